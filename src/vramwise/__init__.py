@@ -1,0 +1,60 @@
+"""vramwise: how much GPU memory a model needs to train, fine-tune or serve, and why.
+
+>>> import vramwise
+>>> vramwise.parse_bytes("80 GiB")
+85899345920
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .errors import VramwiseError as VramwiseError
+    from .estimation import estimate as estimate
+    from .hardware import find_gpu as find_gpu
+    from .models import describe as describe
+    from .result import Result as Result
+    from .scenario import Scenario as Scenario
+    from .units import format_bytes as format_bytes
+    from .units import parse_bytes as parse_bytes
+
+# Imported when first asked for, so that `import vramwise` and every command stay quick (PEP 562).
+_HOME = {
+    "Result": "result",
+    "Scenario": "scenario",
+    "VramwiseError": "errors",
+    "describe": "models",
+    "estimate": "estimation",
+    "find_gpu": "hardware",
+    "format_bytes": "units",
+    "parse_bytes": "units",
+}
+__all__ = [  # noqa: RUF022 - the version first
+    "__version__",
+    "Result",
+    "Scenario",
+    "VramwiseError",
+    "describe",
+    "estimate",
+    "find_gpu",
+    "format_bytes",
+    "parse_bytes",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

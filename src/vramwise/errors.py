@@ -1,0 +1,85 @@
+"""Errors that a person reads: one clear line each, and the exit code of the command line.
+
+VramwiseError               exit 1
+├── UsageError              exit 2   the question is wrong
+│   ├── ScenarioError                a key of a scenario, with its path
+│   └── UnknownNameError             a model, GPU, dtype, … that nobody knows, with the nearest matches
+├── SourceError             exit 4   model or file not reachable, or not readable
+└── UnsupportedModelError   exit 1   a known model whose family is not described yet
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class VramwiseError(Exception):
+    """Anything vramwise refuses to do, said in one line."""
+
+    exit_code = 1
+
+
+class UsageError(VramwiseError):
+    """The question is wrong: a flag, a value, a combination."""
+
+    exit_code = 2
+
+
+class ScenarioError(UsageError):
+    """A key of a scenario is wrong; `path` says which (`train.micro_batch_size`), `problem` says why."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+
+class UnknownNameError(UsageError):
+    """A name that no catalog row answers to.
+
+    >>> str(UnknownNameError("GPU", "4900", ["rtx-4090"], "vramwise gpus lists all"))
+    'unknown GPU "4900": did you mean rtx-4090?  (vramwise gpus lists all)'
+    """
+
+    def __init__(self, what: str, name: str, matches: Iterable[str] = (), hint: str = "") -> None:
+        self.what = what
+        self.name = name
+        self.matches = list(matches)
+        meant = f": did you mean {', '.join(self.matches)}?" if self.matches else ""
+        super().__init__(f'unknown {what} "{clipped(name)}"{meant}{f"  ({hint})" if hint else ""}')
+
+
+class SourceError(VramwiseError):
+    """A model or a file that cannot be reached or read."""
+
+    exit_code = 4
+
+
+class UnsupportedModelError(VramwiseError):
+    """A model whose family vramwise does not describe yet."""
+
+
+def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
+    """At most `n` candidates that look like `name`, best first; only letters and digits count, case does not."""
+    import difflib  # only an error needs it: keeps the start of every other run short
+
+    wanted = _plain(name)
+    by_plain: dict[str, str] = {}
+    for candidate in candidates:
+        by_plain.setdefault(_plain(candidate), candidate)
+    if not wanted:
+        return []
+    close = difflib.get_close_matches(wanted, by_plain, n=n, cutoff=0.5)
+    if len(wanted) >= 3:
+        close += sorted((plain for plain in by_plain if wanted in plain and plain not in close), key=len)
+    return [by_plain[plain] for plain in close[:n]]
+
+
+def clipped(text: str, length: int = 60) -> str:
+    """`text` on one line and not longer than `length`, for quoting what was given in a message."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())

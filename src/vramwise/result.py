@@ -1,0 +1,272 @@
+"""The answer to a scenario: quantities, moments with their trees, ranks, capacity and verdict.
+
+Everything is a whole number of bytes or a count; nothing is formatted here. `Result.to_dict` is the JSON
+that the command line, the Python API and the web page share, and `Result.from_dict` reads it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from .errors import UsageError, clipped
+
+SCHEMA: Final = 1
+
+QUANTITIES: Final = (
+    "params",
+    "weights",
+    "kv_cache_bytes",
+    "kv_cache_tokens",
+    "kv_cache_blocks",
+    "max_concurrency",
+    "activation_peak",
+    "non_torch",
+    "cuda_graph",
+    "peak_allocated",
+    "peak_reserved",
+    "nvidia_smi",
+    "total_needed",
+    "weights_gpu",
+    "weights_host",
+    "compute_buffer",
+    "host_buffer",
+    "output_buffer",
+    "recurrent_state_bytes",
+    "max_batch",
+    "max_seq",
+    "oom",
+)
+"""Names of the counters that engines and tools print, per GPU (the worst rank)."""
+
+COUNTS: Final = frozenset({"params", "kv_cache_tokens", "kv_cache_blocks", "max_batch", "max_seq"})
+"""Quantities that count things; `max_concurrency` is a fraction, `oom` a truth value, the others bytes."""
+
+KINDS: Final = ("exact", "derived", "measured", "calibrated", "assumed")
+"""How a number is known, surest first."""
+
+_KIND_RANK = {kind: rank for rank, kind in enumerate(KINDS)}
+_SAME_AS_BYTES = cast(int, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A predicted counter with its 90 % interval; low = expected = high where it is exact.
+
+    `oom` holds a truth value in all three places. Raises ValueError unless low ≤ expected ≤ high.
+    """
+
+    low: int | float
+    expected: int | float
+    high: int | float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.expected <= self.high:
+            raise ValueError(f"not an interval: {self.low} ≤ {self.expected} ≤ {self.high} does not hold")
+
+    @classmethod
+    def exact(cls, value: int | float) -> Quantity:
+        return cls(value, value, value)
+
+    def to_dict(self) -> dict[str, Any]:
+        if isinstance(self.expected, bool):
+            return {"expected": self.expected}
+        return {"low": self.low, "expected": self.expected, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One term of a moment: its bytes, how they are known, the formula with its inputs, and its parts.
+
+    `low` and `high` are the ends of its interval; left out, a leaf takes its bytes and a parent the sums over
+    its children. Raises ValueError when children do not add up to `bytes`.
+    """
+
+    name: str
+    bytes: int
+    kind: str
+    low: int = _SAME_AS_BYTES
+    high: int = _SAME_AS_BYTES
+    formula: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    source: str = ""
+    children: tuple[Node, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KIND_RANK:
+            raise ValueError(f'{self.name}: unknown kind "{self.kind}", expected one of {", ".join(KINDS)}')
+        children = self.children
+        if children and sum(child.bytes for child in children) != self.bytes:
+            total = sum(child.bytes for child in children)
+            raise ValueError(f"{self.name}: children add up to {total}, not to {self.bytes} bytes")
+        if self.low is None:
+            object.__setattr__(self, "low", sum(c.low for c in children) if children else self.bytes)
+        if self.high is None:
+            object.__setattr__(self, "high", sum(c.high for c in children) if children else self.bytes)
+        if not 0 <= self.low <= self.bytes <= self.high:
+            raise ValueError(f"{self.name}: 0 ≤ {self.low} ≤ {self.bytes} ≤ {self.high} does not hold")
+
+    @classmethod
+    def group(cls, name: str, children: Iterable[Node], *, formula: str = "", source: str = "") -> Node:
+        """A parent whose bytes are the sum of its children and whose kind is that of the least sure one."""
+        parts = tuple(children)
+        kind = max((part.kind for part in parts), key=_KIND_RANK.__getitem__, default="exact")
+        return cls(name, sum(p.bytes for p in parts), kind, formula=formula, source=source, children=parts)
+
+    def find(self, path: str) -> Node | None:
+        """The node at `path` below this one, names separated by `/`; the empty path is this node."""
+        node: Node | None = self
+        for name in filter(None, path.split("/")):
+            node = next((child for child in node.children if child.name == name), None) if node else None
+        return node
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "bytes": self.bytes,
+            "low": self.low,
+            "high": self.high,
+            "kind": self.kind,
+            "formula": self.formula,
+            "inputs": dict(self.inputs),
+            "source": self.source,
+            "children": [child.to_dict() for child in self.children],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A moment of the run (load, forward, optimizer step, …) and the tree of what is held then."""
+
+    name: str
+    components: Node
+
+    @property
+    def bytes(self) -> int:
+        return self.components.bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "bytes": self.bytes, "components": self.components.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A kind of rank (a pipeline stage, say) and its peak."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the card has in total and what a process can use of it."""
+
+    gpu: str
+    total_bytes: int
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the scenario fits, with how much to spare, and how likely that is."""
+
+    fits: bool
+    headroom_bytes: int
+    probability: float
+    reasons: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "fits": self.fits,
+            "headroom_bytes": self.headroom_bytes,
+            "probability": self.probability,
+            "reasons": list(self.reasons),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The model of the scenario in numbers; tied weights count once."""
+
+    id: str
+    num_parameters: int
+    num_active_parameters: int
+    num_trainable_parameters: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The whole answer. Raises ValueError for a quantity or a peak phase with an unknown name."""
+
+    scenario: Mapping[str, Any]
+    model: ModelFacts
+    quantities: Mapping[str, Quantity]
+    phases: tuple[Phase, ...] = ()
+    peak_phase: str | None = None
+    ranks: tuple[Rank, ...] = ()
+    capacity: Capacity | None = None
+    verdict: Verdict | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        strange = [name for name in self.quantities if name not in QUANTITIES]
+        if strange:
+            raise ValueError(f"unknown quantities: {', '.join(strange)}")
+        if self.peak_phase is not None and all(p.name != self.peak_phase for p in self.phases):
+            raise ValueError(f'no phase is called "{self.peak_phase}"')
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON-able data; keys and order are part of the contract."""
+        return {
+            "schema": SCHEMA,
+            "scenario": dict(self.scenario),
+            "model": _plain(self.model),
+            "quantities": {name: quantity.to_dict() for name, quantity in self.quantities.items()},
+            "phases": [phase.to_dict() for phase in self.phases],
+            "peak_phase": self.peak_phase,
+            "ranks": [_plain(rank) for rank in self.ranks],
+            "capacity": _plain(self.capacity) if self.capacity else None,
+            "verdict": self.verdict.to_dict() if self.verdict else None,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Result:
+        """Read what `to_dict` wrote. Raises `UsageError` when it is not a result of this schema."""
+        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+            raise UsageError(f'not a vramwise result: expected a table with "schema": {SCHEMA}')
+        try:
+            return cls._read(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            what = f"{type(problem).__name__} {clipped(str(problem))}"
+            raise UsageError(f"not a whole vramwise result: {what}") from problem
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> Result:
+        capacity, verdict = data["capacity"], data["verdict"]
+        return cls(
+            scenario=dict(data["scenario"]),
+            model=ModelFacts(**data["model"]),
+            quantities={name: _quantity(value) for name, value in data["quantities"].items()},
+            phases=tuple(Phase(p["name"], _node(p["components"])) for p in data["phases"]),
+            peak_phase=data["peak_phase"],
+            ranks=tuple(Rank(**rank) for rank in data["ranks"]),
+            capacity=Capacity(**capacity) if capacity else None,
+            verdict=Verdict(**{**verdict, "reasons": tuple(verdict["reasons"])}) if verdict else None,
+            notes=tuple(data["notes"]),
+        )
+
+
+def _plain(row: ModelFacts | Rank | Capacity) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__slots__}
+
+
+def _quantity(value: Mapping[str, Any]) -> Quantity:
+    expected = value["expected"]
+    return Quantity(value.get("low", expected), expected, value.get("high", expected))
+
+
+def _node(value: Mapping[str, Any]) -> Node:
+    return Node(**{**value, "children": tuple(_node(child) for child in value["children"])})
