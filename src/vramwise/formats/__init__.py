@@ -1,0 +1,17 @@
+"""Number formats: dtypes, weight quantization formats and GGUF block types, with exact sizes in bytes."""
+
+from .dtypes import DTYPES, Dtype, dtype
+from .gguf import GGUF_TYPES, GgufType, gguf_type
+from .quantization import QUANTIZATIONS, QuantFormat, quantization
+
+__all__ = [
+    "DTYPES",
+    "GGUF_TYPES",
+    "QUANTIZATIONS",
+    "Dtype",
+    "GgufType",
+    "QuantFormat",
+    "dtype",
+    "gguf_type",
+    "quantization",
+]
