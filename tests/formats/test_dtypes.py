@@ -66,7 +66,7 @@ def test_every_row_has_a_source() -> None:
 @pytest.mark.oracle
 @pytest.mark.parametrize(
     "name",
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int64 int32 int16 int8 uint8 bool".split(),
+    ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "int8", "bool"],
 )
 def test_sizes_are_those_of_torch(name: str) -> None:
     torch = pytest.importorskip("torch")
