@@ -1,0 +1,21 @@
+"""How far estimates are from measured cases: reading the cases, comparing, and the table of errors."""
+
+from .cases import Case, UnusableLine, case_files, read_cases
+from .comparison import Comparison, OomComparison, Outcome, compare
+from .report import Report, judge
+from .table import Table, tabulate
+
+__all__ = [
+    "Case",
+    "Comparison",
+    "OomComparison",
+    "Outcome",
+    "Report",
+    "Table",
+    "UnusableLine",
+    "case_files",
+    "compare",
+    "judge",
+    "read_cases",
+    "tabulate",
+]

@@ -1,0 +1,323 @@
+"""Measured cases: one JSON object a line, each a scenario and what a counter showed when somebody ran it.
+
+A file is read line by line and never fails as a whole: a line that is no case becomes an `UnusableLine`
+with its number and one reason, and the reading goes on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import SourceError, UsageError, clipped
+from ..units import MIB
+
+LINE_LIMIT_BYTES = 4 * MIB
+"""A longer line is skipped without being held in memory (an honest case has some KiB)."""
+
+HOPELESS_LINES = 1000
+"""A file whose first lines are all unusable is no case file; reading stops here."""
+
+FIELDS = frozenset(
+    {"id", "scenario", "measured", "precision_bytes", "precision", "source", "quote", "confidence"}
+    | {"specified", "unstated", "closed_budget", "rig", "rig_floor_bytes", "engine_version", "extra", "notes"}
+)
+"""Keys of a case; any other key is somebody's own and is passed over."""
+
+NOT_STATED = "not stated"
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measured case; the fields are those of the file, `file` and `line` say where it stands.
+
+    `measured` maps a quantity to what was measured: bytes or counts, a boolean for `oom`.
+    `rounding` maps a quantity to half a unit of its last printed digit (bytes for a quantity in bytes).
+    `rig_floor_bytes` is what the harness held on the GPU beside the program that the scenario describes.
+    """
+
+    id: str
+    scenario: Mapping[str, Any]
+    measured: Mapping[str, int | float | bool]
+    rounding: Mapping[str, int | float] = field(default_factory=dict)
+    source: str = ""
+    quote: str = ""
+    confidence: str = ""
+    specified: str = ""
+    unstated: tuple[str, ...] = ()
+    closed_budget: bool = False
+    rig: str = ""
+    rig_floor_bytes: int = 0
+    engine_version: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    file: str = ""
+    line: int = 0
+
+    @property
+    def engine(self) -> str:
+        """`serve.engine`, `generate.engine` or `train.framework` of the scenario."""
+        task = self.scenario.get("task")
+        table = self.scenario.get("serve" if task == "load" else str(task))
+        name = table.get("framework" if task == "train" else "engine") if isinstance(table, Mapping) else None
+        return name if isinstance(name, str) and name else NOT_STATED
+
+    @property
+    def source_name(self) -> str:
+        """What cases of one origin share: the repository that begins the source, else its text up to "("."""
+        repository = _REPOSITORY.match(self.source)
+        if repository:
+            return repository.group()
+        return re.split(r"[(;]", self.source, maxsplit=1)[0].strip() or NOT_STATED
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableLine:
+    """A line of a case file that is no case, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file} line {self.line}: {self.reason}"
+
+
+class _NotACase(Exception):
+    """Why a line is no case (becomes an `UnusableLine`)."""
+
+
+def case_files(paths: Iterable[str | Path]) -> list[Path]:
+    """The case files that `paths` name: a file is itself, a folder its `*.jsonl` in order; each file once.
+
+    Raises SourceError for a path that does not exist, UsageError for a folder without case files.
+    """
+    files: dict[Path, Path] = {}
+    for given in paths:
+        path = Path(given)
+        try:
+            if path.is_dir():
+                found = sorted(path.glob("*.jsonl"))
+                if not found:
+                    raise UsageError(f"{given}: no .jsonl file in this folder; give a file of measured cases")
+            elif path.exists():
+                found = [path]
+            else:
+                raise SourceError(f"{given}: no such file or folder")
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{given}: cannot be read ({error})") from None
+        for file in found:
+            files.setdefault(file.resolve(), file)
+    return list(files.values())
+
+
+def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:
+    """The cases of one file in order, an `UnusableLine` for each line that is none; blank lines do not count.
+
+    Raises SourceError where the file cannot be opened or read.
+    """
+    name = str(path)
+    lines_of_ids: dict[str, int] = {}
+    usable = False
+    try:
+        with open(path, "rb") as stream:
+            for number, raw in _lines(stream):
+                if raw is not None and not raw.strip():
+                    continue
+                try:
+                    case = _case(_parse(raw), name, number)
+                    first = lines_of_ids.setdefault(case.id, number)
+                    if first != number:
+                        raise _NotACase(f'id "{case.id}" was used in line {first} already')
+                except _NotACase as error:
+                    yield UnusableLine(name, number, str(error))
+                else:
+                    usable = True
+                    yield case
+                if number == HOPELESS_LINES and not usable:
+                    yield UnusableLine(
+                        name,
+                        number,
+                        f"none of the first {HOPELESS_LINES:,} lines is a case, the rest was not read",
+                    )
+                    return
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be read ({error.strerror or error})") from None
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Numbered lines; None for one that is longer than the limit, whose rest is dropped piece by piece."""
+    number = 0
+    while raw := stream.readline(LINE_LIMIT_BYTES + 1):
+        number += 1
+        if len(raw) <= LINE_LIMIT_BYTES:
+            yield number, raw
+            continue
+        while raw and not raw.endswith(b"\n"):
+            raw = stream.readline(MIB)
+        yield number, None
+
+
+def _parse(raw: bytes | None) -> dict[str, Any]:
+    if raw is None:
+        raise _NotACase(f"longer than {LINE_LIMIT_BYTES // MIB} MiB")
+    if b"\0" in raw:
+        raise _NotACase("binary data, not JSON text")
+    try:
+        text = raw.rstrip().decode("utf-8-sig")
+        parsed = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_without_repeats)
+    except UnicodeDecodeError:
+        raise _NotACase("not UTF-8 text") from None
+    except RecursionError:
+        raise _NotACase("nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise _NotACase(f"not valid JSON: {error.msg} (column {error.colno})") from None
+    except ValueError:  # Python refuses to read a whole number of more than 4,300 digits
+        raise _NotACase("a number has too many digits") from None
+    if not isinstance(parsed, dict):
+        raise _NotACase(f"expected one JSON object, got {_kind(parsed)}")
+    return parsed
+
+
+def _refuse_constant(text: str) -> float:
+    raise _NotACase(f"{text} is not a number that JSON knows")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        seen: set[str] = set()
+        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise _NotACase(f'key "{repeated}" is given twice')
+    return table
+
+
+def _case(raw: dict[str, Any], file: str, line: int) -> Case:
+    for key in raw.keys() - FIELDS:  # a key of somebody's own is fine, a misspelled one is not
+        near = difflib.get_close_matches(key, FIELDS - raw.keys(), n=1, cutoff=0.85)
+        if near:
+            raise _NotACase(f'unknown key "{clipped(key)}"; did you mean {near[0]}?')
+    for key in ("id", "scenario", "measured"):
+        if key not in raw:
+            raise _NotACase(f'"{key}" is missing')
+    measured = _measured(raw["measured"])
+    rounding = {
+        quantity: amount
+        for key in ("precision_bytes", "precision")
+        for quantity, amount in _rounding(key, raw.get(key, {}), measured).items()
+    }
+    return Case(
+        id=_filled_text("id", raw["id"]),
+        scenario=_table("scenario", raw["scenario"]),
+        measured=measured,
+        rounding=rounding,
+        source=_text("source", raw.get("source", "")),
+        quote=_text("quote", raw.get("quote", "")),
+        confidence=_choice("confidence", raw.get("confidence", ""), ("high", "medium", "low")),
+        specified=_choice("specified", raw.get("specified", ""), ("full", "most", "poor")),
+        unstated=_texts("unstated", raw.get("unstated", [])),
+        closed_budget=_boolean("closed_budget", raw.get("closed_budget", False)),
+        rig=_text("rig", raw.get("rig", "")),
+        rig_floor_bytes=_whole("rig_floor_bytes", raw.get("rig_floor_bytes", 0)),
+        engine_version=_text("engine_version", raw.get("engine_version", "")),
+        extra=_table("extra", raw.get("extra", {})),
+        notes=_texts("notes", raw.get("notes", [])),
+        file=file,
+        line=line,
+    )
+
+
+def _measured(value: Any) -> dict[str, int | float | bool]:
+    table = _table("measured", value)
+    if not table:
+        raise _NotACase("measured: expected at least one quantity, got an empty table")
+    for name, amount in table.items():
+        if name == "oom":
+            _boolean("measured.oom", amount)
+        else:
+            _amount(f"measured.{name}", amount)
+    return table
+
+
+def _rounding(key: str, value: Any, measured: Mapping[str, Any]) -> dict[str, int | float]:
+    table = _table(key, value)
+    for name, amount in table.items():
+        _amount(f"{key}.{name}", amount)
+    return {name: amount for name, amount in table.items() if name in measured}
+
+
+def _table(key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _NotACase(f"{key}: expected a table, got {_kind(value)}")
+    return value
+
+
+def _amount(key: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value) or value < 0:
+        raise _NotACase(f"{key}: expected a number ≥ 0, got {_kind(value)}")
+
+
+def _is_finite(value: int | float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float, and beyond every memory
+        return False
+
+
+def _whole(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or not _is_finite(value):
+        raise _NotACase(f"{key}: expected a whole number ≥ 0, got {_kind(value)}")
+    return value
+
+
+def _boolean(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _NotACase(f"{key}: expected true or false, got {_kind(value)}")
+    return value
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _NotACase(f"{key}: expected text, got {_kind(value)}")
+    return value
+
+
+def _filled_text(key: str, value: Any) -> str:
+    if not _text(key, value).strip():
+        raise _NotACase(f"{key}: expected text, got an empty one")
+    return str(value)
+
+
+def _texts(key: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list):
+        raise _NotACase(f"{key}: expected text or a list of texts, got {_kind(value)}")
+    return tuple(_text(key, item) for item in value)
+
+
+def _choice(key: str, value: Any, choices: tuple[str, ...]) -> str:
+    if value != "" and value not in choices:
+        raise _NotACase(f"{key}: expected {', '.join(choices)}; got {_kind(value)}")
+    return str(value)
+
+
+def _kind(value: Any) -> str:
+    """What was given, short enough for one line."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return f'"{clipped(value)}"'
+    return str(value) if _is_finite(value) else "a number beyond every memory"

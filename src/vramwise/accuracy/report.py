@@ -1,0 +1,123 @@
+"""Estimates held against files of measured cases: the run, its JSON, and its text for a person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .cases import Case, UnusableLine, case_files, read_cases
+from .comparison import Comparison, Estimate, Outcome, compare
+from .table import ErrorRow, OomRow, Table, tabulate, worst_comparisons
+
+Progress = Callable[[int, int], None]
+"""Called with the number of cases done and the number of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `vramwise accuracy` found: the outcome of every case, and the lines that are none."""
+
+    outcomes: tuple[Outcome, ...]
+    unusable: tuple[UnusableLine, ...]
+    table: Table
+    worst: tuple[Comparison, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; errors, widths and coverage are fractions, an infinite one is null."""
+        return {
+            "schema": 1,
+            "cases": len(self.outcomes),
+            "rows": [_row(row) for row in self.table.rows],
+            "oom": [_oom(row) for row in self.table.oom_rows],
+            "errors": [
+                {"type": f.type, "count": f.count, "example": {"id": f.case.id, "message": f.message}}
+                for f in self.table.failures
+            ],
+            "unusable": [{"file": u.file, "line": u.line, "reason": u.reason} for u in self.unusable],
+            "worst": [_comparison(comparison) for comparison in self.worst],
+        }
+
+
+def judge(
+    paths: Iterable[str | Path],
+    estimate: Estimate,
+    *,
+    by: str = "engine",
+    weigh_by_source: bool = False,
+    worst: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> Report:
+    """Estimate every case of the files and folders in `paths` and sum up the errors.
+
+    `by` is a key of `table.GROUPS`; `worst` says how many of the largest errors to keep by name.
+    Raises SourceError and UsageError for paths as `case_files` does; a bad line or a failing estimate
+    is counted, never raised.
+    """
+    lines = [line for file in case_files(paths) for line in read_cases(file)]
+    cases = [line for line in lines if isinstance(line, Case)]
+    outcomes: list[Outcome] = []
+    for done, case in enumerate(cases, 1):
+        outcomes.append(compare(case, estimate))
+        progress(done, len(cases))
+    return Report(
+        tuple(outcomes),
+        tuple(line for line in lines if isinstance(line, UnusableLine)),
+        tabulate(outcomes, by, weigh_by_source),
+        tuple(worst_comparisons(outcomes, worst)),
+    )
+
+
+def _row(row: ErrorRow) -> dict[str, Any]:
+    return {
+        "group": row.group,
+        "quantity": row.quantity,
+        "measured": row.measured,
+        "count": row.count,
+        "missing": row.missing,
+        "failed": row.failed,
+        "median_error": _finite(row.median_error),
+        "median_absolute_error": _finite(row.median_absolute_error),
+        "p90_absolute_error": _finite(row.p90_absolute_error),
+        "worst_error": _finite(row.worst.error) if row.worst else None,
+        "worst_id": row.worst.case.id if row.worst else None,
+        "coverage": row.coverage,
+        "median_width": _finite(row.median_width),
+    }
+
+
+def _oom(row: OomRow) -> dict[str, Any]:
+    return {
+        "group": row.group,
+        "measured": row.measured,
+        "count": row.count,
+        "missing": row.missing,
+        "failed": row.failed,
+        "correct": row.correct,
+        "accuracy": row.correct / row.count if row.count else None,
+        "false_fits": row.false_fits,
+        "false_ooms": row.false_ooms,
+    }
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "id": comparison.case.id,
+        "file": comparison.case.file,
+        "line": comparison.case.line,
+        "engine": comparison.case.engine,
+        "quantity": comparison.quantity,
+        "error": _finite(comparison.error),
+        "measured": comparison.measured,
+        "low": comparison.low,
+        "expected": comparison.expected,
+        "high": comparison.high,
+        "in_interval": comparison.in_interval,
+        "source": comparison.case.source,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

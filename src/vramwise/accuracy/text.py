@@ -1,0 +1,192 @@
+"""The table of errors as a person reads it: plain text that fits the given width."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from ..result import COUNTS
+from ..units import UNIT_BYTES, format_bytes
+from .comparison import Comparison
+from .report import Report
+from .table import ErrorRow, OomRow
+
+SHOWN_UNUSABLE = 10
+NO_FIGURE = "–"
+MINUS = "−"
+
+_WIDE = ("n", "median", "|median|", "|p90|", "worst", "in interval", "width")
+_NARROW = ("n", "median", "|median|", "|p90|", "worst", "inside", "width")
+_OOM = ("n", "correct", "false fits", "false OOMs")
+
+
+def lines(report: Report, width: int = 100, by: str = "engine") -> list[str]:
+    """The report as lines of at most `width` columns (80 or more); figures are percent of the measured."""
+    table = report.table
+    text: list[str] = []
+    if table.rows:
+        text += _block(by, table.rows, width)
+    if table.oom_rows:
+        text += [""] if text else []
+        text += _oom_block(by, table.oom_rows, width)
+    text += _remarks(report, width)
+    if report.worst:
+        text += ["", "worst", *(_cut(line, width) for line in _worst(report.worst))]
+    return [_printable(line) for line in text]
+
+
+def percent(value: float | None, *, signed: bool = False) -> str:
+    """A fraction in percent: one decimal (none from 1,000 % on), a real minus sign, "∞" where infinite."""
+    if value is None:
+        return NO_FIGURE
+    decimals = 1 if abs(value) < 10 else 0
+    digits = "∞" if math.isinf(value) else f"{abs(value) * 100:,.{decimals}f}"
+    if value < 0 and digits != "0.0":
+        return MINUS + digits
+    return ("+" if signed and digits != "0.0" else "") + digits
+
+
+def _block(by: str, rows: Sequence[ErrorRow], width: int) -> list[str]:
+    groups, cells = [row.group for row in rows], [[row.quantity, *_figures(row)] for row in rows]
+    return _grouped(by, groups, cells, ("quantity", *_WIDE), ("quantity", *_NARROW), width)
+
+
+def _oom_block(by: str, rows: Sequence[OomRow], width: int) -> list[str]:
+    cells = [
+        [
+            "oom",
+            _count(row.count, row.measured),
+            f"{percent(row.correct / row.count)} %" if row.count else NO_FIGURE,
+            str(row.false_fits),
+            str(row.false_ooms),
+        ]
+        for row in rows
+    ]
+    heads = ("verdict", *_OOM)
+    return _grouped(by, [row.group for row in rows], cells, heads, heads, width)
+
+
+def _figures(row: ErrorRow) -> list[str]:
+    coverage = NO_FIGURE if row.coverage is None else f"{row.coverage * 100:.0f} %"
+    return [
+        _count(row.count, row.measured),
+        percent(row.median_error, signed=True),
+        percent(row.median_absolute_error),
+        percent(row.p90_absolute_error),
+        percent(row.worst.error if row.worst else None, signed=True),
+        coverage,
+        f"{percent(row.median_width)} %" if row.median_width is not None else NO_FIGURE,
+    ]
+
+
+def _count(compared: int, measured: int) -> str:
+    return str(measured) if compared == measured else f"{compared}/{measured}"
+
+
+def _grouped(
+    by: str,
+    groups: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    wide: Sequence[str],
+    narrow: Sequence[str],
+    width: int,
+) -> list[str]:
+    """The group as the first column where the width allows it, else as a line of its own above its rows."""
+    full = _aligned(
+        [[by, *wide], *([group, *row] for group, row in zip(groups, cells, strict=True))], 2, gap=3
+    )
+    if max(map(len, full)) <= width:
+        return full
+    header, *body = _aligned([list(narrow), *cells], 1, gap=1)
+    text = [" " + header]
+    for group, members in groupby(zip(groups, body, strict=True), key=lambda pair: pair[0]):
+        text += [_cut(group, width), *(" " + line for _, line in members)]
+    return text
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int, gap: int) -> list[str]:
+    """Columns of equal width: the first `left` ones flush left, the figures flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        (" " * gap)
+        .join(
+            cell.ljust(size) if index < left else cell.rjust(size)
+            for index, (cell, size) in enumerate(zip(row, widths, strict=True))
+        )
+        .rstrip()
+        for row in rows
+    ]
+
+
+def _remarks(report: Report, width: int) -> list[str]:
+    """What the table does not show: values without an estimate, failed estimates, unusable lines."""
+    table = report.table
+    text = [f"{_number(len(report.outcomes), 'case')}; error = (estimate {MINUS} measured) / measured, in %"]
+    missing: Counter[str] = Counter()
+    for row in table.rows:
+        missing[row.quantity] += row.missing
+    missing["oom"] = sum(row.missing for row in table.oom_rows)
+    if missing.total():
+        named = ", ".join(f"{quantity} {count}" for quantity, count in missing.most_common() if count)
+        text += _wrapped(
+            f"missing: the estimate lacks {missing.total():,} of the measured values: {named}", width
+        )
+    if table.failures:
+        text.append(f"not estimated: {_number(sum(f.count for f in table.failures), 'case')}")
+        text += [
+            _cut(f"  {f.type} {f.count:,}, e.g. {f.case.id}: {' '.join(f.message.split())}", width)
+            for f in table.failures
+        ]
+    if report.unusable:
+        text.append(f"unusable: {_number(len(report.unusable), 'line')}")
+        text += [_cut(f"  {line}", width) for line in report.unusable[:SHOWN_UNUSABLE]]
+        if len(report.unusable) > SHOWN_UNUSABLE:
+            text.append(f"  and {len(report.unusable) - SHOWN_UNUSABLE:,} more (--json lists all)")
+    return ["", *text] if table.rows or table.oom_rows else text
+
+
+def _worst(comparisons: Iterable[Comparison]) -> list[str]:
+    text: list[str] = []
+    for c in comparisons:
+        unit = _unit(max(c.measured, c.expected))
+        measured, low, expected, high = (
+            _amount(c.quantity, value, unit) for value in (c.measured, c.low, c.expected, c.high)
+        )
+        interval = f" ({low} – {high})" if low != high else ""
+        text += [
+            f"{percent(c.error, signed=True) + ' %':>9}  {c.case.engine} {c.quantity}  {c.case.id}",
+            f"{'':9}  measured {measured}, estimated {expected}{interval}",
+        ]
+    return text
+
+
+def _unit(largest: float) -> str:
+    """GiB, or a smaller unit where GiB would show nothing."""
+    return next((unit for unit in ("GiB", "MiB") if largest >= UNIT_BYTES[unit]), "B")
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _amount(quantity: str, value: float, unit: str) -> str:
+    if quantity == "max_concurrency":
+        return f"{value:,.2f}"
+    return f"{value:,.0f}" if quantity in COUNTS else format_bytes(round(value), unit)
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _printable(line: str) -> str:
+    """Names come from files: no escape sequence and no half character of theirs reaches a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(line, width, subsequent_indent="  ")
