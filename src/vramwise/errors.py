@@ -60,7 +60,7 @@ class UnsupportedModelError(VramwiseError):
 
 
 def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
-    """At most `n` candidates that look like `name`, best first; only letters and digits count, case does not."""
+    """At most `n` candidates that look like `name`, best first; only letters and digits count."""
     import difflib  # only an error needs it: keeps the start of every other run short
 
     wanted = _plain(name)
@@ -69,10 +69,9 @@ def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
         by_plain.setdefault(_plain(candidate), candidate)
     if not wanted:
         return []
-    close = difflib.get_close_matches(wanted, by_plain, n=n, cutoff=0.5)
-    if len(wanted) >= 3:
-        close += sorted((plain for plain in by_plain if wanted in plain and plain not in close), key=len)
-    return [by_plain[plain] for plain in close[:n]]
+    holding = sorted((plain for plain in by_plain if wanted in plain), key=len) if len(wanted) >= 3 else []
+    alike = difflib.get_close_matches(wanted, by_plain, n=n, cutoff=0.5)
+    return [by_plain[plain] for plain in dict.fromkeys(holding + alike)][:n]
 
 
 def clipped(text: str, length: int = 60) -> str:

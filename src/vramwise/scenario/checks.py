@@ -1,0 +1,109 @@
+"""Contradictions between keys that need no model to be seen, and values that follow from others."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..errors import ScenarioError
+from .definition import DEFAULTS, Scenario, ServeSettings, Settings, TrainSettings
+from .names import LLAMA_CPP_ENGINES, LLAMA_CPP_KEYS, SGLANG_ENGINES, SGLANG_KEYS
+
+ADAPTER_KEYS = ("lora_rank", "lora_targets", "lora_dropout", "lora_dtype", "dora")
+TRAIN_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
+SERVE_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def check(scenario: Scenario) -> Scenario:
+    """The scenario with what follows from its keys filled in. Raises ScenarioError for a contradiction."""
+    if scenario.task == "train":
+        return _check_train(scenario)
+    if scenario.task == "generate":
+        return _check_some_gpu(scenario, may_be_cpu=False)
+    return _check_serve(scenario)
+
+
+def _check_train(scenario: Scenario) -> Scenario:
+    train = scenario.train
+    _check_method(train)
+    _check_sharding(train)
+    if train.recompute and train.checkpointing == "none" and "checkpointing" in train.explicit:
+        raise ScenarioError("train.recompute", "needs checkpointing selective or full; it is none")
+    scenario = _check_some_gpu(scenario, may_be_cpu=False)
+    scenario = _fill_quantization(scenario)
+    splits = {key: getattr(scenario.train, key) for key in TRAIN_SPLITS}
+    return _check_split(scenario, "train", splits)
+
+
+def _check_method(train: TrainSettings) -> None:
+    if train.method in ("full", "freeze"):
+        for key in ADAPTER_KEYS:
+            if _changed(train, key):
+                raise ScenarioError(f"train.{key}", f"needs method lora or qlora; it is {train.method}")
+    if train.method == "full" and train.quantization is not None:
+        raise ScenarioError(
+            "train.quantization",
+            f"{train.quantization} weights do not train themselves: method qlora trains adapters on them",
+        )
+
+
+def _check_sharding(train: TrainSettings) -> None:
+    if train.fsdp != "none" and train.zero_stage > 0:
+        raise ScenarioError(
+            "train.zero_stage", f"{train.zero_stage} and fsdp {train.fsdp} exclude each other: choose one"
+        )
+    if train.virtual_pipeline_parallel_size > 1 and train.pipeline_parallel_size == 1:
+        raise ScenarioError(
+            "train.virtual_pipeline_parallel_size",
+            f"{train.virtual_pipeline_parallel_size} needs pipeline_parallel_size above 1",
+        )
+
+
+def _fill_quantization(scenario: Scenario) -> Scenario:
+    train = scenario.train
+    if train.method != "qlora" or train.quantization is not None:
+        return scenario
+    note = "method qlora without a quantization: nf4 is assumed"
+    return scenario.replace(train=train.replace(quantization="nf4"), notes=(*scenario.notes, note))
+
+
+def _check_serve(scenario: Scenario) -> Scenario:
+    serve = scenario.serve
+    _check_engine_keys(serve)
+    scenario = _check_some_gpu(scenario, may_be_cpu=serve.engine in LLAMA_CPP_ENGINES)
+    return _check_split(scenario, "serve", {key: getattr(serve, key) for key in SERVE_SPLITS})
+
+
+def _check_engine_keys(serve: ServeSettings) -> None:
+    for keys, engines in ((LLAMA_CPP_KEYS, LLAMA_CPP_ENGINES), (SGLANG_KEYS, SGLANG_ENGINES)):
+        if serve.engine in engines or serve.explicit.isdisjoint(keys):
+            continue
+        for key in keys:
+            if _changed(serve, key):
+                problem = f"belongs to the engine {engines[0]}; the engine is {serve.engine}"
+                raise ScenarioError(f"serve.{key}", problem)
+
+
+def _changed(settings: Settings, key: str) -> bool:
+    """Whether the key was given a value that is not its default (a default contradicts nothing)."""
+    return key in settings.explicit and getattr(settings, key) != DEFAULTS[type(settings)][key]
+
+
+def _check_some_gpu(scenario: Scenario, *, may_be_cpu: bool) -> Scenario:
+    if scenario.num_gpus == 0 and not may_be_cpu:
+        raise ScenarioError("num_gpus", "0 means CPU only, which is estimated for the engine llama.cpp alone")
+    return scenario
+
+
+def _check_split(scenario: Scenario, table: str, splits: dict[str, int]) -> Scenario:
+    """Model copies must fill the GPUs evenly; GPUs that were not counted follow from the split."""
+    needed = prod(splits.values())
+    if needed == 1 or (scenario.num_gpus and scenario.num_gpus % needed == 0):
+        return scenario
+    product = " × ".join(f"{key} {size}" for key, size in splits.items() if size > 1)
+    if "num_gpus" not in scenario.explicit:
+        note = f"num_gpus {needed}: {product}"
+        return scenario.replace(num_gpus=needed, notes=(*scenario.notes, note))
+    first = next(key for key, size in splits.items() if size > 1)
+    raise ScenarioError(
+        f"{table}.{first}", f"{product} = {needed} does not divide num_gpus {scenario.num_gpus}"
+    )

@@ -1,0 +1,341 @@
+"""The one definition of a scenario: keys, defaults, bounds, accepted names and help.
+
+Reading files, checking values, JSON Schema and command-line flags are all generated from the fields below.
+The first name of a choice is its default. A default of None means that the engine, the framework or the
+model decides; the estimate fills it in and writes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from . import names
+from .values import (
+    Fraction,
+    Kind,
+    ModelReference,
+    Several,
+    Size,
+    Switch,
+    Table,
+    Text,
+    Whole,
+    choice_kind,
+)
+
+KIND = "kind"
+
+
+def _key(kind: Kind, default: Any = None, *, hash: bool | None = None) -> Any:
+    return field(default=default, hash=hash, metadata={KIND: kind})
+
+
+def _choice(help: str, names_: Sequence[str], spellings: Mapping[str, str | None] | None = None) -> Any:
+    return _key(choice_kind(help, names_, spellings), names_[0])
+
+
+def _maybe(help: str, names_: Sequence[str], spellings: Mapping[str, str | None] | None = None) -> Any:
+    return _key(choice_kind(help, names_, spellings, optional=True))
+
+
+def _dtype(help: str, names_: Sequence[str] = names.DTYPES) -> Any:
+    return _maybe(help, names_, names.DTYPE_SPELLINGS)
+
+
+def _whole(help: str, default: int | None = None, *, minimum: int = 1) -> Any:
+    return _key(Whole(help=help, optional=default is None, minimum=minimum), default)
+
+
+def _switch(help: str, default: bool | None = None) -> Any:
+    return _key(Switch(help=help, optional=default is None), default)
+
+
+def _size(help: str) -> Any:
+    return _key(Size(help=help, optional=True))
+
+
+def _text(help: str) -> Any:
+    return _key(Text(help=help, optional=True))
+
+
+def _texts(help: str, *, separator: str | None = ",") -> Any:
+    return _key(Several(help=help, item=Text(help="one name"), separator=separator), ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the tables of a scenario share. `explicit` holds the keys that were given, not defaulted."""
+
+    explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every key that has a value, as JSON-able data."""
+        table: dict[str, Any] = {}
+        for name, kind in KINDS[type(self)].items():
+            value = getattr(self, name)
+            if value is not None:
+                table[name] = value if type(value) in _PLAIN_TYPES else kind.to_json(value)
+        return table
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values; changed keys count as given."""
+        return replace(self, **changes, explicit=self.explicit | set(changes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(Settings):
+    """The `train` table: one step of training or fine-tuning."""
+
+    framework: str = _choice("what runs the training", names.FRAMEWORKS, names.FRAMEWORK_SPELLINGS)
+    framework_version: str | None = _text("versions of what runs it, as text")
+    method: str = _choice("which weights train", names.METHODS, {"full-finetuning": "full"})
+    precision: str = _choice("dtypes of weights and compute", names.PRECISIONS, names.PRECISION_SPELLINGS)
+    param_dtype: str | None = _dtype("weights, if not as precision implies")
+    grad_dtype: str | None = _dtype("gradients, if not as precision implies")
+    master_dtype: str | None = _dtype("master copy of the weights, if not as precision implies")
+    optimizer_state_dtype: str | None = _dtype(
+        "optimizer states, if not as precision implies", names.STATE_DTYPES
+    )
+    compute_dtype: str | None = _dtype("matrix products, if not as precision implies")
+    optimizer: str = _choice("the optimizer", names.OPTIMIZERS, names.OPTIMIZER_SPELLINGS)
+    optimizer_impl: str = _choice(
+        "how the optimizer steps", names.OPTIMIZER_IMPLS, names.OPTIMIZER_IMPL_SPELLINGS
+    )
+    micro_batch_size: int = _whole("sequences in one forward pass of one GPU", 1)
+    sequence_length: int | None = _whole("tokens in a sequence (default: the model's, at most 2,048)")
+    gradient_accumulation_steps: int = _whole("forward passes before the optimizer steps", 1)
+    packing: bool = _switch("sequences are packed without padding", False)
+    head: str = _choice("what stands on top of the model", names.HEADS)
+    checkpointing: str = _choice(
+        "activation checkpointing", names.CHECKPOINTING, names.CHECKPOINTING_SPELLINGS
+    )
+    recompute: tuple[str, ...] = _texts("what selective checkpointing recomputes (core_attn, mlp, op, …)")
+    attention: str = _choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
+    loss: str = _choice("how the loss is worked out", names.LOSSES)
+    kernels: tuple[str, ...] = _key(
+        Several(
+            help="fused kernels in use",
+            item=choice_kind("a kernel library", names.KERNELS, names.KERNEL_SPELLINGS),
+        ),
+        (),
+    )
+    lora_rank: int = _whole("rank of the adapters", 8)
+    lora_targets: str | tuple[str, ...] = _key(
+        Several(
+            help="modules that get adapters: all-linear or names",
+            item=Text(help="a module name"),
+            whole="all-linear",
+        ),
+        "all-linear",
+    )
+    lora_dropout: float = _key(Fraction(help="dropout before the adapters", below_one=True), 0.0)
+    lora_dtype: str = _key(choice_kind("dtype of the adapters", names.DTYPES, names.DTYPE_SPELLINGS), "fp32")
+    dora: bool = _switch("adapters split into magnitude and direction (DoRA)", False)
+    quantization: str | None = _maybe(
+        "format of the frozen base", names.BASE_QUANTIZATION, names.BASE_QUANTIZATION_SPELLINGS
+    )
+    kbit_preparation: bool | None = _switch("norms and embeddings in fp32, as peft prepares them")
+    zero_stage: int = _key(Whole(help="ZeRO stage", minimum=0, maximum=3), 0)
+    fsdp: str = _choice("fully sharded data parallel", names.FSDP)
+    fsdp_version: int = _key(Whole(help="FSDP 1 or 2", maximum=2), 2)
+    reshard_after_forward: bool = _switch("gathered weights are freed after the forward pass", True)
+    tensor_parallel_size: int = _whole("GPUs that share each layer", 1)
+    sequence_parallel: bool = _switch("norms and dropout split along the sequence (Megatron)", False)
+    pipeline_parallel_size: int = _whole("pipeline stages", 1)
+    virtual_pipeline_parallel_size: int = _whole("chunks of layers a stage holds", 1)
+    pipeline_schedule: str = _choice(
+        "order of forward and backward passes", names.PIPELINE_SCHEDULES, names.PIPELINE_SCHEDULE_SPELLINGS
+    )
+    num_microbatches: int | None = _whole("micro-batches in a pipeline step")
+    context_parallel_size: int = _whole("GPUs that share each sequence", 1)
+    expert_parallel_size: int = _whole("GPUs that share the experts", 1)
+    distributed_optimizer: bool = _switch("optimizer states sharded over data parallel (Megatron)", False)
+    offload_optimizer: str = _choice("where optimizer states live", names.OFFLOAD)
+    offload_params: str = _choice("where weights live", names.OFFLOAD)
+    offload_activations: str = _choice("where saved activations live", names.OFFLOAD)
+    compile: bool = _switch("torch.compile", False)
+    clip_grad_norm: bool = _switch("gradients are clipped by their norm", True)
+    expandable_segments: bool = _switch("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", False)
+    trainable: tuple[str, ...] = _texts("which parts train, by name")
+    extra_models: tuple[str, ...] = _texts("other models on the GPU (reference, rollout:vllm, …)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(Settings):
+    """The `serve` table: an inference engine and its budgets."""
+
+    engine: str = _choice("the inference engine", names.ENGINES, names.ENGINE_SPELLINGS)
+    engine_version: str | None = _text("its version, as text; defaults differ by version")
+    dtype: str = _choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS)
+    quantization: str | None = _maybe(
+        "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS
+    )
+    quantization_group_size: int = _whole("weights that share one scale", 128)
+    kv_cache_dtype: str = _choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
+    max_model_len: int | None = _whole("tokens of the longest request")
+    gpu_memory_utilization: float | None = _key(
+        Fraction(help="share of the card that the engine may take", optional=True, above_zero=True)
+    )
+    max_num_seqs: int | None = _whole("requests that run at once")
+    max_num_batched_tokens: int | None = _whole("tokens in one step")
+    enforce_eager: bool | None = _switch("no CUDA graphs")
+    block_size: int | None = _whole("tokens in a KV cache block")
+    kv_cache_memory_bytes: int | None = _size("size of the KV cache, instead of what is left")
+    limit_mm_per_prompt: Mapping[str, int] | None = _key(
+        Table(
+            help="media items in a prompt (image=2)",
+            optional=True,
+            value=Whole(help="how many", minimum=0),
+        ),
+        hash=False,
+    )
+    max_loras: int | None = _whole("adapters in one batch")
+    max_lora_rank: int | None = _whole("largest adapter rank")
+    speculative: Mapping[str, Any] | None = _key(
+        Table(
+            help="speculative decoding (method=eagle,num_tokens=3)",
+            optional=True,
+            keys={
+                "method": Text(help="how tokens are drafted"),
+                "num_tokens": Whole(help="drafted tokens"),
+                "model": Text(help="the draft model"),
+            },
+        ),
+        hash=False,
+    )
+    tensor_parallel_size: int = _whole("GPUs that share each layer", 1)
+    pipeline_parallel_size: int = _whole("pipeline stages", 1)
+    data_parallel_size: int = _whole("copies of the model", 1)
+    expert_parallel: bool = _switch("experts are spread whole over the GPUs", False)
+    decode_context_parallel_size: int = _whole("GPUs that share the KV cache of a request", 1)
+    mem_fraction_static: float | None = _key(
+        Fraction(help="SGLang: share for weights and KV cache", optional=True, above_zero=True)
+    )
+    chunked_prefill_size: int | None = _whole("SGLang: tokens in a prefill chunk")
+    cuda_graph_max_bs: int | None = _whole("SGLang: largest captured batch")
+    gguf_quant: str | None = _maybe(
+        "llama.cpp: quantization of the file", names.GGUF_QUANTS, names.GGUF_QUANT_SPELLINGS
+    )
+    n_ctx: int | None = _whole("llama.cpp: context in tokens")
+    n_batch: int | None = _whole("llama.cpp: logical batch")
+    n_ubatch: int | None = _whole("llama.cpp: physical batch")
+    flash_attn: bool | None = _switch("llama.cpp: flash attention")
+    cache_type_k: str | None = _maybe(
+        "llama.cpp: type of the K cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
+    )
+    cache_type_v: str | None = _maybe(
+        "llama.cpp: type of the V cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
+    )
+    n_gpu_layers: int | None = _whole("llama.cpp: layers on the GPU", minimum=0)
+    n_parallel: int | None = _whole("llama.cpp: slots")
+    kv_unified: bool | None = _switch("llama.cpp: one KV buffer for all slots")
+    n_cpu_moe: int | None = _whole("llama.cpp: layers whose experts stay on the CPU", minimum=0)
+    cpu_moe: bool | None = _switch("llama.cpp: all experts stay on the CPU")
+    override_tensor: tuple[str, ...] = _texts("llama.cpp: PATTERN=DEVICE", separator=None)
+    swa_full: bool | None = _switch("llama.cpp: full-size cache for sliding windows")
+    imatrix: bool | None = _switch("llama.cpp: quantized with an importance matrix")
+    variant: str = _choice("llama.cpp or ik_llama.cpp", names.LLAMA_CPP_VARIANTS, {"ik": "ik_llama.cpp"})
+    mla_attn: int | None = _key(Whole(help="ik_llama.cpp: -mla", optional=True, minimum=0, maximum=3))
+    attn_max_b: int | None = _whole("ik_llama.cpp: -amb, MiB", minimum=0)
+    fused_moe: int | None = _key(Whole(help="ik_llama.cpp: -fmoe", optional=True, minimum=0, maximum=1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every key that has a value and belongs to the engine, as JSON-able data."""
+        table = super().to_dict()
+        if self.engine not in names.LLAMA_CPP_ENGINES:
+            for key in names.LLAMA_CPP_KEYS:
+                table.pop(key, None)
+        return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateSettings(Settings):
+    """The `generate` table: plain transformers inference."""
+
+    engine: str = _choice("transformers", ("transformers",), {"hf": "transformers"})
+    engine_version: str | None = _text("its version, as text")
+    dtype: str = _choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS)
+    quantization: str | None = _maybe(
+        "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS
+    )
+    quantization_group_size: int = _whole("weights that share one scale", 128)
+    batch_size: int = _whole("prompts at once", 1)
+    prompt_tokens: int | None = _whole("tokens of a prompt")
+    new_tokens: int | None = _whole("tokens that are generated")
+    attention: str = _choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
+    kv_cache_dtype: str = _choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
+    num_beams: int = _whole("beams of beam search", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario(Settings):
+    """A model, a task and the hardware: the question that an estimate answers.
+
+    The tables of other tasks hold their defaults and mean nothing. For `task: load`, `serve` may say for
+    which engine the weights are loaded (`"engine" in scenario.serve.explicit`). `notes` say what reading the
+    scenario resolved by itself; they belong into the result.
+    """
+
+    model: str | Mapping[str, Any] = _key(
+        ModelReference(help="model: catalog id, hub id, URL or path"), "", hash=False
+    )
+    task: str = _key(choice_kind("what the GPU is for", names.TASKS), "")
+    gpu: str | None = _text("GPU, by id or alias (h100-sxm-80gb, 4090)")
+    gpu_total_bytes: int | None = _size("exact memory of one GPU, where known")
+    num_gpus: int = _whole("GPUs in all; 0 is CPU only (llama.cpp)", 1, minimum=0)
+    gpus_per_node: int = _whole("GPUs in a node", 8)
+    train: TrainSettings = TrainSettings()
+    serve: ServeSettings = ServeSettings()
+    generate: GenerateSettings = GenerateSettings()
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Scenario:
+        """Read and check a scenario. Raises ScenarioError with the path of what is wrong."""
+        from .reading import read_scenario
+
+        return read_scenario(data)
+
+    @property
+    def settings(self) -> TrainSettings | ServeSettings | GenerateSettings:
+        """The table of the scenario's task (`load`: serve)."""
+        if self.task == "train":
+            return self.train
+        return self.generate if self.task == "generate" else self.serve
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that has a value, defaults included, with the task's own table only."""
+        table = super().to_dict()
+        if self.task != "load":
+            table[self.task] = self.settings.to_dict()
+        elif self.serve.explicit:
+            table["serve"] = self.serve.to_dict()
+        return table
+
+
+TABLES: dict[str, type[Settings]] = {
+    "train": TrainSettings,
+    "serve": ServeSettings,
+    "generate": GenerateSettings,
+}
+"""Task tables by name."""
+
+KINDS: dict[type[Settings], dict[str, Kind]] = {
+    cls: {f.name: f.metadata[KIND] for f in fields(cls) if KIND in f.metadata}
+    for cls in (Scenario, TrainSettings, ServeSettings, GenerateSettings)
+}
+"""The kind of every key, by table."""
+
+DEFAULTS: dict[type[Settings], dict[str, Any]] = {
+    cls: {f.name: f.default for f in fields(cls) if f.name in kinds} for cls, kinds in KINDS.items()
+}
+"""The default of every key, by table."""
+
+_PLAIN_TYPES = (str, int, float, bool)
+
+
+def table_of(task: str) -> str:
+    """The name of the task's table: its own, and `serve` for `load`."""
+    return "serve" if task == "load" else task

@@ -1,0 +1,121 @@
+"""Scenario files: TOML, YAML and JSON, read safely. Whatever is wrong with a file is said in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..errors import ScenarioError, SourceError, clipped
+from ..units import MIB, format_bytes
+from .definition import Scenario
+
+LARGEST_FILE_BYTES = 16 * MIB
+MOST_VALUES = 200_000
+"""More values than any scenario has; bounds the work on a file whose aliases multiply."""
+
+DEEPEST = 100
+
+
+def read_scenario_file(path: str | Path) -> Scenario:
+    """Read a scenario from a `.toml`, `.yaml`, `.yml` or `.json` file.
+
+    Raises SourceError when the file cannot be read or parsed, ScenarioError when its content is wrong.
+    """
+    return Scenario.from_dict(read_table_file(path))
+
+
+def read_table_file(path: str | Path) -> dict[str, Any]:
+    """The table that a TOML, YAML or JSON file holds. Raises SourceError, or ScenarioError for no table."""
+    path = Path(path)
+    parse = _PARSERS.get(path.suffix.lower())
+    if parse is None:
+        raise SourceError(f"{path}: expected a file that ends in {', '.join(_PARSERS)}")
+    text = _text(path)
+    if not text.strip():
+        raise SourceError(f"{path}: the file is empty")
+    try:
+        table = parse(text)
+        _check_tree(table)
+    except RecursionError:
+        raise SourceError(f"{path}: nested too deeply") from None
+    except ValueError as problem:
+        raise SourceError(f"{path}: {clipped(str(problem), 160)}") from None
+    if not isinstance(table, dict):
+        raise ScenarioError("", f"{path}: expected a table with a model and a task")
+    return table
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON without NaN and Infinity. Raises ValueError (also for broken UTF-8) or RecursionError."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except OSError as problem:
+        raise SourceError(f"{path}: {problem.strerror or problem}") from None
+    except ValueError:
+        raise SourceError(f"{clipped(str(path))!r}: not a path") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        limit = format_bytes(LARGEST_FILE_BYTES, "MiB", 0)
+        raise SourceError(f"{path}: larger than {limit}, which is no scenario")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise SourceError(f"{path}: not a text file (UTF-8)") from None
+    if "\0" in text:
+        raise SourceError(f"{path}: not a text file (it holds zero bytes)")
+    return text
+
+
+def _parse_toml(text: str) -> Any:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
+def _parse_yaml(text: str) -> Any:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return yaml.load(text, Loader=loader)
+    except yaml.YAMLError as problem:
+        raise ValueError(f"not YAML: {problem}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number that JSON knows")
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    ".toml": _parse_toml,
+    ".yaml": _parse_yaml,
+    ".yml": _parse_yaml,
+    ".json": parse_json,
+}
+
+
+def _check_tree(table: object) -> None:
+    """Refuse what no scenario holds: too many values, too deep a nesting, NaN and infinities."""
+    level, values, depth = [table], 0, 0
+    while level:
+        values += len(level)
+        depth += 1
+        if values > MOST_VALUES or depth > DEEPEST:
+            raise ValueError("nested too deeply" if depth > DEEPEST else f"more than {MOST_VALUES:,} values")
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, float) and value - value != 0:
+                raise ValueError(f"{value} is not a number to work with")
+            if isinstance(value, Mapping):
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+            if len(below) > MOST_VALUES:
+                break
+        level = below

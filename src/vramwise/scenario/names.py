@@ -1,0 +1,284 @@
+"""Names that a scenario's keys accept, and the spellings of the same thing that people write.
+
+The first name is the default. Sources of the names: the frameworks' own flags and arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TASKS: Final = ("train", "serve", "generate", "load")
+
+DTYPES: Final = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2")
+DTYPE_SPELLINGS: Final[dict[str, str | None]] = {
+    "float32": "fp32",
+    "float": "fp32",
+    "f32": "fp32",
+    "torch.float32": "fp32",
+    "bfloat16": "bf16",
+    "torch.bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "f16": "fp16",
+    "torch.float16": "fp16",
+    "fp8": "fp8_e4m3",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+}
+STATE_DTYPES: Final = (*DTYPES, "int8")
+
+FRAMEWORKS: Final = (
+    "transformers",
+    "deepspeed",
+    "torchtune",
+    "torchtitan",
+    "megatron",
+    "litgpt",
+    "llm-foundry",
+    "axolotl",
+    "llamafactory",
+    "unsloth",
+    "ms-swift",
+    "pytorch",
+)
+FRAMEWORK_SPELLINGS: Final[dict[str, str | None]] = {
+    "trl": "transformers",
+    "peft": "transformers",
+    "hf": "transformers",
+    "megatron-lm": "megatron",
+    "megatron-core": "megatron",
+    "llama-factory": "llamafactory",
+    "swift": "ms-swift",
+    "torch": "pytorch",
+}
+METHODS: Final = ("full", "lora", "qlora", "freeze")
+PRECISIONS: Final = (
+    "bf16-mixed",
+    "bf16",
+    "bf16-master",
+    "fp16-mixed",
+    "fp16",
+    "fp16-master",
+    "fp32",
+    "fp8-mixed",
+)
+PRECISION_SPELLINGS: Final[dict[str, str | None]] = {
+    "bf16-true": "bf16",
+    "bfloat16": "bf16",
+    "fp16-true": "fp16",
+    "16-mixed": "fp16-mixed",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "32-true": "fp32",
+    "fp8": "fp8-mixed",
+}
+OPTIMIZERS: Final = (
+    "adamw",
+    "adamw-8bit",
+    "paged-adamw-8bit",
+    "adafactor",
+    "sgd",
+    "sgd-momentum",
+    "lion",
+    "lion-8bit",
+    "muon",
+    "adam-mini",
+    "galore-adamw",
+    "apollo",
+    "lomo",
+    "none",
+)
+OPTIMIZER_SPELLINGS: Final[dict[str, str | None]] = {
+    "adam": "adamw",
+    "adamw_torch": "adamw",
+    "adamw_torch_fused": "adamw",
+    "adamw_hf": "adamw",
+    "adam-8bit": "adamw-8bit",
+    "adamw_bnb_8bit": "adamw-8bit",
+    "8bit-adamw": "adamw-8bit",
+    "paged-adamw8bit": "paged-adamw-8bit",
+    "galore_adamw": "galore-adamw",
+}
+OPTIMIZER_IMPLS: Final = ("foreach", "for-loop", "fused")
+OPTIMIZER_IMPL_SPELLINGS: Final[dict[str, str | None]] = {"forloop": "for-loop", "single-tensor": "for-loop"}
+HEADS: Final = ("causal-lm", "masked-lm", "sequence-classification", "none")
+CHECKPOINTING: Final = ("none", "full", "selective")
+CHECKPOINTING_SPELLINGS: Final[dict[str, str | None]] = {"off": "none", "block": "full"}
+ATTENTION: Final = ("sdpa", "eager", "flash")
+ATTENTION_SPELLINGS: Final[dict[str, str | None]] = {
+    "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
+    "flash-attn": "flash",
+    "flash-attention": "flash",
+}
+LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel")
+KERNELS: Final = ("liger", "unsloth", "fms", "transformer-engine", "apex")
+KERNEL_SPELLINGS: Final[dict[str, str | None]] = {"te": "transformer-engine", "liger-kernel": "liger"}
+BASE_QUANTIZATION: Final = ("nf4", "nf4-dq", "fp4", "int8", "gptq-int4", "awq-int4")
+BASE_QUANTIZATION_SPELLINGS: Final[dict[str, str | None]] = {
+    "none": None,
+    "bitsandbytes-nf4": "nf4",
+    "bnb-nf4": "nf4",
+    "bitsandbytes-fp4": "fp4",
+    "bitsandbytes-int8": "int8",
+    "llm-int8": "int8",
+    "gptq": "gptq-int4",
+    "awq": "awq-int4",
+}
+FSDP: Final = ("none", "full-shard", "shard-grad-op", "hybrid-shard")
+PIPELINE_SCHEDULES: Final = ("1f1b", "interleaved-1f1b", "gpipe", "zero-bubble")
+PIPELINE_SCHEDULE_SPELLINGS: Final[dict[str, str | None]] = {
+    "interleaved": "interleaved-1f1b",
+    "interleaved1f1b": "interleaved-1f1b",
+    "zb": "zero-bubble",
+    "zero-bubble-v": "zero-bubble",
+}
+OFFLOAD: Final = ("none", "cpu", "nvme")
+
+ENGINES: Final = ("vllm", "sglang", "llama.cpp", "tensorrt-llm", "tgi", "ollama", "transformers")
+ENGINE_SPELLINGS: Final[dict[str, str | None]] = {
+    "llamacpp": "llama.cpp",
+    "llama-cpp": "llama.cpp",
+    "trt-llm": "tensorrt-llm",
+    "text-generation-inference": "tgi",
+    "hf": "transformers",
+}
+SERVE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32")
+SERVE_QUANTIZATION: Final = (
+    "awq",
+    "awq-marlin",
+    "gptq",
+    "gptq-marlin",
+    "gptq-int8",
+    "fp8",
+    "fp8-dynamic",
+    "w4a16",
+    "w8a8",
+    "mxfp4",
+    "nvfp4",
+    "bitsandbytes-nf4",
+    "bitsandbytes-fp4",
+    "bitsandbytes-int8",
+    "gguf",
+)
+SERVE_QUANTIZATION_SPELLINGS: Final[dict[str, str | None]] = {
+    "none": None,
+    "gptq-int4": "gptq",
+    "awq-int4": "awq",
+    "bitsandbytes": "bitsandbytes-nf4",
+    "nf4": "bitsandbytes-nf4",
+    "fp4": "bitsandbytes-fp4",
+    "int8": "bitsandbytes-int8",
+    "llm-int8": "bitsandbytes-int8",
+    "int8-w8a8": "w8a8",
+}
+KV_CACHE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4")
+LLAMA_CPP_CACHE_TYPES: Final = (
+    "f16",
+    "f32",
+    "bf16",
+    "q8_0",
+    "q6_0",
+    "q5_1",
+    "q5_0",
+    "q4_1",
+    "q4_0",
+    "iq4_nl",
+    "q8_kv",
+)
+LLAMA_CPP_CACHE_SPELLINGS: Final[dict[str, str | None]] = {"fp16": "f16", "fp32": "f32", "bfloat16": "bf16"}
+LLAMA_CPP_VARIANTS: Final = ("llama.cpp", "ik_llama.cpp")
+# llama.cpp's file types (`llama-quantize --help`), then those that only ik_llama.cpp writes.
+GGUF_QUANTS: Final = (
+    "custom",
+    "F32",
+    "F16",
+    "BF16",
+    "Q8_0",
+    "Q6_K",
+    "Q5_K_M",
+    "Q5_K_S",
+    "Q5_1",
+    "Q5_0",
+    "Q4_K_M",
+    "Q4_K_S",
+    "Q4_K_L",
+    "Q4_1",
+    "Q4_0",
+    "Q3_K_L",
+    "Q3_K_M",
+    "Q3_K_S",
+    "Q3_K_XL",
+    "Q2_K",
+    "Q2_K_S",
+    "Q2_K_L",
+    "Q1_0",
+    "IQ4_NL",
+    "IQ4_XS",
+    "IQ3_M",
+    "IQ3_S",
+    "IQ3_XS",
+    "IQ3_XXS",
+    "IQ2_M",
+    "IQ2_S",
+    "IQ2_XS",
+    "IQ2_XXS",
+    "IQ1_M",
+    "IQ1_S",
+    "TQ1_0",
+    "TQ2_0",
+    "MXFP4_MOE",
+    "NVFP4",
+    "Q6_0",
+    "IQ6_K",
+    "IQ5_K",
+    "IQ5_KS",
+    "IQ4_K",
+    "IQ4_KS",
+    "IQ4_KSS",
+    "IQ4_KT",
+    "IQ3_K",
+    "IQ3_KS",
+    "IQ3_KL",
+    "IQ3_KT",
+    "IQ2_K",
+    "IQ2_KS",
+    "IQ2_KL",
+    "IQ2_KT",
+    "IQ1_KT",
+    "IQ1_BN",
+    "IQ2_BN",
+)
+GGUF_QUANT_SPELLINGS: Final[dict[str, str | None]] = {
+    "fp32": "F32",
+    "fp16": "F16",
+    "bfloat16": "BF16",
+    "Q5_K": "Q5_K_M",
+    "Q4_K": "Q4_K_M",
+    "Q3_K": "Q3_K_M",
+    "MXFP4": "MXFP4_MOE",
+}
+
+SGLANG_KEYS: Final = ("mem_fraction_static", "chunked_prefill_size", "cuda_graph_max_bs")
+SGLANG_ENGINES: Final = ("sglang",)
+LLAMA_CPP_KEYS: Final = (
+    "n_ctx",
+    "n_batch",
+    "n_ubatch",
+    "flash_attn",
+    "cache_type_k",
+    "cache_type_v",
+    "n_gpu_layers",
+    "n_parallel",
+    "kv_unified",
+    "n_cpu_moe",
+    "cpu_moe",
+    "override_tensor",
+    "swa_full",
+    "variant",
+    "mla_attn",
+    "attn_max_b",
+    "fused_moe",
+)
+LLAMA_CPP_ENGINES: Final = ("llama.cpp", "ollama")

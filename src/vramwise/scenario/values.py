@@ -1,0 +1,335 @@
+"""What a scenario's key may hold: one small class for each kind of value.
+
+A kind reads a value from a file (`read`), reads the text of a command-line flag (`from_text`), and says the
+same as JSON Schema (`schema`). A refusal says what was expected, what was given and, for names, what is near.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ScenarioError, UsageError, clipped, nearest
+from ..units import parse_bytes
+
+LARGEST_WHOLE_NUMBER = 2**53 - 1
+"""Sizes stay below 2^53, so that JSON readers that keep floats read them exactly."""
+
+LONGEST_TEXT = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of value. `optional` keys may be null, which means the same as leaving them out."""
+
+    help: str
+    optional: bool = False
+
+    def read(self, value: object, path: str) -> Any:
+        """The value as the scenario keeps it. Raises ScenarioError with `path`."""
+        raise NotImplementedError
+
+    def from_text(self, text: str) -> object:
+        """What a file would hold for this flag's text; `read` judges it."""
+        return text
+
+    def to_json(self, value: Any) -> Any:
+        """The kept value as JSON-able data."""
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of everything that `read` takes."""
+        raise NotImplementedError
+
+    @property
+    def metavar(self) -> str:
+        return "TEXT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole(Kind):
+    """A whole number from `minimum` to `maximum`; true and 3.0 are none."""
+
+    minimum: int = 1
+    maximum: int = LARGEST_WHOLE_NUMBER
+
+    def read(self, value: object, path: str) -> int:
+        if type(value) is int and self.minimum <= value <= self.maximum:
+            return value
+        raise refusal(path, self.expected(value), value)
+
+    def expected(self, value: object) -> str:
+        if type(value) is int and value > self.maximum:
+            limit = "below 2^53" if self.maximum == LARGEST_WHOLE_NUMBER else f"≤ {self.maximum:,}"
+            return f"a whole number {limit}"
+        return f"a whole number ≥ {self.minimum}"
+
+    def from_text(self, text: str) -> object:
+        digits = text.removeprefix("-").replace("_", "")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= 40
+        return int(text) if is_number and "__" not in text else text
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+
+    @property
+    def metavar(self) -> str:
+        return "N"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size(Kind):
+    """A number of bytes above zero, or its text with the unit written out ("80 GiB")."""
+
+    def read(self, value: object, path: str) -> int:
+        size = value
+        if isinstance(value, str):
+            try:
+                size = parse_bytes(value)
+            except UsageError as problem:
+                raise ScenarioError(path, str(problem)) from None
+        if type(size) is int and 0 < size <= LARGEST_WHOLE_NUMBER:
+            return size
+        limit = " below 2^53" if type(size) is int and size > 0 else ""
+        raise refusal(path, f'a number of bytes{limit} or a size such as "80 GiB"', value)
+
+    def schema(self) -> dict[str, Any]:
+        text = {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+\s*[A-Za-z]*\s*$"}
+        return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": LARGEST_WHOLE_NUMBER}, text]}
+
+    @property
+    def metavar(self) -> str:
+        return "SIZE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fraction(Kind):
+    """A number from 0 to 1; `above_zero` and `below_one` leave out the ends."""
+
+    above_zero: bool = False
+    below_one: bool = False
+
+    def read(self, value: object, path: str) -> float:
+        if type(value) in (int, float):
+            number = float(value)  # type: ignore[arg-type]
+            low = number > 0 if self.above_zero else number >= 0
+            if low and (number < 1 if self.below_one else number <= 1):
+                return number
+        expected = f"a number {'>' if self.above_zero else '≥'} 0 and {'<' if self.below_one else '≤'} 1"
+        raise refusal(path, expected, value)
+
+    def from_text(self, text: str) -> object:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    def schema(self) -> dict[str, Any]:
+        low = {"exclusiveMinimum" if self.above_zero else "minimum": 0}
+        return {"type": "number", **low, "exclusiveMaximum" if self.below_one else "maximum": 1}
+
+    @property
+    def metavar(self) -> str:
+        return "FRACTION"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch(Kind):
+    """true or false."""
+
+    def read(self, value: object, path: str) -> bool:
+        if value is True or value is False:
+            return value
+        raise refusal(path, "true or false", value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text(Kind):
+    """Any text, not empty."""
+
+    def read(self, value: object, path: str) -> str:
+        if type(value) is str and value.strip() and len(value) <= LONGEST_TEXT and "\0" not in value:
+            return value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            raise refusal(path, "text (write it in quotes)", value)
+        raise refusal(path, f"text of 1 to {LONGEST_TEXT} characters", value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice(Kind):
+    """One of a few names; `spellings` maps what else people write to the name that is kept.
+
+    Letter case, `_` for `-` and blanks for `-` make no difference. A spelling may stand for null.
+    """
+
+    names: tuple[str, ...]
+    spellings: Mapping[str, str | None]
+    _by_spelling: Mapping[str, str | None]
+
+    def read(self, value: object, path: str) -> str | None:
+        if type(value) is str:
+            by_spelling = self._by_spelling
+            if value in by_spelling:
+                return by_spelling[value]
+            plain = _plain(value)
+            if plain in by_spelling:
+                return by_spelling[plain]
+        raise ScenarioError(path, self._problem(value))
+
+    def _problem(self, value: object) -> str:
+        near = nearest(value, [*self.names, *self.spellings]) if isinstance(value, str) else []
+        meant = f": did you mean {', '.join(near)}?" if near else ""
+        listed = ", ".join(self.names[:16]) + (", …" if len(self.names) > 16 else "")
+        return f"expected one of {listed}; got {shown(value)}{meant}"
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": sorted({*self.names, *self.spellings}, key=[*self.names, *self.spellings].index)}
+
+    @property
+    def metavar(self) -> str:
+        return "NAME"
+
+
+def choice_kind(
+    help: str, names: Sequence[str], spellings: Mapping[str, str | None] | None = None, optional: bool = False
+) -> Choice:
+    """A `Choice` with its lookup table worked out once."""
+    spellings = spellings or {}
+    by_spelling: dict[str, str | None] = {**spellings, **{name: name for name in names}}
+    by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
+    return Choice(
+        help=help, optional=optional, names=tuple(names), spellings=spellings, _by_spelling=by_spelling
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several(Kind):
+    """A list of values of one kind; one value may stand for a list of one.
+
+    `separator` splits a text that holds several ("liger,fms"); `whole` names a text that stays as it is.
+    """
+
+    item: Kind
+    separator: str | None = ","
+    whole: str | None = None
+
+    def read(self, value: object, path: str) -> tuple[Any, ...] | str:
+        if type(value) is str:
+            if value == self.whole:
+                return value
+            value = [part.strip() for part in value.split(self.separator)] if self.separator else [value]
+        if not isinstance(value, list | tuple):
+            raise refusal(path, f'a list or "{self.whole}"' if self.whole else "a list", value)
+        return tuple(self.item.read(entry, f"{path}[{i}]") for i, entry in enumerate(value))
+
+    def to_json(self, value: Any) -> Any:
+        return value if isinstance(value, str) else list(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "array", "items": self.item.schema()}, {"type": "string", "minLength": 1}]}
+
+    @property
+    def metavar(self) -> str:
+        return "NAME,…" if self.separator else self.item.metavar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Kind):
+    """A small table. With `keys` each key has its own kind; without, every key holds `value`."""
+
+    keys: Mapping[str, Kind] | None = None
+    value: Kind | None = None
+
+    def read(self, value: object, path: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise refusal(path, "a table", value)
+        return {key: self._kind(key, path).read(entry, f"{path}.{key}") for key, entry in value.items()}
+
+    def _kind(self, key: object, path: str) -> Kind:
+        kind = self.keys.get(str(key)) if self.keys else self.value
+        if kind is None or not isinstance(key, str):
+            raise unknown_key(path, key, self.keys or ())
+        return kind
+
+    def from_text(self, text: str) -> object:
+        table: dict[str, object] = {}
+        for part in text.split(","):
+            key, equals, entry = part.strip().partition("=")
+            if not equals:
+                return text
+            kind = self.keys.get(key) if self.keys else self.value
+            table[key] = kind.from_text(entry) if kind else entry
+        return table
+
+    def to_json(self, value: Any) -> Any:
+        return dict(value)
+
+    def schema(self) -> dict[str, Any]:
+        if self.keys is None:
+            return {"type": "object", "additionalProperties": self.value.schema() if self.value else False}
+        properties = {key: kind.schema() for key, kind in self.keys.items()}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+    @property
+    def metavar(self) -> str:
+        return "KEY=VALUE,…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReference(Kind):
+    """A model's name, URL or path, or a table that holds a whole config.json."""
+
+    def read(self, value: object, path: str) -> str | Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            if value:
+                return value
+            raise ScenarioError(path, "the table is empty: expected the keys of a config.json")
+        if type(value) is str and value.strip() and len(value) <= LONGEST_TEXT and "\0" not in value:
+            return value
+        expected = "a model's name, URL or path, or a table that holds a config.json"
+        raise refusal(path, expected, value)
+
+    def to_json(self, value: Any) -> Any:
+        return value if isinstance(value, str) else dict(value)
+
+    def schema(self) -> dict[str, Any]:
+        text = {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
+        return {"anyOf": [text, {"type": "object", "minProperties": 1}]}
+
+
+def refusal(path: str, expected: str, value: object) -> ScenarioError:
+    return ScenarioError(path, f"expected {expected}, got {shown(value)}")
+
+
+def unknown_key(path: str, key: object, known: Sequence[str] | Mapping[str, Any]) -> ScenarioError:
+    """The refusal of a key that a table does not have, with its nearest neighbours."""
+    near = nearest(str(key), known)
+    meant = f"did you mean {', '.join(near)}?" if near else f"expected one of {', '.join(known)}"
+    full = f"{path}.{key}" if path else str(key)
+    return ScenarioError(clipped(full), f"unknown key: {clipped(meant, 200)}")
+
+
+def shown(value: object) -> str:
+    """A given value for a message: as JSON writes it, on one short line."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**30:
+        return f"a number of {len(str(abs(value)))} digits" if abs(value) < 10**300 else "a huge number"
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list"
+    try:
+        return clipped(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError):
+        return clipped(str(value))
+
+
+def _plain(text: str) -> str:
+    return text.strip().lower().replace("_", "-").replace(" ", "-")
