@@ -48,6 +48,12 @@ def test_nothing_measured():
     assert only_comparison(nothing, kv_cache_bytes=Quantity(0, 0, 5)).width == math.inf
 
 
+def test_less_than_nothing_measured():
+    comparison = only_comparison(a_case({"kv_cache_bytes": -100}), kv_cache_bytes=Quantity(-90, -80, -70))
+    assert comparison.error == 0.2
+    assert comparison.width == 0.2
+
+
 def test_the_rigs_floor_is_added_to_nvidia_smi_alone():
     case = a_case({"nvidia_smi": 120, "peak_allocated": 100}, rig_floor_bytes=20)
     interval = Quantity(90, 100, 110)

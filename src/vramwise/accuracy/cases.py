@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import SourceError, UsageError, clipped
+from ..scenario.definition import TABLES
 from ..units import MIB
 
 LINE_LIMIT_BYTES = 4 * MIB
@@ -30,6 +31,8 @@ FIELDS = frozenset(
 )
 """Keys of a case; any other key is somebody's own and is passed over."""
 
+CONFIDENCES = ("high", "medium", "low")
+SPECIFIED = ("full", "most", "poor")
 NOT_STATED = "not stated"
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -64,11 +67,15 @@ class Case:
 
     @property
     def engine(self) -> str:
-        """`serve.engine`, `generate.engine` or `train.framework` of the scenario."""
+        """`serve.engine`, `generate.engine` or `train.framework`, or its default."""
         task = self.scenario.get("task")
-        table = self.scenario.get("serve" if task == "load" else str(task))
-        name = table.get("framework" if task == "train" else "engine") if isinstance(table, Mapping) else None
-        return name if isinstance(name, str) and name else NOT_STATED
+        name = "serve" if task == "load" else task
+        settings = TABLES.get(name) if isinstance(name, str) else None
+        table = self.scenario.get(str(name), None if task == "load" else {})
+        if settings is None or not isinstance(table, Mapping):
+            return NOT_STATED
+        key = "framework" if task == "train" else "engine"
+        return str(table.get(key) or getattr(settings(), key))
 
     @property
     def source_name(self) -> str:
@@ -172,8 +179,9 @@ def _parse(raw: bytes | None) -> dict[str, Any]:
     if b"\0" in raw:
         raise _NotACase("binary data, not JSON text")
     try:
+        # NaN and Infinity pass here: config.json files of Mamba models hold them, and no number of ours may
         text = raw.rstrip().decode("utf-8-sig")
-        parsed = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_without_repeats)
+        parsed = json.loads(text, object_pairs_hook=_without_repeats)
     except UnicodeDecodeError:
         raise _NotACase("not UTF-8 text") from None
     except RecursionError:
@@ -185,10 +193,6 @@ def _parse(raw: bytes | None) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise _NotACase(f"expected one JSON object, got {_kind(parsed)}")
     return parsed
-
-
-def _refuse_constant(text: str) -> float:
-    raise _NotACase(f"{text} is not a number that JSON knows")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -221,8 +225,8 @@ def _case(raw: dict[str, Any], file: str, line: int) -> Case:
         rounding=rounding,
         source=_text("source", raw.get("source", "")),
         quote=_text("quote", raw.get("quote", "")),
-        confidence=_choice("confidence", raw.get("confidence", ""), ("high", "medium", "low")),
-        specified=_choice("specified", raw.get("specified", ""), ("full", "most", "poor")),
+        confidence=_choice("confidence", raw.get("confidence", ""), CONFIDENCES),
+        specified=_choice("specified", raw.get("specified", ""), SPECIFIED),
         unstated=_texts("unstated", raw.get("unstated", [])),
         closed_budget=_boolean("closed_budget", raw.get("closed_budget", False)),
         rig=_text("rig", raw.get("rig", "")),
@@ -242,15 +246,16 @@ def _measured(value: Any) -> dict[str, int | float | bool]:
     for name, amount in table.items():
         if name == "oom":
             _boolean("measured.oom", amount)
-        else:
-            _amount(f"measured.{name}", amount)
+        elif not _is_number(amount):  # below 0 is possible: vLLM prints what its KV cache lacks
+            raise _NotACase(f"measured.{name}: expected a number, got {_kind(amount)}")
     return table
 
 
 def _rounding(key: str, value: Any, measured: Mapping[str, Any]) -> dict[str, int | float]:
     table = _table(key, value)
     for name, amount in table.items():
-        _amount(f"{key}.{name}", amount)
+        if not _is_number(amount) or amount < 0:
+            raise _NotACase(f"{key}.{name}: expected a number ≥ 0, got {_kind(amount)}")
     return {name: amount for name, amount in table.items() if name in measured}
 
 
@@ -260,9 +265,8 @@ def _table(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _amount(key: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value) or value < 0:
-        raise _NotACase(f"{key}: expected a number ≥ 0, got {_kind(value)}")
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
 
 
 def _is_finite(value: int | float) -> bool:
@@ -273,7 +277,7 @@ def _is_finite(value: int | float) -> bool:
 
 
 def _whole(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or not _is_finite(value):
+    if not isinstance(value, int) or not _is_number(value) or value < 0:
         raise _NotACase(f"{key}: expected a whole number ≥ 0, got {_kind(value)}")
     return value
 
@@ -320,4 +324,4 @@ def _kind(value: Any) -> str:
         return "a list"
     if isinstance(value, str):
         return f'"{clipped(value)}"'
-    return str(value) if _is_finite(value) else "a number beyond every memory"
+    return str(value) if isinstance(value, float) or _is_finite(value) else "a number beyond every memory"

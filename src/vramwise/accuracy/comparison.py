@@ -18,7 +18,7 @@ Estimate = Callable[[Mapping[str, Any]], Result]
 class Comparison:
     """A measured number beside the estimated one and its interval.
 
-    error = (expected − measured) / measured, so a negative error is an estimate that is too low;
+    error = (expected − measured) / |measured|, so a negative error is an estimate that is too low;
     infinite where nothing was measured and something was expected.
     """
 
@@ -35,7 +35,7 @@ class Comparison:
 
     @property
     def width(self) -> float:
-        """Width of the interval in units of what was measured: (high − low) / measured."""
+        """Width of the interval in units of what was measured: (high − low) / |measured|."""
         return _relative(self.high - self.low, self.measured)
 
     @property
@@ -116,5 +116,5 @@ def _comparison(case: Case, quantity: str, measured: float, estimated: Quantity)
 
 def _relative(difference: float, measured: float) -> float:
     if measured:
-        return difference / measured
+        return difference / abs(measured)
     return math.copysign(math.inf, difference) if difference else 0.0
