@@ -78,7 +78,9 @@ def test_the_json_holds_plain_fractions(cases):
             "correct": 0,
             "accuracy": 0,
             "false_fits": 1,
+            "false_fit_ids": ["c"],
             "false_ooms": 0,
+            "false_oom_ids": [],
         }
     ]
     (error,) = data["errors"]
@@ -114,8 +116,9 @@ def test_what_a_person_reads(cases):
         f"  {cases} line 3: not valid JSON: Expecting value (column 1)"[:150],
         "",
         "worst",
-        "  −55.0 %  vllm weights  b",
-        "           measured 200 B, estimated 90 B (80 B – 120 B)",
+        "  −55.0 %  weights  b",
+        "    vllm: measured 200 B, estimated 90 B (80 – 120 B)",
+        "false fit  vllm  c",
     ]
 
 

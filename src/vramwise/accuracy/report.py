@@ -97,8 +97,10 @@ def _oom(row: OomRow) -> dict[str, Any]:
         "failed": row.failed,
         "correct": row.correct,
         "accuracy": row.correct / row.count if row.count else None,
-        "false_fits": row.false_fits,
-        "false_ooms": row.false_ooms,
+        "false_fits": len(row.false_fits),
+        "false_fit_ids": [oom.case.id for oom in row.false_fits],
+        "false_ooms": len(row.false_ooms),
+        "false_oom_ids": [oom.case.id for oom in row.false_ooms],
     }
 
 

@@ -44,7 +44,7 @@ class ErrorRow:
 
 @dataclass(frozen=True, slots=True)
 class OomRow:
-    """Verdicts of one group: how many runs were called right, and the two ways to be wrong."""
+    """Verdicts of one group: how many runs were called right, and the runs of the two ways to be wrong."""
 
     group: str
     measured: int
@@ -52,8 +52,8 @@ class OomRow:
     failed: int
     count: int
     correct: int
-    false_fits: int
-    false_ooms: int
+    false_fits: tuple[OomComparison, ...]
+    false_ooms: tuple[OomComparison, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +175,9 @@ def nearest_rank(values: Sequence[float], percent: int = 90) -> float:
 
 
 def _oom_row(group: str, cell: _Cell) -> OomRow:
-    false_fits = sum(oom.false_fit for oom in cell.ooms)
-    false_ooms = sum(oom.false_oom for oom in cell.ooms)
-    correct = len(cell.ooms) - false_fits - false_ooms
+    false_fits = tuple(oom for oom in cell.ooms if oom.false_fit)
+    false_ooms = tuple(oom for oom in cell.ooms if oom.false_oom)
+    correct = len(cell.ooms) - len(false_fits) - len(false_ooms)
     return OomRow(
         group, cell.measured, cell.missing, cell.failed, len(cell.ooms), correct, false_fits, false_ooms
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from ..result import COUNTS
 from ..units import UNIT_BYTES, format_bytes
-from .comparison import Comparison
 from .report import Report
 from .table import ErrorRow, OomRow
 
@@ -33,7 +32,7 @@ def lines(report: Report, width: int = 100, by: str = "engine") -> list[str]:
         text += _oom_block(by, table.oom_rows, width)
     text += _remarks(report, width)
     if report.worst:
-        text += ["", "worst", *(_cut(line, width) for line in _worst(report.worst))]
+        text += ["", "worst", *(_cut(line, width) for line in _worst(report))]
     return [_printable(line) for line in text]
 
 
@@ -59,8 +58,8 @@ def _oom_block(by: str, rows: Sequence[OomRow], width: int) -> list[str]:
             "oom",
             _count(row.count, row.measured),
             f"{percent(row.correct / row.count)} %" if row.count else NO_FIGURE,
-            str(row.false_fits),
-            str(row.false_ooms),
+            str(len(row.false_fits)),
+            str(len(row.false_ooms)),
         ]
         for row in rows
     ]
@@ -147,19 +146,24 @@ def _remarks(report: Report, width: int) -> list[str]:
     return ["", *text] if table.rows or table.oom_rows else text
 
 
-def _worst(comparisons: Iterable[Comparison]) -> list[str]:
+def _worst(report: Report) -> list[str]:
+    """The largest errors, two lines each, and as many wrong verdicts, the dangerous ones first."""
     text: list[str] = []
-    for c in comparisons:
+    for c in report.worst:
         unit = _unit(max(c.measured, c.expected))
         measured, low, expected, high = (
             _amount(c.quantity, value, unit) for value in (c.measured, c.low, c.expected, c.high)
         )
-        interval = f" ({low} – {high})" if low != high else ""
+        interval = f" ({low.removesuffix(f' {unit}')} – {high})" if low != high else ""
         text += [
-            f"{percent(c.error, signed=True) + ' %':>9}  {c.case.engine} {c.quantity}  {c.case.id}",
-            f"{'':9}  measured {measured}, estimated {expected}{interval}",
+            f"{percent(c.error, signed=True) + ' %':>9}  {c.quantity}  {c.case.id}",
+            f"    {c.case.engine}: measured {measured}, estimated {expected}{interval}",
         ]
-    return text
+    rows = report.table.oom_rows
+    wrong = [("false fit", oom) for row in rows for oom in row.false_fits]
+    wrong += [("false OOM", oom) for row in rows for oom in row.false_ooms]
+    shown = wrong[: len(report.worst)]
+    return text + [f"{verdict}  {oom.case.engine}  {oom.case.id}" for verdict, oom in shown]
 
 
 def _unit(largest: float) -> str:
