@@ -1,0 +1,191 @@
+"""`F.scaled_dot_product_attention`: which kernel runs, and what each kernel keeps."""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.products import Products
+from vramwise.models.autograd.size import Dim, axis, product
+from vramwise.models.autograd.tensor import Tensor, pointwise_strides
+
+
+def rounded_up(dim: Dim, multiple: int) -> Dim:
+    """A length rounded up, as an axis of its own (`with_rounded_axes` supplies its value)."""
+    if isinstance(dim, int):
+        return -(-dim // multiple) * multiple
+    (names,) = dim.terms
+    if dim.terms[names] != 1 or len(names) != 1:
+        raise ArithmeticError(f"{dim} is not a single axis")
+    return axis(f"{names[0]}_up_to_{multiple}")
+
+
+class Attention(Products):
+    """Scaled dot-product attention over (batch, heads, sequence, head_dim)."""
+
+    def sdpa(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        enable_gqa: bool = False,
+        backend: str = "auto",
+    ) -> Tensor:
+        """Dispatches as torch 2.13 does, with sm80 or newer assumed on CUDA."""
+        q, k, v = self.autocast_low(q, k, v)
+        if mask is not None and mask.dtype not in ("bool", q.dtype):
+            (mask,) = self.autocast_low(mask)
+        chosen = self.sdpa_backend(q, k, v, mask, enable_gqa, dropout) if backend == "auto" else backend
+        if chosen == "flash":
+            return self._flash(q, k, v, mask, causal, dropout, unused=True)
+        if chosen == "cudnn":
+            return self._flash(q, k, v, mask, causal, dropout, unused=False)
+        if chosen == "efficient":
+            return self._efficient(q, k, v, mask, causal, dropout)
+        return self._math(q, k, v, mask, causal, dropout, enable_gqa)
+
+    def sdpa_backend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, gqa: bool, dropout: float) -> str:
+        """Kernel choice (torch 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.cpp).
+
+        Flash wants 16 bit, no mask, equal head sizes up to 256; memory-efficient wants equal head counts, equal q
+        and k head sizes divisible by 8 (4 in fp32). On CPU the flash kernel takes any dtype but needs equal heads
+        sizes, no dropout, and head counts it can broadcast.
+        """
+        equal_heads = q.shape[1] == k.shape[1] == v.shape[1]
+        equal_dims = q.shape[-1] == k.shape[-1] == v.shape[-1]
+        if self.device == "cpu":
+            return "flash" if equal_dims and dropout == 0 else "math"
+        head_dim = q.shape[-1]
+        assert isinstance(head_dim, int)
+        flash_shapes = equal_dims and head_dim <= 256 and (equal_heads or gqa)
+        if mask is None and q.dtype in ("bf16", "fp16") and flash_shapes:
+            return "flash"
+        unit = 4 if q.dtype == "fp32" else 8
+        if equal_heads and q.shape[-1] == k.shape[-1] and head_dim % unit == 0:
+            return "efficient"
+        return "math"
+
+    def _attention_flops(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Dim, Dim]:
+        b, heads, s, d = q.shape
+        scores = 2 * product((b, heads, s, k.shape[2])) * d
+        mixed = 2 * product((b, heads, s, k.shape[2])) * v.shape[-1]
+        return scores + mixed, scores * 3 + mixed * 2
+
+    def _flash(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, unused: bool
+    ) -> Tensor:
+        b, heads, s, _ = q.shape
+        grad = q.requires_grad or k.requires_grad or v.requires_grad
+        flops, backward = self._attention_flops(q, k, v)
+        if self.device == "cpu":
+            op = "_scaled_dot_product_flash_attention_for_cpu"
+            shape = (b, s, heads, v.shape[-1])
+            out = self.transpose(self.new(shape, q.dtype, requires_grad=grad, op=op), 1, 2)
+            stats = self.new((b, heads, s), "fp32" if q.dtype != "fp64" else "fp64", op=op)
+            saves = [(q, "query"), (k, "key"), (v, "value"), (out, "output"), (stats, "logsumexp")]
+            if mask is not None:
+                saves.append((self._float_mask(mask, q.dtype), "attn_mask"))
+            self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
+            return out
+        op = "_scaled_dot_product_flash_attention"
+        q, k, v = (self._padded_head(tensor, 8) for tensor in (q, k, v))
+        strides = q.strides if q.is_dense() else pointwise_strides(q.shape, (q,))
+        out = self.new(q.shape, q.dtype, requires_grad=grad, strides=strides, op=op)
+        stats = self.new((b, heads, s), "fp32", op=op)
+        rng = self.new((2,), "uint64", op=op)
+        saves = [
+            (q, "query"),
+            (k, "key"),
+            (v, "value"),
+            (stats, "logsumexp"),
+            (out, "output"),
+            (rng, "rng_state"),
+        ]
+        if unused:
+            saves.append((self.new((), "uint64", op=op), "unused"))
+        self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
+        return out
+
+    def _padded_head(self, x: Tensor, unit: int) -> Tensor:
+        head_dim = x.shape[-1]
+        assert isinstance(head_dim, int)
+        return x if head_dim % unit == 0 else self.pad(x, -1, unit - head_dim % unit)
+
+    def _efficient(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+        op = "_scaled_dot_product_efficient_attention"
+        b, heads, s, _ = q.shape
+        grad = q.requires_grad or k.requires_grad or v.requires_grad
+        flops, backward = self._attention_flops(q, k, v)
+        out = self.transpose(self.new((b, s, heads, v.shape[-1]), q.dtype, requires_grad=grad, op=op), 1, 2)
+        stats = self.new((b, heads, rounded_up(s, 32)), "fp32", op=op)
+        saves = [(q, "query"), (k, "key"), (v, "value"), (out, "output"), (stats, "log_sumexp")]
+        saves += [
+            (self.new((), "int64", op=op), "philox_seed"),
+            (self.new((), "int64", op=op), "philox_offset"),
+        ]
+        if mask is not None:
+            saves.append((self._kernel_mask(mask, q, k), "attn_bias"))
+        self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
+        return out
+
+    def _kernel_mask(self, mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """The memory-efficient kernel's bias: floats, rows padded to a multiple of 8 (`pad_bias`) and sliced."""
+        mask = self._float_mask(mask, q.dtype)
+        columns = mask.shape[-1]
+        if isinstance(columns, int) and columns % 8 == 0:
+            return mask
+        padded = self.new((*mask.shape[:-1], rounded_up(columns, 8)), mask.dtype, op="constant_pad_nd")
+        self.record("constant_pad_nd", [mask], [padded])
+        return self.narrow(padded, -1, columns)
+
+    def _float_mask(self, mask: Tensor, dtype: str) -> Tensor:
+        """`convert_boolean_attn_mask`: 0 where allowed, -inf elsewhere, in the query's dtype."""
+        if mask.dtype != "bool":
+            return mask
+        floats = self.new(mask.shape, dtype, op="where")
+        self.record("where", [mask], [floats])
+        return floats
+
+    def _math(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        causal: bool,
+        dropout: float,
+        enable_gqa: bool,
+    ) -> Tensor:
+        """`_scaled_dot_product_attention_math`: scores, softmax, product; 16-bit inputs are computed in fp32."""
+        dtype = q.dtype
+        if dtype in ("bf16", "fp16"):
+            q, k, v = (self.to(tensor, "fp32") for tensor in (q, k, v))
+        heads, groups = q.shape[1], k.shape[1]
+        if enable_gqa and heads != groups:
+            assert isinstance(heads, int)
+            assert isinstance(groups, int)
+            k, v = (self.repeat_interleave_heads(x, heads // groups) for x in (k, v))
+        scores = self.matmul_plain(self.scale(q), self.transpose(self.scale(k), 2, 3))
+        if causal or mask is not None:
+            scores = self.add_(scores, scores)
+        weights = self.softmax_plain(scores)
+        if dropout:
+            weights = self.dropout(weights, dropout)
+        out = self.matmul_plain(weights, v)
+        return self.to(out, dtype)
+
+    def matmul_plain(self, a: Tensor, b: Tensor) -> Tensor:
+        """A product below autocast's dispatch key: operands keep their dtype."""
+        autocast, self.autocast = self.autocast, None
+        try:
+            return self.matmul(a, b)
+        finally:
+            self.autocast = autocast
+
+    def softmax_plain(self, x: Tensor) -> Tensor:
+        autocast, self.autocast = self.autocast, None
+        try:
+            return self.softmax(x)
+        finally:
+            self.autocast = autocast

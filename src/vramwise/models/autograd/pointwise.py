@@ -1,0 +1,158 @@
+"""Pointwise and reducing operations with what each keeps for backward (torch 2.13, derivatives.yaml)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from vramwise.models.autograd.layout import Layout
+from vramwise.models.autograd.recorder import promote
+from vramwise.models.autograd.size import Dim, probe
+from vramwise.models.autograd.tensor import Tensor, pointwise_strides
+
+# What backward of a one-operand function reads: its input or its result.
+_UNARY_SAVES: dict[str, Literal["self", "result", "none"]] = {
+    "silu": "self", "gelu": "self", "relu": "result", "tanh": "result", "sigmoid": "result", "rsqrt": "result",
+    "sqrt": "result", "exp": "result", "pow": "self", "log": "self", "softplus": "self", "neg": "none",
+    "cos": "self", "sin": "self", "clamp": "self", "abs": "self", "square": "self", "mish": "self",
+    "elu": "result", "leaky_relu": "self", "log_sigmoid": "self", "erf": "self",
+}  # fmt: skip
+
+
+def broadcast_shape(*tensors: Tensor) -> tuple[Dim, ...]:
+    """The shape that the operands share after broadcasting."""
+    ndim = max(tensor.ndim for tensor in tensors)
+    shape: list[Dim] = [1] * ndim
+    for tensor in tensors:
+        for i, size in enumerate(tensor.shape, start=ndim - tensor.ndim):
+            if size != 1:
+                shape[i] = size
+    return tuple(shape)
+
+
+class Pointwise(Layout):
+    """Arithmetic, activations, dropout, softmax, reductions."""
+
+    def _pointwise(self, op: str, inputs: Sequence[Tensor], dtype: str | None = None) -> Tensor:
+        shape = broadcast_shape(*inputs)
+        out_dtype = dtype or promote(*(tensor.dtype for tensor in inputs if tensor.ndim or len(inputs) == 1))
+        return self.new(
+            shape,
+            out_dtype,
+            requires_grad=any(tensor.requires_grad for tensor in inputs),
+            strides=pointwise_strides(shape, tuple(inputs)),
+            op=op,
+        )
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """`a + b` (also a − b): keeps nothing."""
+        out = self._pointwise("add", [a, b])
+        self.record("add", [a, b], [out])
+        return out
+
+    def add_(self, a: Tensor, b: Tensor) -> Tensor:
+        """In-place addition: the same storage, keeps nothing."""
+        out = Tensor(a.shape, a.strides, a.dtype, a.storage, a.requires_grad or b.requires_grad)
+        self.record("add_", [a, b], [out])
+        return out
+
+    def mul(self, a: Tensor, b: Tensor) -> Tensor:
+        """`a · b`: keeps a if b needs a gradient and b if a does."""
+        out = self._pointwise("mul", [a, b])
+        saves = [(a, "self")] * b.requires_grad + [(b, "other")] * a.requires_grad
+        self.record("mul", [a, b], [out], saves)
+        return out
+
+    def div(self, a: Tensor, b: Tensor) -> Tensor:
+        """`a / b`: keeps b for a's gradient, and a too for b's."""
+        out = self._pointwise("div", [a, b])
+        saves = [(b, "other")] * (a.requires_grad or b.requires_grad) + [(a, "self")] * b.requires_grad
+        self.record("div", [a, b], [out], saves)
+        return out
+
+    def scale(self, x: Tensor, op: str = "mul_scalar") -> Tensor:
+        """Multiplication or division by a Python number, or addition of one: keeps nothing."""
+        out = self._pointwise(op, [x])
+        self.record(op, [x], [out])
+        return out
+
+    def unary(self, op: str, x: Tensor) -> Tensor:
+        """One-operand functions: see `_UNARY_SAVES` for what each keeps."""
+        x = self.autocast_high(op, x)
+        out = self._pointwise(op, [x])
+        kept = _UNARY_SAVES[op]
+        saves = [(x, "self")] if kept == "self" else [(out, "result")] if kept == "result" else []
+        self.record(op, [x], [out], saves)
+        return out
+
+    def masked_fill(self, x: Tensor, mask: Tensor) -> Tensor:
+        """`x.masked_fill(mask, number)`: keeps the mask."""
+        out = self._pointwise("masked_fill", [x, mask], x.dtype)
+        self.record("masked_fill", [x, mask], [out], [(mask, "mask")])
+        return out
+
+    def where(self, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """`torch.where`: keeps the condition."""
+        out = self._pointwise("where", [condition, a, b], promote(a.dtype, b.dtype))
+        self.record("where", [condition, a, b], [out], [(condition, "condition")])
+        return out
+
+    def reduce(self, op: str, x: Tensor, dim: int = -1, *, keepdim: bool = True) -> Tensor:
+        """A sum or mean over one dimension: keeps nothing but sizes."""
+        x = self.autocast_high(op, x)
+        dim = dim if dim >= 0 else x.ndim + dim
+        shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :]) if keepdim else x.shape[:dim] + x.shape[dim + 1 :]
+        out = self.new(shape, x.dtype, requires_grad=x.requires_grad, op=op)
+        self.record(op, [x], [out])
+        return out
+
+    def softmax(self, x: Tensor, dtype: str | None = None, op: str = "softmax") -> Tensor:
+        """`softmax(x, -1, dtype)` or `log_softmax`: keeps the result."""
+        x = self.to(x, dtype) if dtype else self.autocast_high(op, x)
+        out = self.like(x, requires_grad=x.requires_grad, op=f"_{op}")
+        self.record(f"_{op}", [x], [out], [(out, "result")])
+        return out
+
+    def dropout(self, x: Tensor, p: float) -> Tensor:
+        """`F.dropout(x, p, training=True)`: a bool mask on CUDA (one fused kernel), a float mask on CPU."""
+        if p == 0:
+            return x
+        if self.device == "cuda":
+            out = self.like(x, requires_grad=x.requires_grad, op="native_dropout")
+            mask = self.like(x, dtype="bool", requires_grad=False, op="native_dropout")
+            self.record("native_dropout", [x], [out, mask], [(mask, "mask")])
+            return out
+        noise = self.like(x, requires_grad=False, op="bernoulli_")
+        self.record("bernoulli_", [], [noise])
+        return self.mul(x, noise)
+
+    def layer_norm(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """`F.layer_norm`: keeps the input, mean and 1/std (fp32 on CUDA, the input's dtype on CPU)."""
+        x = self.autocast_high("layer_norm", x)
+        parameters = [self._parameter_cast(p) for p in (weight, bias) if p is not None]
+        grad = x.requires_grad or any(p.requires_grad for p in parameters)
+        x = self.contiguous(x)
+        out = self.new(x.shape, x.dtype, requires_grad=grad, op="native_layer_norm")
+        mixed = bool(parameters) and parameters[0].dtype != x.dtype
+        stat_dtype = "fp32" if self.device == "cuda" or mixed else x.dtype
+        rows = (*x.shape[:-1], 1)
+        mean = self.new(rows, stat_dtype, op="native_layer_norm")
+        rstd = self.new(rows, stat_dtype, op="native_layer_norm")
+        saves = [(x, "input"), (mean, "mean"), (rstd, "rstd")]
+        if weight is not None and x.requires_grad:
+            saves.append((parameters[0], "weight"))
+        self.record("native_layer_norm", [x, *parameters], [out, mean, rstd], saves)
+        return out
+
+    def _parameter_cast(self, p: Tensor) -> Tensor:
+        return self.autocast_high("layer_norm", p)
+
+    def cumsum(self, x: Tensor, dim: int = -1) -> Tensor:
+        x = self.autocast_high("cumsum", x)
+        out = self.like(x, requires_grad=x.requires_grad, op="cumsum")
+        self.record("cumsum", [x], [out])
+        return out
+
+    def same_size(self, a: Dim, b: Dim) -> bool:
+        """Whether two sizes are the same polynomial."""
+        return probe(a) == probe(b)

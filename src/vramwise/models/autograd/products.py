@@ -1,0 +1,77 @@
+"""Matrix products, embeddings, convolutions."""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.pointwise import Pointwise
+from vramwise.models.autograd.size import Dim, product
+from vramwise.models.autograd.tensor import Tensor
+
+
+class Products(Pointwise):
+    """Operations whose work is counted in FLOPs: 2·rows·inner·columns for each product."""
+
+    def mm(self, op: str, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+        """2-D or batched product: keeps a if b needs a gradient, b if a does."""
+        shape = (*a.shape[:-1], b.shape[-1])
+        inputs = [a, b] if bias is None else [a, b, bias]
+        grad = any(tensor.requires_grad for tensor in inputs)
+        out = self.new(shape, a.dtype, requires_grad=grad, op=op)
+        flops = 2 * product(shape) * a.shape[-1]
+        saves = [(a, "self")] * b.requires_grad + [(b, "mat2")] * a.requires_grad
+        self.record(op, inputs, [out], saves, flops=flops, backward_flops=flops * (a.requires_grad + b.requires_grad))
+        return out
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`F.linear`: the input seen as rows (a copy if it is not contiguous) times the transposed weight."""
+        x, weight = self.autocast_low(x, weight)
+        if bias is not None:
+            (bias,) = self.autocast_low(bias)
+        return self._rows_times(x, self.transpose(weight, 0, 1), bias)
+
+    def conv1d_linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """GPT-2's `Conv1D`: a linear layer whose weight is stored as (in, out)."""
+        x, weight, bias = self.autocast_low(x, weight, bias)
+        return self._rows_times(x, weight, bias)
+
+    def _rows_times(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        rows = self.reshape(x, -1, x.shape[-1]) if x.ndim > 2 else x
+        flat = self.mm("addmm" if bias is not None else "mm", rows, matrix, bias)
+        return self.view(flat, *x.shape[:-1], matrix.shape[-1]) if x.ndim > 2 else flat
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """`torch.matmul` of batched matrices: batch dimensions are folded, which copies what is not dense."""
+        a, b = self.autocast_low(a, b)
+        if a.ndim == 3 and b.ndim == 3:
+            return self.mm("bmm", a, b)
+        batch = tuple(x if x != 1 else y for x, y in zip(a.shape[:-2], b.shape[:-2], strict=True))
+        left = self.reshape(self.expand(a, *batch, *a.shape[-2:]), product(batch), *a.shape[-2:])
+        right = self.reshape(self.expand(b, *batch, *b.shape[-2:]), product(batch), *b.shape[-2:])
+        return self.view(self.mm("bmm", left, right), *batch, a.shape[-2], b.shape[-1])
+
+    def baddbmm(self, bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """`torch.baddbmm(bias, a, b)`: keeps its two factors as a product does."""
+        bias, a, b = self.autocast_low(bias, a, b)
+        return self.mm("baddbmm", a, b, bias)
+
+    def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
+        """`F.embedding`: keeps the ids."""
+        out = self.new((*ids.shape, weight.shape[-1]), weight.dtype, requires_grad=weight.requires_grad, op="embedding")
+        self.record("embedding", [ids, weight], [out], [(ids, "indices")])
+        return out
+
+    def depthwise_conv1d(self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Dim) -> Tensor:
+        """Causal depthwise `F.conv1d` over (batch, channels, sequence): keeps the input (and the weight)."""
+        x, weight = self.autocast_low(x, weight)
+        inputs = [x, weight]
+        if bias is not None:
+            inputs += self.autocast_low(bias)
+        kernel = weight.shape[-1]
+        shape = (*x.shape[:-1], x.shape[-1] + 2 * padding - (kernel - 1))
+        grad = any(tensor.requires_grad for tensor in inputs)
+        out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
+        flops = 2 * product(shape) * kernel
+        self.record(
+            "convolution", inputs, [out], [(x, "input"), (weight, "weight")],
+            flops=flops, backward_flops=flops * (x.requires_grad + weight.requires_grad),
+        )  # fmt: skip
+        return out

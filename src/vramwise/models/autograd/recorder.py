@@ -1,0 +1,149 @@
+"""The tape itself: makes tensors, records nodes, keeps the set of saved storages, applies autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+from vramwise.models.autograd.size import Dim, product
+from vramwise.models.autograd.tensor import (
+    ITEM_BYTES,
+    Node,
+    Storage,
+    StorageKind,
+    Tensor,
+    contiguous_strides,
+)
+
+Device = Literal["cuda", "cpu"]
+
+# Operations that autocast runs in fp32 on each device (torch 2.13, aten/src/ATen/autocast_mode.h:
+# AT_FORALL_FP32 for CUDA; the CPU list has none of the operations that language models use but these).
+_FP32_UNDER_AUTOCAST: dict[Device, frozenset[str]] = {
+    "cuda": frozenset(
+        {"pow", "rsqrt", "softmax", "log_softmax", "layer_norm", "nll_loss", "exp", "log", "softplus",
+         "sum", "cumsum", "prod", "norm"}
+    ),
+    "cpu": frozenset({"nll_loss", "prod", "softmax", "log_softmax"}),
+}  # fmt: skip
+
+
+class Recorder:
+    """Records primitive operations of one forward pass."""
+
+    def __init__(self, *, device: Device = "cuda", autocast: str | None = None) -> None:
+        self.device: Device = device
+        self.autocast = autocast
+        self.nodes: list[Node] = []
+        self.saved: dict[Storage, str] = {}
+        self.module = ""
+        self._weight_casts: dict[Storage, Tensor] = {}
+
+    # -- making tensors ------------------------------------------------------------------------------------
+
+    def new(
+        self,
+        shape: Sequence[Dim],
+        dtype: str,
+        *,
+        requires_grad: bool = False,
+        strides: tuple[Dim, ...] | None = None,
+        kind: StorageKind = "activation",
+        op: str = "",
+    ) -> Tensor:
+        """A tensor with a storage of its own."""
+        shape = tuple(shape)
+        storage = Storage(product(shape) * ITEM_BYTES[dtype], kind, op, self.module)
+        return Tensor(shape, strides or contiguous_strides(shape), dtype, storage, requires_grad)
+
+    def parameter(self, shape: Sequence[Dim], dtype: str, *, requires_grad: bool) -> Tensor:
+        """A model's parameter: its storage is never counted among saved activations."""
+        shape = tuple(shape)
+        storage = Storage(product(shape) * ITEM_BYTES[dtype], "parameter", "parameter", self.module)
+        return Tensor(shape, contiguous_strides(shape), dtype, storage, requires_grad, is_parameter=True)
+
+    # -- recording -----------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        op: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        saves: Sequence[tuple[Tensor, str]] = (),
+        *,
+        flops: Dim = 0,
+        backward_flops: Dim = 0,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """Record a node; what it saves joins the set of saved storages if a gradient flows through it."""
+        if not any(output.requires_grad for output in outputs):
+            saves, backward_flops = (), 0
+        kept = tuple((tensor.storage, role) for tensor, role in saves if tensor.storage.kind != "parameter")
+        for storage, role in kept:
+            self.saved.setdefault(storage, f"{op}.{role}")
+        self.nodes.append(Node(op, self.module, tuple(inputs), tuple(outputs), kept, flops, backward_flops, tags=tags))
+
+    @contextmanager
+    def inside(self, module: str) -> Iterator[None]:
+        """Names the module of the operations recorded within."""
+        outer, self.module = self.module, module
+        try:
+            yield
+        finally:
+            self.module = outer
+
+    # -- dtypes --------------------------------------------------------------------------------------------
+
+    def to(self, x: Tensor, dtype: str) -> Tensor:
+        """`x.to(dtype)`: the tensor itself when nothing changes, else a dense copy in the same layout."""
+        if x.dtype == dtype:
+            return x
+        from vramwise.models.autograd.tensor import pointwise_strides
+
+        strides = x.strides if x.is_dense() else pointwise_strides(x.shape, (x,))
+        out = self.new(x.shape, dtype, requires_grad=x.requires_grad, strides=strides, op="_to_copy")
+        self.record("_to_copy", [x], [out])
+        return out
+
+    def autocast_low(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Inputs of an operation that autocast runs in 16 bit; a trainable fp32 weight is cast once and kept."""
+        if self.autocast is None:
+            return tensors
+        return tuple(self._cast_low(tensor) for tensor in tensors)
+
+    def _cast_low(self, x: Tensor) -> Tensor:
+        assert self.autocast is not None
+        if not x.is_floating or x.dtype in (self.autocast, "fp64"):
+            return x
+        if not x.is_parameter:
+            return self.to(x, self.autocast)
+        cached = self._weight_casts.get(x.storage)
+        if cached is not None:
+            return cached
+        out = self.new(
+            x.shape, self.autocast, requires_grad=x.requires_grad, strides=x.strides, kind="weight_copy",
+            op="_to_copy",
+        )  # fmt: skip
+        self.record("_to_copy", [x], [out])
+        # at::autocast::cached_cast caches casts of fp32 leaves that require a gradient, and only those.
+        if x.requires_grad and x.dtype == "fp32":
+            self._weight_casts[x.storage] = out
+        return out
+
+    def autocast_high(self, op: str, x: Tensor) -> Tensor:
+        """The input of an operation that autocast runs in fp32 on this device."""
+        if self.autocast and op in _FP32_UNDER_AUTOCAST[self.device] and x.dtype in ("bf16", "fp16"):
+            return self.to(x, "fp32")
+        return x
+
+
+_RANK = {"bool": 0, "uint8": 1, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "fp16": 5, "bf16": 5, "fp32": 6,
+         "fp64": 7, "complex64": 8}  # fmt: skip
+
+
+def promote(*dtypes: str) -> str:
+    """The dtype of a mixed pointwise result (fp16 with bf16 gives fp32)."""
+    floats = {dtype for dtype in dtypes if dtype in ("fp16", "bf16")}
+    best = max(dtypes, key=lambda dtype: _RANK[dtype])
+    return "fp32" if len(floats) == 2 and _RANK[best] == 5 else best

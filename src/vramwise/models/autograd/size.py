@@ -1,0 +1,156 @@
+"""Sizes as polynomials with whole coefficients in named axes (`batch`, `sequence`, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+Dim = Union[int, "Size"]
+Axes = Mapping[str, Any]
+"""Axis name -> value: an int, or a NumPy array of ints."""
+
+# A large prime for each axis: two sizes are taken as equal, or one as larger, when they are so at this point.
+# Primes far above any width of a model keep unrelated sizes from meeting by chance.
+_PROBES = (
+    1_000_003,
+    3_000_017,
+    7_000_003,
+    11_000_027,
+    13_000_027,
+    17_000_023,
+    19_000_013,
+    23_000_009,
+    29_000_039,
+)
+_probe_of_axis: dict[str, int] = {}
+
+
+class Size:
+    """A polynomial such as `2·batch·sequence·4096 + 8·sequence`: products of axes -> whole coefficient."""
+
+    __slots__ = ("probe", "terms")
+
+    def __init__(self, terms: dict[tuple[str, ...], int]) -> None:
+        self.terms = terms
+        probe = 0
+        for axes, coefficient in terms.items():
+            for name in axes:
+                coefficient *= _probe_of_axis[name]
+            probe += coefficient
+        self.probe = probe
+
+    def __add__(self, other: Dim) -> Dim:
+        terms = dict(self.terms)
+        for axes, coefficient in terms_of(other).items():
+            terms[axes] = terms.get(axes, 0) + coefficient
+        return _simplified(terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + other * -1
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return self * -1 + other
+
+    def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            return _simplified({axes: value * other for axes, value in self.terms.items()})
+        terms: dict[tuple[str, ...], int] = {}
+        for left, x in self.terms.items():
+            for right, y in other.terms.items():
+                axes = tuple(sorted(left + right))
+                terms[axes] = terms.get(axes, 0) + x * y
+        return _simplified(terms)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: Dim) -> Dim:
+        """Exact division; a remainder is a fault of the caller."""
+        if isinstance(divisor, int):
+            if any(value % divisor for value in self.terms.values()):
+                raise ArithmeticError(f"{self} does not divide by {divisor}")
+            return _simplified({axes: value // divisor for axes, value in self.terms.items()})
+        (axes, coefficient), *rest = divisor.terms.items()
+        if rest:
+            raise ArithmeticError(f"cannot divide by the sum {divisor}")
+        quotient: dict[tuple[str, ...], int] = {}
+        for own, value in self.terms.items():
+            left = list(own)
+            for name in axes:
+                if name not in left:
+                    raise ArithmeticError(f"{self} does not divide by {divisor}")
+                left.remove(name)
+            if value % coefficient:
+                raise ArithmeticError(f"{self} does not divide by {divisor}")
+            quotient[tuple(left)] = value // coefficient
+        return _simplified(quotient)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.probe)
+
+    def __repr__(self) -> str:
+        parts = []
+        for axes, value in sorted(self.terms.items(), key=lambda term: (-len(term[0]), term[0])):
+            parts.append("·".join([str(value), *axes]) if value != 1 or not axes else "·".join(axes))
+        return " + ".join(parts) or "0"
+
+
+def _simplified(terms: dict[tuple[str, ...], int]) -> Dim:
+    kept = {axes: value for axes, value in terms.items() if value}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    return Size(kept)
+
+
+def axis(name: str) -> Size:
+    """The size that is one axis."""
+    if name not in _probe_of_axis:
+        _probe_of_axis[name] = _PROBES[len(_probe_of_axis)]
+    return Size({(name,): 1})
+
+
+def terms_of(dim: Dim) -> dict[tuple[str, ...], int]:
+    """The polynomial's terms, also of a plain whole number."""
+    if isinstance(dim, int):
+        return {(): dim} if dim else {}
+    return dim.terms
+
+
+def probe(dim: Dim) -> int:
+    """The size at the comparison point."""
+    return dim if isinstance(dim, int) else dim.probe
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of sizes; 1 for none."""
+    result: Dim = 1
+    for dim in dims:
+        result = result * dim
+    return result
+
+
+def with_rounded_axes(**axes: Any) -> dict[str, Any]:
+    """Axes with the rounded-up lengths that some kernels allocate (`sequence_up_to_8`, `sequence_up_to_32`)."""
+    rounded = {f"{name}_up_to_{unit}": -(-value // unit) * unit for name, value in axes.items() for unit in (8, 32)}
+    return {**axes, **rounded}
+
+
+def evaluate(dim: Dim, axes: Axes) -> Any:
+    """The size at given axes: an int for ints, an array for arrays."""
+    if isinstance(dim, int):
+        return dim
+    total: Any = 0
+    for names, value in dim.terms.items():
+        for name in names:
+            value = value * axes[name]
+        total = total + value
+    return total

@@ -1,0 +1,53 @@
+"""What a token leaves behind in a layer: the cache specification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CacheKind = Literal["full", "sliding", "chunked", "latent", "recurrent", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """One layer's cache.
+
+    full:      every token keeps num_key_value_heads · (key_head_dim + value_head_dim) elements.
+    sliding:   the same, of the last `window` tokens at most; chunked: of the current chunk of `window` tokens.
+    latent:    every token keeps latent_dim + rope_dim elements, one head for all (multi-head latent attention).
+    recurrent: a state that does not grow: conv_state_elements + state_elements a sequence.
+    """
+
+    kind: CacheKind
+    num_key_value_heads: int = 0
+    key_head_dim: int = 0
+    value_head_dim: int = 0
+    window: int | None = None
+    latent_dim: int = 0
+    rope_dim: int = 0
+    conv_state_elements: int = 0
+    state_elements: int = 0
+
+    @property
+    def elements_per_token(self) -> int:
+        """Elements that one more token adds while it is inside the window."""
+        if self.kind == "latent":
+            return self.latent_dim + self.rope_dim
+        return self.num_key_value_heads * (self.key_head_dim + self.value_head_dim)
+
+    @property
+    def elements_per_sequence(self) -> int:
+        """Elements of a sequence's recurrent state, whatever its length."""
+        return self.conv_state_elements + self.state_elements
+
+    def tokens_kept(self, num_tokens: int) -> int:
+        """How many of a sequence's tokens the layer still holds."""
+        if self.kind in ("full", "latent"):
+            return num_tokens
+        if self.kind in ("sliding", "chunked") and self.window:
+            return min(num_tokens, self.window)
+        return 0
+
+    def elements(self, num_tokens: int) -> int:
+        """Elements that one sequence of `num_tokens` holds in this layer."""
+        return self.tokens_kept(num_tokens) * self.elements_per_token + self.elements_per_sequence

@@ -1,0 +1,143 @@
+"""A model's `config.json` read with one vocabulary and checked values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.errors import SourceError
+
+LARGEST_SIZE = 2**40
+
+# Names that other families give to the same size; the first that is present counts.
+_ALIASES: dict[str, tuple[str, ...]] = {
+    "hidden_size": ("hidden_size", "n_embd", "d_model", "dim"),
+    "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_key_value_heads",),
+    "intermediate_size": ("intermediate_size", "ffn_dim", "n_inner", "d_ff"),
+    "max_position_embeddings": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+}
+
+
+class Config:
+    """Checked access to a config: a wrong value is one clear line, not a traceback later."""
+
+    def __init__(self, values: Mapping[str, Any], model_id: str = "") -> None:
+        self.values = values
+        self.model_id = model_id
+
+    @property
+    def model_type(self) -> str:
+        return str(self.values.get("model_type") or "")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A raw value; an explicit null counts as absent."""
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def has(self, name: str) -> bool:
+        return self.values.get(name) is not None
+
+    def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number of at least `least`."""
+        for name in names:
+            for alias in _ALIASES.get(name, (name,)):
+                value = self.values.get(alias)
+                if value is not None:
+                    return self._checked(alias, value, least)
+        if default is None:
+            raise self.error(f"{names[0]} is missing")
+        return default
+
+    def _checked(self, name: str, value: Any, least: int) -> int:
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not whole or not least <= value <= LARGEST_SIZE:
+            raise self.error(f"{name}: expected a whole number from {least} to 2^40, got {value!r:.60}")
+        return int(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, (bool, int)):
+            raise self.error(f"{name}: expected true or false, got {value!r:.60}")
+        return bool(value)
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+            raise self.error(f"{name}: expected a number, got {value!r:.60}")
+        return float(value)
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.error(f"{name}: expected text, got {value!r:.60}")
+        return value
+
+    def items(self, name: str) -> list[Any] | None:
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, (list, tuple)):
+            raise self.error(f"{name}: expected a list, got {value!r:.60}")
+        return list(value)
+
+    def table(self, name: str) -> Config | None:
+        """A nested table such as `text_config`."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.error(f"{name}: expected a table, got {value!r:.60}")
+        return Config(value, self.model_id)
+
+    def error(self, problem: str) -> SourceError:
+        kind = f"{self.model_type} " if self.model_type else ""
+        return SourceError(f"{self.model_id or 'model config'}: {kind}config: {problem}")
+
+    # -- sizes that every family has -----------------------------------------------------------------------
+
+    @property
+    def hidden_size(self) -> int:
+        return self.size("hidden_size")
+
+    @property
+    def num_hidden_layers(self) -> int:
+        return self.size("num_hidden_layers", least=1)
+
+    @property
+    def num_attention_heads(self) -> int:
+        return self.size("num_attention_heads")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.size("vocab_size")
+
+    @property
+    def intermediate_size(self) -> int:
+        return self.size("intermediate_size")
+
+    @property
+    def num_key_value_heads(self) -> int:
+        heads = self.num_attention_heads
+        groups = self.size("num_key_value_heads", default=heads)
+        if heads % groups:
+            raise self.error(f"num_key_value_heads ({groups}) does not divide num_attention_heads ({heads})")
+        return groups
+
+    @property
+    def head_dim(self) -> int:
+        """`head_dim` where given, else hidden_size / num_attention_heads."""
+        if self.has("head_dim"):
+            return self.size("head_dim")
+        if self.hidden_size % self.num_attention_heads:
+            raise self.error(
+                f"num_attention_heads ({self.num_attention_heads}) does not divide hidden_size ({self.hidden_size})"
+            )
+        return self.hidden_size // self.num_attention_heads

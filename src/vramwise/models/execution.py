@@ -1,0 +1,46 @@
+"""How a model is run: everything that decides which primitive operations there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.models.autograd.recorder import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Low-rank adapters: rank, the module names they wrap (last path component), dropout, adapter dtype."""
+
+    rank: int
+    targets: frozenset[str]
+    dropout: float = 0.0
+    dtype: str = "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The structure of a forward pass; sizes (batch, sequence) are not part of it.
+
+    `trainable`: None when every parameter trains, else the name pieces of those that do (with `lora`, only adapters
+    and those). `padding`: a padding mask is passed. `dropout`: the config's dropouts are active (training mode).
+    `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel that SDPA's dispatcher would choose.
+    """
+
+    param_dtype: str = "bf16"
+    autocast: str | None = None
+    attention: Literal["eager", "sdpa", "flash"] = "sdpa"
+    device: Device = "cuda"
+    padding: bool = False
+    dropout: bool = True
+    trainable: tuple[str, ...] | None = None
+    lora: Lora | None = None
+    sdpa_backend: str = "auto"
+    use_cache: bool = False
+    loss: str = "standard"
+
+    def trains(self, parameter_name: str) -> bool:
+        """Whether a parameter of the base model gets a gradient."""
+        if self.trainable is None:
+            return self.lora is None
+        return any(piece in parameter_name for piece in self.trainable)

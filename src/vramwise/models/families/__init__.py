@@ -1,0 +1,1 @@
+"""One small file of blocks for each family of architectures."""

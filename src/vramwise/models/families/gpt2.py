@@ -1,0 +1,55 @@
+"""GPT-2: learned positions, fused qkv in transposed linear layers, ungated MLP."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.config import Config
+
+
+def embedding(c: Config) -> Block:
+    """Token plus position embedding."""
+    b = BlockBuilder("transformer")
+    tokens = b.embedding("wte", c.vocab_size, c.hidden_size)
+    positions = b.embedding(
+        "wpe",
+        c.size("max_position_embeddings", default=1024),
+        c.hidden_size,
+        ids="position_ids",
+        shard="replicated",
+    )
+    return b.build(hidden=b.dropout(b.add(tokens, positions), c.number("embd_pdrop", 0.1)))
+
+
+def layer(c: Config, index: int) -> Block:
+    """A pre-norm decoder layer."""
+    b = BlockBuilder(f"transformer.h.{index}", layer=index, part="attention")
+    heads, width = c.num_attention_heads, c.hidden_size
+    if width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    residual_dropout = c.number("resid_pdrop", 0.1)
+    x = b.input("hidden", width)
+    fused = b.conv1d_linear(b.layer_norm(x, "ln_1"), "attn.c_attn", 3 * width)
+    q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in b.split(fused, [width] * 3))
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn", dropout=c.number("attn_pdrop", 0.1),
+        style="gpt2-upcast" if c.flag("reorder_and_upcast_attn") else "gpt2",
+    )  # fmt: skip
+    x = b.add(x, b.dropout(b.conv1d_linear(mixed, "attn.c_proj", width, shard="row"), residual_dropout))
+    b.part = "mlp"
+    h = b.conv1d_linear(b.layer_norm(x, "ln_2"), "mlp.c_fc", c.size("n_inner", default=4 * width))
+    h = b.activation(h, c.text("activation_function", "gelu_new"), "mlp.act")
+    h = b.dropout(b.conv1d_linear(h, "mlp.c_proj", width, shard="row"), residual_dropout)
+    return b.build(hidden=b.add(x, h))
+
+
+def head(c: Config) -> Block:
+    """Final norm and output projection (the token embedding's weight unless untied)."""
+    b = BlockBuilder("")
+    x = b.layer_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
+    tied_to = "transformer.wte.weight" if c.flag("tie_word_embeddings", True) else None
+    return b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))

@@ -1,0 +1,39 @@
+"""Pieces that many decoder families share."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+
+def token_embedding(c: Config, module: str = "model.embed_tokens") -> Block:
+    """The first block: token ids -> hidden states."""
+    b = BlockBuilder("")
+    return b.build(hidden=b.embedding(module, c.vocab_size, c.hidden_size))
+
+
+def gated_mlp(
+    b: BlockBuilder, x: Value, width: int, function: str, *, module: str = "mlp", bias: bool = False
+) -> Value:
+    """down(act(gate(x)) · up(x))."""
+    gate = b.linear(x, f"{module}.gate_proj", width, bias=bias, part="mlp")
+    gate = b.activation(gate, function, f"{module}.act_fn")
+    up = b.linear(x, f"{module}.up_proj", width, bias=bias, part="mlp")
+    return b.linear(b.multiply(gate, up), f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp")
+
+
+def lm_head(
+    c: Config,
+    norm: str,
+    *,
+    tied: bool,
+    norm_style: str = "llama",
+    module: str = "lm_head",
+    layer_norm: bool = False,
+) -> Block:
+    """The last block: final norm and output projection, whose weight may be the embedding's."""
+    b = BlockBuilder("")
+    x = b.input("hidden", c.hidden_size)
+    x = b.layer_norm(x, norm) if layer_norm else b.rms_norm(x, norm, style=norm_style)
+    tied_to = "model.embed_tokens.weight" if tied else None
+    return b.build(logits=b.linear(x, module, c.vocab_size, shard="vocab", part="head", tied_to=tied_to))

@@ -1,0 +1,83 @@
+"""A described model: its blocks and what is read off them directly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from vramwise.models.blocks import Block, Parameter
+from vramwise.models.caches import LayerCache
+from vramwise.models.config import Config
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model as its blocks in the order in which they run.
+
+    `head` names the task of the last block (`causal-lm`, `masked-lm`, `seq2seq-lm`); `inactive_expert_share` is
+    not stored: active parameters follow from the experts' settings.
+    """
+
+    id: str
+    family: str
+    config: Config
+    blocks: tuple[Block, ...]
+    head: str = "causal-lm"
+
+    @cached_property
+    def all_parameters(self) -> tuple[Parameter, ...]:
+        """Every parameter in order, tied ones included."""
+        return tuple(parameter for block in self.blocks for parameter in block.parameters)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every parameter that has a storage of its own (tied ones once)."""
+        return tuple(parameter for parameter in self.all_parameters if parameter.tied_to is None)
+
+    @cached_property
+    def num_parameters(self) -> int:
+        """Number of parameters, tied weights once."""
+        return sum(parameter.numel for parameter in self.parameters)
+
+    @cached_property
+    def num_active_parameters(self) -> int:
+        """Parameters that one token passes: all but the routed experts that it is not sent to."""
+        inactive = 0
+        for block in self.blocks:
+            for op in block.ops:
+                if op.kind == "experts":
+                    experts, chosen = op.settings["num_experts"], op.settings["experts_per_token"]
+                    total = sum(parameter.numel for parameter in op.parameters)
+                    inactive += total - total * chosen // experts
+        return self.num_parameters - inactive
+
+    @cached_property
+    def parts(self) -> dict[str, int]:
+        """Number of parameters by part (embedding, attention, mlp, experts, norm, head, ...), tied once."""
+        parts: dict[str, int] = {}
+        for parameter in self.parameters:
+            parts[parameter.part] = parts.get(parameter.part, 0) + parameter.numel
+        return parts
+
+    @cached_property
+    def caches(self) -> tuple[LayerCache, ...]:
+        """The cache of every layer that keeps one, in order."""
+        return tuple(cache for block in self.blocks for cache in block.caches)
+
+    @property
+    def num_layers(self) -> int:
+        return sum(block.layer is not None for block in self.blocks)
+
+    def layers(self) -> Iterator[Block]:
+        """The repeating blocks."""
+        return (block for block in self.blocks if block.layer is not None)
+
+    @cached_property
+    def logit_width(self) -> int:
+        """Columns of the logits: the width of the last block's output."""
+        return self.blocks[-1].outputs["logits"].width if "logits" in self.blocks[-1].outputs else 0
+
+    @property
+    def hidden_size(self) -> int:
+        return self.blocks[-1].inputs["hidden"].width

@@ -1,0 +1,1 @@
+"""Implementation profiles: how a framework turns a block's operations into primitive ones."""

@@ -1,0 +1,44 @@
+"""Activation functions of transformers 5.23 (`ACT2FN`) as primitive operations."""
+
+from __future__ import annotations
+
+from vramwise.errors import UnsupportedModelError
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+
+_KERNELS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu", "tanh": "tanh",
+    "sigmoid": "sigmoid", "mish": "mish", "gelu_python_tanh": "gelu",
+}  # fmt: skip
+
+
+def apply_activation(tape: Tape, function: str, x: Tensor) -> Tensor:
+    """One kernel where torch has one, else the library's Python expression."""
+    if function in _KERNELS:
+        return tape.unary(_KERNELS[function], x)
+    if function in ("gelu_new", "gelu_fast"):
+        return _gelu_new(tape, x) if function == "gelu_new" else _gelu_fast(tape, x)
+    if function == "quick_gelu":
+        return tape.mul(x, tape.unary("sigmoid", tape.scale(x)))
+    if function == "relu2":
+        return tape.unary("pow", tape.unary("relu", x))
+    raise UnsupportedModelError(f'activation "{function}" is not described; known are {", ".join(KNOWN)}')
+
+
+KNOWN = (*_KERNELS, "gelu_new", "gelu_fast", "quick_gelu", "relu2")
+
+
+def _gelu_new(tape: Tape, x: Tensor) -> Tensor:
+    """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
+    half = tape.scale(x)
+    cubic = tape.scale(tape.unary("pow", x))
+    inner = tape.unary("tanh", tape.scale(tape.add(x, cubic)))
+    return tape.mul(half, tape.scale(inner, "add_scalar"))
+
+
+def _gelu_fast(tape: Tape, x: Tensor) -> Tensor:
+    """0.5·x·(1 + tanh(x·0.7978845608·(1 + 0.044715·x·x)))."""
+    half = tape.scale(x)
+    square = tape.mul(tape.scale(x), x)
+    inner = tape.mul(tape.scale(x), tape.scale(square, "add_scalar"))
+    return tape.mul(half, tape.scale(tape.unary("tanh", inner), "add_scalar"))

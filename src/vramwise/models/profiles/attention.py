@@ -1,0 +1,119 @@
+"""Attention and rotary positions as transformers 5.23 runs them."""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
+
+# Eager attention paths that ask softmax for fp32 explicitly and cast the result back.
+_UPCASTING = frozenset({"llama"})
+
+
+class AttentionPaths:
+    """Eager and SDPA paths, masks and rotary tables."""
+
+    tape: Tape
+    execution: Execution
+    batch: Dim
+    sequence: Dim
+    tables: dict[str, tuple[Tensor, ...]]
+    hidden_dtype: str
+    windows_reached: frozenset[int]
+
+    # -- rotary positions ----------------------------------------------------------------------------------
+
+    def rotary(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        width = op.settings["rotary_dim"]
+        cos, sin = self.rotary_table(op.settings["table"], width)
+        rotate = getattr(self, f"_rotate_{op.settings['style']}")
+        return self._partial(rotate, q, width, cos, sin), self._partial(rotate, k, width, cos, sin)
+
+    def rotary_table(self, name: str, width: int) -> tuple[Tensor, ...]:
+        """cos and sin of shape (1, sequence, width) in the hidden states' dtype, made once for all layers."""
+        key = f"{name}/{width}"
+        if key not in self.tables:
+            shape = (1, self.sequence, width)
+            self.tables[key] = tuple(self.tape.new(shape, self.hidden_dtype, op=fn) for fn in ("cos", "sin"))
+        return self.tables[key]
+
+    def _partial(self, rotate, x: Tensor, width: int, cos: Tensor, sin: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        if x.shape[-1] == width:
+            return rotate(x, cos, sin)  # type: ignore[no-any-return]
+        head_dim = x.shape[-1]
+        turned, passed = self.tape.split(x, [width, head_dim - width])
+        return self.tape.cat([rotate(turned, cos, sin), passed])
+
+    def _rotate_half(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """x·cos + rotate_half(x)·sin."""
+        tape = self.tape
+        cos, sin = tape.unsqueeze(cos, 1), tape.unsqueeze(sin, 1)
+        first, second = tape.chunk(x, 2)
+        turned = tape.cat([tape.unary("neg", second), first])
+        return tape.add(tape.mul(x, cos), tape.mul(turned, sin))
+
+    def _rotate_interleaved_cat(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """DeepSeek's interleaved pairs: even and odd elements rotated apart, then concatenated."""
+        tape = self.tape
+        half = cos.shape[-1] // 2
+        cos, sin = (tape.unsqueeze(tape.narrow(table, -1, half), 1) for table in (cos, sin))
+        even, odd = tape.step(x, -1, 2), tape.step(x, -1, 2)
+        left = tape.add(tape.mul(even, cos), tape.mul(odd, sin))
+        right = tape.add(tape.mul(odd, cos), tape.mul(even, sin))
+        return tape.cat([left, right])
+
+    # -- attention -----------------------------------------------------------------------------------------
+
+    def attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(batch, heads, sequence, d) -> (batch, sequence, heads·d)."""
+        if self.execution.use_cache and op.settings["causal"]:
+            k, v = self.tape.cat([k], 2), self.tape.cat([v], 2)
+        if self.execution.attention == "eager" or op.settings.get("eager_only"):
+            out = self._eager(op, q, k, v)
+        else:
+            out = self._sdpa(op, q, k, v)
+        return self.tape.contiguous(self.tape.reshape(out, *out.shape[:2], -1))
+
+    def attention_dropout(self, op: Op) -> float:
+        return float(op.settings["dropout"]) if self.execution.dropout else 0.0
+
+    def needs_mask(self, op: Op) -> bool:
+        """SDPA and flash get a mask only for padding or a window shorter than the sequence."""
+        window = op.settings["window"]
+        return self.execution.padding or window in self.windows_reached
+
+    def _eager(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        tape = self.tape
+        times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
+        k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+        scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
+        if op.settings["causal"] or self.execution.padding:
+            scores = tape.scale(scores, "add_mask")
+        if op.settings["style"] in _UPCASTING:
+            weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
+        else:
+            weights = tape.to(tape.softmax(scores), v.dtype)
+        weights = tape.dropout(weights, self.attention_dropout(op))
+        out = tape.transpose(tape.matmul(weights, v), 1, 2)
+        return tape.contiguous(out) if op.settings["style"] == "llama" else out
+
+    def _sdpa(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        tape = self.tape
+        mask = None
+        if self.needs_mask(op):
+            mask = tape.new((self.batch, 1, self.sequence, self.sequence), "bool", op="mask")
+        times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
+        native_groups = False
+        if times > 1:
+            width = k.shape[-1]
+            assert isinstance(width, int)
+            native_groups = mask is None and width == v.shape[-1] and width <= 256
+            if not native_groups:
+                k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+        out = tape.sdpa(
+            q, k, v, mask=mask, causal=mask is None and op.settings["causal"], dropout=self.attention_dropout(op),
+            enable_gqa=native_groups, backend=self.execution.sdpa_backend,
+        )  # fmt: skip
+        return tape.contiguous(tape.transpose(out, 1, 2))

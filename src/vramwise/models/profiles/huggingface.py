@@ -1,0 +1,171 @@
+"""Transformers 5.23 in eager mode: the primitive operations behind each operation of a block.
+
+Each method of `HuggingFace` has the name of an operation's kind and records what the library's own code runs, in
+its order, so that the tape's saved storages are those of `torch.autograd`.
+"""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Block, Op, Parameter
+from vramwise.models.execution import Execution
+from vramwise.models.profiles.activations import apply_activation
+from vramwise.models.profiles.attention import AttentionPaths
+from vramwise.models.profiles.experts import ExpertPaths
+from vramwise.models.profiles.mixers import MixerPaths
+
+Streams = dict[str, Tensor]
+
+
+class HuggingFace(AttentionPaths, ExpertPaths, MixerPaths):
+    """Runs blocks on a tape as transformers runs its modules."""
+
+    def __init__(
+        self, tape: Tape, execution: Execution, batch: Dim, sequence: Dim, windows_reached: frozenset[int]
+    ) -> None:
+        self.tape = tape
+        self.execution = execution
+        self.batch = batch
+        self.sequence = sequence
+        self.windows_reached = windows_reached
+        self.streams: Streams = {}
+        self.tables: dict[str, tuple[Tensor, ...]] = {}
+        self.parameters: dict[str, Tensor] = {}
+        self.hidden_dtype = execution.param_dtype
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def run(self, block: Block) -> None:
+        """Runs a block: reads its streams, replaces those that it hands on."""
+        values: dict[int, Tensor] = {value.id: self.streams[name] for name, value in block.inputs.items()}
+        for op in block.ops:
+            with self.tape.inside(op.module):
+                results = getattr(self, op.kind)(op, *(values[value.id] for value in op.inputs))
+            if isinstance(results, Tensor):
+                results = (results,)
+            for value, result in zip(op.outputs, results, strict=True):
+                values[value.id] = result
+        for name, value in block.outputs.items():
+            self.streams[name] = values[value.id]
+
+    def parameter(self, parameter: Parameter) -> Tensor:
+        """The tensor of a parameter; tied parameters share one."""
+        name = parameter.tied_to or parameter.name
+        if name not in self.parameters:
+            trains = self.execution.trains(name)
+            self.parameters[name] = self.tape.parameter(
+                parameter.shape, self.execution.param_dtype, requires_grad=trains
+            )
+        return self.parameters[name]
+
+    def parameters_of(self, op: Op) -> list[Tensor]:
+        return [self.parameter(parameter) for parameter in op.parameters]
+
+    def input_tensor(self, name: str) -> Tensor:
+        """The batch: ids and positions (int64)."""
+        if name not in self.streams:
+            rows = 1 if name == "position_ids" else self.batch
+            kind = "input" if name == "input_ids" else "activation"
+            self.streams[name] = self.tape.new((rows, self.sequence), "int64", kind=kind, op=name)  # type: ignore[arg-type]
+        return self.streams[name]
+
+    # -- simple operations ---------------------------------------------------------------------------------
+
+    def embedding(self, op: Op) -> Tensor:
+        (weight,) = self.parameters_of(op)
+        return self.tape.embedding(self.input_tensor(op.settings["ids"]), weight)
+
+    def linear(self, op: Op, x: Tensor) -> Tensor:
+        weight, *bias = self.parameters_of(op)
+        result = self.tape.linear(x, weight, *bias)
+        return self.with_adapter(op, x, result)
+
+    def conv1d_linear(self, op: Op, x: Tensor) -> Tensor:
+        weight, bias = self.parameters_of(op)
+        result = self.tape.conv1d_linear(x, weight, bias)
+        return self.with_adapter(op, x, result)
+
+    def with_adapter(self, op: Op, x: Tensor, result: Tensor) -> Tensor:
+        """PEFT's `lora.Linear.forward` (0.21): result + B(A(dropout(x as adapter dtype))) · scaling."""
+        lora = self.execution.lora
+        if lora is None or op.module.rsplit(".", 1)[-1] not in lora.targets:
+            return result
+        tape = self.tape
+        name = op.parameters[0].name
+        width = op.outputs[0].width
+        a = self._adapter(f"{name}.lora_A", (lora.rank, op.inputs[0].width), lora.dtype)
+        b = self._adapter(f"{name}.lora_B", (width, lora.rank), lora.dtype)
+        x = tape.dropout(tape.to(x, lora.dtype), lora.dropout)
+        delta = tape.scale(tape.linear(tape.linear(x, a), b))
+        return tape.to(tape.add(result, delta), result.dtype)
+
+    def _adapter(self, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+        if name not in self.parameters:
+            self.parameters[name] = self.tape.parameter(shape, dtype, requires_grad=True)
+        return self.parameters[name]
+
+    def rms_norm(self, op: Op, x: Tensor) -> Tensor:
+        """The norms written in Python: fp32 inside; where the cast back happens is the family's `style`."""
+        tape, style = self.tape, op.settings["style"]
+        weights = self.parameters_of(op)
+        dtype = x.dtype
+        h = tape.to(x, "fp32")
+        variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
+        normalized = tape.mul(h, tape.unary("rsqrt", variance))
+        if style == "gemma":
+            scale = tape.scale(tape.to(weights[0], "fp32"), "add_scalar")
+            return tape.to(tape.mul(normalized, scale), dtype)
+        if style == "unweighted":
+            return tape.to(normalized, dtype)
+        return tape.mul(weights[0], tape.to(normalized, dtype))
+
+    def layer_norm(self, op: Op, x: Tensor) -> Tensor:
+        weights = [*self.parameters_of(op), None, None]
+        return self.tape.layer_norm(x, weights[0], weights[1])
+
+    def add(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
+        return self.tape.add(a, b)
+
+    def multiply(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
+        return self.tape.mul(a, b)
+
+    def scale(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.scale(x)
+
+    def activation(self, op: Op, x: Tensor) -> Tensor:
+        return apply_activation(self.tape, op.settings["function"], x)
+
+    def dropout(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.dropout(x, op.settings["p"]) if self.execution.dropout else x
+
+    def split(self, op: Op, x: Tensor) -> tuple[Tensor, ...]:
+        return self.tape.split(x, op.settings["pieces"])
+
+    def heads(self, op: Op, x: Tensor) -> Tensor:
+        num_heads = op.settings["num_heads"]
+        return self.tape.view(x, *x.shape[:-1], num_heads, op.outputs[0].width)
+
+    def heads_first(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.transpose(x, 1, 2)
+
+    # -- losses --------------------------------------------------------------------------------------------
+
+    def causal_lm_loss(self, logits: Tensor) -> Tensor:
+        """`ForCausalLMLoss`: fp32 logits, labels padded and shifted, cross entropy."""
+        tape = self.tape
+        with tape.inside("loss"):
+            logits = tape.to(logits, "fp32")
+            labels = self.input_tensor("input_ids")
+            padded = tape.pad(labels, -1, 1)
+            shifted = tape.contiguous(tape.narrow(padded, -1, self.sequence))
+            rows = tape.view(logits, -1, logits.shape[-1])
+            return tape.cross_entropy(rows, tape.view(shifted, -1))
+
+    def masked_lm_loss(self, logits: Tensor) -> Tensor:
+        """`CrossEntropyLoss` over every position, in the logits' dtype."""
+        tape = self.tape
+        with tape.inside("loss"):
+            rows = tape.view(logits, -1, logits.shape[-1])
+            return tape.cross_entropy(rows, tape.view(self.input_tensor("input_ids"), -1))

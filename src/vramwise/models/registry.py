@@ -1,0 +1,55 @@
+"""Which family file describes which `model_type`; the file is imported when it is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from vramwise.errors import UnsupportedModelError, nearest
+from vramwise.models.config import Config
+from vramwise.models.model import Model
+
+FAMILY_OF_TYPE: dict[str, str] = {
+    "gpt2": "gpt2",
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "llama",
+    "qwen3": "llama",
+}
+"""`model_type` of a config -> module of `vramwise.models.families`."""
+
+
+def supported_types() -> tuple[str, ...]:
+    """Every `model_type` whose family is described."""
+    return tuple(FAMILY_OF_TYPE)
+
+
+def describe(config: Mapping[str, Any], model_id: str = "") -> Model:
+    """The model of a `config.json`, as blocks of operations.
+
+    Raises `UnsupportedModelError` for a `model_type` that no family describes yet and `SourceError` for values that
+    cannot be a model's. The answer is cached by the config's content.
+    """
+    try:
+        key = json.dumps(config, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise Config({}, model_id).error(f"not JSON data ({problem})") from None
+    return _described(key, model_id)
+
+
+@lru_cache(maxsize=512)
+def _described(key: str, model_id: str) -> Model:
+    config = Config(json.loads(key), model_id)
+    model_type = config.model_type
+    family = FAMILY_OF_TYPE.get(model_type)
+    if family is None:
+        close = nearest(model_type, FAMILY_OF_TYPE)
+        hint = f"; the nearest described types are {', '.join(close)}" if close else ""
+        given = f'model_type "{model_type}"' if model_type else "a config without model_type"
+        raise UnsupportedModelError(f"{model_id or 'model'}: {given} is not described yet{hint}")
+    module = import_module(f"vramwise.models.families.{family}")
+    blocks = module.blocks(config)
+    return Model(model_id, family, config, blocks, getattr(module, "HEAD", "causal-lm"))

@@ -1,0 +1,113 @@
+"""One forward pass of a described model on a tape, layer by layer, and what it leaves for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import islice
+from typing import Any
+
+from vramwise.models.autograd.size import Dim, axis
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Node, Storage, Tensor
+from vramwise.models.blocks import Block
+from vramwise.models.execution import Execution
+from vramwise.models.model import Model
+from vramwise.models.profiles.huggingface import HuggingFace
+
+
+@dataclass(frozen=True)
+class BlockRun:
+    """What one block recorded: its nodes and the storages that it was the first to save."""
+
+    name: str
+    layer: int | None
+    nodes: tuple[Node, ...]
+    saved: tuple[tuple[Storage, str], ...]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A recorded forward pass; `runs` has one entry a block, and equal layers share one object."""
+
+    runs: tuple[BlockRun, ...]
+
+    def saved_bytes(self) -> Dim:
+        """Bytes of every storage that autograd keeps, parameters excluded."""
+        total: Dim = 0
+        for run in self.runs:
+            for storage, _ in run.saved:
+                total = total + storage.nbytes
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What of the sizes changes the list of operations: sizes of one, and windows that the sequence outgrows."""
+
+    one_batch: bool
+    one_token: bool
+    windows_reached: frozenset[int]
+
+
+def structure_of(model: Model, batch: int, sequence: int) -> Structure:
+    """The structure that a batch and a sequence length fall into."""
+    windows = {cache.window for cache in model.caches if cache.window is not None and sequence > cache.window}
+    return Structure(batch == 1, sequence == 1, frozenset(windows))
+
+
+def record_forward(model: Model, execution: Execution, *, batch: int, sequence: int) -> Forward:
+    """The forward pass and loss of `model` as symbolic operations (cached: sizes enter only when evaluated)."""
+    return _recorded(model, execution, structure_of(model, batch, sequence))
+
+
+@lru_cache(maxsize=256)
+def _recorded(model: Model, execution: Execution, structure: Structure) -> Forward:
+    tape = Tape(device=execution.device, autocast=execution.autocast)
+    batch: Dim = 1 if structure.one_batch else axis("batch")
+    sequence: Dim = 1 if structure.one_token else axis("sequence")
+    profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached)
+    runs: list[BlockRun] = []
+    seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, Tensor]]] = {}
+    for block in model.blocks:
+        key = _state(block, profile) if block.layer is not None else None
+        if key is not None and key in seen:
+            run, outputs = seen[key]
+            for name, tensor in outputs.items():
+                profile.streams[name] = _renewed(tensor, tape)
+        else:
+            run = _run(block.name, block.layer, tape, partial(profile.run, block))
+            if key is not None:
+                seen[key] = run, {name: profile.streams[name] for name in block.outputs}
+        runs.append(run)
+    loss = {"causal-lm": profile.causal_lm_loss, "masked-lm": profile.masked_lm_loss}.get(model.head)
+    if loss is not None:
+        runs.append(_run("loss", None, tape, partial(loss, profile.streams["logits"])))
+    return Forward(tuple(runs))
+
+
+def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object]) -> BlockRun:
+    first_node, first_saved = len(tape.nodes), len(tape.saved)
+    action()
+    saved = tuple(islice(tape.saved.items(), first_saved, None))
+    return BlockRun(name, layer, tuple(tape.nodes[first_node:]), saved)
+
+
+def _state(block: Block, profile: HuggingFace) -> tuple[Any, ...]:
+    """Blocks with equal states record equal operations: same ops, same trainability, same incoming tensors."""
+    incoming = []
+    for name in block.inputs:
+        x = profile.streams[name]
+        incoming.append((x.shape, x.strides, x.dtype, x.requires_grad, x.storage in profile.tape.saved))
+    trains = tuple(profile.execution.trains(p.name) for p in block.parameters)
+    shared = tuple(table.storage in profile.tape.saved for tables in profile.tables.values() for table in tables)
+    return (block.signature(), tuple(incoming), trains, shared)
+
+
+def _renewed(x: Tensor, tape: Tape) -> Tensor:
+    """The output of a layer that was not recorded again: the same tensor on a storage of its own."""
+    storage = Storage(x.storage.nbytes, x.storage.kind, x.storage.op, x.storage.module)
+    if x.storage in tape.saved:
+        tape.saved[storage] = tape.saved[x.storage]
+    return replace(x, storage=storage)
