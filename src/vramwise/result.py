@@ -259,6 +259,52 @@ class Result:
         )
 
 
+def result_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of `Result.to_dict`."""
+    text, whole, number = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+    size = {"type": "integer", "minimum": 0}
+    texts = {"type": "array", "items": text}
+    interval = {name: _table(low=number, expected=number, high=number) for name in QUANTITIES}
+    for name in QUANTITIES:
+        if name not in ("max_concurrency", "oom"):
+            interval[name] = _table(low=whole, expected=whole, high=whole)
+    interval["oom"] = _table(expected={"type": "boolean"})
+    node = _table(
+        name=text, bytes=size, low=size, high=size, kind={"enum": list(KINDS)}, formula=text,
+        inputs={"type": "object"}, source=text, children={"type": "array", "items": {"$ref": "#/$defs/node"}},
+    )  # fmt: skip
+    phase = _table(name=text, bytes=size, components={"$ref": "#/$defs/node"})
+    model = _table(
+        id=text, num_parameters=whole, num_active_parameters=whole, num_trainable_parameters=whole, source=text
+    )
+    capacity = _table(gpu=text, total_bytes=size, usable_bytes=size)
+    verdict = _table(fits={"type": "boolean"}, headroom_bytes=whole, probability=number, reasons=texts)
+    result = _table(
+        schema={"const": SCHEMA},
+        scenario={"type": "object"},
+        model=model,
+        quantities={"type": "object", "properties": interval, "additionalProperties": False},
+        phases={"type": "array", "items": phase},
+        peak_phase={"type": ["string", "null"]},
+        ranks={"type": "array", "items": _table(name=text, bytes=size)},
+        capacity={"anyOf": [capacity, {"type": "null"}]},
+        verdict={"anyOf": [verdict, {"type": "null"}]},
+        notes=texts,
+    )
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, "title": "vramwise result", **result, "$defs": {"node": node}}
+
+
+def _table(**properties: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a table with these keys, all of them and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 def _plain(row: ModelFacts | Rank | Capacity) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__slots__}
 

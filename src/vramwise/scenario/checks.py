@@ -104,6 +104,4 @@ def _check_split(scenario: Scenario, table: str, splits: dict[str, int]) -> Scen
         note = f"num_gpus {needed}: {product}"
         return scenario.replace(num_gpus=needed, notes=(*scenario.notes, note))
     first = next(key for key, size in splits.items() if size > 1)
-    raise ScenarioError(
-        f"{table}.{first}", f"{product} = {needed} does not divide num_gpus {scenario.num_gpus}"
-    )
+    raise ScenarioError(f"{table}.{first}", f"{product} = {needed} does not divide num_gpus {scenario.num_gpus}")

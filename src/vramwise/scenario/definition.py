@@ -95,22 +95,16 @@ class TrainSettings(Settings):
     param_dtype: str | None = _dtype("weights, if not as precision implies")
     grad_dtype: str | None = _dtype("gradients, if not as precision implies")
     master_dtype: str | None = _dtype("master copy of the weights, if not as precision implies")
-    optimizer_state_dtype: str | None = _dtype(
-        "optimizer states, if not as precision implies", names.STATE_DTYPES
-    )
+    optimizer_state_dtype: str | None = _dtype("optimizer states, if not as precision implies", names.STATE_DTYPES)
     compute_dtype: str | None = _dtype("matrix products, if not as precision implies")
     optimizer: str = _choice("the optimizer", names.OPTIMIZERS, names.OPTIMIZER_SPELLINGS)
-    optimizer_impl: str = _choice(
-        "how the optimizer steps", names.OPTIMIZER_IMPLS, names.OPTIMIZER_IMPL_SPELLINGS
-    )
+    optimizer_impl: str = _choice("how the optimizer steps", names.OPTIMIZER_IMPLS, names.OPTIMIZER_IMPL_SPELLINGS)
     micro_batch_size: int = _whole("sequences in one forward pass of one GPU", 1)
     sequence_length: int | None = _whole("tokens in a sequence (default: the model's, at most 2,048)")
     gradient_accumulation_steps: int = _whole("forward passes before the optimizer steps", 1)
     packing: bool = _switch("sequences are packed without padding", False)
     head: str = _choice("what stands on top of the model", names.HEADS)
-    checkpointing: str = _choice(
-        "activation checkpointing", names.CHECKPOINTING, names.CHECKPOINTING_SPELLINGS
-    )
+    checkpointing: str = _choice("activation checkpointing", names.CHECKPOINTING, names.CHECKPOINTING_SPELLINGS)
     recompute: tuple[str, ...] = _texts("what selective checkpointing recomputes (core_attn, mlp, op, …)")
     attention: str = _choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
     loss: str = _choice("how the loss is worked out", names.LOSSES)
@@ -278,9 +272,7 @@ class Scenario(Settings):
     scenario resolved by itself; they belong into the result.
     """
 
-    model: str | Mapping[str, Any] = _key(
-        ModelReference(help="model: catalog id, hub id, URL or path"), "", hash=False
-    )
+    model: str | Mapping[str, Any] = _key(ModelReference(help="model: catalog id, hub id, URL or path"), "", hash=False)
     task: str = _key(choice_kind("what the GPU is for", names.TASKS), "")
     gpu: str | None = _text("GPU, by id or alias (h100-sxm-80gb, 4090)")
     gpu_total_bytes: int | None = _size("exact memory of one GPU, where known")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import ScenarioError, SourceError, clipped
 from ..units import MIB, format_bytes
@@ -47,9 +48,13 @@ def read_table_file(path: str | Path) -> dict[str, Any]:
     return table
 
 
-def parse_json(text: str | bytes) -> Any:
-    """JSON without NaN and Infinity. Raises ValueError (also for broken UTF-8) or RecursionError."""
-    return json.loads(text, parse_constant=_refuse_constant)
+def parse_json(text: str) -> Any:
+    """JSON without NaN; Infinity is read, because published config.json files hold it. Raises ValueError with one line of what and where, or RecursionError."""
+    try:
+        return json.loads(text, parse_constant=_read_constant)
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno}, column {problem.colno}"
+        raise ValueError(f"not JSON: {problem.msg} ({where})") from None
 
 
 def _text(path: Path) -> str:
@@ -75,7 +80,10 @@ def _text(path: Path) -> str:
 def _parse_toml(text: str) -> Any:
     import tomllib
 
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"not TOML: {problem}") from None
 
 
 def _parse_yaml(text: str) -> Any:
@@ -88,8 +96,10 @@ def _parse_yaml(text: str) -> Any:
         raise ValueError(f"not YAML: {problem}") from None
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number that JSON knows")
+def _read_constant(name: str) -> float:
+    if name == "NaN":
+        raise ValueError("NaN is not a number to work with")
+    return float(name)
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
@@ -101,7 +111,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def _check_tree(table: object) -> None:
-    """Refuse what no scenario holds: too many values, too deep a nesting, NaN and infinities."""
+    """Refuse what no scenario holds: too many values, too deep a nesting, NaN."""
     level, values, depth = [table], 0, 0
     while level:
         values += len(level)
@@ -110,8 +120,8 @@ def _check_tree(table: object) -> None:
             raise ValueError("nested too deeply" if depth > DEEPEST else f"more than {MOST_VALUES:,} values")
         below: list[object] = []
         for value in level:
-            if isinstance(value, float) and value - value != 0:
-                raise ValueError(f"{value} is not a number to work with")
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError("NaN is not a number to work with")
             if isinstance(value, Mapping):
                 below += value.values()
             elif isinstance(value, list):

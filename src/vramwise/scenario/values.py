@@ -7,6 +7,7 @@ same as JSON Schema (`schema`). A refusal says what was expected, what was given
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ LARGEST_WHOLE_NUMBER = 2**53 - 1
 LONGEST_TEXT = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)  # only __init__ is made: the start stays quick
 class Kind:
     """A kind of value. `optional` keys may be null, which means the same as leaving them out."""
 
@@ -48,7 +49,7 @@ class Kind:
         return "TEXT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Whole(Kind):
     """A whole number from `minimum` to `maximum`; true and 3.0 are none."""
 
@@ -79,7 +80,7 @@ class Whole(Kind):
         return "N"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Size(Kind):
     """A number of bytes above zero, or its text with the unit written out ("80 GiB")."""
 
@@ -104,7 +105,7 @@ class Size(Kind):
         return "SIZE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Fraction(Kind):
     """A number from 0 to 1; `above_zero` and `below_one` leave out the ends."""
 
@@ -135,7 +136,7 @@ class Fraction(Kind):
         return "FRACTION"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Switch(Kind):
     """true or false."""
 
@@ -148,7 +149,7 @@ class Switch(Kind):
         return {"type": "boolean"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Text(Kind):
     """Any text, not empty."""
 
@@ -163,7 +164,7 @@ class Text(Kind):
         return {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Choice(Kind):
     """One of a few names; `spellings` maps what else people write to the name that is kept.
 
@@ -205,12 +206,10 @@ def choice_kind(
     spellings = spellings or {}
     by_spelling: dict[str, str | None] = {**spellings, **{name: name for name in names}}
     by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
-    return Choice(
-        help=help, optional=optional, names=tuple(names), spellings=spellings, _by_spelling=by_spelling
-    )
+    return Choice(help=help, optional=optional, names=tuple(names), spellings=spellings, _by_spelling=by_spelling)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Several(Kind):
     """A list of values of one kind; one value may stand for a list of one.
 
@@ -241,7 +240,7 @@ class Several(Kind):
         return "NAME,…" if self.separator else self.item.metavar
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Table(Kind):
     """A small table. With `keys` each key has its own kind; without, every key holds `value`."""
 
@@ -283,7 +282,7 @@ class Table(Kind):
         return "KEY=VALUE,…"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class ModelReference(Kind):
     """A model's name, URL or path, or a table that holds a whole config.json."""
 
@@ -298,7 +297,7 @@ class ModelReference(Kind):
         raise refusal(path, expected, value)
 
     def to_json(self, value: Any) -> Any:
-        return value if isinstance(value, str) else dict(value)
+        return value if isinstance(value, str) else _without_infinities(value)
 
     def schema(self) -> dict[str, Any]:
         text = {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
@@ -329,6 +328,15 @@ def shown(value: object) -> str:
         return clipped(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError):
         return clipped(str(value))
+
+
+def _without_infinities(value: Any) -> Any:
+    """A config as strict JSON: an infinite bound (Mamba-2's time_step_limit) becomes the text "Infinity"."""
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _without_infinities(entry) for key, entry in value.items()}
+    return [_without_infinities(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(text: str) -> str:

@@ -1,0 +1,193 @@
+"""`vramwise batch`: one scenario a line to one answer a line, in the same order, however many lines there are."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol, TextIO
+
+from ..errors import SourceError, VramwiseError, clipped
+from ..scenario import Scenario
+from ..scenario.lines import numbered_lines, parse_line
+
+HELP = "estimate one scenario (or measured case) a line; write one result a line"
+STANDARD_INPUT = "-"
+LINES_BETWEEN_UPDATES = 50
+MOST_LINES_NAMED = 8
+
+
+class Estimated(Protocol):
+    """What an estimate gives back: a Result, or anything else that becomes JSON."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+Estimate = Callable[[Scenario], Estimated]
+
+
+class Answer(NamedTuple):
+    """One line of output for the input line `number`."""
+
+    number: int
+    ok: bool
+    text: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="JSON Lines, one scenario or measured case a line; - is stdin")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write there, all at once when done (default: stdout)")
+
+
+def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
+    """Answer every line; 0 once all are answered, errors and what does not fit included.
+
+    Raises SourceError when the input cannot be read, OSError when the output cannot be written.
+    """
+    if estimate is None:
+        from ..estimation import estimate as closed_form
+
+        estimate = closed_form
+    count, bad = 0, []
+    to_terminal = args.output is None and sys.stdout.isatty()
+    with (
+        _opened(args.file) as source,
+        _written(args.output) as out,
+        _progress(args.file, hidden=to_terminal) as advance,
+    ):
+        for answer in answers(_readable(source, args.file, advance), estimate):
+            out.write(answer.text)
+            if args.file == STANDARD_INPUT:
+                out.flush()
+            count += 1
+            if not answer.ok:
+                bad.append(answer.number)
+    _report(count, bad)
+    return 0
+
+
+def answers(lines: Iterator[tuple[int, bytes | None]], estimate: Estimate) -> Iterator[Answer]:
+    """The answer to each numbered line, as it comes; a bad line is answered with its error."""
+    for number, line in lines:
+        yield _answer(number, line, estimate)
+
+
+def _answer(number: int, line: bytes | None, estimate: Estimate) -> Answer:
+    name: str | int = number
+    try:
+        document = parse_line(line)
+        name = _id(document, number)
+        result = estimate(Scenario.from_dict(_scenario_of(document))).to_dict()
+        return Answer(number, True, _json({"id": name, "result": result}))
+    except VramwiseError as error:
+        kind, message = type(error).__name__, str(error)
+    except Exception as error:  # one line's bug must not cost the other lines their answers
+        kind, message = "InternalError", f"{type(error).__name__} {clipped(str(error), 200)}"
+    return Answer(number, False, _json({"id": name, "error": {"type": kind, "message": message}}))
+
+
+def _id(document: Mapping[str, Any], number: int) -> str | int:
+    """The line's own id, or its number."""
+    given = document.get("id")
+    return given if isinstance(given, str | int) and not isinstance(given, bool) else number
+
+
+def _scenario_of(document: dict[str, Any]) -> Any:
+    """The scenario of a measured case, or the line itself without its id."""
+    if "scenario" in document and "model" not in document:
+        return document["scenario"]
+    return {key: value for key, value in document.items() if key != "id"} if "id" in document else document
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _readable(source: BinaryIO, name: str, advance: Callable[[int], None]) -> Iterator[tuple[int, bytes | None]]:
+    """The numbered lines of the input; what fails while reading is the input's fault, not the output's."""
+    lines = numbered_lines(source)
+    while True:
+        try:
+            number, line = next(lines)
+        except StopIteration:
+            return
+        except OSError as error:
+            raise SourceError(f"{name}: {error.strerror or error}") from None
+        yield number, line
+        advance(len(line or b""))
+
+
+@contextlib.contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = open(name, "rb")  # noqa: SIM115 - closed below; only opening may raise SourceError
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise SourceError(f"{clipped(name)}: {reason}") from None
+    with stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def _written(name: str | None) -> Iterator[TextIO]:
+    """stdout, or a temporary file that becomes `name` when everything is written and goes when it is not."""
+    if name is None:
+        yield sys.stdout
+        return
+    target = Path(name).resolve()
+    if target.exists() and not target.is_file():  # a device or a pipe cannot be replaced
+        with target.open("w", encoding="utf-8") as out:
+            yield out
+        return
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("x", encoding="utf-8") as out:
+            yield out
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _progress(name: str, *, hidden: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr by bytes read, when a person watches there and the answers go elsewhere."""
+    if hidden or not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    total = None if name == STANDARD_INPUT else os.path.getsize(name) or None
+    columns = (
+        TextColumn("{task.fields[lines]:,} lines"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, lines=0)
+        lines = done = 0
+
+        def advance(size: int) -> None:
+            nonlocal lines, done
+            lines, done = lines + 1, done + size
+            if lines % LINES_BETWEEN_UPDATES == 0:
+                bar.update(task, completed=done, lines=lines)
+
+        yield advance
+
+
+def _report(count: int, bad: list[int]) -> None:
+    """Say on stderr which lines were answered with an error; silent when none was."""
+    if not bad:
+        return
+    named = ", ".join(map(str, bad[:MOST_LINES_NAMED])) + (", …" if len(bad) > MOST_LINES_NAMED else "")
+    print(f"vramwise: {len(bad):,} of {count:,} lines answered with an error: line {named}", file=sys.stderr)

@@ -1,0 +1,129 @@
+"""`vramwise COMMAND …`: finds the command, imports its module alone, and turns every error into one line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Protocol, cast
+
+from .. import __version__
+from ..errors import UsageError, VramwiseError, clipped, nearest
+from .parsing import CommandParser
+
+COMMANDS = {
+    "estimate": "how much memory a model takes, and why",
+    "batch": "one scenario a line (JSON Lines) to one result a line",
+    "accuracy": "hold estimates against measured cases",
+    "models": "models that are known by name",
+    "gpus": "GPUs that are known by name",
+    "dtypes": "number formats and quantization formats",
+    "schema": "JSON Schema of a scenario, a result or a measured case",
+}
+"""Every command has a module of its name here, with HELP, add_arguments(parser) and run(args) -> exit code."""
+
+DEBUG_VARIABLE = "VRAMWISE_DEBUG"
+INTERRUPTED = 130
+
+
+class CommandModule(Protocol):
+    HELP: str
+
+    def add_arguments(self, parser: CommandParser) -> None: ...
+
+    def run(self, args: object) -> int: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (0, 1, 2, 3 or 4; 130 when interrupted)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _never_fail_to_print()
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except SystemExit as leaving:  # argparse's --help
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return VramwiseError.exit_code
+    except VramwiseError as error:
+        return _complain(str(error), error.exit_code)
+    except OSError as error:
+        _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{where}{error.strerror or error}", VramwiseError.exit_code)
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        what = f"{type(error).__name__} {clipped(str(error), 200)}"
+        hint = f"run with {DEBUG_VARIABLE}=1 for the traceback"
+        return _complain(f"internal error: {what} ({hint})", VramwiseError.exit_code)
+
+
+def command_module(name: str) -> CommandModule:
+    """The module of a command, imported now."""
+    from importlib import import_module
+
+    return cast(CommandModule, import_module(f"vramwise.cli.{name}"))
+
+
+def command_parser(name: str) -> CommandParser:
+    """The parser of a command with all its arguments."""
+    module = command_module(name)
+    parser = CommandParser(prog=f"vramwise {name}", description=module.HELP)
+    module.add_arguments(parser)
+    return parser
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments:
+        print(_overview(), file=sys.stderr)
+        return UsageError.exit_code
+    first, *rest = arguments
+    if first in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if first in ("-V", "--version"):
+        print(f"vramwise {__version__}")
+        return 0
+    if first not in COMMANDS:
+        raise UsageError(_unknown_command(first))
+    return command_module(first).run(command_parser(first).parse(rest))
+
+
+def _overview() -> str:
+    rows = "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items())
+    return (
+        "vramwise: how much GPU memory a model needs, and why\n\n"
+        f"usage: vramwise COMMAND …\n\n{rows}\n\n"
+        "vramwise COMMAND --help says more; vramwise --version prints the version"
+    )
+
+
+def _unknown_command(given: str) -> str:
+    near = nearest(given, COMMANDS)
+    hint = f"did you mean {', '.join(near)}?" if near else f"expected one of {', '.join(COMMANDS)}"
+    return f'unknown {"option" if given.startswith("-") else "command"} "{clipped(given)}": {hint}'
+
+
+def _complain(problem: str, code: int) -> int:
+    with contextlib.suppress(OSError):  # nobody reads stderr either: the exit code still tells
+        print(f"vramwise: {' '.join(problem.splitlines())}", file=sys.stderr, flush=True)
+    return code
+
+
+def _never_fail_to_print() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Send what is still buffered for a closed pipe or a full disk nowhere, so that the exit is quiet."""
+    with contextlib.suppress(OSError, ValueError):  # stdout is no file (captured, or closed already)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,42 @@
+"""argparse with vramwise's manners: an error is raised as UsageError, an unknown flag gets its neighbours."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ..errors import UsageError, clipped, nearest
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one command. Flags are never abbreviated, so that a new flag cannot change an old call."""
+
+    def __init__(self, *, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse a command's arguments. Raises UsageError; leaves by SystemExit after printing --help."""
+        self._refuse_unknown_flags(arguments)
+        parsed, left_over = self.parse_known_args(arguments)
+        if left_over:
+            raise UsageError(f'unexpected argument "{clipped(left_over[0])}"  ({self.prog} --help)')
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{clipped(message, 300)}  ({self.prog} --help)")
+
+    def option_strings(self) -> list[str]:
+        """Every flag of the command."""
+        return [option for action in self._actions for option in action.option_strings]
+
+    def _refuse_unknown_flags(self, arguments: Sequence[str]) -> None:
+        known = self.option_strings()
+        for argument in arguments:
+            if argument == "--":
+                return
+            flag = argument.partition("=")[0]
+            if flag.startswith("--") and flag not in known:
+                near = nearest(flag, known)
+                hint = f"did you mean {', '.join(near)}?" if near else f"{self.prog} --help lists all"
+                raise UsageError(f'unknown flag "{clipped(flag)}": {hint}')

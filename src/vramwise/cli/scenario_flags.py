@@ -1,0 +1,173 @@
+"""Command-line flags of a scenario, generated from its definition: `micro_batch_size` is `--micro-batch-size`.
+
+A key that several tasks have (`attention`, `tensor_parallel_size`) is one flag; its value goes into the table
+of the task. Flags override the file of `--scenario`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import ScenarioError, UsageError
+from ..scenario import Scenario, read_table_file
+from ..scenario.definition import KINDS, TABLES, table_of
+from ..scenario.names import TASKS
+from ..scenario.values import Kind, Switch, Text, Whole
+
+HYPERPARAMETERS: dict[str, Kind] = {
+    "model_type": Text(help="its transformers model type (default: llama)"),
+    "hidden_size": Whole(help="width of the residual stream"),
+    "intermediate_size": Whole(help="width of the MLP"),
+    "num_hidden_layers": Whole(help="layers"),
+    "num_attention_heads": Whole(help="attention heads"),
+    "num_key_value_heads": Whole(help="key/value heads"),
+    "head_dim": Whole(help="width of a head"),
+    "vocab_size": Whole(help="rows of the embedding"),
+    "max_position_embeddings": Whole(help="longest context"),
+    "num_experts": Whole(help="routed experts in a layer"),
+    "num_experts_per_tok": Whole(help="experts that a token takes"),
+    "moe_intermediate_size": Whole(help="width of an expert"),
+    "tie_word_embeddings": Switch(help="the head shares the embedding's weights"),
+}
+"""Keys of a config.json that describe a model without one."""
+
+DEFAULT_MODEL_TYPE = "llama"
+
+
+def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add MODEL, --scenario, one flag for each key of a scenario, and those of HYPERPARAMETERS."""
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="catalog id, hub id, URL, or path of a folder or config.json"
+    )
+    top = parser.add_argument_group("scenario")
+    top.add_argument("--scenario", metavar="FILE", help="a scenario in TOML, YAML or JSON; flags override it")
+    for key, kind in KINDS[Scenario].items():
+        if key != "model":
+            _add_flag(top, key, kind, kind.help)
+    groups = {name: parser.add_argument_group(f"--task {name}") for name in TABLES}
+    shared = parser.add_argument_group("several tasks")
+    for key, homes in _homes().items():
+        name = homes[0]
+        group = groups[name] if len(homes) == 1 else shared
+        _add_flag(group, key, KINDS[TABLES[name]][key], _shared_help(key, homes))
+    described = parser.add_argument_group("a model described by its hyperparameters, instead of MODEL")
+    for key, kind in HYPERPARAMETERS.items():
+        _add_flag(described, key, kind, kind.help)
+
+
+def scenario_from_flags(args: argparse.Namespace) -> Scenario:
+    """The scenario of the flags, over that of `--scenario FILE`.
+
+    Raises UsageError (which names the flag) or ScenarioError (which names the file's key), SourceError for a
+    file that cannot be read.
+    """
+    data: dict[str, Any] = read_table_file(args.scenario) if args.scenario else {}
+    given = {key: value for key in _all_keys() if (value := getattr(args, key)) is not None}
+    task = _task(given, data)
+    model = model_from_flags(args, file_has_model="model" in data)
+    if model is not None:
+        data = {**data, "model": model}
+    if data.get("model") is None:
+        raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
+    top, settings = _by_table(given, task)
+    data = {**data, **top, "task": task}
+    if settings:
+        data[table_of(task)] = {**_file_table(data, table_of(task)), **settings}
+    try:
+        return Scenario.from_dict(data)
+    except ScenarioError as error:
+        key = error.path.removeprefix(f"{table_of(task)}.").partition(".")[0].partition("[")[0]
+        if key in top or key in settings:
+            raise UsageError(f"{flag(key)}: {error.problem}") from None
+        raise
+
+
+def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) -> str | dict[str, Any] | None:
+    """MODEL, or a config table made of the hyperparameter flags, or None. Raises UsageError for both."""
+    table: dict[str, Any] = {}
+    for key, kind in HYPERPARAMETERS.items():
+        value = getattr(args, key)
+        if value is not None:
+            table[key] = _read_flag(key, kind, value)
+    model: str | None = args.model
+    if not table:
+        return model
+    if model is not None or file_has_model:
+        raise UsageError(f"{flag(next(iter(table)))} describes a model of its own: leave out the other model")
+    return {"model_type": DEFAULT_MODEL_TYPE, **table}
+
+
+def flag(key: str) -> str:
+    """The flag of a key."""
+    return "--" + key.replace("_", "-")
+
+
+def _task(given: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    if "task" in given:
+        return str(_read_flag("task", KINDS[Scenario]["task"], given["task"]))
+    if data.get("task") is None:
+        raise UsageError(f"--task is missing: expected one of {', '.join(TASKS)}")
+    return str(KINDS[Scenario]["task"].read(data["task"], "task"))
+
+
+def _by_table(given: Mapping[str, Any], task: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What goes to the top and what goes into the task's table. Raises UsageError for another task's flag."""
+    top_kinds, task_kinds = KINDS[Scenario], KINDS[TABLES[table_of(task)]]
+    top: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in top_kinds:
+            top[key] = _raw(top_kinds[key], value)
+        elif key in task_kinds:
+            settings[key] = _raw(task_kinds[key], value)
+        else:
+            homes = " or ".join(_homes()[key])
+            raise UsageError(f"{flag(key)} belongs to --task {homes}, not to --task {task}")
+    return top, settings
+
+
+def _file_table(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = data.get(name)
+    if table is not None and not isinstance(table, Mapping):
+        raise ScenarioError(name, "expected a table")
+    return table or {}
+
+
+def _raw(kind: Kind, value: str | bool) -> object:
+    return kind.from_text(value) if isinstance(value, str) else value
+
+
+def _read_flag(key: str, kind: Kind, value: str | bool) -> Any:
+    try:
+        return kind.read(_raw(kind, value), flag(key))
+    except ScenarioError as error:
+        raise UsageError(str(error)) from None
+
+
+def _all_keys() -> Iterator[str]:
+    yield from (key for key in KINDS[Scenario] if key != "model")
+    yield from _homes()
+
+
+def _homes() -> dict[str, list[str]]:
+    """The tables that have each key."""
+    homes: dict[str, list[str]] = {}
+    for name, cls in TABLES.items():
+        for key in KINDS[cls]:
+            homes.setdefault(key, []).append(name)
+    return homes
+
+
+def _shared_help(key: str, homes: list[str]) -> str:
+    texts = {KINDS[TABLES[name]][key].help: name for name in homes}
+    return "; ".join(texts) if len(texts) == 1 else "; ".join(f"{name}: {text}" for text, name in texts.items())
+
+
+def _add_flag(group: argparse._ArgumentGroup, key: str, kind: Kind, help: str) -> None:
+    help = help.replace("%", "%%")
+    if isinstance(kind, Switch):
+        group.add_argument(flag(key), dest=key, action=argparse.BooleanOptionalAction, default=None, help=help)
+    else:
+        group.add_argument(flag(key), dest=key, metavar=kind.metavar, help=help)
