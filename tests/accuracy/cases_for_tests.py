@@ -31,8 +31,7 @@ def result(**quantities: Quantity | int | float) -> Result:
         scenario={},
         model=ModelFacts("m", 1, 1, 0, "test"),
         quantities={
-            name: value if isinstance(value, Quantity) else Quantity.exact(value)
-            for name, value in quantities.items()
+            name: value if isinstance(value, Quantity) else Quantity.exact(value) for name, value in quantities.items()
         },
     )
 

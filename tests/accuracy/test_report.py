@@ -86,9 +86,7 @@ def test_the_json_holds_plain_fractions(cases):
     (error,) = data["errors"]
     assert (error["type"], error["count"], error["example"]["id"]) == ("UnsupportedModelError", 1, "d")
     assert [(line["line"], line["file"]) for line in data["unusable"]] == [(3, str(cases))]
-    assert [(worst["id"], worst["measured"], worst["expected"]) for worst in data["worst"]] == [
-        ("b", 200, 90)
-    ]
+    assert [(worst["id"], worst["measured"], worst["expected"]) for worst in data["worst"]] == [("b", 200, 90)]
 
 
 def test_an_infinite_error_is_null_in_json(tmp_path):

@@ -13,14 +13,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..errors import SourceError, UsageError, clipped
 from ..scenario.definition import TABLES
-from ..units import MIB
-
-LINE_LIMIT_BYTES = 4 * MIB
-"""A longer line is skipped without being held in memory (an honest case has some KiB)."""
+from ..scenario.lines import LONGEST_LINE_BYTES, numbered_lines
+from ..units import format_bytes
 
 HOPELESS_LINES = 1000
 """A file whose first lines are all unusable is no case file; reading stops here."""
@@ -136,9 +134,7 @@ def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:
     usable = False
     try:
         with open(path, "rb") as stream:
-            for number, raw in _lines(stream):
-                if raw is not None and not raw.strip():
-                    continue
+            for number, raw in numbered_lines(stream):
                 try:
                     case = _case(_parse(raw), name, number)
                     first = lines_of_ids.setdefault(case.id, number)
@@ -160,22 +156,9 @@ def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:
         raise SourceError(f"{name}: cannot be read ({error.strerror or error})") from None
 
 
-def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Numbered lines; None for one that is longer than the limit, whose rest is dropped piece by piece."""
-    number = 0
-    while raw := stream.readline(LINE_LIMIT_BYTES + 1):
-        number += 1
-        if len(raw) <= LINE_LIMIT_BYTES:
-            yield number, raw
-            continue
-        while raw and not raw.endswith(b"\n"):
-            raw = stream.readline(MIB)
-        yield number, None
-
-
 def _parse(raw: bytes | None) -> dict[str, Any]:
     if raw is None:
-        raise _NotACase(f"longer than {LINE_LIMIT_BYTES // MIB} MiB")
+        raise _NotACase(f"longer than {format_bytes(LONGEST_LINE_BYTES, 'MiB', 0)}")
     if b"\0" in raw:
         raise _NotACase("binary data, not JSON text")
     try:

@@ -29,9 +29,7 @@ def case_schema() -> dict[str, Any]:
                 {
                     "type": "object",
                     "minProperties": 1,
-                    "properties": {
-                        name: {"type": "boolean" if name == "oom" else "number"} for name in QUANTITIES
-                    },
+                    "properties": {name: {"type": "boolean" if name == "oom" else "number"} for name in QUANTITIES},
                     "additionalProperties": {"type": "number"},
                 },
             ),

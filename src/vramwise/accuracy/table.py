@@ -162,9 +162,7 @@ def _by_source(compared: Sequence[Comparison]) -> list[list[Comparison]]:
     return list(sources.values())
 
 
-def _median_of(
-    sources: Sequence[Sequence[Comparison]], figure: Callable[[Sequence[Comparison]], float]
-) -> float:
+def _median_of(sources: Sequence[Sequence[Comparison]], figure: Callable[[Sequence[Comparison]], float]) -> float:
     return statistics.median(figure(compared) for compared in sources)
 
 
@@ -178,6 +176,4 @@ def _oom_row(group: str, cell: _Cell) -> OomRow:
     false_fits = tuple(oom for oom in cell.ooms if oom.false_fit)
     false_ooms = tuple(oom for oom in cell.ooms if oom.false_oom)
     correct = len(cell.ooms) - len(false_fits) - len(false_ooms)
-    return OomRow(
-        group, cell.measured, cell.missing, cell.failed, len(cell.ooms), correct, false_fits, false_ooms
-    )
+    return OomRow(group, cell.measured, cell.missing, cell.failed, len(cell.ooms), correct, false_fits, false_ooms)

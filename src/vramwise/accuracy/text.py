@@ -93,9 +93,7 @@ def _grouped(
     width: int,
 ) -> list[str]:
     """The group as the first column where the width allows it, else as a line of its own above its rows."""
-    full = _aligned(
-        [[by, *wide], *([group, *row] for group, row in zip(groups, cells, strict=True))], 2, gap=3
-    )
+    full = _aligned([[by, *wide], *([group, *row] for group, row in zip(groups, cells, strict=True))], 2, gap=3)
     if max(map(len, full)) <= width:
         return full
     header, *body = _aligned([list(narrow), *cells], 1, gap=1)
@@ -129,9 +127,7 @@ def _remarks(report: Report, width: int) -> list[str]:
     missing["oom"] = sum(row.missing for row in table.oom_rows)
     if missing.total():
         named = ", ".join(f"{quantity} {count}" for quantity, count in missing.most_common() if count)
-        text += _wrapped(
-            f"missing: the estimate lacks {missing.total():,} of the measured values: {named}", width
-        )
+        text += _wrapped(f"missing: the estimate lacks {missing.total():,} of the measured values: {named}", width)
     if table.failures:
         text.append(f"not estimated: {_number(sum(f.count for f in table.failures), 'case')}")
         text += [

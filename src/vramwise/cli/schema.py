@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from ..accuracy.schema import case_schema
 from ..errors import UnknownNameError, nearest
-from ..result import QUANTITIES, result_schema
+from ..result import result_schema
 from ..scenario import scenario_schema
 
 HELP = "print the JSON Schema of a scenario, a result or a measured case"
@@ -28,37 +29,6 @@ def run(args: argparse.Namespace) -> int:
         raise UnknownNameError("schema", args.what, matches)
     print(json.dumps(make(), indent=2, ensure_ascii=False))
     return 0
-
-
-def case_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a measured case: a scenario, what was measured, and where that is written."""
-    scenario = scenario_schema()
-    dialect = scenario.pop("$schema")
-    text, number = {"type": "string"}, {"type": "number"}
-    measured = {name: {"type": "boolean"} if name == "oom" else number for name in QUANTITIES}
-    return {
-        "$schema": dialect,
-        "title": "vramwise measured case",
-        "type": "object",
-        "properties": {
-            "id": {"type": "string", "minLength": 1},
-            "scenario": scenario,
-            "measured": {"type": "object", "properties": measured, "additionalProperties": False},
-            "precision_bytes": {"type": "object", "additionalProperties": number},
-            "source": text,
-            "quote": text,
-            "confidence": {"enum": ["high", "medium", "low"]},
-            "unstated": {"type": "array", "items": text},
-            "engine_version": text,
-            "specified": {"enum": ["full", "most", "poor"]},
-            "closed_budget": {"type": "boolean"},
-            "rig": text,
-            "rig_floor_bytes": {"type": "integer", "minimum": 0},
-            "extra": {"type": "object"},
-            "notes": {"type": ["string", "array"]},
-        },
-        "required": ["id", "scenario", "measured", "source"],
-    }
 
 
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {

@@ -1,0 +1,80 @@
+"""`vramwise accuracy`: measured cases beside their estimates, summed up as a table of errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from ..accuracy.report import Progress, Report, judge
+from ..accuracy.table import GROUPS
+from ..accuracy.text import lines
+
+HELP = "hold estimates against measured cases"
+NARROWEST, WIDEST = 80, 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="FILE_OR_DIR",
+        help="measured cases (JSON Lines), or a folder of them",
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON, fractions in place of percent")
+    parser.add_argument(
+        "--worst", type=_count, default=0, metavar="N", help="also list the N largest errors, case by case"
+    )
+    parser.add_argument("--by", choices=tuple(GROUPS), default="engine", help="what rows group (%(default)s)")
+    parser.add_argument(
+        "--weigh",
+        choices=("case", "source"),
+        default="case",
+        help="source: every source counts once, a figure is the median of the sources' own (%(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table of errors; 0 once every line was answered, whatever the errors are."""
+    from ..estimation import estimate  # heavy: only once the arguments are known to be good
+
+    report = judge(
+        args.paths,
+        estimate,
+        by=args.by,
+        weigh_by_source=args.weigh == "source",
+        worst=args.worst,
+        progress=_progress(),
+    )
+    if args.json:
+        print(json.dumps(report.to_dict(), indent=1, allow_nan=False))
+    else:
+        print_report(report, args.by)
+    return 0
+
+
+def print_report(report: Report, by: str) -> None:
+    import shutil
+
+    width = min(max(shutil.get_terminal_size((120, 40)).columns, NARROWEST), WIDEST)
+    print("\n".join(lines(report, width, by)))
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise argparse.ArgumentTypeError(f'expected a whole number ≥ 0, got "{text}"')
+    return int(text)
+
+
+def _progress() -> Progress:
+    """A counter on stderr that only a terminal sees, and that is gone when the work is done."""
+    if not sys.stderr.isatty():
+        return lambda done, total: None
+
+    def show(done: int, total: int) -> None:
+        if done % 25 == 0 or done == total:
+            line = f"{done:,} of {total:,} cases" if done < total else ""
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()
+
+    return show
