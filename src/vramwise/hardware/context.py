@@ -1,0 +1,32 @@
+"""Memory that a process takes on the GPU before it allocates anything: CUDA context and loaded kernels."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from ..units import MIB
+from .gpu import Gpu
+from .memory import MemoryEstimate
+from .tables import calibrated, table
+
+
+def context_bytes(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:
+    """CUDA context of one process on `gpu`: multiprocessors · MiB each, or the median measured on that card.
+
+    `lazy_loading` is how CUDA 11.7 and later load kernels; earlier ones load all at start. The interval is
+    that of the rule, widened to what was measured. NCCL, cuBLAS workspaces and graphs are not counted.
+    Constants and measurements: calibration.csv, context.csv.
+    """
+    mode = "lazy" if lazy_loading else "eager"
+    if gpu is None or gpu.sm_count is None:
+        low, expected, high = (round(mib * MIB) for mib in calibrated("context_unknown"))
+        return MemoryEstimate(low, expected, high, "median of other cards", "calibration.csv context_unknown")
+    per_sm = calibrated(f"context_per_sm_{mode}")
+    low, expected, high = (round(mib * gpu.sm_count * MIB) for mib in per_sm)
+    measured = [row for row in table("context") if row["gpu"] == gpu.id and row["loading"] == mode]
+    if not measured:
+        rule = f"{gpu.sm_count} multiprocessors × {per_sm[1]} MiB (calibrated)"
+        return MemoryEstimate(low, expected, high, rule, f"calibration.csv context_per_sm_{mode}")
+    sizes = [round(float(row["mib"]) * MIB) for row in measured]
+    sources = "; ".join(row["source"] for row in measured)
+    return MemoryEstimate(min(low, *sizes), round(median(sizes)), max(high, *sizes), "measured on this card", sources)

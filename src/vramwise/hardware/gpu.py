@@ -1,0 +1,111 @@
+"""One accelerator, and the list of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from .memory import MemoryEstimate, reported_bytes, usable_memory
+from .support import Support, support_of
+from .tables import Row, number, table
+
+_RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One row of gpus.csv. Rates are dense, fp16 and bf16 with fp32 accumulation; None means not known.
+
+    Memory is told three ways: `memory_nominal_gb` as sold, `memory_reported_bytes` as the driver prints it
+    (None without evidence), `usable` as PyTorch sees it on one device. A board with two devices
+    (`devices` = 2) is sold, and rated, as a whole.
+    """
+
+    id: str
+    name: str
+    vendor: str
+    arch: str
+    compute_capability: str
+    memory_nominal_gb: float | None
+    memory_reported_bytes: int | None
+    usable: MemoryEstimate | None
+    bandwidth_gb_s: float | None
+    tflops: tuple[tuple[str, float], ...]
+    fp16_accumulate_tflops: float | None
+    nvlink_gb_s: float | None
+    pcie: str
+    tdp_watt: float | None
+    sm_count: int | None
+    devices: int
+    unified_memory: bool
+    support: Support
+    memory_source: str
+    source: str
+    notes: str
+    confidence: str
+
+    @property
+    def usable_bytes(self) -> int | None:
+        """Expected total that PyTorch sees; None when the device shares the host's memory."""
+        return None if self.usable is None else self.usable.expected
+
+    @property
+    def memory_total_bytes(self) -> int | None:
+        """The driver's total where known, else the expected usable total (one device)."""
+        return self.usable_bytes if self.memory_reported_bytes is None else self.memory_reported_bytes
+
+    def dense_tflops(self, dtype: str) -> float | None:
+        """Dense matrix rate for `fp32`, `tf32`, `fp16`, `bf16`, `fp8`, `int8` (TOPS) or `fp4`."""
+        return dict(self.tflops).get(dtype)
+
+    def supports(self, feature: str) -> bool | None:
+        """Whether `bf16`, `fp8_gemm`, `fp8_weights`, `fp4`, `flash_attention_2` or `flash_attention_3`
+        runs here; None when that is not known."""
+        return {"yes": True, "partial": True, "no": False}.get(getattr(self.support, feature))
+
+
+def gpus(query: str | None = None) -> list[Gpu]:
+    """All accelerators by id, or those whose id, name, vendor or architecture hold every word of `query`."""
+    words = (query or "").lower().split()
+    return [
+        gpu_of(row["id"])
+        for row in table("gpus")
+        if all(word in f"{row['id']} {row['name']} {row['vendor']} {row['arch']}".lower() for word in words)
+    ]
+
+
+@cache
+def rows_by_id() -> dict[str, Row]:
+    """Rows of gpus.csv by id."""
+    return {row["id"]: row for row in table("gpus")}
+
+
+@cache
+def gpu_of(gpu_id: str) -> Gpu:
+    """The accelerator with exactly this id."""
+    row = rows_by_id()[gpu_id]
+    rates = ((name, number(row[f"{name}_{'tops' if name == 'int8' else 'tflops'}"])) for name in _RATES)
+    return Gpu(
+        id=row["id"],
+        name=row["name"],
+        vendor=row["vendor"],
+        arch=row["arch"],
+        compute_capability=row["compute_capability"],
+        memory_nominal_gb=number(row["memory_nominal_gb"]),
+        memory_reported_bytes=reported_bytes(row),
+        usable=usable_memory(row),
+        bandwidth_gb_s=number(row["bandwidth_gb_s"]),
+        tflops=tuple((name, rate) for name, rate in rates if rate is not None),
+        fp16_accumulate_tflops=number(row["fp16_fp16acc_tflops"]),
+        nvlink_gb_s=number(row["nvlink_gb_s"]),
+        pcie=row["pcie"],
+        tdp_watt=number(row["tdp_w"]),
+        sm_count=int(row["sm_count"]) if row["sm_count"] else None,
+        devices=int(row["devices"]),
+        unified_memory=bool(row["unified"]),
+        support=support_of(row["compute_capability"]),
+        memory_source=row["memory_source"],
+        source=row["source"],
+        notes=row["notes"],
+        confidence=row["confidence"],
+    )

@@ -1,0 +1,86 @@
+"""How much of a card's memory PyTorch sees as its total (`torch.cuda.mem_get_info()[1]`).
+
+In order: totals printed by PyTorch on that card; the driver's total less what the driver keeps for itself,
+reserve = fixed + share · total, fitted to the cards where both are known; the size as sold, where no tool's
+output is known. A device that shares the host's memory has no fixed size. Constants: calibration.csv.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ..units import GB, GIB, MIB
+from .tables import Row, calibrated, number, table
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes with an interval, and the rule and evidence behind them."""
+
+    low: int
+    expected: int
+    high: int
+    rule: str
+    source: str
+
+
+def reported_bytes(row: Row) -> int | None:
+    """The driver's own total where somebody printed it."""
+    mib = number(row["memory_total_mib"])
+    return None if mib is None else round(mib * MIB)
+
+
+def usable_memory(row: Row) -> MemoryEstimate | None:
+    """Bytes of one device that PyTorch reports as its total; None when the device shares host memory."""
+    if row["unified"]:
+        return None
+    seen = _seen_totals(row["id"])
+    if seen:
+        return seen
+    reported = reported_bytes(row)
+    if reported is not None and row["vendor"] == "NVIDIA":
+        return _less_reserve(reported, reported, reported, row)
+    return _from_nominal(row)
+
+
+@cache
+def _seen_totals(gpu: str) -> MemoryEstimate | None:
+    rows = [row for row in table("torch_totals") if row["gpu"] == gpu]
+    if not rows:
+        return None
+    totals = sorted(round(float(row["total_gib"]) * GIB) for row in rows)
+    median = (totals[(len(totals) - 1) // 2] + totals[len(totals) // 2]) // 2
+    sources = "; ".join(dict.fromkeys(row["source"] for row in rows))
+    return MemoryEstimate(totals[0], median, totals[-1], "total seen by PyTorch on this card", sources)
+
+
+def _less_reserve(low: int, expected: int, high: int, row: Row) -> MemoryEstimate:
+    if row["older_driver"]:
+        rule = "driver total; this driver leaves its reserve out already"
+        return MemoryEstimate(low, expected, high, rule, row["memory_source"])
+    least, usual, most = calibrated("torch_reserve_fixed")
+    share = calibrated("torch_reserve_share")[1]
+    return MemoryEstimate(
+        round(low * (1 - share) - most * GIB),
+        round(expected * (1 - share) - usual * GIB),
+        round(high * (1 - share) - least * GIB),
+        "driver total less what the driver keeps for itself (calibrated)",
+        row["memory_source"] or "size as sold; no driver output known",
+    )
+
+
+def _from_nominal(row: Row) -> MemoryEstimate | None:
+    nominal = number(row["memory_nominal_gb"])
+    if nominal is None:
+        return None
+    nominal /= int(row["devices"])
+    if row["vendor"] == "NVIDIA":
+        low, expected, high = (round(nominal * GIB * part) for part in calibrated("nvidia_reported_share"))
+        return _less_reserve(low, expected, high, row)
+    if row["vendor"] == "AMD":
+        low, expected, high = (round(nominal * GIB * part) for part in calibrated("amd_usable_share"))
+        return MemoryEstimate(low, expected, high, "share of the size as sold (calibrated)", row["source"])
+    low, high = round(nominal * GB), round(nominal * GIB)
+    rule = "size as sold, read as GB (assumed: no tool's output is known); high reads it as GiB"
+    return MemoryEstimate(low, low, high, rule, row["source"])

@@ -1,0 +1,127 @@
+"""Names of accelerators as people and tools write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramwise.errors import UnknownNameError
+from vramwise.hardware import find_gpu, gpus
+
+NAMES = {
+    "4090": "rtx-4090",
+    "rtx4090": "rtx-4090",
+    "GeForce RTX 4090": "rtx-4090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "RTX 4090 24GB": "rtx-4090",
+    "GeForce RTX 4090 D": "rtx-4090-d",
+    "3090ti": "rtx-3090-ti",
+    "NVIDIA GeForce RTX 4070 Ti SUPER": "rtx-4070-ti-super",
+    "RTX 3060 12GB": "rtx-3060-12gb",
+    "GeForce RTX 3080": "rtx-3080",
+    "NVIDIA GeForce RTX 3080 12 GB": "rtx-3080-12gb",
+    "A100 80G": "a100-sxm-80gb",
+    "A100-80GB": "a100-sxm-80gb",
+    "A100-40GB": "a100-sxm-40gb",
+    "A100": "a100-sxm-40gb",
+    "A100 SXM4 80GB": "a100-sxm-80gb",
+    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
+    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
+    "H100": "h100-sxm-80gb",
+    "H100-80GB": "h100-sxm-80gb",
+    "H100 SXM5 80GB": "h100-sxm-80gb",
+    "NVIDIA H100 80GB HBM3": "h100-sxm-80gb",
+    "NVIDIA H100 PCIe": "h100-pcie-80gb",
+    "NVIDIA H100 NVL": "h100-nvl-94gb",
+    "h100-sxm-80gb": "h100-sxm-80gb",
+    "h100_sxm": "h100-sxm-80gb",
+    "H20 96GB": "h20-96gb",
+    "H200 SXM 141GB": "h200-sxm-141gb",
+    "GH200 96GB HBM3": "gh200-96gb-hbm3",
+    "NVIDIA GH200 480GB": "gh200-96gb-hbm3",
+    "B200": "b200-sxm-180gb",
+    "b200 192gb": "b200-sxm-180gb",
+    "GB300": "gb300-288gb",
+    "V100": "v100-sxm2-16gb",
+    "V100 32GB": "v100-sxm2-32gb",
+    "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
+    "Tesla V100 SXM2 32GB": "v100-sxm2-32gb",
+    "Tesla T4": "t4",
+    "T4 16 GB": "t4",
+    "L4": "l4",
+    "L40S 48GB": "l40s",
+    "A10": "a10-pcie-24gb",
+    "A10 PCIe 24GB": "a10-pcie-24gb",
+    "A10G 24GB (AWS g5)": "a10g-24gb",
+    "A40 PCIe 48GB": "a40-pcie-48gb",
+    "A6000": "rtx-a6000",
+    "RTX 6000 Ada": "rtx-6000-ada",
+    "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada",
+    "Quadro RTX 6000": "quadro-rtx-6000",
+    "RTX PRO 6000 Blackwell": "rtx-pro-6000-blackwell",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-blackwell-server",
+    "TITAN RTX": "titan-rtx",
+    "MI300X": "mi300x",
+    "AMD Instinct MI300X": "mi300x",
+    "Radeon RX 7900 XTX": "rx-7900-xtx",
+    "Ryzen AI Max+ 395 (Strix Halo)": "ryzen-ai-max-plus-395",
+    "Apple M4 Max (40-core)": "apple-m4-max-40core",
+    "m2 ultra": "apple-m2-ultra",
+    "Gaudi 3": "gaudi-3",
+    "DGX Spark": "gb10-128gb",
+    "TPU v5e": "tpu-v5e",
+}
+
+
+@pytest.mark.parametrize(("name", "gpu_id"), NAMES.items())
+def test_names_people_use(name: str, gpu_id: str) -> None:
+    assert find_gpu(name).gpu.id == gpu_id
+
+
+def test_every_id_and_every_name_of_the_table_finds_its_row() -> None:
+    for gpu in gpus():
+        assert find_gpu(gpu.id).gpu is gpu
+        assert find_gpu(gpu.name).gpu is gpu, gpu.name
+        assert find_gpu(gpu.id).note is None
+
+
+def test_a_name_of_several_cards_takes_sxm_then_the_lowest_id_and_says_so() -> None:
+    match = find_gpu("A100-80GB")
+    assert match.gpu.id == "a100-sxm-80gb"
+    assert match.note == ('GPU "A100-80GB" fits several cards: took a100-sxm-80gb (others: a100-pcie-80gb)')
+    assert "rtx-6000-ada" in str(find_gpu("RTX 6000").note)
+
+
+def test_an_exact_name_needs_no_note() -> None:
+    assert find_gpu("RTX 4090").note is None
+    assert find_gpu("NVIDIA H100 80GB HBM3").note is None
+
+
+@pytest.mark.parametrize(
+    "name", ["4900", "gaudi", "H100 40GB", "RTX 4090 Laptop GPU", "foo", "", "80gb", "nvidia", "ada", "A1000"]
+)
+def test_what_is_no_card_is_refused(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"^unknown GPU .*\(vramwise gpus lists all\)$"):
+        find_gpu(name)
+
+
+def test_the_error_names_the_nearest_cards() -> None:
+    with pytest.raises(UnknownNameError, match=r'^unknown GPU "4900": did you mean rtx-4090, rtx-4080, '):
+        find_gpu("4900")
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_card_or_a_clear_error(name: str) -> None:
+    try:
+        message = find_gpu(name).gpu.id
+    except UnknownNameError as error:
+        message = str(error)
+    assert message
+    assert "\n" not in message
+
+
+@given(st.sampled_from([gpu.id for gpu in gpus()]), st.sampled_from(["upper", "title", "swapcase"]))
+def test_letter_case_does_not_matter(gpu_id: str, case: str) -> None:
+    assert find_gpu(getattr(gpu_id, case)()).gpu.id == gpu_id
