@@ -82,17 +82,11 @@ class Block:
 
     def signature(self) -> tuple[Any, ...]:
         """Equal for blocks that differ only in their layer's number."""
-        return tuple(
-            (
-                op.kind,
-                op.module,
-                op.inputs,
-                op.outputs,
-                tuple(p.shape for p in op.parameters),
-                _frozen(op.settings),
-            )
+        ops = tuple(
+            (op.kind, op.module, op.inputs, op.outputs, tuple(p.shape for p in op.parameters), _frozen(op.settings))
             for op in self.ops
-        ) + (tuple(self.inputs.items()),)
+        )
+        return (*ops, tuple(self.inputs.items()))
 
 
 def _frozen(settings: Mapping[str, Any]) -> tuple[Any, ...]:

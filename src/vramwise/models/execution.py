@@ -24,7 +24,8 @@ class Execution:
 
     `trainable`: None when every parameter trains, else the name pieces of those that do (with `lora`, only adapters
     and those). `padding`: a padding mask is passed. `dropout`: the config's dropouts are active (training mode).
-    `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel that SDPA's dispatcher would choose.
+    `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel
+    that SDPA's dispatcher would choose.
     """
 
     param_dtype: str = "bf16"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.models.autograd.recorder import Recorder, promote
-from vramwise.models.autograd.size import Dim, product
+from vramwise.models.autograd.size import Dim, exact_quotient, product
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides, view_strides
 
 
@@ -142,5 +142,5 @@ def _filled(x: Tensor, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     if -1 not in shape:
         return tuple(shape)
     known = product(size for size in shape if size != -1)
-    missing = x.numel // known
+    missing = exact_quotient(x.numel, known)
     return tuple(missing if size == -1 else size for size in shape)

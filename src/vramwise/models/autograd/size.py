@@ -130,6 +130,15 @@ def probe(dim: Dim) -> int:
     return dim if isinstance(dim, int) else dim.probe
 
 
+def exact_quotient(dim: Dim, divisor: Dim) -> Dim:
+    """`dim / divisor`; raises ArithmeticError where that is no polynomial with whole coefficients."""
+    if isinstance(dim, Size):
+        return dim // divisor
+    if isinstance(divisor, Size) or dim % divisor:
+        raise ArithmeticError(f"{dim} does not divide by {divisor}")
+    return dim // divisor
+
+
 def product(dims: Iterable[Dim]) -> Dim:
     """The product of sizes; 1 for none."""
     result: Dim = 1
