@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from ..units import MIB
 from .gpu import Gpu
 from .memory import MemoryEstimate
-from .tables import calibrated, table
+from .tables import calibrated, median_bytes, table
 
 
 def context_bytes(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:
@@ -29,4 +27,4 @@ def context_bytes(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:
         return MemoryEstimate(low, expected, high, rule, f"calibration.csv context_per_sm_{mode}")
     sizes = [round(float(row["mib"]) * MIB) for row in measured]
     sources = "; ".join(row["source"] for row in measured)
-    return MemoryEstimate(min(low, *sizes), round(median(sizes)), max(high, *sizes), "measured on this card", sources)
+    return MemoryEstimate(min(low, *sizes), median_bytes(sizes), max(high, *sizes), "measured on this card", sources)

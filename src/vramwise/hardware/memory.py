@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..units import GB, GIB, MIB
-from .tables import Row, calibrated, number, table
+from .tables import Row, calibrated, median_bytes, number, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,8 @@ def _seen_totals(gpu: str) -> MemoryEstimate | None:
     if not rows:
         return None
     totals = sorted(round(float(row["total_gib"]) * GIB) for row in rows)
-    median = (totals[(len(totals) - 1) // 2] + totals[len(totals) // 2]) // 2
     sources = "; ".join(dict.fromkeys(row["source"] for row in rows))
-    return MemoryEstimate(totals[0], median, totals[-1], "total seen by PyTorch on this card", sources)
+    return MemoryEstimate(totals[0], median_bytes(totals), totals[-1], "total seen by PyTorch on this card", sources)
 
 
 def _less_reserve(low: int, expected: int, high: int, row: Row) -> MemoryEstimate:
