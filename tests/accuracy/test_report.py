@@ -97,7 +97,7 @@ def test_an_infinite_error_is_null_in_json(tmp_path):
 
 
 def test_what_a_person_reads(cases):
-    text = lines(judge([cases], estimate, worst=1), width=150)
+    text = lines(judge([cases], estimate, worst=1), width=250)
     assert text == [
         "engine   quantity      n   median   |median|   |p90|   worst   in interval    width",
         "vllm     weights     2/3    −32.5       32.5    55.0   −55.0          50 %   30.0 %",
@@ -111,7 +111,7 @@ def test_what_a_person_reads(cases):
         "not estimated: 1 case",
         "  UnsupportedModelError 1, e.g. d: the family of unknown is not described yet",
         "unusable: 1 line",
-        f"  {cases} line 3: not valid JSON: Expecting value (column 1)"[:150],
+        f"  {cases} line 3: not JSON: Expecting value (line 1, column 1)",
         "",
         "worst",
         "  −55.0 %  weights  b",

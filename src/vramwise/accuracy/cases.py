@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import SourceError, UsageError, clipped
+from ..errors import ScenarioError, SourceError, UsageError, clipped
 from ..scenario.definition import TABLES
-from ..scenario.lines import LONGEST_LINE_BYTES, numbered_lines
-from ..units import format_bytes
+from ..scenario.lines import numbered_lines, parse_line
 
 HOPELESS_LINES = 1000
 """A file whose first lines are all unusable is no case file; reading stops here."""
@@ -145,7 +144,7 @@ def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:
                 else:
                     usable = True
                     yield case
-                if number == HOPELESS_LINES and not usable:
+                if number >= HOPELESS_LINES and not usable:
                     yield UnusableLine(
                         name,
                         number,
@@ -157,39 +156,15 @@ def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:
 
 
 def _parse(raw: bytes | None) -> dict[str, Any]:
-    if raw is None:
-        raise _NotACase(f"longer than {format_bytes(LONGEST_LINE_BYTES, 'MiB', 0)}")
-    if b"\0" in raw:
-        raise _NotACase("binary data, not JSON text")
     try:
-        # NaN and Infinity pass here: config.json files of Mamba models hold them, and no number of ours may
-        text = raw.rstrip().decode("utf-8-sig")
-        parsed = json.loads(text, object_pairs_hook=_without_repeats)
-    except UnicodeDecodeError:
-        raise _NotACase("not UTF-8 text") from None
-    except RecursionError:
-        raise _NotACase("nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise _NotACase(f"not valid JSON: {error.msg} (column {error.colno})") from None
-    except ValueError:  # Python refuses to read a whole number of more than 4,300 digits
-        raise _NotACase("a number has too many digits") from None
-    if not isinstance(parsed, dict):
-        raise _NotACase(f"expected one JSON object, got {_kind(parsed)}")
-    return parsed
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        seen: set[str] = set()
-        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _NotACase(f'key "{repeated}" is given twice')
-    return table
+        return parse_line(raw and raw.rstrip())
+    except ScenarioError as error:
+        raise _NotACase(clipped(error.problem, 100)) from None
 
 
 def _case(raw: dict[str, Any], file: str, line: int) -> Case:
-    for key in raw.keys() - FIELDS:  # a key of somebody's own is fine, a misspelled one is not
-        near = difflib.get_close_matches(key, FIELDS - raw.keys(), n=1, cutoff=0.85)
+    for key in raw:  # a key of somebody's own is fine, a misspelled one is not
+        near = key not in FIELDS and difflib.get_close_matches(key, FIELDS - raw.keys(), n=1, cutoff=0.85)
         if near:
             raise _NotACase(f'unknown key "{clipped(key)}"; did you mean {near[0]}?')
     for key in ("id", "scenario", "measured"):

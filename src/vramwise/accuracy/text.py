@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
+from ..errors import clipped
 from ..result import COUNTS
 from ..units import UNIT_BYTES, format_bytes
 from .report import Report
@@ -130,13 +131,12 @@ def _remarks(report: Report, width: int) -> list[str]:
         text += _wrapped(f"missing: the estimate lacks {missing.total():,} of the measured values: {named}", width)
     if table.failures:
         text.append(f"not estimated: {_number(sum(f.count for f in table.failures), 'case')}")
-        text += [
-            _cut(f"  {f.type} {f.count:,}, e.g. {f.case.id}: {' '.join(f.message.split())}", width)
-            for f in table.failures
-        ]
+        for f in table.failures:
+            text += _wrapped(f"  {f.type} {f.count:,}, e.g. {f.case.id}: {clipped(f.message, 300)}", width)
     if report.unusable:
         text.append(f"unusable: {_number(len(report.unusable), 'line')}")
-        text += [_cut(f"  {line}", width) for line in report.unusable[:SHOWN_UNUSABLE]]
+        for line in report.unusable[:SHOWN_UNUSABLE]:
+            text += _wrapped(f"  {line}", width)
         if len(report.unusable) > SHOWN_UNUSABLE:
             text.append(f"  and {len(report.unusable) - SHOWN_UNUSABLE:,} more (--json lists all)")
     return ["", *text] if table.rows or table.oom_rows else text
@@ -189,4 +189,4 @@ def _printable(line: str) -> str:
 def _wrapped(line: str, width: int) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(line, width, subsequent_indent="  ")
+    return textwrap.wrap(line, width, subsequent_indent="    ", break_on_hyphens=False)
