@@ -47,8 +47,9 @@ def test_an_unknown_name_offers_its_neighbours():
     ("name", "candidates", "expected"),
     [
         ("micro_batchsize", ["micro_batch_size", "sequence_length"], ["micro_batch_size"]),
-        ("4090", ["rtx-4080", "rtx-4090", "t4"], ["rtx-4090", "rtx-4080"]),
-        ("Full Shard", ["none", "full-shard", "hybrid-shard"], ["full-shard", "hybrid-shard"]),
+        ("4090", ["rtx-4080", "rtx-4090", "t4"], ["rtx-4090"]),
+        ("Full Shard", ["none", "full-shard", "hybrid-shard"], ["full-shard"]),
+        ("4900", ["rtx-4090", "rtx-4080", "t4"], ["rtx-4090", "rtx-4080"]),
         ("qqqq", ["none", "full"], []),
         ("", ["none"], []),
         ("--", ["none"], []),

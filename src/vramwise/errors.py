@@ -12,6 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+LEAST_LIKENESS = 0.5  # of two names, from 0 to 1 as difflib has it; what is less alike is no help
+HOLDS_THE_NAME = 0.8  # likeness of a longer name that holds the whole of what was given
+WIDEST_GAP = 0.25  # what is this much less alike than the best match is not offered beside it
+
 
 class VramwiseError(Exception):
     """Anything vramwise refuses to do, said in one line."""
@@ -61,17 +65,21 @@ class UnsupportedModelError(VramwiseError):
 
 def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
     """At most `n` candidates that look like `name`, best first; only letters and digits count."""
-    import difflib  # only an error needs it: keeps the start of every other run short
+    from difflib import SequenceMatcher  # only an error needs it: keeps the start of every other run short
 
     wanted = _plain(name)
     by_plain: dict[str, str] = {}
     for candidate in candidates:
         by_plain.setdefault(_plain(candidate), candidate)
-    if not wanted:
-        return []
-    holding = sorted((plain for plain in by_plain if wanted in plain), key=len) if len(wanted) >= 3 else []
-    alike = difflib.get_close_matches(wanted, by_plain, n=n, cutoff=0.5)
-    return [by_plain[plain] for plain in dict.fromkeys(holding + alike)][:n]
+    scores: dict[str, float] = {}
+    matcher = SequenceMatcher(b=wanted, autojunk=False)
+    for plain in by_plain:
+        matcher.set_seq1(plain)
+        score = matcher.ratio() if matcher.quick_ratio() > LEAST_LIKENESS else 0.0
+        scores[plain] = max(score, HOLDS_THE_NAME) if len(wanted) >= 3 and wanted in plain else score
+    enough = max(LEAST_LIKENESS, max(scores.values(), default=0) - WIDEST_GAP)
+    best = sorted((plain for plain, score in scores.items() if score > enough), key=scores.__getitem__, reverse=True)
+    return [by_plain[plain] for plain in best[:n]]
 
 
 def clipped(text: str, length: int = 60) -> str:

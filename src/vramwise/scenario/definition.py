@@ -64,11 +64,15 @@ def _texts(help: str, *, separator: str | None = ",") -> Any:
     return _key(Several(help=help, item=Text(help="one name"), separator=separator), ())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Settings:
     """What the tables of a scenario share. `explicit` holds the keys that were given, not defaulted."""
 
-    explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    explicit: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def __repr__(self) -> str:
+        changed = {k: getattr(self, k) for k, default in DEFAULTS[type(self)].items() if getattr(self, k) != default}
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
 
     def to_dict(self) -> dict[str, Any]:
         """Every key that has a value, as JSON-able data."""
@@ -84,7 +88,7 @@ class Settings:
         return replace(self, **changes, explicit=self.explicit | set(changes))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrainSettings(Settings):
     """The `train` table: one step of training or fine-tuning."""
 
@@ -156,7 +160,7 @@ class TrainSettings(Settings):
     extra_models: tuple[str, ...] = _texts("other models on the GPU (reference, rollout:vllm, …)")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ServeSettings(Settings):
     """The `serve` table: an inference engine and its budgets."""
 
@@ -244,7 +248,7 @@ class ServeSettings(Settings):
         return table
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GenerateSettings(Settings):
     """The `generate` table: plain transformers inference."""
 
@@ -263,7 +267,7 @@ class GenerateSettings(Settings):
     num_beams: int = _whole("beams of beam search", 1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Scenario(Settings):
     """A model, a task and the hardware: the question that an estimate answers.
 
@@ -289,6 +293,9 @@ class Scenario(Settings):
         from .reading import read_scenario
 
         return read_scenario(data)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, {table_of(self.task)}={self.settings!r})"
 
     @property
     def settings(self) -> TrainSettings | ServeSettings | GenerateSettings:

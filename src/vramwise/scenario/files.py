@@ -49,7 +49,10 @@ def read_table_file(path: str | Path) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """JSON without NaN; Infinity is read, because published config.json files hold it. Raises ValueError with one line of what and where, or RecursionError."""
+    """JSON without NaN; Infinity is read, because published config.json files hold it.
+
+    Raises ValueError with one line of what is wrong and where, or RecursionError.
+    """
     try:
         return json.loads(text, parse_constant=_read_constant)
     except json.JSONDecodeError as problem:
