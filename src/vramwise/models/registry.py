@@ -14,8 +14,10 @@ from vramwise.models.model import Model
 
 FAMILY_OF_TYPE: dict[str, str] = {
     "gpt2": "gpt2",
+    "gpt_neox": "gpt_neox",
     "llama": "llama",
     "mistral": "llama",
+    "opt": "opt",
     "qwen2": "llama",
     "qwen3": "llama",
 }

@@ -80,8 +80,8 @@ class Attention(Products):
         flops, backward = self._attention_flops(q, k, v)
         if self.device == "cpu":
             op = "_scaled_dot_product_flash_attention_for_cpu"
-            shape = (b, s, heads, v.shape[-1])
-            out = self.transpose(self.new(shape, q.dtype, requires_grad=grad, op=op), 1, 2)
+            # `at::empty_like(query)`: rotary positions that concatenate leave the query, and so this, heads-first.
+            out = self.like(q, requires_grad=grad, op=op)
             stats = self.new((b, heads, s), "fp32" if q.dtype != "fp64" else "fp64", op=op)
             saves = [(q, "query"), (k, "key"), (v, "value"), (out, "output"), (stats, "logsumexp")]
             if mask is not None:

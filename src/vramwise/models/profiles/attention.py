@@ -54,6 +54,10 @@ class AttentionPaths:
         turned = tape.cat([tape.unary("neg", second), first])
         return tape.add(tape.mul(x, cos), tape.mul(turned, sin))
 
+    def _rotate_half_joined(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """As `_rotate_half`, then joined with an empty rest: a row-major copy (GPT-NeoX with rotary_pct = 1)."""
+        return self.tape.cat([self._rotate_half(x, cos, sin)])
+
     def _rotate_interleaved_cat(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """DeepSeek's interleaved pairs: even and odd elements rotated apart, then concatenated."""
         tape = self.tape
