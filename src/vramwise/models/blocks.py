@@ -13,6 +13,7 @@ from typing import Any, Literal
 from vramwise.models.caches import LayerCache
 
 Part = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "projector"]
+Modality = Literal["text", "image"]
 Shard = Literal["column", "row", "vocab", "expert_column", "expert_row", "replicated"]
 
 
@@ -66,7 +67,8 @@ class Block:
     """A named run of operations, such as one decoder layer.
 
     `inputs` and `outputs` bind streams (`hidden`, `encoder`, ...) to values; `repeats` marks a layer, which is what
-    checkpointing wraps and pipeline parallelism deals out; `cache` is what one token leaves behind in it.
+    checkpointing wraps and pipeline parallelism deals out; `cache` is what one token leaves behind in it. Blocks of
+    another modality than text run only for batches that hold it.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Block:
     outputs: Mapping[str, Value]
     layer: int | None = None
     caches: tuple[LayerCache, ...] = ()
+    modality: Modality = "text"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -100,6 +103,7 @@ class BlockBuilder:
     name: str
     layer: int | None = None
     part: Part = "mlp"
+    modality: Modality = "text"
     ops: list[Op] = field(default_factory=list)
     _inputs: dict[str, Value] = field(default_factory=dict)
     _caches: list[LayerCache] = field(default_factory=list)
@@ -118,7 +122,9 @@ class BlockBuilder:
 
     def build(self, **outputs: Value) -> Block:
         """The finished block; keyword arguments name the streams that it hands on."""
-        return Block(self.name, tuple(self.ops), dict(self._inputs), outputs, self.layer, tuple(self._caches))
+        return Block(
+            self.name, tuple(self.ops), dict(self._inputs), outputs, self.layer, tuple(self._caches), self.modality
+        )
 
     def path(self, module: str) -> str:
         return f"{self.name}.{module}" if self.name and module else self.name or module
@@ -175,16 +181,20 @@ class BlockBuilder:
         bias = self.parameter(module, "bias", (width,), shard="column" if shard == "column" else "replicated")
         return self.unary("conv1d_linear", x, module, [weight, bias], width)
 
-    def rms_norm(self, x: Value, module: str, *, style: str = "llama", leaf: str = "weight") -> Value:
+    def rms_norm(
+        self, x: Value, module: str, *, style: str = "llama", leaf: str = "weight", part: Part = "norm"
+    ) -> Value:
         """Root-mean-square norm over the last axis, with a weight unless `style` has none."""
-        parameters = [self.parameter(module, leaf, (x.width,), part="norm")] if style != "unweighted" else []
+        parameters = [self.parameter(module, leaf, (x.width,), part=part)] if style != "unweighted" else []
         return self.unary("rms_norm", x, module, parameters, style=style)
 
-    def layer_norm(self, x: Value, module: str, *, bias: bool = True, weight: bool = True) -> Value:
+    def layer_norm(
+        self, x: Value, module: str, *, bias: bool = True, weight: bool = True, part: Part = "norm"
+    ) -> Value:
         """Layer norm over the last axis."""
-        parameters = [self.parameter(module, "weight", (x.width,), part="norm")] if weight else []
+        parameters = [self.parameter(module, "weight", (x.width,), part=part)] if weight else []
         if bias and weight:
-            parameters.append(self.parameter(module, "bias", (x.width,), part="norm"))
+            parameters.append(self.parameter(module, "bias", (x.width,), part=part))
         return self.unary("layer_norm", x, module, parameters)
 
     # -- arithmetic ----------------------------------------------------------------------------------------
@@ -198,6 +208,14 @@ class BlockBuilder:
     def scale(self, x: Value) -> Value:
         """A product with, or sum with, a plain number."""
         return self.unary("scale", x)
+
+    def scale_by_buffer(self, x: Value, module: str) -> Value:
+        """A product with a number that the module holds as a buffer, which backward keeps."""
+        return self.unary("scale_by_buffer", x, module)
+
+    def softcap(self, x: Value) -> Value:
+        """cap · tanh(x / cap)."""
+        return self.scale(self.activation(self.scale(x), "tanh", ""))
 
     def activation(self, x: Value, function: str, module: str = "act_fn") -> Value:
         return self.unary("activation", x, module, function=function)

@@ -97,6 +97,11 @@ class Config:
             raise self.error(f"{name}: expected a table, got {value!r:.60}")
         return Config(value, self.model_id)
 
+    def filled(self, defaults: Mapping[str, Any]) -> Config:
+        """This config with the defaults of its class where a key is absent or null."""
+        given = {name: value for name, value in self.values.items() if value is not None}
+        return Config({**defaults, **given}, self.model_id)
+
     def error(self, problem: str) -> SourceError:
         kind = f"{self.model_type} " if self.model_type else ""
         return SourceError(f"{self.model_id or 'model config'}: {kind}config: {problem}")

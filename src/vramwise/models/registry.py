@@ -13,6 +13,10 @@ from vramwise.models.config import Config
 from vramwise.models.model import Model
 
 FAMILY_OF_TYPE: dict[str, str] = {
+    "gemma": "gemma",
+    "gemma2": "gemma",
+    "gemma3": "gemma",
+    "gemma3_text": "gemma",
     "gpt2": "gpt2",
     "gpt_neox": "gpt_neox",
     "llama": "llama",

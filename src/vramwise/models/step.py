@@ -58,7 +58,10 @@ def structure_of(model: Model, batch: int, sequence: int) -> Structure:
 
 
 def record_forward(model: Model, execution: Execution, *, batch: int, sequence: int) -> Forward:
-    """The forward pass and loss of `model` as symbolic operations (cached: sizes enter only when evaluated)."""
+    """The forward pass and loss of `model` on a batch of text, as symbolic operations.
+
+    Cached: sizes enter only when evaluated.
+    """
     return _recorded(model, execution, structure_of(model, batch, sequence))
 
 
@@ -97,6 +100,8 @@ def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object])
 def _state(block: Block, profile: HuggingFace) -> tuple[Any, ...]:
     """Blocks with equal states record equal operations: same ops, same trainability, same incoming tensors."""
     incoming = []
+        if block.modality != "text":
+            continue
     for name in block.inputs:
         x = profile.streams[name]
         incoming.append((x.shape, x.strides, x.dtype, x.requires_grad, x.storage in profile.tape.saved))

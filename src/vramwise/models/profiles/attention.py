@@ -93,6 +93,8 @@ class AttentionPaths:
         times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
         k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
         scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
+        if op.settings.get("softcap"):
+            scores = tape.scale(tape.unary("tanh", tape.scale(scores)))
         if op.settings["causal"] or self.execution.padding:
             scores = tape.scale(scores, "add_mask")
         if op.settings["style"] in _UPCASTING:

@@ -134,6 +134,10 @@ class HuggingFace(AttentionPaths, ExpertPaths, MixerPaths):
     def scale(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.scale(x)
 
+    def scale_by_buffer(self, op: Op, x: Tensor) -> Tensor:
+        """A buffer in the parameters' dtype, as gemma's `embed_scale`."""
+        return self.tape.mul(x, self.tape.new((), self.execution.param_dtype, kind="buffer", op="buffer"))
+
     def activation(self, op: Op, x: Tensor) -> Tensor:
         return apply_activation(self.tape, op.settings["function"], x)
 
