@@ -111,7 +111,7 @@ def test_what_a_person_reads(cases):
         "not estimated: 1 case",
         "  UnsupportedModelError 1, e.g. d: the family of unknown is not described yet",
         "unusable: 1 line",
-        f"  {cases} line 3: not JSON: Expecting value (line 1, column 1)",
+        f"  {cases} line 3: not JSON: Expecting value (column 1)",
         "",
         "worst",
         "  −55.0 %  weights  b",

@@ -56,7 +56,7 @@ def parse_json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_read_constant)
     except json.JSONDecodeError as problem:
-        where = f"line {problem.lineno}, column {problem.colno}"
+        where = f"line {problem.lineno}, column {problem.colno}" if "\n" in text else f"column {problem.colno}"
         raise ValueError(f"not JSON: {problem.msg} ({where})") from None
 
 

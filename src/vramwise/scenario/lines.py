@@ -33,7 +33,7 @@ def parse_line(line: bytes | None) -> dict[str, Any]:
     if line is None:
         raise ScenarioError("", f"the line is longer than {format_bytes(LONGEST_LINE_BYTES, 'MiB', 0)}")
     try:
-        value = parse_json(line.decode("utf-8-sig"))
+        value = parse_json(line.rstrip().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ScenarioError("", "not text (UTF-8)") from None
     except RecursionError:

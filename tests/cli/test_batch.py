@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import stat
+import time
+
+import pytest
+
+from vramwise.cli import batch
+from vramwise.errors import SourceError, UnsupportedModelError
+from vramwise.scenario import lines
+
+GOOD = {"model": "gpt2", "task": "load"}
+
+
+class FakeResult:
+    def __init__(self, scenario):
+        self.scenario = scenario
+
+    def to_dict(self):
+        return {"model": self.scenario.model, "task": self.scenario.task}
+
+
+def estimate(scenario):
+    if scenario.model == "odd":
+        raise UnsupportedModelError("family not described yet")
+    if scenario.model == "bug":
+        raise KeyError("boo")
+    return FakeResult(scenario)
+
+
+def arguments(file, output=None):
+    return argparse.Namespace(file=str(file), output=None if output is None else str(output))
+
+
+def jsonl(path, *rows):
+    path.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
+    return path
+
+
+def run(tmp_path, *rows):
+    out = tmp_path / "out.jsonl"
+    assert batch.run(arguments(jsonl(tmp_path / "in.jsonl", *rows), out), estimate) == 0
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_one_answer_a_line_in_the_order_of_the_lines(tmp_path):
+    rows = [{**GOOD, "model": f"m{i}"} for i in range(200)]
+    answers = run(tmp_path, *rows)
+    assert [answer["result"]["model"] for answer in answers] == [row["model"] for row in rows]
+    assert [answer["id"] for answer in answers] == list(range(1, 201))
+
+
+def test_ids_are_kept_and_a_measured_case_gives_its_scenario(tmp_path):
+    case = {"id": "case-1", "scenario": GOOD, "measured": {"weights": 1}, "source": "a log"}
+    answers = run(tmp_path, {**GOOD, "id": "mine"}, case, {**GOOD, "id": 7}, {**GOOD, "id": [1]}, {**GOOD, "id": True})
+    assert [answer["id"] for answer in answers] == ["mine", "case-1", 7, 4, 5]
+    assert all(answer["result"]["task"] == "load" for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        (b"{", "ScenarioError", "not JSON: Expecting property name enclosed in double quotes (column 2)"),
+        (b"[1]", "ScenarioError", "expected a JSON object, got a list"),
+        (b"\xff\xfe\x00", "ScenarioError", "not text (UTF-8)"),
+        (b'{"model": NaN, "task": "load"}', "ScenarioError", "NaN is not a number to work with"),
+        (b"[" * 100_000, "ScenarioError", "nested too deeply"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "ScenarioError", "Exceeds the limit"),
+        (b'{"scenario": 3}', "ScenarioError", "expected a table with a model and a task, got 3"),
+        (b'{"model": "gpt2"}', "ScenarioError", "task: is missing"),
+        (b'{"model": "odd", "task": "load"}', "UnsupportedModelError", "family not described yet"),
+        (b'{"model": "bug", "task": "load"}', "InternalError", "KeyError 'boo'"),
+    ],
+)
+def test_a_bad_line_is_answered_and_the_rest_is_done(tmp_path, line, kind, message, capsys):
+    first, bad, last = run(tmp_path, GOOD, line, GOOD)
+    assert "result" in first
+    assert "result" in last
+    assert bad["id"] == 2
+    assert bad["error"]["type"] == kind
+    assert bad["error"]["message"].startswith(message)
+    assert "\n" not in bad["error"]["message"]
+    assert capsys.readouterr().err == "vramwise: 1 of 3 lines answered with an error: line 2\n"
+
+
+def test_blank_lines_have_numbers_but_no_answers(tmp_path):
+    assert [answer["id"] for answer in run(tmp_path, GOOD, b"", b"  ", GOOD)] == [1, 4]
+
+
+def test_an_empty_file_gives_an_empty_file(tmp_path):
+    assert run(tmp_path) == []
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path):
+    assert "result" in run(tmp_path, b"\xef\xbb\xbf" + json.dumps(GOOD).encode())[0]
+
+
+def test_many_bad_lines_are_summed_up(tmp_path, capsys):
+    run(tmp_path, *[b"x"] * 1500)
+    assert "1,500 of 1,500 lines answered with an error: line 1, 2, 3, 4, 5, 6, 7, 8, …" in capsys.readouterr().err
+
+
+def test_a_line_that_is_too_long_is_passed_over(monkeypatch):
+    monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 100)
+    stream = io.BytesIO(b"a\n" + b"x" * 1000 + b"\n" + b"b\n" + b"y" * 1000)
+    assert list(lines.numbered_lines(stream)) == [(1, b"a\n"), (2, None), (3, b"b\n"), (4, None)]
+    with pytest.raises(Exception, match="the line is longer than"):
+        lines.parse_line(None)
+
+
+def test_a_result_that_is_no_json_is_an_error_of_its_line(tmp_path):
+    class Odd(FakeResult):
+        def to_dict(self):
+            return {"weights": float("nan")}
+
+    out = tmp_path / "out"
+    assert batch.run(arguments(jsonl(tmp_path / "in", GOOD), out), Odd) == 0
+    assert json.loads(out.read_text())["error"]["type"] == "InternalError"
+
+
+def test_stdin_and_stdout(monkeypatch, capsys):
+    text = json.dumps(GOOD) + "\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert batch.run(arguments("-"), estimate) == 0
+    assert json.loads(capsys.readouterr().out) == {"id": 1, "result": GOOD}
+
+
+@pytest.mark.parametrize("name", ["gone.jsonl", ".", "zero\0byte"])
+def test_an_input_that_cannot_be_read(tmp_path, name):
+    with pytest.raises(SourceError):
+        batch.run(arguments(f"{tmp_path}/{name}", tmp_path / "out"), estimate)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_half_written_is_left(tmp_path):
+    def interrupted(scenario):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out.jsonl"
+    out.write_text("before")
+    with pytest.raises(KeyboardInterrupt):
+        batch.run(arguments(jsonl(tmp_path / "in", GOOD), out), interrupted)
+    assert out.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.jsonl"]
+
+
+def test_the_output_may_be_the_input(tmp_path):
+    path = jsonl(tmp_path / "both", GOOD)
+    assert batch.run(arguments(path, path), estimate) == 0
+    assert json.loads(path.read_text())["result"] == GOOD
+
+
+def test_the_output_has_the_usual_mode_and_a_link_is_followed(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    batch.run(arguments(jsonl(tmp_path / "in", GOOD), link), estimate)
+    assert link.is_symlink()
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
+
+
+def test_an_output_that_cannot_be_written_is_an_os_error(tmp_path):
+    source = jsonl(tmp_path / "in", GOOD)
+    with pytest.raises(OSError, match="No such file"):
+        batch.run(arguments(source, tmp_path / "no folder" / "out"), estimate)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_a_full_disk_is_an_os_error(tmp_path):
+    with pytest.raises(OSError, match="No space left"):
+        batch.run(arguments(jsonl(tmp_path / "in", GOOD), "/dev/full"), estimate)
+
+
+def test_a_bar_is_shown_to_a_person_only(tmp_path, monkeypatch, capsys):
+    source = jsonl(tmp_path / "in", *[GOOD] * 120)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert batch.run(arguments(source, tmp_path / "out"), estimate) == 0
+    assert "100 lines" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert batch.run(arguments(source), estimate) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_reading_and_writing_leave_time_for_a_thousand_estimates_a_second():
+    row = {
+        "id": "a",
+        "scenario": {
+            "model": "meta-llama/Llama-3.1-8B",
+            "task": "train",
+            "gpu": "H100-80GB",
+            "num_gpus": 8,
+            "train": {
+                "framework": "transformers",
+                "method": "lora",
+                "precision": "bf16",
+                "micro_batch_size": 4,
+                "sequence_length": 4096,
+                "lora_rank": 16,
+                "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj"],
+                "checkpointing": "full",
+                "attention": "flash",
+                "fsdp": "full-shard",
+            },
+        },
+    }
+    source = io.BytesIO((json.dumps(row) + "\n").encode() * 1000)
+    fastest = float("inf")
+    for _ in range(3):
+        source.seek(0)
+        start = time.process_time()
+        assert all(answer.ok for answer in batch.answers(lines.numbered_lines(source), estimate))
+        fastest = min(fastest, time.process_time() - start)
+    assert fastest / 1000 < 0.3e-3

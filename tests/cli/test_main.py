@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import vramwise
+from vramwise.cli import main as cli
+from vramwise.cli.main import COMMANDS, main
+from vramwise.errors import SourceError, UsageError, VramwiseError
+
+
+def run(*arguments, **options):
+    command = [sys.executable, "-m", "vramwise", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+class FakeCommand:
+    """A command that does what a test wants."""
+
+    HELP = "for a test"
+
+    def __init__(self, action):
+        self.action = action
+
+    def add_arguments(self, parser):
+        parser.add_argument("--level")
+
+    def run(self, args):
+        return self.action(args)
+
+
+@pytest.fixture
+def command(monkeypatch):
+    def make(action):
+        monkeypatch.setattr(cli, "command_module", lambda name: FakeCommand(action))
+
+    return make
+
+
+def raiser(error):
+    def action(args):
+        raise error
+
+    return action
+
+
+def test_version_and_overview(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vramwise {vramwise.__version__}\n"
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+    assert main([]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["estimat"], 'unknown command "estimat": did you mean estimate?'),
+        (["zzz"], f'unknown command "zzz": expected one of {", ".join(COMMANDS)}'),
+        (["--json"], 'unknown option "--json": expected one of estimate'),
+        (["schema", "--jsn"], 'unknown flag "--jsn": vramwise schema --help lists all'),
+        (["batch", "f", "--outptu", "x"], 'unknown flag "--outptu": did you mean --output?'),
+        (["batch"], "the following arguments are required: FILE  (vramwise batch --help)"),
+        (["batch", "f", "-o"], "argument -o/--output: expected one argument  (vramwise batch --help)"),
+        (["schema", "case", "extra"], 'unexpected argument "extra"  (vramwise schema --help)'),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_2(arguments, message, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"vramwise: {message}")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("no"), 2, "vramwise: no\n"),
+        (SourceError("gone"), 4, "vramwise: gone\n"),
+        (VramwiseError("two\nlines"), 1, "vramwise: two lines\n"),
+        (OSError(28, "No space left on device"), 1, "vramwise: No space left on device\n"),
+        (PermissionError(13, "Permission denied", "out.txt"), 1, "vramwise: out.txt: Permission denied\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 1, ""),
+        (
+            KeyError("boo"),
+            1,
+            "vramwise: internal error: KeyError 'boo' (run with VRAMWISE_DEBUG=1 for the traceback)\n",
+        ),
+    ],
+)
+def test_every_error_has_its_exit_code(error, code, line, command, capsys, monkeypatch):
+    monkeypatch.delenv("VRAMWISE_DEBUG", raising=False)
+    monkeypatch.setattr(cli, "_drop_output", lambda: None)
+    command(raiser(error))
+    assert main(["schema"]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_debug_shows_the_traceback(command, monkeypatch):
+    monkeypatch.setenv("VRAMWISE_DEBUG", "1")
+    command(raiser(KeyError("boo")))
+    with pytest.raises(KeyError):
+        main(["schema"])
+
+
+def test_a_command_gives_its_exit_code_and_flags_are_not_abbreviated(command, capsys):
+    command(lambda args: 3)
+    assert main(["schema", "--level", "1"]) == 3
+    assert main(["schema", "--lev", "1"]) == 2
+    assert 'unknown flag "--lev": did you mean --level?' in capsys.readouterr().err
+
+
+def test_what_follows_two_dashes_is_no_flag(command):
+    command(lambda args: 0)
+    assert main(["schema", "--help"]) == 0
+    assert main(["schema", "--", "--level"]) == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vramwise", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "vramwise: No space left on device\n")
+
+
+def test_a_closed_pipe_is_quiet():
+    command = f"{sys.executable} -m vramwise schema; echo $? >&2"
+    shell = subprocess.run(["sh", "-c", f"({command}) | true"], capture_output=True, text=True, timeout=60, check=False)
+    assert shell.stderr in ("0\n", "1\n")  # 0 where all of it fitted into the pipe before it closed
+
+
+def test_an_ascii_terminal_does_not_break_it():
+    done = run("estimat", env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_python_m_vramwise_is_the_same_program():
+    assert run("--version").stdout == f"vramwise {vramwise.__version__}\n"

@@ -1,0 +1,82 @@
+"""What imports what: the layers of pyproject.toml, and that an estimate needs no heavy library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "transformers", "pydantic", "huggingface_hub", "numpy", "rich", "fastapi", "yaml", "asyncio")
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 1000,
+}
+
+
+def loaded_heavy_libraries(program, *arguments):
+    program += "\nimport json, sys\n"
+    program += f"print(json.dumps([n for n in {HEAVY!r} if n in sys.modules]), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, check=True
+    )
+    return json.loads(done.stderr.splitlines()[-1])
+
+
+def test_imports_go_down_only():
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Contracts: 2 kept, 0 broken." in done.stdout
+
+
+def test_importing_any_module_loads_nothing_heavy():
+    program = """
+import importlib, pkgutil, vramwise
+for module in pkgutil.walk_packages(vramwise.__path__, "vramwise."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+assert "vramwise.cli.batch" in __import__("sys").modules
+"""
+    assert loaded_heavy_libraries(program) == []
+
+
+@pytest.mark.skipif(find_spec("vramwise.cli.estimate") is None, reason="the command is not there yet")
+def test_an_estimate_loads_nothing_heavy(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    for task in ("load", "serve", "train", "generate"):
+        program = "import sys; from vramwise.cli.main import main; assert main(sys.argv[1:]) == 0"
+        assert loaded_heavy_libraries(program, "estimate", str(config), "--task", task, "--json") == []
+
+
+@pytest.mark.skipif(find_spec("vramwise.estimation") is None, reason="estimates are not there yet")
+def test_the_public_names_are_there_and_come_when_asked_for():
+    program = """
+import sys, vramwise
+assert not [name for name in sys.modules if name.startswith("vramwise.")]
+for name in vramwise.__all__:
+    assert getattr(vramwise, name) is not None
+assert set(vramwise.__all__) == set(dir(vramwise))
+try:
+    vramwise.nothing
+except AttributeError as error:
+    assert "has no attribute 'nothing'" in str(error)
+else:
+    raise SystemExit("vramwise.nothing is there")
+"""
+    assert loaded_heavy_libraries(program) == []
