@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Protocol, cast
@@ -33,7 +34,7 @@ class CommandModule(Protocol):
 
     def add_arguments(self, parser: CommandParser) -> None: ...
 
-    def run(self, args: object) -> int: ...
+    def run(self, args: Namespace) -> int: ...
 
 
 def main(argv: Sequence[str] | None = None) -> int:
