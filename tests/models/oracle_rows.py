@@ -69,5 +69,5 @@ def saved_bytes(row: Row) -> int:
     """What the description says that autograd keeps."""
     batch, sequence = row["batch"], row["sequence"]
     forward = record_forward(describe(full_config(row)), execution(row), batch=batch, sequence=sequence)
-    total: int = evaluate(forward.saved_bytes(), with_rounded_axes(batch=batch, sequence=sequence))
+    total: int = evaluate(forward.saved_bytes, with_rounded_axes(batch=batch, sequence=sequence))
     return total

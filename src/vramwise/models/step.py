@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import Any
 
-from vramwise.models.autograd.size import Dim, axis
+from vramwise.models.autograd.size import Dim, axis, total
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.blocks import Block
@@ -25,6 +25,23 @@ class BlockRun:
     layer: int | None
     nodes: tuple[Node, ...]
     saved: tuple[tuple[Storage, str], ...]
+    incoming: tuple[Tensor, ...] = ()
+    outgoing: tuple[Tensor, ...] = ()
+
+    @cached_property
+    def saved_bytes(self) -> Dim:
+        """Bytes of the storages that this block is the first to save."""
+        return total(storage.nbytes for storage, _ in self.saved)
+
+    @cached_property
+    def flops(self) -> Dim:
+        """Floating-point operations of the forward pass: matrix products, attention, convolutions."""
+        return total(node.flops for node in self.nodes)
+
+    @cached_property
+    def backward_flops(self) -> Dim:
+        """The same of the backward pass: a product for each operand that needs a gradient."""
+        return total(node.backward_flops for node in self.nodes)
 
 
 @dataclass(frozen=True)
@@ -33,13 +50,24 @@ class Forward:
 
     runs: tuple[BlockRun, ...]
 
+    @cached_property
     def saved_bytes(self) -> Dim:
         """Bytes of every storage that autograd keeps, parameters excluded."""
-        total: Dim = 0
-        for run in self.runs:
-            for storage, _ in run.saved:
-                total = total + storage.nbytes
-        return total
+        return total(run.saved_bytes for run in self.runs)
+
+    @cached_property
+    def flops(self) -> Dim:
+        """Floating-point operations of one forward pass (2 for each multiply-add), as torch's flop counter counts.
+
+        Counted: matrix products, attention without a discount for causality, convolutions. Not counted: pointwise
+        operations, norms, softmax, embedding look-ups.
+        """
+        return total(run.flops for run in self.runs)
+
+    @cached_property
+    def backward_flops(self) -> Dim:
+        """Floating-point operations of one backward pass; frozen weights need no product of their own."""
+        return total(run.backward_flops for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +102,25 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     runs: list[BlockRun] = []
     seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, Tensor]]] = {}
     for block in model.blocks:
+        if block.modality != "text":
+            continue
         key = _state(block, profile) if block.layer is not None else None
         if key is not None and key in seen:
             run, outputs = seen[key]
             for name, tensor in outputs.items():
                 profile.streams[name] = _renewed(tensor, tape)
         else:
+            incoming = tuple(profile.streams[name] for name in block.inputs)
             run = _run(block.name, block.layer, tape, partial(profile.run, block))
+            outgoing = tuple(profile.streams[name] for name in block.outputs)
+            run = replace(run, incoming=incoming, outgoing=outgoing)
             if key is not None:
                 seen[key] = run, {name: profile.streams[name] for name in block.outputs}
         runs.append(run)
     loss = {"causal-lm": profile.causal_lm_loss, "masked-lm": profile.masked_lm_loss}.get(model.head)
     if loss is not None:
-        runs.append(_run("loss", None, tape, partial(loss, profile.streams["logits"])))
+        logits = profile.streams["logits"]
+        runs.append(replace(_run("loss", None, tape, partial(loss, logits)), incoming=(logits,)))
     return Forward(tuple(runs))
 
 
@@ -100,8 +134,6 @@ def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object])
 def _state(block: Block, profile: HuggingFace) -> tuple[Any, ...]:
     """Blocks with equal states record equal operations: same ops, same trainability, same incoming tensors."""
     incoming = []
-        if block.modality != "text":
-            continue
     for name in block.inputs:
         x = profile.streams[name]
         incoming.append((x.shape, x.strides, x.dtype, x.requires_grad, x.storage in profile.tape.saved))

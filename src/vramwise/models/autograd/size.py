@@ -147,6 +147,15 @@ def product(dims: Iterable[Dim]) -> Dim:
     return result
 
 
+def total(dims: Iterable[Dim]) -> Dim:
+    """The sum of sizes; 0 for none."""
+    terms: dict[tuple[str, ...], int] = {}
+    for dim in dims:
+        for axes, value in terms_of(dim).items():
+            terms[axes] = terms.get(axes, 0) + value
+    return _simplified(terms)
+
+
 def with_rounded_axes(**axes: Any) -> dict[str, Any]:
     """Axes with the rounded-up lengths that some kernels allocate (`sequence_up_to_8`, `sequence_up_to_32`)."""
     rounded = {f"{name}_up_to_{unit}": -(-value // unit) * unit for name, value in axes.items() for unit in (8, 32)}

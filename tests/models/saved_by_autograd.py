@@ -1,0 +1,50 @@
+"""What torch.autograd really saves: the real module's forward pass under `saved_tensors_hooks`."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from transformers_models import real_model
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "bf16-mixed": torch.float32, "fp16-mixed": torch.float32}
+_AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
+
+
+def saved_by_autograd(
+    config: dict[str, Any], head: str, *, attention: str, precision: str, batch: int, sequence: int, device: str
+) -> int:
+    """Bytes of the unique storages that autograd keeps, parameters excluded, loss included."""
+    dtype = _DTYPES[precision]
+    model = real_model(config, head, device=device, attention=attention, dtype=dtype).train()
+    ids = torch.zeros(batch, sequence, dtype=torch.int64, device=device)
+    parameters = {_storage(parameter) for parameter in model.parameters()}
+    kept: dict[int, Any] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if _storage(tensor) not in parameters:
+            kept[_storage(tensor)] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), _autocast(device, precision):
+        outputs = model(input_ids=ids, labels=ids, use_cache=False) if head != "masked-lm" else model(ids, labels=ids)
+    total = sum(storage.nbytes() for storage in kept.values())
+    del outputs
+    return total
+
+
+def _autocast(device: str, precision: str) -> Any:
+    if precision not in _AUTOCAST:
+        return nullcontext()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        context = torch.autocast(device, dtype=_AUTOCAST[precision])
+    context._enabled = True  # it switches itself off where torch finds no CUDA
+    return context
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata

@@ -1,0 +1,50 @@
+"""FLOPs read off the tape equal torch's own counter on the real module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from config_strategies import STRATEGIES
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+from transformers_models import model_config, real_model
+
+from vramwise.models import describe
+from vramwise.models.autograd import evaluate, with_rounded_axes
+from vramwise.models.execution import Execution
+from vramwise.models.step import record_forward
+
+# The counter has no formula for grouped expert products, and the state-space scans have no matrix products to count.
+UNCOUNTED = frozenset(
+    {"deepseek_v2", "deepseek_v3", "gpt_oss", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "mamba", "mamba2", "gemma3"}
+)
+TYPES = sorted(set(STRATEGIES) - UNCOUNTED)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("model_type", TYPES)
+def test_forward_and_backward(model_type: str) -> None:
+    @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(STRATEGIES[model_type](), st.integers(1, 3), st.integers(1, 9))
+    def same(config: dict[str, Any], batch: int, sequence: int) -> None:
+        config = {**model_config(config).to_dict(), "model_type": model_type}
+        model = describe(config)
+        real = real_model(config, model.head, device="cpu").train()
+        ids = torch.zeros(batch, sequence, dtype=torch.int64)
+        with FlopCounterMode(display=False) as forward_counter:
+            loss = real(input_ids=ids, labels=ids).loss
+        with FlopCounterMode(display=False) as backward_counter:
+            loss.backward()
+        execution = Execution(param_dtype="fp32", attention="eager", device="cpu")
+        forward = record_forward(model, execution, batch=batch, sequence=sequence)
+        axes = with_rounded_axes(batch=batch, sequence=sequence)
+        assert evaluate(forward.flops, axes) == forward_counter.get_total_flops()
+        assert evaluate(forward.backward_flops, axes) == backward_counter.get_total_flops()
+
+    same()

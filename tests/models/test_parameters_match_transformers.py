@@ -1,0 +1,74 @@
+"""Parameter names, shapes, ties and totals equal those of the real classes on the meta device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from config_strategies import STRATEGIES
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers_models import model_config, parameter_table, real_model
+
+from vramwise.models import describe, supported_types
+
+# Types whose code is not in transformers; they are described through an architecture that is.
+REMOTE_CODE_TYPES = frozenset({"kimi_k2"})
+TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES)
+
+
+def assert_same_parameters(config: dict[str, Any]) -> None:
+    described = describe(config)
+    shapes, ties = parameter_table(real_model(config, described.head))
+    own = {parameter.name: parameter.shape for parameter in described.all_parameters}
+    assert own == shapes
+    assert sum(p.tied_to is not None for p in described.all_parameters) == len(ties)
+    assert described.num_parameters == sum(_numel(shapes[name]) for name in shapes if name not in ties)
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("model_type", TYPES)
+def test_default_config(model_type: str) -> None:
+    config = model_config({"model_type": model_type}).to_dict()
+    assert_same_parameters({**config, "model_type": model_type})
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("model_type", sorted(STRATEGIES))
+def test_small_configs_that_flip_every_switch(model_type: str) -> None:
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(STRATEGIES[model_type]())
+    def same(config: dict[str, Any]) -> None:
+        completed = model_config(config).to_dict()
+        assert_same_parameters({**completed, "model_type": model_type})
+
+    same()
+
+
+def test_every_described_type_has_a_strategy() -> None:
+    assert set(TYPES) == set(STRATEGIES)
+
+
+def test_sparse_configs_take_the_class_defaults() -> None:
+    """Keys that a config.json leaves out count as the configuration class says."""
+
+    @settings(max_examples=20, deadline=None, derandomize=True)
+    @given(st.sampled_from(TYPES))
+    def same(model_type: str) -> None:
+        full = model_config({"model_type": model_type}).to_dict()
+        sizes = {key: value for key, value in full.items() if isinstance(value, int) and not isinstance(value, bool)}
+        lists = {key: value for key, value in full.items() if isinstance(value, list | dict)}
+        sparse = describe({**sizes, **lists, "model_type": model_type})
+        assert sparse.num_parameters == describe({**full, "model_type": model_type}).num_parameters
+
+    same()

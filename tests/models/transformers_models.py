@@ -1,0 +1,51 @@
+"""The real transformers model of a config, without data (meta device) or with random weights (CPU)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+
+_LOADERS = (
+    ("causal-lm", transformers.AutoModelForCausalLM),
+    ("masked-lm", transformers.AutoModelForMaskedLM),
+    ("seq2seq-lm", transformers.AutoModelForSeq2SeqLM),
+    ("image-text-to-text", transformers.AutoModelForImageTextToText),
+)
+
+
+def model_config(values: dict[str, Any]) -> Any:
+    """The configuration object of a `config.json`'s values."""
+    values = dict(values)
+    return transformers.CONFIG_MAPPING[values.pop("model_type")](**values)
+
+
+def real_model(
+    values: dict[str, Any],
+    head: str,
+    *,
+    device: str = "meta",
+    attention: str = "eager",
+    dtype: torch.dtype = torch.float32,
+) -> Any:
+    """An instance of the class that transformers chooses for this config and head."""
+    loader = dict(_LOADERS)[head]
+    config = model_config(values)
+    if type(config) not in loader._model_mapping:
+        loader = dict(_LOADERS)["image-text-to-text"]
+    with torch.device(device):
+        return loader.from_config(config, attn_implementation=attention, dtype=dtype)
+
+
+def parameter_table(model: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Shape of every parameter by name, and for tied names the name whose storage they share."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    ties: dict[str, str] = {}
+    first_name: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        shapes[name] = tuple(parameter.shape)
+        owner = first_name.setdefault(id(parameter), name)
+        if owner != name:
+            ties[name] = owner
+    return shapes, ties
