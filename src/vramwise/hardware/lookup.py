@@ -55,7 +55,7 @@ class GpuMatch:
     note: str | None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def find_gpu(name: str) -> GpuMatch:
     """The accelerator that `name` means: an id, a marketing name, `nvidia-smi`'s name, or part of one.
 
@@ -141,5 +141,12 @@ def _nearest_ids(name: str, asked: frozenset[str]) -> list[str]:
         tokens = [token for token in card.id.split("-") if not _VARIANT.match(re.sub(r"sxm\d", "sxm", token))]
         by_core.setdefault("".join(token for token in tokens if token not in _FILLER), card.id)
     core = "".join(token for token in re.findall(r"[a-z0-9]+", name.lower()) if token not in _FILLER)
-    close = [by_core[near] for near in nearest(core, by_core)]
+    # Equally near names: the one whose number is closer comes first (4900: 4090 before 4060).
+    in_order = sorted(by_core, key=lambda other: _number_gap(core, other))
+    close = [by_core[near] for near in nearest(core, in_order)]
     return list(dict.fromkeys([*close, *nearest(name, rows_by_id())]))[:3]
+
+
+def _number_gap(core: str, other: str) -> float:
+    both = core.isascii() and core.isdigit() and other.isdigit() and len(core) < 10
+    return abs(int(core) - int(other)) if both else float("inf")

@@ -35,23 +35,26 @@ def usable_memory(row: Row) -> MemoryEstimate | None:
     """Bytes of one device that PyTorch reports as its total; None when the device shares host memory."""
     if row["unified"]:
         return None
-    seen = _seen_totals(row["id"])
-    if seen:
-        return seen
     reported = reported_bytes(row)
     if reported is not None and row["vendor"] == "NVIDIA":
-        return _less_reserve(reported, reported, reported, row)
-    return _from_nominal(row)
+        ruled: MemoryEstimate | None = _less_reserve(reported, reported, reported, row)
+    else:
+        ruled = _from_nominal(row)
+    return _seen_total(row["id"], ruled) or ruled
 
 
 @cache
-def _seen_totals(gpu: str) -> MemoryEstimate | None:
+def _seen_total(gpu: str, ruled: MemoryEstimate | None) -> MemoryEstimate | None:
+    """Median of the totals printed on this card; a single one keeps the rule's interval."""
     rows = [row for row in table("torch_totals") if row["gpu"] == gpu]
     if not rows:
         return None
     totals = sorted(round(float(row["total_gib"]) * GIB) for row in rows)
     sources = "; ".join(dict.fromkeys(row["source"] for row in rows))
-    return MemoryEstimate(totals[0], median_bytes(totals), totals[-1], "total seen by PyTorch on this card", sources)
+    expected = median_bytes(totals)
+    if ruled is not None and len(totals) == 1:
+        totals = sorted([ruled.low, *totals, ruled.high])
+    return MemoryEstimate(totals[0], expected, totals[-1], "total seen by PyTorch on this card", sources)
 
 
 def _less_reserve(low: int, expected: int, high: int, row: Row) -> MemoryEstimate:

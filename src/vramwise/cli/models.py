@@ -1,0 +1,76 @@
+"""`vramwise models [QUERY]`: models that are known by name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ..errors import UnknownNameError
+from ..sources import CatalogEntry, catalog
+from ..sources.human_names import near
+from .listing import print_table
+
+HELP = "list models that are known by name"
+
+_KINDS = {
+    "real": "config.json",
+    "real-embedded": "config.json",
+    "reduced": "its sizes",
+    "values": "published values",
+    "class-default": "class default",
+    "recalled": "recalled values",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the command."""
+    parser.add_argument("query", nargs="*", metavar="QUERY", help="words of a name or a model type")
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the models that fit; raises UnknownNameError when none does."""
+    query = " ".join(args.query)
+    found = catalog(query)
+    if not found:
+        raise UnknownNameError("model", query, near(query), "vramwise models lists all")
+    described = _described_types()
+    if args.json:
+        print(json.dumps([_facts(one, described) for one in found], indent=2, ensure_ascii=False))
+        return 0
+    print_table(
+        ("model", "type", "estimates", "read from", "also for"),
+        [
+            (
+                one.id,
+                one.model_type,
+                "yes" if one.model_type in described else "not yet",
+                _KINDS[one.kind],
+                ", ".join((*one.aliases, *one.variants)),
+            )
+            for one in found
+        ],
+    )
+    can = sum(one.model_type in described for one in found)
+    print(f"\n{len(found)} models, {can} of families that can be estimated")
+    return 0
+
+
+def _described_types() -> frozenset[str]:
+    from ..models import supported_types
+
+    return frozenset(supported_types())
+
+
+def _facts(one: CatalogEntry, described: frozenset[str]) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "aliases": list(one.aliases),
+        "variants": list(one.variants),
+        "model_type": one.model_type,
+        "described": one.model_type in described,
+        "kind": one.kind,
+        "source": one.source,
+        "hyperparameters": one.hyperparameters,
+    }

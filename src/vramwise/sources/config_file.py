@@ -1,0 +1,101 @@
+"""Reading a config.json that may be anything: missing, huge, cut off, binary, or hostile."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..errors import SourceError, clipped
+from ..units import MIB, format_bytes
+
+LARGEST_CONFIG_BYTES = 10 * MIB
+DEEPEST_CONFIG = 40
+# Mamba-2 checkpoints write "time_step_limit": [0.0, Infinity]; it sets no size.
+UNBOUNDED_KEYS = frozenset({"time_step_limit"})
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The table in the JSON file at `path`.
+
+    Raises `SourceError` with one line that names the file and what is wrong with it.
+    """
+    shown = clipped(os.fspath(path), 200)
+    text = _text(Path(path), shown)
+    try:
+        table = json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise SourceError(
+            f"{shown}: no valid JSON: {problem.msg} (line {problem.lineno}, column {problem.colno})"
+        ) from None
+    except RecursionError:
+        raise SourceError(f"{shown}: nested deeper than any model configuration") from None
+    except ValueError:  # an integer of thousands of digits
+        raise SourceError(f"{shown}: holds a number that is too long to read") from None
+    if not isinstance(table, dict):
+        raise SourceError(f"{shown}: expected a JSON object of hyperparameters, got {_kind(table)}")
+    return checked(table, shown)
+
+
+def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`table` as a dict when all its numbers are finite and it is not nested absurdly deep.
+
+    Raises `SourceError` naming the key.
+    """
+    _check(table, "", where, 0)
+    return dict(table)
+
+
+def _text(path: Path, shown: str) -> str:
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise SourceError(f"{shown}: is a folder, expected a config.json")
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceError(f"{shown}: is no regular file, expected a config.json")
+        if status.st_size > LARGEST_CONFIG_BYTES:
+            raise SourceError(
+                f"{shown}: {format_bytes(status.st_size, 'MiB')} is too large for a config.json "
+                f"(at most {format_bytes(LARGEST_CONFIG_BYTES, 'MiB', 0)})"
+            )
+        content = path.read_bytes()
+    except OSError as problem:
+        raise SourceError(f"{shown}: {problem.strerror or problem}") from None
+    except ValueError:  # a NUL character in the name
+        raise SourceError(f"{shown}: is no file name") from None
+    if not content.strip():
+        raise SourceError(f"{shown}: is empty, expected a JSON object of hyperparameters")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise SourceError(f"{shown}: is not text (UTF-8), expected a config.json") from None
+
+
+def _check(value: Any, path: str, where: str, depth: int) -> None:
+    if depth > DEEPEST_CONFIG:
+        _refuse(where, path, f"is nested deeper than {DEEPEST_CONFIG} levels")
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                _refuse(where, path, f"has the key {clipped(repr(key))}, expected text")
+            if key not in UNBOUNDED_KEYS:
+                _check(part, f"{path}.{key}" if path else key, where, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            _check(part, path, where, depth + 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        _refuse(where, path, f"is {value}, expected a finite number")
+
+
+def _refuse(where: str, path: str, problem: str) -> NoReturn:
+    raise SourceError(f"{where}: {clipped(path, 100) or 'the table'} {problem}")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return {"str": "text", "NoneType": "null", "bool": "true or false"}.get(type(value).__name__, "a number")

@@ -1,0 +1,179 @@
+"""From what a person names as the model to its configuration, without the network."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+from ..errors import SourceError, clipped
+from .catalog import entry, names
+from .config_file import checked, read_config
+from .hub_cache import cached_config
+from .human_names import MIRRORS, Ambiguous, find, near
+
+_URL = re.compile(r"^[a-z]+://", re.IGNORECASE)
+_HOSTS = {
+    "huggingface.co": "",
+    "www.huggingface.co": "",
+    "hf.co": "",
+    "hf-mirror.com": "",
+    "modelscope.cn": "models/",
+    "www.modelscope.cn": "models/",
+}
+_WEIGHT_FILES = (".gguf", ".safetensors")
+_LONGEST_NAME = 500
+_LISTED = 6
+_HINT = "(vramwise models lists all; a folder or config.json also works)"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model's configuration: `config` has the keys of a config.json, `origin` says where it was read,
+    `note` what was chosen where the name left a choice. Treat `config` as read-only: it is shared."""
+
+    id: str
+    config: dict[str, Any]
+    origin: str
+    note: str | None = None
+
+
+def resolve(model: str | Mapping[str, Any]) -> ModelSource:
+    """The configuration that `model` names.
+
+    A table is a config.json itself. Text is, in this order: a Hub or ModelScope URL; a path of a folder or
+    config.json; a name of the catalog; a model in the Hugging Face cache on disk; a name as people write
+    it. Raises `SourceError` with the nearest names when nothing or several models fit.
+    """
+    if isinstance(model, str):
+        name = model.strip()
+        local = _local_source(name)
+        return local if local is not None else _named(name)
+    if not isinstance(model, Mapping):
+        raise SourceError(f"model: expected a name or a table, got {type(model).__name__}")
+    try:
+        return _inline(marshal.dumps(cast(Any, model), 2))
+    except ValueError:  # a mapping, or a value in it, that is no plain dict, list, text or number
+        return _from_table(model)
+
+
+def _local_source(name: str) -> ModelSource | None:
+    """The configuration at a path; None when `name` is no path. A folder wins over a name, as in transformers."""
+    if _URL.match(name):
+        return None
+    path = os.path.expanduser(name) if name.startswith("~") else name
+    if path.lower().endswith(_WEIGHT_FILES):
+        raise SourceError(
+            f"{clipped(name, 200)}: weight files are not read yet; give the folder or config.json beside it"
+        )
+    looks_like_path = path.startswith((".", os.sep)) or path.lower().endswith(".json") or "\\" in path
+    try:
+        folder = os.path.isdir(path)
+    except ValueError:
+        raise SourceError(f"{clipped(name, 200)!r}: is no file name") from None
+    config = os.path.join(path, "config.json") if folder else path
+    if folder and not os.path.isfile(config) and looks_like_path:
+        raise SourceError(f"{clipped(name, 200)}: the folder has no config.json")
+    if looks_like_path or (folder and os.path.isfile(config)):
+        return _read_file(config)
+    return None
+
+
+def _read_file(config: str) -> ModelSource:
+    try:
+        status = os.stat(config)
+    except (OSError, ValueError):
+        return _from_file(config, 0, 0)  # says what is wrong with it
+    return _from_file(config, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=64)
+def _from_file(config: str, modified_ns: int, size: int) -> ModelSource:
+    table = read_config(config)
+    name = Path(os.path.abspath(config))  # not resolve(): files of a cache are links to blobs
+    label = name.parent.name if name.name == "config.json" else name.stem
+    return ModelSource(label or "config.json", table, config)
+
+
+@lru_cache(maxsize=256)
+def _inline(content: bytes) -> ModelSource:
+    return _from_table(marshal.loads(content))
+
+
+def _from_table(table: Mapping[str, Any]) -> ModelSource:
+    config = checked(table, "model")
+    label = config.get("_name_or_path") or config.get("model_type") or "inline configuration"
+    return ModelSource(clipped(str(label)), config, "table in the scenario")
+
+
+@lru_cache(maxsize=512)
+def _known(name: str) -> ModelSource | None:
+    """A name of the catalog: id, alias, variant, without regard to letter case."""
+    found = names().exact.get(name.lower())
+    if found is None:
+        return None
+    model_id, spelling, is_variant = found
+    note = f"{spelling}: sizes of {model_id}, the same architecture" if is_variant else None
+    return _from_catalog(model_id, note)
+
+
+def _named(name: str) -> ModelSource:
+    if not name or len(name) > _LONGEST_NAME:
+        raise SourceError(f'model: expected a name, a path or a URL, got "{clipped(name)}"')
+    plain = _from_url(name) if _URL.match(name) else name
+    found = _known(plain)
+    if found is not None:
+        return found
+    cached = cached_config(plain)
+    if cached is not None:
+        source = _read_file(os.fspath(cached))
+        return ModelSource(plain, source.config, f"Hugging Face cache: {cached}")
+    return _by_human_name(plain)
+
+
+@lru_cache(maxsize=512)
+def _by_human_name(name: str) -> ModelSource:
+    org, _, short = name.rpartition("/")
+    try:
+        match = find(short) if not org or org.lower() in MIRRORS else None
+    except Ambiguous as several:
+        raise SourceError(_ambiguous(name, several.ids)) from None
+    if match is None:
+        close = near(name)
+        meant = f": did you mean {', '.join(close)}?" if close else ""
+        raise SourceError(f'unknown model "{clipped(name)}"{meant}  {_HINT}')
+    model_id, spelling = match
+    exact = spelling.partition("/")[2].lower() == "-".join(short.lower().split())
+    is_variant = names().exact[spelling.lower()][2]
+    if is_variant:
+        return _from_catalog(model_id, f"{spelling}: sizes of {model_id}, the same architecture")
+    return _from_catalog(model_id, None if exact and not org else f'"{clipped(name)}" taken as {spelling}')
+
+
+def _from_catalog(model_id: str, note: str | None) -> ModelSource:
+    found = entry(model_id)
+    return ModelSource(model_id, found.hyperparameters, f"catalog: {found.source}", note)
+
+
+def _ambiguous(name: str, ids: list[str]) -> str:
+    shown = ", ".join(ids[:_LISTED]) + (", …" if len(ids) > _LISTED else "")
+    return f'model "{clipped(name)}" fits several: {shown}  {_HINT}'
+
+
+def _from_url(url: str) -> str:
+    """ORG/NAME of a model page; the revision and the file in the URL are not looked at."""
+    host, _, path = _URL.sub("", url).partition("/")
+    prefix = _HOSTS.get(host.lower())
+    path = re.split(r"[?#]", path)[0].strip("/")
+    if prefix is None or not path.startswith(prefix) or not path:
+        raise SourceError(f"{clipped(url, 200)}: expected the page of a model, such as https://huggingface.co/ORG/NAME")
+    parts = path.removeprefix(prefix).split("/")
+    if parts[0] in {"datasets", "spaces", "docs", "papers", "models"}:
+        raise SourceError(f"{clipped(url, 200)}: is no model, expected https://huggingface.co/ORG/NAME")
+    legacy = len(parts) == 1 or parts[1] in {"tree", "blob", "resolve"}
+    return parts[0] if legacy else f"{parts[0]}/{parts[1]}"

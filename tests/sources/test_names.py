@@ -1,0 +1,148 @@
+"""Names of models as people write them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramwise.errors import SourceError
+from vramwise.sources import catalog, resolve
+
+NAMES = {
+    "meta-llama/Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
+    "meta-llama/Meta-Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
+    "META-LLAMA/llama-3.1-8b": "meta-llama/Meta-Llama-3.1-8B",
+    "Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
+    "llama 3.1 8b": "meta-llama/Meta-Llama-3.1-8B",
+    "llama3.1 8b": "meta-llama/Meta-Llama-3.1-8B",
+    "llama-3.1-8b-instruct": "meta-llama/Llama-3.1-8B-Instruct",
+    "llama 3 8b": "meta-llama/Meta-Llama-3-8B",
+    "Llama-2-7b-hf": "meta-llama/Llama-2-7b-hf",
+    "llama 2 7b": "meta-llama/Llama-2-7b-hf",
+    "llama-65b": "huggyllama/llama-65b",
+    "qwen2.5 7b instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "qwen 2.5 7b": "Qwen/Qwen2.5-7B-Instruct",
+    "qwen3 8b": "Qwen/Qwen3-8B",
+    "mixtral 8x7b": "mistralai/Mixtral-8x7B-v0.1",
+    "gpt2": "openai-community/gpt2",
+    "gpt2-xl": "openai-community/gpt2-xl",
+    "bert-base-cased": "google-bert/bert-base-cased",
+    "deepseek v3": "deepseek-ai/DeepSeek-V3",
+    "deepseek-r1": "deepseek-ai/DeepSeek-R1",
+    "gpt-oss 20b": "openai/gpt-oss-20b",
+    "phi 4": "microsoft/phi-4",
+    "opt 125m": "facebook/opt-125m",
+    "zai-org/GLM-4-9B-0414": "THUDM/GLM-4-9B-0414",
+    "https://huggingface.co/meta-llama/Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
+    "https://huggingface.co/meta-llama/Llama-3.1-8B/tree/main": "meta-llama/Meta-Llama-3.1-8B",
+    "https://huggingface.co/Qwen/Qwen3-8B/blob/main/config.json?download=true": "Qwen/Qwen3-8B",
+    "https://huggingface.co/gpt2": "openai-community/gpt2",
+    "http://hf.co/openai/gpt-oss-20b/": "openai/gpt-oss-20b",
+    "https://www.modelscope.cn/models/Qwen/Qwen3-8B/summary": "Qwen/Qwen3-8B",
+}
+
+
+@pytest.mark.parametrize(("name", "model_id"), NAMES.items())
+def test_names_people_use(name: str, model_id: str) -> None:
+    assert resolve(name).id == model_id
+
+
+def test_a_part_of_a_name_is_told() -> None:
+    assert resolve("vicuna 7b").note == '"vicuna 7b" taken as lmsys/vicuna-7b-v1.5'
+    assert resolve("qwen3 8b").note is None
+
+
+def test_a_variant_is_told() -> None:
+    assert resolve("deepseek-ai/DeepSeek-V3-0324").note == (
+        "deepseek-ai/DeepSeek-V3-0324: sizes of deepseek-ai/DeepSeek-V3, the same architecture"
+    )
+
+
+def test_a_mirror_is_told() -> None:
+    source = resolve("unsloth/Llama-3.1-8B")
+    assert source.id == "meta-llama/Meta-Llama-3.1-8B"
+    assert "unsloth" in str(source.note)
+
+
+@pytest.mark.parametrize(
+    ("name", "several"),
+    [
+        ("mixtral", "mistralai/Mixtral-8x22B-v0.1, mistralai/Mixtral-8x7B-v0.1"),
+        ("llama 3.1", "meta-llama/Meta-Llama-3.1-405B, meta-llama/Meta-Llama-3.1-70B"),
+        ("bert", "google-bert/bert-base-cased, google-bert/bert-base-uncased"),
+        ("mistral 7b", "mistralai/Mistral-7B-v0.1, mistralai/Mistral-7B-v0.3"),
+    ],
+)
+def test_a_name_of_several_models_lists_them(name: str, several: str) -> None:
+    with pytest.raises(SourceError, match=f'^model "{name}" fits several: {several}'):
+        resolve(name)
+
+
+@pytest.mark.parametrize("name", ["llama-9", "someone/gpt2", "x", "4", "instruct", "", "  ", "v", "a" * 600, "hf"])
+def test_what_is_no_model_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        resolve(name)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 4
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(SourceError, match=r"did you mean openai-community/gpt2.*vramwise models lists all"):
+        resolve("someone/gpt2")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://example.com/a/b", "https://huggingface.co/", "https://huggingface.co/datasets/a/b", "ftp://x"],
+)
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(SourceError, match=r"https://huggingface\.co/ORG/NAME"):
+        resolve(url)
+
+
+@pytest.mark.parametrize("path", ["model.gguf", "./a/model-00001-of-00002.safetensors"])
+def test_weight_files_are_refused_plainly(path: str) -> None:
+    with pytest.raises(SourceError, match=r"weight files are not read yet; give the folder or config\.json"):
+        resolve(path)
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_model_or_a_clear_error(name: str) -> None:
+    try:
+        message = resolve(name).id
+    except SourceError as error:
+        message = str(error)
+    assert message
+    assert "\n" not in message
+
+
+WORDS = ("llama", "qwen", "3", "3.1", "7b", "8b", "instruct", "base", "gpt", "2", "-", "/", "v3", "deepseek")
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=6))
+def test_any_words_are_a_model_or_a_clear_error(words: list[str]) -> None:
+    try:
+        found = resolve(" ".join(words)).id
+    except SourceError as error:
+        found = str(error)
+    assert "\n" not in found
+
+
+@given(st.sampled_from([one.id for one in catalog()]), st.sampled_from(["upper", "lower", "swapcase"]))
+def test_letter_case_does_not_matter(model_id: str, case: str) -> None:
+    assert resolve(getattr(model_id, case)()).id == model_id
+
+
+def test_repeated_names_cost_microseconds() -> None:
+    resolve("meta-llama/Llama-3.1-8B")
+    best = min(_seconds("meta-llama/Llama-3.1-8B") for _ in range(50))
+    assert best < 20e-6
+
+
+def _seconds(name: str) -> float:
+    start = time.perf_counter()
+    resolve(name)
+    return time.perf_counter() - start
