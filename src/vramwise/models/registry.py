@@ -13,12 +13,15 @@ from vramwise.models.config import Config
 from vramwise.models.model import Model
 
 FAMILY_OF_TYPE: dict[str, str] = {
+    "deepseek_v2": "deepseek",
+    "deepseek_v3": "deepseek",
     "gemma": "gemma",
     "gemma2": "gemma",
     "gemma3": "gemma",
     "gemma3_text": "gemma",
     "gpt2": "gpt2",
     "gpt_neox": "gpt_neox",
+    "kimi_k2": "deepseek",
     "llama": "llama",
     "mistral": "llama",
     "opt": "opt",

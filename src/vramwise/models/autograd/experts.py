@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.models.autograd.losses import Losses
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tensor import Tensor
@@ -10,22 +12,77 @@ from vramwise.models.autograd.tensor import Tensor
 class Experts(Losses):
     """Mixture-of-experts primitives; the number of routed rows is tokens · experts per token."""
 
+    def detached(self, x: Tensor) -> Tensor:
+        """A branch whose results are only indices: what it hands to autograd dies with the forward pass."""
+        return replace(x, requires_grad=False)
+
     def topk(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """`torch.topk`: keeps the indices."""
-        shape = (*x.shape[:-1], k)
-        values = self.new(shape, x.dtype, requires_grad=x.requires_grad, op="topk")
-        indices = self.new(shape, "int64", op="topk")
-        self.record("topk", [x], [values, indices], [(indices, "indices")])
+        """`torch.topk` over the last axis: keeps the indices."""
+        return self._picked("topk", x, (*x.shape[:-1], k))
+
+    def largest(self, x: Tensor) -> Tensor:
+        """The values of `x.max(-1, keepdim=True)`: keeps the indices."""
+        return self._picked("max", x, (*x.shape[:-1], 1))[0]
+
+    def _picked(self, op: str, x: Tensor, shape: tuple[Dim, ...]) -> tuple[Tensor, Tensor]:
+        values = self.new(shape, x.dtype, requires_grad=x.requires_grad, op=op)
+        indices = self.new(shape, "int64", op=op)
+        self.record(op, [x], [values, indices], [(indices, "indices")])
         return values, indices
 
-    def gather_rows(self, op: str, x: Tensor, index: Tensor, rows: Dim) -> Tensor:
-        """Rows of x picked by an index: keeps the index."""
-        out = self.new((rows, *x.shape[1:]), x.dtype, requires_grad=x.requires_grad, op=op)
-        self.record(op, [x, index], [out], [(index, "indices")])
+    def gather(self, x: Tensor, index: Tensor) -> Tensor:
+        """`x.gather(-1, index)`: keeps x, for its shape, and the index."""
+        out = self.new(index.shape, x.dtype, requires_grad=x.requires_grad, op="gather")
+        self.record("gather", [x, index], [out], [(x, "self"), (index, "index")])
+        return out
+
+    def index_rows(self, x: Tensor, index: Tensor) -> Tensor:
+        """`x[index]`, rows picked by a vector of row numbers: keeps the vector."""
+        out = self.new((index.shape[0], *x.shape[1:]), x.dtype, requires_grad=x.requires_grad, op="index")
+        self.record("index", [x, index], [out], [(index, "indices")])
+        return out
+
+    def div_(self, x: Tensor, divisor: Tensor) -> Tensor:
+        """`x /= divisor`: keeps the divisor and a clone of what it overwrites."""
+        grad = x.requires_grad or divisor.requires_grad
+        saves = [(divisor, "other")] * grad
+        if divisor.requires_grad:
+            before = self.like(x, requires_grad=False, op="clone")
+            self.record("clone", [x], [before])
+            saves.append((before, "self"))
+        out = replace(x, requires_grad=grad)
+        self.record("div_", [x, divisor], [out], saves)
+        return out
+
+    def clamp_(self, x: Tensor) -> Tensor:
+        """`x.clamp_(low, high)`: keeps a clone of what it overwrites."""
+        out = replace(x)
+        before = self.like(x, requires_grad=False, op="clone")
+        if x.requires_grad:
+            self.record("clone", [x], [before])
+        self.record("clamp_", [x], [out], [(before, "self")])
+        return out
+
+    def sorted_by_expert(self, experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
+        """A flat vector of expert numbers sorted: the numbers, where each came from, and where experts end (int32)."""
+        numbers, order = (self.new(experts.shape, "int64", op="sort") for _ in range(2))
+        self.record("sort", [experts], [numbers, order])
+        ends = self.new((num_experts,), "int32", op="cumsum")
+        self.record("cumsum", [numbers], [ends])
+        return numbers, order, ends
+
+    def indices_from(self, op: str, indices: Tensor) -> Tensor:
+        """Integers made from integers, one for one: `//` or the inverse of a permutation."""
+        out = self.new(indices.shape, "int64", op=op)
+        self.record(op, [indices], [out])
         return out
 
     def grouped_mm(self, x: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
-        """Rows of each expert times that expert's matrix (experts, in, out): keeps as a product, and the offsets."""
+        """Rows of each expert times that expert's matrix (experts, in, out): keeps as a product, and the offsets.
+
+        2·rows·inner·columns FLOPs. Not a function that autocast knows: rows are cast to the weights' dtype.
+        """
+        x = self.to(x, weights.dtype)
         shape = (x.shape[0], weights.shape[-1])
         grad = x.requires_grad or weights.requires_grad
         out = self.new(shape, x.dtype, requires_grad=grad, op="_grouped_mm")

@@ -93,6 +93,19 @@ class Layout(Recorder):
     def chunk(self, x: Tensor, pieces: int, dim: int = -1) -> tuple[Tensor, ...]:
         return self.split(x, [x.shape[dim] // pieces] * pieces, dim)
 
+    def view_as_complex(self, x: Tensor) -> Tensor:
+        """Pairs of fp32 on the last axis seen as complex numbers."""
+        strides = tuple(exact_quotient(stride, 2) for stride in x.strides[:-1])
+        out = Tensor(x.shape[:-1], strides, "complex64", x.storage, x.requires_grad)
+        self.record("view_as_complex", [x], [out])
+        return out
+
+    def view_as_real(self, x: Tensor) -> Tensor:
+        """Complex numbers seen as pairs of fp32."""
+        out = Tensor((*x.shape, 2), (*(2 * stride for stride in x.strides), 1), "fp32", x.storage, x.requires_grad)
+        self.record("view_as_real", [x], [out])
+        return out
+
     def select(self, x: Tensor, dim: int) -> Tensor:
         """One index of a dimension, which disappears."""
         dim = dim if dim >= 0 else x.ndim + dim

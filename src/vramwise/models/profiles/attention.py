@@ -72,7 +72,7 @@ class AttentionPaths:
 
     def attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(batch, heads, sequence, d) -> (batch, sequence, heads·d)."""
-        if self.execution.use_cache and op.settings["causal"]:
+        if self.execution.use_cache and op.settings["causal"] and not op.settings.get("latent"):
             k, v = self.tape.cat([k], 2), self.tape.cat([v], 2)
         if self.execution.attention == "eager" or op.settings.get("eager_only"):
             out = self._eager(op, q, k, v)

@@ -1,47 +1,95 @@
-"""Routers and experts as transformers 5.23 runs them (grouped products)."""
+"""Experts as transformers 5.23 runs them (grouped products), and PEFT's adapters on fused parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Op
+from vramwise.models.blocks import Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation
+from vramwise.models.profiles.routers import RouterPaths
 
 
-class ExpertPaths:
+class ExpertPaths(RouterPaths):
     """Mixture-of-experts operations."""
 
     tape: Tape
     execution: Execution
-    batch: Dim
-    sequence: Dim
+    parameter: Callable[[Parameter], Tensor]
     parameters_of: Callable[[Op], list[Tensor]]
+    _adapter: Callable[[str, tuple[int, ...], str], Tensor]
 
     def experts(self, op: Op, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
         """`grouped_mm_experts_forward`: rows sorted by expert, two grouped products, weighted and summed."""
-        tape = self.tape
-        gate_up, down = self.parameters_of(op)[:2]
-        tokens, k = indices.shape
-        rows = tokens * k
-        sample_weights, expert_ids = tape.reshape(weights, -1), tape.reshape(indices, -1)
-        order = tape.new((rows,), "int64", op="sort")
-        picked = tape.gather_rows("index", x, tape.new((rows,), "int64", op="floor_divide"), rows)
-        sample_weights = tape.gather_rows("index", sample_weights, order, rows)
-        offsets = tape.new((op.settings["num_experts"],), "int32", op="cumsum")
-        del expert_ids
-        h = self.grouped_linear(picked, gate_up, offsets)
-        gate, up = tape.chunk(h, 2)
-        h = tape.mul(apply_activation(tape, op.settings["function"], gate), up)
-        h = self.grouped_linear(h, down, offsets)
+        tape, settings = self.tape, op.settings
+        gate_up, down, *biases = self.adapted_parameters(op)
+        hidden = tape.reshape(x, -1, x.shape[-1])
+        k = settings["experts_per_token"]
+        numbers, order, offsets = tape.sorted_by_expert(tape.reshape(indices, -1), settings["num_experts"])
+        source_rows = tape.indices_from("floor_divide", order)
+        picked = tape.index_rows(hidden, source_rows)
+        sample_weights = tape.index_rows(tape.reshape(weights, -1), order)
+        up_bias, down_bias = (tape.index_rows(bias, numbers) for bias in biases) if biases else (None, None)
+        h = self._grouped_linear(op, picked, gate_up, offsets, up_bias)
+        h = getattr(self, f"_gate_{settings['gating']}")(op, h)
+        h = self._grouped_linear(op, h, down, offsets, down_bias)
         weighted = tape.mul(h, tape.unsqueeze(sample_weights, -1))
-        back = tape.gather_rows("index", weighted, tape.new((rows,), "int64", op="index_put_"), rows)
-        total = tape.reduce("sum", tape.view(back, tokens, k, x.shape[-1]), 1, keepdim=False)
-        return tape.to(total, x.dtype)
+        back = tape.index_rows(weighted, tape.indices_from("empty_like", order))
+        total = tape.reduce("sum", tape.view(back, hidden.shape[0], k, x.shape[-1]), 1, keepdim=False)
+        return tape.view(tape.to(total, x.dtype), *x.shape)
 
-    def grouped_linear(self, x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
-        x, weight = self.tape.autocast_low(x, weight)
-        return self.tape.grouped_mm(x, self.tape.transpose(weight, 1, 2), offsets)
+    def _grouped_linear(self, op: Op, x: Tensor, weight: Tensor, offsets: Tensor, bias: Tensor | None) -> Tensor:
+        matrices = weight if op.settings["transposed"] else self.tape.transpose(weight, 1, 2)
+        out = self.tape.grouped_mm(x, matrices, offsets)
+        return out if bias is None else self.tape.add_(out, bias)
+
+    def _gate_halves(self, op: Op, h: Tensor) -> Tensor:
+        """act(gate)·up over the two halves of one projection."""
+        gate, up = self.tape.chunk(h, 2)
+        return self.tape.mul(apply_activation(self.tape, op.settings["function"], gate), up)
+
+    def _gate_clamped(self, op: Op, h: Tensor) -> Tensor:
+        """gpt-oss: (up + 1)·gate·sigmoid(gate·alpha), gate and up interleaved and clamped."""
+        tape = self.tape
+        gate = tape.unary("clamp", tape.step(h, -1, 2))
+        up = tape.unary("clamp", tape.step(h, -1, 2))
+        glu = tape.mul(gate, tape.unary("sigmoid", tape.scale(gate)))
+        return tape.mul(tape.scale(up, "add_scalar"), glu)
+
+    # -- adapters on parameters ----------------------------------------------------------------------------
+
+    def adapted_parameters(self, op: Op) -> list[Tensor]:
+        """The parameters of a router or of experts, with the update of their adapters added where there are any."""
+        lora = self.execution.lora
+        if lora is None or op.module.rsplit(".", 1)[-1] not in lora.targets:
+            return self.parameters_of(op)
+        # Innermost wrapper last: PEFT activates the adapter of the outermost one, the last weight, first.
+        adapted = [
+            self._adapted(op, p, self.parameter(p)) if len(p.shape) > 1 and not p.name.endswith("bias")
+            else self.parameter(p)
+            for p in reversed(op.parameters)
+        ]  # fmt: skip
+        return adapted[::-1]
+
+    def _adapted(self, op: Op, parameter: Parameter, weight: Tensor) -> Tensor:
+        """PEFT's `ParamWrapper` (0.21): the merged weight, in the weight's dtype, at full size."""
+        lora, tape, name = self.execution.lora, self.tape, parameter.name
+        assert lora is not None
+        if len(parameter.shape) == 2:
+            rows, columns = parameter.shape
+            a = self._adapter(f"{name}.lora_A", (lora.rank, columns), lora.dtype)
+            b = self._adapter(f"{name}.lora_B", (rows, lora.rank), lora.dtype)
+            delta = tape.scale(tape.mm("mm", *tape.autocast_low(b, a)))
+            return tape.add(weight, tape.to(delta, weight.dtype))
+        # A fused gate and up projection stands for two linear layers of older checkpoints, each with `rank`.
+        rank = lora.rank * op.settings["fused_branches"] if parameter is op.parameters[0] else lora.rank
+        experts, first, second = parameter.shape
+        inner, outer = (first, second) if op.settings["transposed"] else (second, first)
+        a = tape.reshape(self._adapter(f"{name}.lora_A", (rank * experts, inner), lora.dtype), experts, rank, inner)
+        b = tape.reshape(self._adapter(f"{name}.lora_B", (outer, rank * experts), lora.dtype), outer, rank, experts)
+        left, right = tape.permute(b, 2, 0, 1), a
+        if op.settings["transposed"]:
+            left, right = tape.transpose(a, 1, 2), tape.transpose(left, 1, 2)
+        return tape.mm("baddbmm", tape.to(left, weight.dtype), tape.to(right, weight.dtype), weight)

@@ -14,12 +14,13 @@ from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation
 from vramwise.models.profiles.attention import AttentionPaths
 from vramwise.models.profiles.experts import ExpertPaths
+from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
 
 Streams = dict[str, Tensor]
 
 
-class HuggingFace(AttentionPaths, ExpertPaths, MixerPaths):
+class HuggingFace(AttentionPaths, LatentPaths, ExpertPaths, MixerPaths):
     """Runs blocks on a tape as transformers runs its modules."""
 
     def __init__(

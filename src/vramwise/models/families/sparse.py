@@ -1,0 +1,80 @@
+"""Pieces of mixture-of-experts layers: router, routed experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of one layer; `routing` and `gating` name the ways of the implementation."""
+
+    num_experts: int
+    experts_per_token: int
+    intermediate_size: int
+    function: str
+    routing: str
+    normalized: bool = True
+    bias: bool = False
+    gating: str = "halves"
+    transposed: bool = False
+    router: str = "mlp.gate"
+    module: str = "mlp.experts"
+    fused_branches: int = 2
+
+
+def checked(c: Config, e: Experts) -> Experts:
+    """Refuses more experts a token than there are."""
+    if e.experts_per_token > e.num_experts:
+        raise c.error(
+            f"num_experts_per_tok ({e.experts_per_token}) is more than the number of experts ({e.num_experts})"
+        )
+    return e
+
+
+def routed_experts(b: BlockBuilder, x: Value, e: Experts, **routing: Any) -> Value:
+    """Σ over a token's experts of weight · down(act(gate(x)) · up(x)); experts are fused 3-D parameters."""
+    width, inner, num_experts = x.width, e.intermediate_size, e.num_experts
+    router = [b.parameter(e.router, "weight", (num_experts, width), part="router")]
+    if e.bias:
+        router.append(b.parameter(e.router, "bias", (num_experts,), part="router"))
+    chosen = e.experts_per_token
+    weights, indices = b.op(
+        "router", e.router, [x], [chosen, chosen], router, style=e.routing, num_experts=num_experts,
+        experts_per_token=chosen, normalized=e.normalized, **routing,
+    )  # fmt: skip
+    up_shape, down_shape = (num_experts, 2 * inner, width), (num_experts, width, inner)
+    if e.transposed:
+        up_shape, down_shape = (num_experts, width, 2 * inner), (num_experts, inner, width)
+    parameters = [
+        b.parameter(e.module, "gate_up_proj", up_shape, part="experts", shard="expert_column"),
+        b.parameter(e.module, "down_proj", down_shape, part="experts", shard="expert_row"),
+    ]
+    if e.bias:
+        parameters += [
+            b.parameter(e.module, "gate_up_proj_bias", (num_experts, 2 * inner), part="experts", shard="expert_column"),
+            b.parameter(e.module, "down_proj_bias", (num_experts, width), part="experts", shard="expert_row"),
+        ]
+    return b.op(
+        "experts", e.module, [x, weights, indices], [width], parameters, num_experts=num_experts,
+        experts_per_token=chosen, function=e.function, gating=e.gating, transposed=e.transposed,
+        fused_branches=e.fused_branches,
+    )[0]  # fmt: skip
+
+
+def with_balancing_loss(c: Config, head: Block, e: Experts, num_layers: int) -> Block:
+    """The head with the auxiliary loss over every router's logits, where the config asks for it."""
+    if not c.flag("output_router_logits") or not num_layers:
+        return head
+    b = BlockBuilder(head.name)
+    b.ops = list(head.ops)
+    b._count = 1_000_000
+    b.unary(
+        "load_balancing_loss", head.inputs["hidden"], width=1, num_layers=num_layers, num_experts=e.num_experts,
+        experts_per_token=e.experts_per_token,
+    )  # fmt: skip
+    return replace(head, ops=tuple(b.ops))

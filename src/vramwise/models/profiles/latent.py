@@ -1,0 +1,81 @@
+"""Attention paths of DeepSeek (multi-head latent attention) and gpt-oss (sinks) in transformers 5.23."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
+
+
+class LatentPaths:
+    """Compressed keys and values, complex rotary positions, attention sinks."""
+
+    tape: Tape
+    execution: Execution
+    sequence: Dim
+    tables: dict[str, tuple[Tensor, ...]]
+    parameters_of: Callable[[Op], list[Tensor]]
+    rotary_table: Callable[[str, int], tuple[Tensor, ...]]
+    attention_dropout: Callable[[Op], float]
+
+    def cached(self, op: Op, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """What `DynamicCache.update` hands back: copies, along the sequence."""
+        return tuple(self.tape.cat([x], -2) for x in tensors) if self.execution.use_cache else tensors
+
+    def concatenate(self, op: Op, *tensors: Tensor) -> Tensor:
+        return self.tape.cat(tensors)
+
+    def latent_key(self, op: Op, own: Tensor, shared: Tensor) -> Tensor:
+        """Keys of every head: their own part and the one rotary part of all, copied into a new tensor."""
+        tape = self.tape
+        shape = (*own.shape[:-1], own.shape[-1] + shared.shape[-1])
+        key = tape.new(shape, own.dtype, requires_grad=own.requires_grad or shared.requires_grad, op="new_empty")
+        tape.record("copy_", [own, tape.expand(shared, -1, own.shape[1], -1, -1)], [key])
+        return key
+
+    def rotary_complex(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Pairs of neighbours turned as complex numbers in fp32; one complex table of width/2 for all layers."""
+        tape, half = self.tape, op.inputs[0].width // 2
+        if "complex" not in self.tables:
+            self.tables["complex"] = (tape.new((1, self.sequence, half), "complex64", op="mul"),)
+        turn = tape.unsqueeze(self.tables["complex"][0], 1)
+        return self._turned(q, turn), self._turned(k, turn)
+
+    def _turned(self, x: Tensor, turn: Tensor) -> Tensor:
+        tape = self.tape
+        pairs = tape.reshape(tape.to(x, "fp32"), *x.shape[:-1], -1, 2)
+        real = tape.view_as_real(tape.mul(tape.view_as_complex(pairs), turn))
+        return tape.to(tape.reshape(real, *x.shape), x.dtype)
+
+    def rotary_halves(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """gpt-oss: the two halves turned apart, with tables of half the head's width."""
+        tape = self.tape
+        cos, sin = (tape.unsqueeze(table, 1) for table in self.rotary_table("halves", op.inputs[0].width // 2))
+        turned = []
+        for x in (q, k):
+            first, second = tape.chunk(x, 2)
+            left = tape.add(tape.mul(first, cos), tape.mul(second, sin))
+            right = tape.add(tape.mul(second, cos), tape.mul(first, sin))
+            turned.append(tape.cat([left, right]))
+        return turned[0], turned[1]
+
+    def sink_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """gpt-oss: one more column of scores, the head's sink, joins the softmax and is dropped after it."""
+        tape, settings = self.tape, op.settings
+        k, v = self.cached(op, k, v)
+        times = settings["num_heads"] // settings["num_key_value_heads"]
+        k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+        scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
+        scores = tape.scale(scores, "add_mask")
+        (sinks,) = self.parameters_of(op)
+        column = tape.expand(tape.reshape(sinks, 1, -1, 1, 1), q.shape[0], -1, q.shape[2], -1)
+        scores = tape.cat([scores, column])
+        scores = tape.add(scores, tape.largest(scores))
+        shares = tape.narrow(tape.softmax(scores, scores.dtype), -1, k.shape[2])
+        shares = tape.to(tape.dropout(shares, self.attention_dropout(op)), v.dtype)
+        out = tape.contiguous(tape.transpose(tape.matmul(shares, v), 1, 2))
+        return tape.reshape(out, *out.shape[:2], -1)
