@@ -23,7 +23,7 @@ BNB_BLOCK_SIZE = 64  # bitsandbytes 0.50.2 functional.py quantize_4bit: default 
 BNB_NESTED_BLOCK_SIZE = 256  # the same: quantize_blockwise(absmax - offset, blocksize=256)
 
 _BNB = "bitsandbytes 0.50.2 functional.py quantize_4bit, quantize_blockwise"
-_GPTQ = "auto_gptq 0.7.1 nn_modules/qlinear/qlinear_cuda.py: qweight, qzeros, scales, g_idx"
+_GPTQ = "AutoGPTQ auto_gptq/nn_modules/qlinear QuantLinear: qweight, qzeros, scales, g_idx"
 _AWQ = "casper-hansen/AutoAWQ awq/modules/linear/gemm.py WQLinear_GEMM: qweight, qzeros, scales"
 _MARLIN = "vllm kernels/mixed_precision/marlin.py: symmetric weights keep no zero points, and no g_idx"
 _PACKED = "compressed-tensors 0.20.0 compressors/pack_quantized: weight_packed, weight_scale, weight_shape"
