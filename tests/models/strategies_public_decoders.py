@@ -1,4 +1,4 @@
-"""Small configs of OPT and GPT-NeoX."""
+"""Small configs of OPT, GPT-NeoX, BLOOM and GPT-J."""
 
 from __future__ import annotations
 
@@ -47,4 +47,34 @@ def gpt_neox() -> Strategy:
     )
 
 
-STRATEGIES: dict[str, Callable[[], Strategy]] = {"gpt_neox": gpt_neox, "opt": opt}
+def bloom() -> Strategy:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just("bloom"),
+            "hidden_size": st.sampled_from([16, 32, 48]),
+            "n_layer": st.integers(1, 4),
+            "n_head": st.sampled_from([1, 2, 4]),
+            "vocab_size": st.integers(17, 90),
+            "apply_residual_connection_post_layernorm": st.booleans(),
+            "tie_word_embeddings": st.booleans(),
+        }
+    )
+
+
+def gptj() -> Strategy:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just("gptj"),
+            "n_embd": st.sampled_from([16, 32, 48]),
+            "n_layer": st.integers(1, 4),
+            "n_head": st.sampled_from([1, 2, 4]),
+            "n_inner": st.none() | st.integers(3, 90),
+            "n_positions": st.integers(24, 64),
+            "rotary_dim": st.sampled_from([2, 4]),
+            "vocab_size": st.integers(17, 90),
+            "tie_word_embeddings": st.booleans(),
+        }
+    )
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {"bloom": bloom, "gpt_neox": gpt_neox, "gptj": gptj, "opt": opt}

@@ -261,12 +261,12 @@ class BlockBuilder:
     def attention(
         self, q: Value, k: Value, v: Value, *, num_heads: int, num_key_value_heads: int, module: str = "self_attn",
         causal: bool = True, window: int | None = None, dropout: float = 0.0, style: str = "llama",
-        cache: LayerCache | Literal["own"] | None = "own", **settings: Any,
+        cache: LayerCache | Literal["own"] | None = "own", others: Sequence[Value] = (), **settings: Any,
     ) -> Value:  # fmt: skip
         """Attention over heads-first q, k, v; returns (batch, sequence, heads·value width).
 
         `style` names the eager code path of the implementation; `cache` is what a token leaves behind, by default
-        keys and values of this layer.
+        keys and values of this layer; `others` are values that the style's code path reads as well.
         """
         if cache == "own":
             kind: Literal["sliding", "full"] = "sliding" if window else "full"
@@ -274,7 +274,7 @@ class BlockBuilder:
         if cache is not None:
             self._caches.append(cache)
         return self.op(
-            "attention", module, [q, k, v], [num_heads * v.width], num_heads=num_heads,
+            "attention", module, [q, k, v, *others], [num_heads * v.width], num_heads=num_heads,
             num_key_value_heads=num_key_value_heads, causal=causal, window=window, dropout=float(dropout),
             style=style, **settings,
         )[0]  # fmt: skip

@@ -11,7 +11,7 @@ LARGEST_SIZE = 2**40
 
 # Names that other families give to the same size; the first that is present counts.
 _ALIASES: dict[str, tuple[str, ...]] = {
-    "hidden_size": ("hidden_size", "n_embd", "d_model", "dim"),
+    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "num_key_value_heads": ("num_key_value_heads",),

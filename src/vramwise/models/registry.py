@@ -13,6 +13,7 @@ from vramwise.models.config import Config
 from vramwise.models.model import Model
 
 FAMILY_OF_TYPE: dict[str, str] = {
+    "bloom": "bloom",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
     "gemma": "gemma",
@@ -21,6 +22,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "gemma3_text": "gemma",
     "gpt2": "gpt2",
     "gpt_neox": "gpt_neox",
+    "gptj": "gptj",
     "kimi_k2": "deepseek",
     "llama": "llama",
     "mistral": "llama",

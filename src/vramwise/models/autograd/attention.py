@@ -55,7 +55,7 @@ class Attention(Products):
         equal_heads = q.shape[1] == k.shape[1] == v.shape[1]
         equal_dims = q.shape[-1] == k.shape[-1] == v.shape[-1]
         if self.device == "cpu":
-            return "flash" if equal_dims and dropout == 0 else "math"
+            return "flash" if equal_dims and dropout == 0 and (equal_heads or gqa) else "math"
         head_dim = q.shape[-1]
         assert isinstance(head_dim, int)
         flash_shapes = equal_dims and head_dim <= 256 and (equal_heads or gqa)

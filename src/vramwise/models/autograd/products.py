@@ -59,6 +59,13 @@ class Products(Pointwise):
         self.record("embedding", [ids, weight], [out], [(ids, "indices")])
         return out
 
+    def take(self, x: Tensor, dim: int) -> Tensor:
+        """`x[..., [i]]` along one dimension: a copy, which keeps the list as a tensor."""
+        out = self.new((*x.shape[:dim], 1, *x.shape[dim + 1 :]), x.dtype, requires_grad=x.requires_grad, op="index")
+        index = self.new((1,), "int64", op="index")
+        self.record("index", [x, index], [out], [(index, "indices")])
+        return out
+
     def depthwise_conv1d(self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Dim) -> Tensor:
         """Causal depthwise `F.conv1d` over (batch, channels, sequence): keeps the input (and the weight)."""
         x, weight = self.autocast_low(x, weight)

@@ -24,7 +24,7 @@ def embedding(c: Config) -> Block:
     b = BlockBuilder("model.decoder")
     x = b.embedding("embed_tokens", c.vocab_size, word_width(c))
     rows = c.size("max_position_embeddings", default=2048) + POSITION_OFFSET
-    positions = b.embedding("embed_positions", rows, c.hidden_size, ids="summed_position_ids", shard="replicated")
+    positions = b.embedding("embed_positions", rows, c.hidden_size, ids="counted_position_ids", shard="replicated")
     if word_width(c) != c.hidden_size:
         x = b.linear(x, "project_in", c.hidden_size, shard="replicated", part="embedding")
     return b.build(hidden=b.add(x, positions))

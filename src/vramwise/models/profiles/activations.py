@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
@@ -20,6 +22,8 @@ def apply_activation(tape: Tape, function: str, x: Tensor) -> Tensor:
         return _gelu_new(tape, x) if function == "gelu_new" else _gelu_fast(tape, x)
     if function == "quick_gelu":
         return tape.mul(x, tape.unary("sigmoid", tape.scale(x)))
+    if function == "bloom_gelu":
+        return _bloom_gelu(tape, x)
     if function == "relu2":
         return tape.unary("pow", tape.unary("relu", x))
     raise UnsupportedModelError(f'activation "{function}" is not described; known are {", ".join(KNOWN)}')
@@ -34,6 +38,14 @@ def _gelu_new(tape: Tape, x: Tensor) -> Tensor:
     cubic = tape.scale(tape.unary("pow", x))
     inner = tape.unary("tanh", tape.scale(tape.add(x, cubic)))
     return tape.mul(half, tape.scale(inner, "add_scalar"))
+
+
+def _bloom_gelu(tape: Tape, x: Tensor) -> Tensor:
+    """BLOOM's own autograd function: the expression runs outside autograd, only its input is kept."""
+    y = _gelu_fast(tape, replace(x, requires_grad=False))
+    out = replace(y, requires_grad=x.requires_grad)
+    tape.record("GeLUFunction", [x], [out], [(x, "input")])
+    return out
 
 
 def _gelu_fast(tape: Tape, x: Tensor) -> Tensor:

@@ -70,14 +70,18 @@ class AttentionPaths:
 
     # -- attention -----------------------------------------------------------------------------------------
 
-    def attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
         """(batch, heads, sequence, d) -> (batch, sequence, heads·d)."""
         if self.execution.use_cache and op.settings["causal"] and not op.settings.get("latent"):
             k, v = self.tape.cat([k], 2), self.tape.cat([v], 2)
-        if self.execution.attention == "eager" or op.settings.get("eager_only"):
-            out = self._eager(op, q, k, v)
+        chosen = self.execution.attention
+        if op.settings.get("eager_only") and not (chosen == "flash" and op.settings.get("has_flash")):
+            chosen = "eager"
+        styled = getattr(self, f"_{chosen}_{op.settings['style']}", None)
+        if styled is not None:
+            out = styled(op, q, k, v, *others)
         else:
-            out = self._sdpa(op, q, k, v)
+            out = self._eager(op, q, k, v) if chosen == "eager" else self._sdpa(op, q, k, v)
         return self.tape.contiguous(self.tape.reshape(out, *out.shape[:2], -1))
 
     def attention_dropout(self, op: Op) -> float:

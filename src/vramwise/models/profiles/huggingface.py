@@ -13,6 +13,7 @@ from vramwise.models.blocks import Block, Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation
 from vramwise.models.profiles.attention import AttentionPaths
+from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
@@ -20,7 +21,7 @@ from vramwise.models.profiles.mixers import MixerPaths
 Streams = dict[str, Tensor]
 
 
-class HuggingFace(AttentionPaths, LatentPaths, ExpertPaths, MixerPaths):
+class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, MixerPaths):
     """Runs blocks on a tape as transformers runs its modules."""
 
     def __init__(
@@ -128,6 +129,13 @@ class HuggingFace(AttentionPaths, LatentPaths, ExpertPaths, MixerPaths):
 
     def add(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
         return self.tape.add(a, b)
+
+    def add_in_place(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
+        return self.tape.add_(a, b)
+
+    def add_bias(self, op: Op, x: Tensor) -> Tensor:
+        """A bias that the class adds itself: autocast does not cast it, so it widens the sum."""
+        return self.tape.add(x, *self.parameters_of(op))
 
     def multiply(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
         return self.tape.mul(a, b)

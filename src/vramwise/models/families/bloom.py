@@ -1,0 +1,47 @@
+"""BLOOM: ALiBi instead of positions, a norm after the embedding, q, k and v of each head side by side."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+
+def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """Multi-head attention; the class has no other path than its own."""
+    b.part = "attention"
+    heads, d = c.num_attention_heads, c.head_dim
+    fused = b.heads(b.linear(x, "self_attention.query_key_value", 3 * x.width, bias=True), heads)
+    q, k, v = (b.heads_first(piece) for piece in b.split(fused, [d] * 3))
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, module="self_attention",
+        dropout=c.number("attention_dropout"), style="bloom", eager_only=True,
+    )  # fmt: skip
+    return b.linear(mixed, "self_attention.dense", x.width, bias=True, shard="row")
+
+
+def layer(c: Config, index: int) -> Block:
+    """A decoder layer; the residual is the layer's input or, where the config says so, its norm."""
+    b = BlockBuilder(f"transformer.h.{index}", layer=index)
+    dropout, after_norm = c.number("hidden_dropout"), c.flag("apply_residual_connection_post_layernorm")
+    x = b.input("hidden", c.hidden_size)
+    h = b.layer_norm(x, "input_layernorm")
+    x = b.add(h if after_norm else x, b.dropout(attention(b, h, c), dropout))
+    h = b.layer_norm(x, "post_attention_layernorm")
+    residual = h if after_norm else x
+    b.part = "mlp"
+    h = b.linear(h, "mlp.dense_h_to_4h", 4 * x.width, bias=True)
+    h = b.activation(h, "bloom_gelu", "mlp.gelu_impl")
+    h = b.dropout(b.linear(h, "mlp.dense_4h_to_h", x.width, bias=True, shard="row"), dropout)
+    return b.build(hidden=b.add(residual, h))
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding with its norm, layers, head."""
+    b = BlockBuilder("transformer")
+    words = b.embedding("word_embeddings", c.vocab_size, c.hidden_size)
+    first = b.build(hidden=b.layer_norm(words, "word_embeddings_layernorm"))
+    b = BlockBuilder("")
+    x = b.layer_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
+    tied_to = "transformer.word_embeddings.weight" if c.flag("tie_word_embeddings", True) else None
+    last = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
+    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)

@@ -1,0 +1,49 @@
+"""GPT-J: pairwise rotary positions, attention and MLP side by side on one norm, an output bias."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+
+def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """Multi-head attention with fp32 scores; the class has no SDPA path."""
+    b.part = "attention"
+    heads, width = c.num_attention_heads, x.width
+    if width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    q, k, v = (b.heads(b.linear(x, f"attn.{name}_proj", width), heads) for name in "qkv")
+    rotary_dim = c.size("rotary_dim", default=64)
+    if rotary_dim > q.width:
+        raise c.error(f"rotary_dim ({rotary_dim}) is larger than a head ({q.width})")
+    q, k = b.op("rotary_every_two", "attn", [q, k], [q.width, k.width], rotary_dim=rotary_dim)
+    mixed = b.attention(
+        b.heads_first(q), b.heads_first(k), b.heads_first(v), num_heads=heads, num_key_value_heads=heads,
+        module="attn", dropout=c.number("attn_pdrop"), style="gptj", eager_only=True, has_flash=True,
+    )  # fmt: skip
+    return b.dropout(b.linear(mixed, "attn.out_proj", width, shard="row"), c.number("resid_pdrop"))
+
+
+def layer(c: Config, index: int) -> Block:
+    """A decoder layer: x + attention(norm(x)) + mlp(norm(x))."""
+    b = BlockBuilder(f"transformer.h.{index}", layer=index)
+    x = b.input("hidden", c.hidden_size)
+    normed = b.layer_norm(x, "ln_1")
+    mixed = attention(b, normed, c)
+    b.part = "mlp"
+    h = b.linear(normed, "mlp.fc_in", c.size("n_inner", default=4 * x.width), bias=True)
+    h = b.activation(h, c.text("activation_function", "gelu_new"), "mlp.act")
+    h = b.dropout(b.linear(h, "mlp.fc_out", x.width, bias=True, shard="row"), c.number("resid_pdrop"))
+    return b.build(hidden=b.add(b.add(mixed, h), x))
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    b = BlockBuilder("transformer")
+    words = b.embedding("wte", c.vocab_size, c.hidden_size)
+    first = b.build(hidden=b.dropout(words, c.number("embd_pdrop")))
+    b = BlockBuilder("")
+    x = b.layer_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
+    tied_to = "transformer.wte.weight" if c.flag("tie_word_embeddings") else None
+    logits = b.linear(x, "lm_head", c.vocab_size, bias=True, shard="vocab", part="head", tied_to=tied_to)
+    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), b.build(logits=logits))
