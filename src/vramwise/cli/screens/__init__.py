@@ -1,0 +1,1 @@
+"""What a person sees: results as lines of text."""

@@ -1,0 +1,166 @@
+"""One estimate on one screen: the answer, then why, then what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vramwise.cli.screens.bar import FILLS, STYLES, bar, segments_of
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped
+from vramwise.cli.screens.suggestions import Suggestion
+from vramwise.result import Quantity, Result
+from vramwise.units import format_bytes, gib
+
+BYTE_COUNTERS = {
+    "weights": "weights",
+    "kv_cache_bytes": "KV cache",
+    "activation_peak": "activation peak",
+    "non_torch": "non-torch",
+    "cuda_graph": "CUDA graphs",
+    "peak_allocated": "allocated",
+    "peak_reserved": "reserved",
+    "nvidia_smi": "process (nvidia-smi)",
+    "total_needed": "needed in total",
+    "weights_gpu": "weights on GPU",
+    "weights_host": "weights on host",
+    "compute_buffer": "compute buffer",
+    "host_buffer": "host buffer",
+    "output_buffer": "output buffer",
+    "recurrent_state_bytes": "recurrent state",
+}
+COUNTS = {
+    "kv_cache_tokens": "tokens in cache",
+    "kv_cache_blocks": "blocks",
+    "max_concurrency": "requests of full length",
+    "max_batch": "largest micro batch",
+    "max_seq": "longest sequence",
+}
+
+
+def estimate_screen(result: Result, suggestions: Sequence[Suggestion] = ()) -> list[Line]:
+    """The lines of `vramwise estimate MODEL --task ...`."""
+    width = screen_width()
+    lines: list[Line] = [*_heading(result, width), "", _answer(result)]
+    peak = next((phase for phase in result.phases if phase.name == result.peak_phase), None)
+    if peak is not None:
+        parts = segments_of(peak.components)
+        capacity = result.capacity.usable_bytes if result.capacity else None
+        lines.append(bar(parts, capacity, width - 2))
+        lines.extend(_legend(parts, width))
+    lines.append("")
+    if len(result.phases) > 1:
+        moments = [f"{phase.name} {gib(phase.bytes):.2f}" for phase in result.phases]
+        lines += wrapped([f"{'moments':<12}" + moments[0], *moments[1:]], width, indent=12)
+    lines += _counters(result, width)
+    if len(result.ranks) > 1:
+        ranks = [f"{rank.name} {gib(rank.bytes):.2f}" for rank in result.ranks]
+        lines += wrapped([f"{'ranks':<12}" + ranks[0], *ranks[1:]], width, indent=12)
+    lines += _reasons_and_notes(result)
+    lines += _suggestions(suggestions)
+    lines.append("")
+    lines.append("sizes in GiB (2^30 bytes); --explain shows every term with its formula and source")
+    return lines
+
+
+def model_title(model_id: str) -> str:
+    """A hub id as a person says it: `meta-llama/Llama-3.1-8B` -> `Llama 3.1 8B`."""
+    return model_id.rsplit("/", 1)[-1].replace("-", " ").replace("_", " ")
+
+
+def settings_summary(result: Result) -> list[str]:
+    """The settings that matter most, as short words."""
+    scenario = result.scenario
+    task = str(scenario["task"])
+    table: dict[str, Any] = dict(scenario.get(task) or {})
+    if task == "train":
+        return _training_summary(result, table)
+    words = [str(table[key]) for key in ("engine", "engine_version", "dtype", "quantization") if table.get(key)]
+    sizes = {"max_model_len": "context {:,}", "batch_size": "batch {:,}", "prompt_tokens": "prompt {:,}",
+             "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}", "tensor_parallel_size": "TP {}"}  # fmt: skip
+    return [task, *words, *(form.format(table[key]) for key, form in sizes.items() if table.get(key) not in (None, 1))]
+
+
+def _training_summary(result: Result, table: dict[str, Any]) -> list[str]:
+    facts = result.model
+    method = str(table.get("method", "full"))
+    if method in ("lora", "qlora"):
+        share = facts.num_trainable_parameters / max(facts.num_parameters, 1)
+        targets = table.get("lora_targets", "all-linear")
+        names = "all linear" if targets == "all-linear" else ", ".join(targets)
+        trainable = f"{facts.num_trainable_parameters / 1e6:.1f} M trainable, {share:.4%}"
+        method = f"{'QLoRA' if method == 'qlora' else 'LoRA'} r={table.get('lora_rank')}, {names} ({trainable})"
+    words = [method if method != "full" else "full training", str(table.get("precision")), str(table.get("optimizer"))]
+    words += [str(table.get("attention")), f"{table.get('micro_batch_size')} × {table.get('sequence_length'):,} tokens"]
+    if table.get("checkpointing") not in (None, "none"):
+        words.append(f"checkpointing {table['checkpointing']}")
+    return [*words, str(table.get("framework"))]
+
+
+def _heading(result: Result, width: int) -> list[Line]:
+    words = [model_title(result.model.id), *settings_summary(result)]
+    lines: list[Line] = list(wrapped(words, width, gap=" · "))
+    count = result.scenario.get("num_gpus", 1)
+    if result.capacity:
+        capacity = result.capacity
+        total, usable = format_bytes(capacity.total_bytes), format_bytes(capacity.usable_bytes)
+        lines.append(f"{f'{count} × ' if count != 1 else ''}{capacity.gpu} · {total} in total, {usable} usable")
+    return lines
+
+
+def interval_text(quantity: Quantity) -> str:
+    """`(low – high)` where it is wider than the last digit shown, else nothing."""
+    low, high = gib(int(quantity.low)), gib(int(quantity.high))
+    return f"  ({low:.2f} – {high:.2f})" if f"{low:.2f}" != f"{high:.2f}" else ""
+
+
+def _answer(result: Result) -> Line:
+    name = "total_needed" if "total_needed" in result.quantities else next(iter(result.quantities), None)
+    quantity = result.quantities.get(name or "", Quantity.exact(0))
+    text = f"peak  {format_bytes(int(quantity.expected))}{interval_text(quantity)}"
+    moment = f"      moment: {result.peak_phase}" if result.peak_phase else ""
+    if result.verdict is None:
+        return [(text, "bold"), (moment, "")]
+    gap = format_bytes(abs(result.verdict.headroom_bytes))
+    if result.verdict.fits:
+        return [(text, "bold"), (f"   fits with {gap} to spare", "bold green"), (moment, "")]
+    return [(text, "bold"), (f"   DOES NOT FIT by {gap}", "bold red"), (moment, "")]
+
+
+def _legend(parts: list[tuple[str, int]], width: int) -> list[Line]:
+    pieces = [f"{FILLS[i]} {name} {gib(size):.2f}" for i, (name, size) in enumerate(parts)]
+    if sum(len(piece) + 3 for piece in pieces) > width:
+        return list(wrapped(pieces, width))
+    line: list[tuple[str, str]] = []
+    for i, piece in enumerate(pieces):
+        line += [(piece[0], STYLES[i]), (piece[1:] + "   ", "")]
+    return [line]
+
+
+def _counters(result: Result, width: int) -> list[Line]:
+    pieces = []
+    for name, label in BYTE_COUNTERS.items():
+        quantity = result.quantities.get(name)
+        if quantity is not None:
+            pieces.append(f"{label} {gib(int(quantity.expected)):.2f}{interval_text(quantity)}")
+    for name, label in COUNTS.items():
+        quantity = result.quantities.get(name)
+        if quantity is not None:
+            number = f"{quantity.expected:,.2f}" if name == "max_concurrency" else f"{quantity.expected:,}"
+            pieces.append(f"{label} {number}")
+    return list(wrapped([f"{'counters':<12}" + pieces[0], *pieces[1:]], width, indent=12)) if pieces else []
+
+
+def _reasons_and_notes(result: Result) -> list[Line]:
+    reasons = list(result.verdict.reasons) if result.verdict else []
+    lines: list[Line] = [""] if reasons or result.notes else []
+    lines += [f"because     {reason}" for reason in reasons]
+    lines += [f"note        {note}" for note in result.notes]
+    return lines
+
+
+def _suggestions(suggestions: Sequence[Suggestion]) -> list[Line]:
+    if not suggestions:
+        return []
+    rows = [[f"  {item.change}", format_bytes(item.peak_bytes), item.cost] for item in suggestions]
+    head, *rest = columns([["what saves most", "peak"], *[row[:2] for row in rows]])
+    return ["", f"{head}   cost", *(f"{line}   {row[2]}" for line, row in zip(rest, rows, strict=True))]

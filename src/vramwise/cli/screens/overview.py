@@ -1,0 +1,178 @@
+"""`vramwise estimate MODEL` alone: what the model takes in every precision and task, and which cards hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vramwise.cli.screens.estimate import model_title
+from vramwise.cli.screens.paint import Line, columns
+from vramwise.cli.screens.suggestions import needed_bytes
+from vramwise.errors import VramwiseError
+from vramwise.hardware import find_gpu
+from vramwise.models import Model
+from vramwise.result import Result
+from vramwise.scenario import Scenario
+from vramwise.units import format_bytes
+
+CARDS = ("t4-16gb", "rtx-4090", "l40s-48gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb")
+CONTEXT_TOKENS = 8192
+TRAINING_TOKENS = 2048
+MOST_CARDS_TRIED = (2, 4, 8)
+NOTHING = "–"
+
+Estimate = Callable[[Scenario | Mapping[str, Any]], Result]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The numbers of the overview: bytes needed by precision and column, and cards by task."""
+
+    table: dict[str, dict[str, int | None]]
+    cards: dict[str, dict[str, int | None]]
+    """Task -> card -> how many of it are needed (None: more than eight)."""
+    context_tokens: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"needed_bytes": self.table, "cards_needed": self.cards, "context_tokens": self.context_tokens}
+
+
+_PRECISIONS: dict[str, dict[str, Any]] = {
+    "fp32": {"dtype": "fp32"},
+    "bf16": {"dtype": "bf16"},
+    "int8": {"dtype": "bf16", "quantization": "bitsandbytes-int8"},
+    "nf4": {"dtype": "bf16", "quantization": "bitsandbytes-nf4"},
+}
+_TRAINING: dict[str, dict[str, dict[str, Any]]] = {
+    "fp32": {"full": {"precision": "fp32"}},
+    "bf16": {"full": {"precision": "bf16"}, "lora": {"method": "lora", "precision": "bf16"}},
+    "int8": {"lora": {"method": "qlora", "quantization": "int8", "precision": "bf16"}},
+    "nf4": {"lora": {"method": "qlora", "quantization": "nf4", "precision": "bf16"}},
+}
+
+
+def overview(name: str | Mapping[str, Any], model: Model, estimate: Estimate) -> Overview:
+    """Every cell is an estimate of its own; a cell that has no answer is None."""
+    longest = model.config.size("max_position_embeddings", default=CONTEXT_TOKENS)
+    context = min(CONTEXT_TOKENS, longest)
+    table: dict[str, dict[str, int | None]] = {}
+    for precision, settings in _PRECISIONS.items():
+        generation = {**settings, "prompt_tokens": max(context - 1, 1), "new_tokens": 1}
+        training = {
+            column: _needed(estimate, {"model": name, "task": "train", "train": _step(values, longest)})
+            for column, values in _TRAINING[precision].items()
+        }
+        generate = {"engine": "transformers", **generation}
+        table[precision] = {
+            "weights": _needed(estimate, {"model": name, "task": "load", "serve": _loading(settings)}, "weights"),
+            "context": _needed(estimate, {"model": name, "task": "generate", "generate": generate}),
+            "lora": training.get("lora"),
+            "full": training.get("full"),
+        }
+    return Overview(table, _cards(name, longest, table, estimate), context)
+
+
+def overview_screen(model: Model, numbers: Overview) -> list[Line]:
+    """The lines of the overview."""
+    tokens = numbers.context_tokens
+    short = f"{tokens // 1000}k" if tokens >= 1000 else str(tokens)
+    heads = ["", "weights", f"+ {short} context", "LoRA r=8", f"full fine-tuning (AdamW, {TRAINING_TOKENS:,} tokens)"]
+    rows = [[precision, *(_size(row[key]) for key in ("weights", "context", "lora", "full"))]
+            for precision, row in numbers.table.items()]  # fmt: skip
+    names = {card: _card_title(card) for card in CARDS}
+    verdicts = {
+        f"serve bf16, {short}": numbers.cards["serve"],
+        "LoRA bf16": numbers.cards["lora"],
+        "full fine-tuning": numbers.cards["full"],
+    }
+    cards = [[task, *(_verdict(row.get(card)) for card in CARDS)] for task, row in verdicts.items()]
+    shown = model.id.rsplit("/", 1)[-1].lower()
+    return [
+        *_headline(model),
+        "",
+        *columns([heads, *rows]),
+        "",
+        *columns([["runs on", *(names[card] for card in CARDS)], *cards]),
+        "",
+        "rules of thumb  " + rules_of_thumb(model.num_parameters),
+        f"next: vramwise estimate {shown} --task train --method lora --gpu 4090",
+    ]
+
+
+def rules_of_thumb(num_parameters: int) -> str:
+    """The field's quick figures in GB, labelled as such: 2n to serve, 16n + activations to train, 20n to be safe."""
+    billions = num_parameters / 1e9
+    return (
+        f"serve 2n = {2 * billions:,.0f} GB, train 16n = {16 * billions:,.0f} GB + activations, "
+        f"20n = {20 * billions:,.0f} GB to be safe (not the answer)"
+    )
+
+
+def _headline(model: Model) -> list[Line]:
+    parts = ", ".join(f"{part} {count / 1e9:.2f} B" for part, count in model.parts.items() if part != "norm")
+    line = f"{model_title(model.id)} · {model.num_parameters:,} parameters ({parts})"
+    if model.config.has("max_position_embeddings"):
+        line += f" · context {model.config.size('max_position_embeddings'):,}"
+    active = model.num_active_parameters
+    if active == model.num_parameters:
+        return [line]
+    return [line, f"{active:,} of them active for a token (routed experts)"]
+
+
+def _loading(settings: dict[str, Any]) -> dict[str, Any]:
+    return {"engine": "transformers", **settings}
+
+
+def _step(values: dict[str, Any], longest: int) -> dict[str, Any]:
+    return {"micro_batch_size": 1, "sequence_length": min(TRAINING_TOKENS, longest), **values}
+
+
+def _needed(estimate: Estimate, scenario: dict[str, Any], quantity: str = "") -> int | None:
+    try:
+        result = estimate(scenario)
+    except VramwiseError:
+        return None
+    if quantity and quantity in result.quantities:
+        return int(result.quantities[quantity].expected)
+    return needed_bytes(result)
+
+
+def _cards(
+    name: str | Mapping[str, Any], longest: int, table: dict[str, dict[str, int | None]], estimate: Estimate
+) -> dict[str, dict[str, int | None]]:
+    """How many of each card a task takes: one where its need is below what the card has, else sharded training."""
+    need = {"serve": table["bf16"]["context"], "lora": table["bf16"]["lora"], "full": table["bf16"]["full"]}
+    counts: dict[str, dict[str, int | None]] = {}
+    for task, needed in need.items():
+        for card in CARDS:
+            usable = find_gpu(card).gpu.usable_bytes or 0
+            enough: int | None = 1 if needed is not None and needed <= usable else None
+            if enough is None and task == "full":
+                enough = _sharded(name, longest, usable, estimate)
+            counts.setdefault(task, {})[card] = enough
+    return counts
+
+
+def _sharded(name: str | Mapping[str, Any], longest: int, usable: int, estimate: Estimate) -> int | None:
+    for count in MOST_CARDS_TRIED:
+        step = {**_step({"precision": "bf16"}, longest), "fsdp": "full-shard"}
+        needed = _needed(estimate, {"model": name, "task": "train", "num_gpus": count, "train": step})
+        if needed is not None and needed <= usable:
+            return count
+    return None
+
+
+def _size(n: int | None) -> str:
+    return NOTHING if n is None else format_bytes(n)
+
+
+def _verdict(count: int | None) -> str:
+    return {None: "no", 1: "yes"}.get(count) or f"{count} ×"
+
+
+def _card_title(card: str) -> str:
+    gpu = find_gpu(card).gpu
+    size = f" {gpu.memory_nominal_gb:.0f} GB" if gpu.memory_nominal_gb else ""
+    short = gpu.name.replace("GeForce ", "").replace("Tesla ", "")
+    return short if size.strip() in short else short.split(" SXM")[0] + size

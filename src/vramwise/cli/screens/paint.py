@@ -1,0 +1,62 @@
+"""Lines of text with styles: coloured on a terminal, the same text without escape codes elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+
+Segment = tuple[str, str]
+"""Text and its style (`bold`, `red`, ...; empty for none)."""
+Line = str | Sequence[Segment]
+
+NARROWEST, WIDEST = 80, 200
+
+
+def screen_width() -> int:
+    """Columns to write in: the terminal's, within 80 and 200 (100 without a terminal)."""
+    return min(max(shutil.get_terminal_size((100, 24)).columns, NARROWEST), WIDEST)
+
+
+def plain(line: Line) -> str:
+    """A line's text alone."""
+    return (line if isinstance(line, str) else "".join(text for text, _ in line)).rstrip()
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print lines to standard output."""
+    if not sys.stdout.isatty():
+        print("\n".join(plain(line) for line in lines))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(Text(line) if isinstance(line, str) else Text.assemble(*line))
+
+
+def columns(rows: Sequence[Sequence[str]], *, numbers_from: int = 1, gap: int = 3) -> list[str]:
+    """Rows as aligned columns; those from `numbers_from` on are set to the right."""
+    count = max(len(row) for row in rows)
+    widths = [max(len(row[i]) if i < len(row) else 0 for row in rows) for i in range(count)]
+    return [
+        (" " * gap)
+        .join(
+            cell.ljust(width) if i < numbers_from else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=False))
+        )
+        .rstrip()
+        for row in rows
+    ]
+
+
+def wrapped(pieces: Sequence[str], width: int, *, indent: int = 0, gap: str = "   ") -> list[str]:
+    """Short pieces laid out in lines of at most `width`."""
+    lines: list[str] = []
+    for piece in pieces:
+        if lines and len(lines[-1]) + len(gap) + len(piece) <= width:
+            lines[-1] += gap + piece
+        else:
+            lines.append(" " * (indent if lines else 0) + piece)
+    return lines

@@ -1,0 +1,95 @@
+"""What to change so that less memory is needed: each line is a full estimate of the changed scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.result import Result
+from vramwise.scenario import Scenario
+
+MOST = 4
+LEAST_SAVING = 0.02  # of the peak; a smaller one is no help
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change, the peak with it, and what it costs."""
+
+    change: str
+    peak_bytes: int
+    cost: str
+
+
+_TRAINING: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("checkpointing full", {"checkpointing": "full"}, "about 30 % more compute"),
+    ("loss fused-linear", {"loss": "fused-linear"}, "needs Liger or cut cross-entropy"),
+    ("attention sdpa", {"attention": "sdpa"}, "none"),
+    ("optimizer adamw-8bit", {"optimizer": "adamw-8bit"}, "needs bitsandbytes or torchao"),
+    ("optimizer_impl fused", {"optimizer_impl": "fused"}, "none"),
+    ("method lora", {"method": "lora"}, "adapters train, the model does not"),
+    ("method qlora", {"method": "qlora", "quantization": "nf4"}, "adapters on a 4-bit base"),
+    ("micro_batch_size 1", {"micro_batch_size": 1}, "fewer tokens a step; accumulate gradients"),
+    ("sequence_length halved", {"sequence_length": "half"}, "shorter texts"),
+)
+_SERVING: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("quantization awq", {"quantization": "awq"}, "a 4-bit checkpoint; some quality"),
+    ("quantization fp8", {"quantization": "fp8"}, "needs a card with 8-bit weights support"),
+    ("kv_cache_dtype fp8", {"kv_cache_dtype": "fp8_e4m3"}, "a little quality at long context"),
+    ("max_model_len halved", {"max_model_len": "half"}, "shorter requests"),
+)
+_GENERATION: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("quantization bitsandbytes-nf4", {"quantization": "bitsandbytes-nf4"}, "slower; some quality"),
+    ("batch_size 1", {"batch_size": 1}, "one request at a time"),
+    ("prompt_tokens halved", {"prompt_tokens": "half"}, "shorter prompts"),
+)
+_CHANGES = {"train": _TRAINING, "serve": _SERVING, "generate": _GENERATION}
+
+
+def suggestions(scenario: Scenario, result: Result, estimate: Callable[[Scenario], Result]) -> list[Suggestion]:
+    """The changes that save most, best first; at most four."""
+    peak = needed_bytes(result)
+    found = []
+    for change, values, cost in _CHANGES.get(scenario.task, ()):
+        changed = _changed(scenario, values)
+        if changed is None:
+            continue
+        try:
+            smaller = needed_bytes(estimate(changed))
+        except VramwiseError:
+            continue
+        if smaller < peak * (1 - LEAST_SAVING):
+            found.append(Suggestion(change, smaller, cost))
+    return sorted(found, key=lambda item: item.peak_bytes)[:MOST]
+
+
+def needed_bytes(result: Result) -> int:
+    """The memory that the scenario needs, as its headline says."""
+    for name in ("total_needed", "nvidia_smi", "peak_allocated", "weights"):
+        if name in result.quantities:
+            return int(result.quantities[name].expected)
+    return 0
+
+
+def _changed(scenario: Scenario, values: dict[str, Any]) -> Scenario | None:
+    """The scenario with other values, or None where nothing would change or nothing is set to halve."""
+    settings = scenario.settings
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        present = getattr(settings, key)
+        if value == "half":
+            if not isinstance(present, int) or present < 2:
+                return None
+            value = present // 2
+        if present == value:
+            return None
+        changes[key] = value
+    if "method" in changes and settings_method(settings) != "full":
+        return None
+    return scenario.replace(**{scenario.task: settings.replace(**changes)})
+
+
+def settings_method(settings: Any) -> str:
+    return str(getattr(settings, "method", ""))

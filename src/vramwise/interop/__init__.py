@@ -1,0 +1,1 @@
+"""Other tools' figures and files: reproduced, read, written."""
