@@ -1,0 +1,38 @@
+"""Parameter counts of named models, without torch: every catalog model whose family is described."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from vramwise.models import describe, supported_types
+from vramwise.sources import resolve
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "parameter_counts.csv"
+
+
+def rows() -> list[dict[str, str]]:
+    with GOLDEN.open(newline="") as lines:
+        return [row for row in csv.DictReader(lines) if row["status"] == "ok"]
+
+
+DESCRIBED = [row for row in rows() if row["model_type"] in supported_types()]
+
+
+def test_most_of_the_table_is_described() -> None:
+    assert len(DESCRIBED) >= 190
+
+
+@pytest.mark.parametrize("row", DESCRIBED, ids=lambda row: row["id"])
+def test_count_is_exact(row: dict[str, str]) -> None:
+    found = resolve(row["id"])
+    assert describe(found.config, found.id).num_parameters == int(row["total"])
+
+
+@pytest.mark.parametrize("row", DESCRIBED, ids=lambda row: row["id"])
+def test_every_layer_that_attends_keeps_a_cache(row: dict[str, str]) -> None:
+    model = describe(resolve(row["id"]).config)
+    attending = sum(op.kind == "attention" and op.settings["causal"] for block in model.blocks for op in block.ops)
+    assert len(model.caches) >= min(attending, model.num_layers) or model.head == "masked-lm"
