@@ -1,0 +1,46 @@
+"""Inference engines: how each sizes GPU memory, from weights to the KV cache pool.
+
+The three functions import what they need when they are called, so that asking for weights alone stays quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
+    from vramwise.models import Model
+    from vramwise.result import Result
+    from vramwise.scenario import Scenario
+
+__all__ = ["estimate_generate", "estimate_load", "estimate_serving"]
+
+
+def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """Memory of the weights alone, as the engine of `scenario.serve` holds them."""
+    from .load import estimate_load as estimate
+
+    return estimate(scenario, model, source, gpu)
+
+
+def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """Peak of plain transformers `generate`."""
+    from .generate import estimate_generate as estimate
+
+    return estimate(scenario, model, source, gpu)
+
+
+def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """Budget, KV cache pool and limits of the inference engine that `scenario.serve` names."""
+    from importlib import import_module
+
+    from vramwise.errors import UnsupportedModelError
+
+    from .engines import MODULES
+
+    engine = scenario.serve.engine
+    if engine not in MODULES:
+        raise UnsupportedModelError(f'engine "{engine}" is not described yet; described are {", ".join(MODULES)}')
+    module = import_module(f"vramwise.serving.{MODULES[engine]}")
+    estimate: Result = module.estimate(scenario, model, source, gpu)
+    return estimate

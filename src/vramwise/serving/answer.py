@@ -1,0 +1,97 @@
+"""Pieces that every engine's answer shares: facts, capacity, context, odds of fitting, sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from vramwise.hardware import Gpu, context_bytes
+from vramwise.models import Model
+from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result, Verdict
+from vramwise.scenario import Scenario
+from vramwise.units import GIB, format_bytes
+
+INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
+
+
+def facts(model: Model, source: str) -> ModelFacts:
+    """The model in numbers; nothing is trained."""
+    return ModelFacts(model.id, model.num_parameters, model.num_active_parameters, 0, source)
+
+
+def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
+    """What one card offers; None when neither its total nor its kind is known, or on the CPU alone."""
+    total = scenario.gpu_total_bytes
+    name = gpu.id if gpu is not None else ""
+    if scenario.num_gpus == 0:
+        return None
+    if total is not None:
+        return Capacity(name, total, total)
+    if gpu is None or gpu.usable_bytes is None:
+        return None
+    return Capacity(name, gpu.memory_total_bytes or gpu.usable_bytes, gpu.usable_bytes)
+
+
+def context_node(gpu: Gpu | None) -> Node:
+    """CUDA context and loaded kernels of the process."""
+    context = context_bytes(gpu)
+    return Node(
+        "CUDA context", context.expected, "calibrated", context.low, context.high,
+        formula=context.rule, source=context.source,
+    )  # fmt: skip
+
+
+def interval(node: Node) -> Quantity:
+    """A node as a quantity."""
+    return Quantity(node.low, node.bytes, node.high)
+
+
+def odds(headroom: Quantity) -> float:
+    """Probability that the headroom is not below 0, with a normal error of the interval's width."""
+    spread = (headroom.high - headroom.low) / (2 * INTERVAL_Z)
+    if spread <= 0:
+        return 1.0 if headroom.expected >= 0 else 0.0
+    return round(0.5 * (1 + math.erf(headroom.expected / (spread * math.sqrt(2)))), 4)
+
+
+def verdict_of(headroom: Quantity, reasons: Iterable[str]) -> Verdict:
+    """Fits when the expected headroom is not negative."""
+    expected = int(headroom.expected)
+    return Verdict(expected >= 0, expected, odds(headroom), tuple(reasons))
+
+
+def amount(size: float) -> str:
+    """Bytes as a person reads them in a sentence."""
+    return format_bytes(round(size), "GiB" if abs(size) >= GIB // 10 else "MiB")
+
+
+def resolved(scenario: Scenario, table: str, settings: Any) -> dict[str, Any]:
+    """The scenario with the engine's own values written in."""
+    return replace(scenario, **{table: settings}).to_dict() if table else scenario.to_dict()
+
+
+def peak_of(phases: Iterable[Phase]) -> Phase:
+    """The moment with the most bytes."""
+    return max(phases, key=lambda phase: phase.bytes)
+
+
+def assemble(
+    scenario: Mapping[str, Any], model: Model, source: str, quantities: Mapping[str, Quantity],
+    phases: tuple[Phase, ...], capacity: Capacity | None, verdict: Verdict | None, notes: Iterable[str],
+    ranks: tuple[Rank, ...] | None = None,
+) -> Result:  # fmt: skip
+    """The result, with its largest moment as the peak and, unless told otherwise, one kind of rank."""
+    peak = peak_of(phases)
+    return Result(
+        scenario=scenario,
+        model=facts(model, source),
+        quantities=quantities,
+        phases=phases,
+        peak_phase=peak.name,
+        ranks=ranks if ranks is not None else (Rank("every GPU", peak.bytes),),
+        capacity=capacity,
+        verdict=verdict,
+        notes=tuple(notes),
+    )

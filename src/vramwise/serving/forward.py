@@ -1,0 +1,100 @@
+"""Largest set of tensors alive in one layer of an inference forward pass, in elements a token.
+
+Walks a block's operations in order: every operation makes its output, views make nothing, a tensor goes when
+nothing reads it any more. What a Python frame still names stays: the block's input, the residual, and a norm's
+output until the next residual sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models import Block, Model, Op
+from vramwise.models.blocks import Value
+
+_VIEWS = frozenset({"heads", "heads_first", "split", "cached"})
+_NORMS = frozenset({"rms_norm", "layer_norm"})
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSet:
+    """Elements a token alive at the fullest moment of a layer, and the operation that is running then."""
+
+    elements: int
+    moment: str
+
+
+@lru_cache(maxsize=512)
+def forward_live_set(model: Model) -> LiveSet:
+    """The fullest moment over all layers, embeddings and layer input included."""
+    seen: dict[tuple[object, ...], LiveSet] = {}
+    for block in model.layers():
+        key = tuple((op.kind, op.inputs, op.outputs) for op in block.ops)
+        if key not in seen:
+            seen[key] = _largest(block)
+    best = max(seen.values(), key=lambda live: live.elements, default=LiveSet(0, ""))
+    # the embeddings' output stays named by the model's own frame
+    return LiveSet(best.elements + model.hidden_size, best.moment)
+
+
+def _largest(block: Block) -> LiveSet:
+    root: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    reads: dict[int, int] = {}
+    frames: list[int] = []
+    for value in block.inputs.values():
+        root[value.id], sizes[value.id] = value.id, value.width
+        frames.append(value.id)
+    for op in block.ops:
+        _trace(op, root, sizes)
+        for value in op.inputs:
+            reads[root[value.id]] = reads.get(root[value.id], 0) + 1
+    ends = {root[value.id] for value in block.outputs.values()}
+    alive = set(frames)
+    held: set[int] = set()
+    best = LiveSet(0, "")
+    for op in block.ops:
+        made = {root[value.id] for value in op.outputs}
+        alive |= made
+        total = sum(sizes[i] for i in alive | held) + _inside(op)
+        if total > best.elements:
+            best = LiveSet(total, op.module or op.kind)
+        if op.kind in _NORMS:
+            held |= made
+        elif op.kind == "add":
+            held.clear()
+        for value in op.inputs:
+            reads[root[value.id]] -= 1
+            if not reads[root[value.id]] and root[value.id] not in ends and root[value.id] not in frames:
+                alive.discard(root[value.id])
+    return best
+
+
+def _trace(op: Op, root: dict[int, int], sizes: dict[int, int]) -> None:
+    """Where each output lives: in its source's tensor for views, else in one of its own."""
+    for place, value in enumerate(op.outputs):
+        source = op.inputs[min(place, len(op.inputs) - 1)] if op.inputs else None
+        if op.kind in _VIEWS and source is not None:
+            root[value.id] = root[source.id]
+            continue
+        root[value.id] = value.id
+        sizes[value.id] = _elements(op, value, sizes[root[source.id]] if source is not None else 0)
+
+
+def _elements(op: Op, value: Value, source: int) -> int:
+    """Elements a token of an output; values seen as heads carry a head's width only."""
+    if op.kind.startswith("rotary") or (op.kind in _NORMS and source > value.width):
+        return source
+    return value.width
+
+
+def _inside(op: Op) -> int:
+    """Elements that an operation holds while it runs: routed experts keep their chosen tokens' gate and up."""
+    if op.kind != "experts":
+        return 0
+    chosen, count = op.settings["experts_per_token"], op.settings["num_experts"]
+    widest = max((p.shape[-2] * p.shape[-1] for p in op.parameters if len(p.shape) == 3), default=0)
+    hidden = op.inputs[0].width
+    # one expert at a time: its share of the tokens, at (hidden + 1.5 · fused gate and up)
+    return -(-chosen * (hidden + widest // hidden * 3 // 2) // count) if hidden else 0

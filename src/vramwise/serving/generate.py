@@ -1,0 +1,322 @@
+"""`task: generate`: the peak of transformers' `generate` on one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.formats import dtype
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Capacity, Node, Phase, Quantity, Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import GenerateSettings
+from vramwise.units import MIB
+
+from .answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
+from .forward import forward_live_set
+from .layouts import PLAIN
+from .lengths import model_length
+from .storage import Storage, dtype_notes, storage_of
+from .versions import version_of
+from .weight_nodes import weights_node
+from .weights import stage_weights
+
+DEFAULT_PROMPT_TOKENS = 1024
+DEFAULT_NEW_TOKENS = 256
+DEFAULT_VERSION = "5.23.0"  # the version whose rules are the latest that were read
+LAST_LOGITS_ONLY = (4, 45)  # generation/utils.py: num_logits_to_keep=1 for the prefill since 4.45
+FP32_LOGITS_UNTIL = (4, 45)  # modeling files: logits.float() of everything kept
+BLOCK_REMAINDER = MIB  # a cached tensor keeps up to this much of the block it was given (allocator)
+
+_CACHE = "transformers cache_utils.py DynamicCache: torch.cat of every layer's keys and values"
+_LIVE = "blocks of operations, executed in order; the frame of each module keeps its arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is asked, with defaults in."""
+
+    batch: int
+    prompt: int
+    new: int
+    attention: str
+    beams: int
+    storage: Storage
+    version: tuple[int, ...]
+    cache_bytes_per_element: int
+
+    @property
+    def rows(self) -> int:
+        return self.batch * self.beams
+
+
+def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """Peak of prefill and decode: weights + keys and values + what one layer holds while it runs.
+
+    `peak_allocated` is `torch.cuda.max_memory_allocated`; `nvidia_smi` and `total_needed` add the CUDA context.
+    The allocator's fragmentation and kernels loaded later are not counted.
+    """
+    settings = _settings(scenario.generate, model)
+    plan = _plan(settings, model)
+    weights = generate_weights(model, plan.storage)
+    context = context_node(gpu)
+    return _answer(scenario, settings, plan, model, source, gpu, weights, context)
+
+
+def _answer(
+    scenario: Scenario, settings: GenerateSettings, plan: _Plan, model: Model, source: str, gpu: Gpu | None,
+    weights: Node, context: Node,
+) -> Result:  # fmt: skip
+    moments = _moments(model, plan, weights, context)
+    last = moments[-1].components.find("KV cache")
+    peak = max(moments, key=lambda moment: moment.bytes)
+    allocated = [interval(m.components) for m in moments]
+    top = Quantity(*(max(getattr(a, end) for a in allocated) for end in ("low", "expected", "high")))
+    peak_allocated = Quantity(
+        int(top.low) - context.low, int(top.expected) - context.bytes, int(top.high) - context.high
+    )
+    quantities = {
+        "params": Quantity.exact(model.num_parameters),
+        "weights": interval(weights),
+        "kv_cache_bytes": interval(last) if last is not None else Quantity.exact(0),
+        "activation_peak": Quantity.exact(_transient(model, plan, plan.prompt)),
+        "peak_allocated": peak_allocated,
+        "nvidia_smi": top,
+        "total_needed": top,
+    }
+    capacity = capacity_of(scenario, gpu)
+    verdict = None
+    if capacity is not None:
+        room = Quantity(*(capacity.usable_bytes - size for size in (top.high, top.expected, top.low)))
+        quantities["oom"] = Quantity.exact(room.expected < 0)
+        limits = _limits(model, plan, capacity, weights.bytes + context.bytes)
+        quantities.update({name: Quantity.exact(value) for name, value in limits.items()})
+        verdict = verdict_of(room, _reasons(capacity, plan, peak, room, limits))
+    table = resolved(scenario, "generate", settings)
+    return assemble(
+        table, model, source, quantities, moments, capacity, verdict, dtype_notes(model, scenario.generate.dtype)
+    )
+
+
+def _settings(settings: GenerateSettings, model: Model) -> GenerateSettings:
+    """Settings with defaults written in."""
+    longest = model_length(model)
+    prompt = settings.prompt_tokens or max(1, min(DEFAULT_PROMPT_TOKENS, longest // 2))
+    new = settings.new_tokens or max(1, min(DEFAULT_NEW_TOKENS, longest - prompt))
+    storage = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size)
+    cache = storage.dtype if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
+    return settings.replace(
+        prompt_tokens=prompt,
+        new_tokens=new,
+        dtype=storage.dtype,
+        kv_cache_dtype=cache,
+        engine_version=settings.engine_version or DEFAULT_VERSION,
+    )
+
+
+def _plan(settings: GenerateSettings, model: Model) -> _Plan:
+    storage = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size)
+    return _Plan(
+        settings.batch_size,
+        settings.prompt_tokens or 1,
+        settings.new_tokens or 1,
+        settings.attention,
+        settings.num_beams,
+        storage,
+        version_of(settings.engine_version),
+        max(1, dtype(settings.kv_cache_dtype).bits // 8),
+    )
+
+
+@lru_cache(maxsize=512)
+def cache_elements(model: Model) -> tuple[tuple[int, int | None, int, int], ...]:
+    """Equal layers together: elements a token, window, elements a sequence, number of such layers."""
+    kinds: dict[tuple[int, int | None, int], int] = {}
+    for cache in model.caches:
+        key = (cache.elements_per_token, cache.window, cache.elements_per_sequence)
+        kinds[key] = kinds.get(key, 0) + 1
+    return tuple((per_token, window, fixed, count) for (per_token, window, fixed), count in kinds.items())
+
+
+def _cache_bytes(model: Model, plan: _Plan, tokens: int) -> int:
+    total = 0
+    for per_token, window, fixed, count in cache_elements(model):
+        kept = tokens if window is None else min(tokens, window)
+        total += count * (kept * per_token + fixed)
+    return total * plan.rows * plan.cache_bytes_per_element
+
+
+def _largest_layer_cache(model: Model, plan: _Plan, tokens: int) -> int:
+    widest = max((per_token for per_token, _, _, _ in cache_elements(model)), default=0)
+    return widest * tokens * plan.rows * plan.cache_bytes_per_element
+
+
+def _transient(model: Model, plan: _Plan, tokens: int) -> int:
+    """Bytes alive in the fullest layer while `tokens` of every row pass."""
+    compute = plan.storage.bytes_per_element
+    rows = plan.batch if tokens > 1 else plan.rows
+    live = forward_live_set(model).elements * rows * tokens * compute
+    # an unpacked weight lives during its product, when the product's largest tensor is not there yet
+    unpacked = _unpacked_bytes(model, plan, tokens)
+    return max(live, unpacked and unpacked + live * 2 // 3, _attention_transient(model, plan, rows, tokens))
+
+
+def _attention_transient(model: Model, plan: _Plan, rows: int, tokens: int) -> int:
+    """Eager attention: scores in the compute dtype, their fp32 softmax and its cast, heads · tokens · keys."""
+    if plan.attention != "eager":
+        return 0
+    heads = max((op.settings["num_heads"] for b in model.layers() for op in b.ops if op.kind == "attention"), default=0)
+    keys = plan.prompt if tokens > 1 else plan.prompt + plan.new
+    compute = plan.storage.bytes_per_element
+    return rows * heads * tokens * keys * (2 * compute + 4) + 4 * model.hidden_size * rows * tokens * compute
+
+
+def _logits_bytes(model: Model, plan: _Plan, tokens: int) -> int:
+    """Logits that the head makes, with the fp32 copy that sampling works on."""
+    rows = plan.batch if tokens > 1 else plan.rows
+    kept = 1 if plan.version >= LAST_LOGITS_ONLY else tokens
+    compute = plan.storage.bytes_per_element
+    return rows * kept * model.logit_width * (compute + 4)
+
+
+def _moments(model: Model, plan: _Plan, weights: Node, context: Node) -> tuple[Phase, ...]:
+    """Load, prefill, the head's logits after it, and the last token."""
+    end = plan.prompt + plan.new
+    total = end - 1  # the last new token is never fed back
+    return (
+        _loading(model, plan, weights, context),
+        _moment("prefill", model, plan, weights, context, plan.prompt, plan.prompt),
+        _moment("decode", model, plan, weights, context, total, 1),
+    )
+
+
+def _moment(name: str, model: Model, plan: _Plan, weights: Node, context: Node, cached: int, tokens: int) -> Phase:
+    prefill = name == "prefill"
+    cache = _cache_node(model, plan, cached)
+    layer = _transient(model, plan, tokens)
+    logits = _logits_bytes(model, plan, tokens)
+    growth = 0 if prefill else _largest_layer_cache(model, plan, cached)
+    if logits + model.hidden_size * tokens * plan.rows * plan.storage.bytes_per_element > layer + growth:
+        working = Node(
+            "logits", logits, "derived", formula="rows × kept tokens × vocabulary × (dtype + fp32)",
+            inputs={"vocabulary": model.logit_width}, source="transformers generation/utils.py",
+        )  # fmt: skip
+        parts = [weights, cache, working, context]
+    else:
+        working = Node(
+            "activations", layer, "derived", formula="largest live set of a layer × tokens",
+            inputs={"elements_per_token": forward_live_set(model).elements, "tokens": tokens, "rows": plan.rows},
+            source=_LIVE,
+        )  # fmt: skip
+        parts = [weights, cache, working, context]
+        if growth:
+            parts.insert(
+                2,
+                Node("KV cache concatenation", growth, "derived", formula="new copy of one layer", source=_CACHE),
+            )
+    return Phase(name, Node.group(name, parts))
+
+
+def _unpacked_bytes(model: Model, plan: _Plan, tokens: int) -> int:
+    """bitsandbytes unpacks 4-bit layers for every product; AWQ above 1,024 tokens (awq gemm.py)."""
+    rule = plan.storage.quantization
+    if rule is None:
+        return 0
+    unpacks = rule.layout.startswith("bnb-4bit") and tokens > 1
+    unpacks = unpacks or (rule.layout == "awq" and tokens * plan.batch >= 1024)
+    if not unpacks:
+        return 0
+    return largest_unpacked(model, plan.storage)
+
+
+def largest_unpacked(model: Model, storage: Storage) -> int:
+    """Bytes of the largest quantized layer in the compute dtype."""
+    return stage_weights(model, storage, PLAIN)[0].largest_linear_elements * storage.bytes_per_element
+
+
+def _loading(model: Model, plan: _Plan, weights: Node, context: Node) -> Phase:
+    """After loading; AWQ makes the head's own weight before it is tied to the embedding (transformers 4.46 logs)."""
+    parts = [weights, context]
+    rule = plan.storage.quantization
+    tied = next((p for p in model.all_parameters if p.part == "head" and p.tied_to is not None), None)
+    if rule is not None and rule.layout == "awq" and tied is not None:
+        size = tied.numel * plan.storage.bytes_per_element
+        parts.insert(1, Node("head before it is tied", size, "derived", source="transformers 4.46 AWQ measurements"))
+    return Phase("load", Node.group("load", parts))
+
+
+def generate_weights(model: Model, storage: Storage) -> Node:
+    """Weights, and the buffer into which exllama unpacks 4-bit GPTQ layers (auto_gptq qlinear_exllamav2)."""
+    weights = weights_node(model, storage, PLAIN, 0)
+    rule = storage.quantization
+    if rule is None or rule.layout != "gptq" or rule.bits != 4:
+        return weights
+    buffer = Node(
+        "exllama buffer", largest_unpacked(model, storage), "derived",
+        formula="elements of the largest layer × dtype", source="auto_gptq qlinear_exllamav2.py temp_dq",
+    )  # fmt: skip
+    return Node.group("weights", (*weights.children, buffer))
+
+
+def _cache_node(model: Model, plan: _Plan, tokens: int) -> Node:
+    """Keys and values; every tensor above 1 MiB may keep a remainder of its block."""
+    size = _cache_bytes(model, plan, tokens)
+    layers = len(model.caches)
+    one_tensor = size // (2 * layers) if layers else 0
+    slack = 2 * layers * BLOCK_REMAINDER if one_tensor > MIB else 0
+    cells = Node(
+        "keys and values", size, "exact", formula="rows × tokens × Σ elements a token × dtype",
+        inputs={"rows": plan.rows, "tokens": tokens, "layers": layers}, source=_CACHE,
+    )  # fmt: skip
+    if not slack:
+        return Node.group("KV cache", (cells,))
+    rest = Node(
+        "block remainders", slack // 2, "derived", 0, slack, formula="0 to 1 MiB a tensor", source="torch allocator"
+    )
+    return Node.group("KV cache", (cells, rest))
+
+
+def _limits(model: Model, plan: _Plan, capacity: Capacity, held: int) -> dict[str, int]:
+    """Largest batch at this length, longest prompt at this batch."""
+    room = capacity.usable_bytes - held
+    return {
+        "max_batch": _largest(lambda n: _needs(model, plan, n, plan.prompt) <= room, 1 << 20),
+        "max_seq": _largest(lambda n: _needs(model, plan, plan.batch, n) <= room, model_length(model)),
+    }
+
+
+def _needs(model: Model, plan: _Plan, batch: int, prompt: int) -> int:
+    """Bytes besides weights and context with another batch or prompt."""
+    per_row = _cache_bytes(model, plan, prompt + plan.new - 1) // plan.rows
+    row = _transient(model, plan, prompt) // plan.batch
+    prefill = _cache_bytes(model, plan, prompt) // plan.rows + row
+    return batch * max(per_row * plan.beams, prefill)
+
+
+def _largest(fits: Callable[[int], bool], limit: int) -> int:
+    """Largest n up to `limit` for which `fits(n)`, 0 when none; `fits` is monotone."""
+    low, high = 0, 1
+    while high < limit and fits(high):
+        low, high = high, min(2 * high, limit)
+    if fits(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _reasons(capacity: Capacity, plan: _Plan, peak: Phase, room: Quantity, limits: dict[str, int]) -> list[str]:
+    usable = amount(capacity.usable_bytes)
+    if room.expected >= 0:
+        return [f"the peak ({peak.name}) of {amount(peak.bytes)} fits in {usable}"]
+    reasons = [f"the peak ({peak.name}) of {amount(peak.bytes)} does not fit in {usable}"]
+    if limits["max_batch"] >= 1:
+        reasons.append(f"batch_size {limits['max_batch']} fits")
+    elif limits["max_seq"] >= 1:
+        reasons.append(f"prompt_tokens {limits['max_seq']} fits")
+    else:
+        reasons.append("the weights alone leave no room: quantize them or take a larger GPU")
+    return reasons

@@ -1,0 +1,54 @@
+"""How many tokens a model was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from vramwise.models import Config, Model
+
+UNSTATED_LENGTH = 2048  # vLLM config/model.py: length of a model whose config states none
+
+
+def text_config(model: Model) -> Config:
+    """The table of the language model: the config itself, or the one inside a multimodal config."""
+    config = model.config
+    for _ in range(2):
+        nested = config.table("text_config") or config.table("llm_config") or config.table("language_config")
+        if nested is None:
+            thinker = config.table("thinker_config")
+            nested = thinker.table("text_config") if thinker is not None else None
+        if nested is None or nested is config:
+            return config
+        config = nested
+    return config
+
+
+def rope_scaling(model: Model) -> Mapping[str, Any]:
+    """`rope_scaling` (`rope_parameters` in newer configs); empty without one."""
+    config = text_config(model)
+    for key in ("rope_scaling", "rope_parameters"):
+        table = config.get(key)
+        if isinstance(table, Mapping):
+            return table
+    return {}
+
+
+@lru_cache(maxsize=512)
+def model_length(model: Model) -> int:
+    """Tokens of the longest request by default: positions of the config, times YaRN's factor.
+
+    Source: vLLM config/model.py _get_and_verify_max_len.
+    """
+    config = text_config(model)
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
+    positions = next((config.size(name) for name in names if config.has(name)), UNSTATED_LENGTH)
+    scaling = rope_scaling(model)
+    kind = str(scaling.get("rope_type") or scaling.get("type") or "")
+    factor = scaling.get("factor")
+    if isinstance(factor, int | float) and kind in ("yarn", "linear", "dynamic"):
+        original = scaling.get("original_max_position_embeddings")
+        base = original if kind == "yarn" and isinstance(original, int) else positions
+        return round(base * factor)
+    return positions

@@ -1,0 +1,48 @@
+"""`task: load`: the weights alone."""
+
+from __future__ import annotations
+
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Node, Phase, Quantity, Result
+from vramwise.scenario import Scenario
+
+from . import estimate_serving
+from .answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
+from .layouts import engine_storage, engine_weights
+from .storage import dtype_notes
+
+
+def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """Weights as the engine of `serve` holds them (plain transformers when none is named), and the process around.
+
+    `weights` is what `torch.cuda.memory_allocated` shows after loading; `total_needed` and `nvidia_smi` add the
+    CUDA context. Nothing of the loading itself (staging copies) is counted.
+    """
+    named = "engine" in scenario.serve.explicit
+    engine = scenario.serve.engine if named else "transformers"
+    if engine in ("llama.cpp", "ollama"):
+        return estimate_serving(scenario, model, source, gpu)
+    storage = engine_storage(model, scenario.serve, engine, gpu)
+    weights = engine_weights(model, scenario.serve, engine, storage)
+    context = context_node(gpu)
+    moment = Phase("load", Node.group("load", (weights, context)))
+    held, total = interval(weights), interval(moment.components)
+    quantities = {
+        "params": Quantity.exact(model.num_parameters),
+        "weights": held,
+        "total_needed": total,
+        "nvidia_smi": total,
+    }
+    capacity = capacity_of(scenario, gpu)
+    verdict = None
+    if capacity is not None:
+        room = Quantity(*(capacity.usable_bytes - size for size in (total.high, total.expected, total.low)))
+        quantities["oom"] = Quantity.exact(room.expected < 0)
+        said = "fit in" if room.expected >= 0 else "do not fit in"
+        verdict = verdict_of(room, [f"weights of {amount(weights.bytes)} {said} {amount(capacity.usable_bytes)}"])
+    settings = scenario.serve.replace(dtype=storage.dtype, engine=engine) if named else scenario.serve
+    table = resolved(scenario, "serve" if named else "", settings)
+    return assemble(
+        table, model, source, quantities, (moment,), capacity, verdict, dtype_notes(model, scenario.serve.dtype)
+    )

@@ -1,0 +1,176 @@
+"""How an engine stores the weights: the dtype of what stays in high precision and the quantization of the rest.
+
+A checkpoint says it in `quantization_config`; a scenario may ask for another format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+from vramwise.errors import UnsupportedModelError
+from vramwise.formats import QuantFormat, dtype, quantization
+from vramwise.models import Model, Parameter
+
+Ignored = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """`dtype` of embeddings, norms and all else that `quantization` leaves alone.
+
+    `ignored` names modules that the checkpoint keeps in high precision (`modules_to_not_convert`, `ignore`).
+    """
+
+    dtype: str
+    quantization: QuantFormat | None = None
+    ignored: Ignored = ()
+
+    @property
+    def bytes_per_element(self) -> int:
+        return dtype(self.dtype).bits // 8
+
+    def quantizes(self, parameter: Parameter) -> bool:
+        """Whether this weight is replaced by quantized tensors."""
+        rule = self.quantization
+        if rule is None or len(parameter.shape) < 2:
+            return False
+        if not rule.quantizes(parameter.part, parameter.shape, parameter.is_linear):
+            return False
+        return not (self.ignored and _is_ignored(parameter.name.rpartition(".")[0], self.ignored))
+
+
+# Architectures whose checkpoints were published in fp32, before configs stated a dtype.
+_PUBLISHED_IN_FP32 = frozenset(
+    {"albert", "bert", "distilbert", "electra", "gpt2", "gpt_neo", "mt5", "roberta", "t5", "vit", "xlm-roberta"}
+)
+
+
+def stated_dtype(model: Model) -> str | None:
+    """`torch_dtype` (or `dtype`) of the config, None where it says nothing."""
+    config = model.config
+    for table in (config, config.table("text_config")):
+        if table is not None:
+            name = table.get("torch_dtype") or table.get("dtype")
+            if isinstance(name, str) and name != "auto":
+                return dtype(name).name
+    return None
+
+
+def checkpoint_dtype(model: Model) -> str:
+    """The config's dtype; where it states none, fp32 for architectures from before bf16, else bf16 (assumed)."""
+    return stated_dtype(model) or ("fp32" if model.config.model_type in _PUBLISHED_IN_FP32 else "bf16")
+
+
+def dtype_notes(model: Model, wanted: str) -> tuple[str, ...]:
+    """Says so when the dtype is an assumption."""
+    if wanted != "auto" or stated_dtype(model) is not None:
+        return ()
+    return (f"the config states no dtype: {checkpoint_dtype(model)} is assumed, say dtype to change it",)
+
+
+@lru_cache(maxsize=1024)
+def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: int | None) -> Storage:
+    """Storage of `model` for the dtype and quantization that were asked for, else the checkpoint's own."""
+    base = checkpoint_dtype(model) if wanted_dtype == "auto" else dtype(wanted_dtype).name
+    table = _quantization_table(model)
+    own = _format_of(table, model.id) if table is not None else None
+    if wanted is None:
+        return Storage(base) if own is None else Storage(base, own, _ignored(table))
+    asked = quantization(wanted, group_size)
+    if own is not None and own.layout == asked.layout and own.bits == asked.bits:
+        return Storage(base, own, _ignored(table))
+    return Storage(base, asked)
+
+
+def _quantization_table(model: Model) -> Mapping[str, Any] | None:
+    config = model.config
+    nested = config.table("text_config")
+    for table in (config, nested):
+        found = table.get("quantization_config") if table is not None else None
+        if isinstance(found, Mapping):
+            return found
+    return None
+
+
+def _format_of(table: Mapping[str, Any], model_id: str) -> QuantFormat:
+    """The format that a `quantization_config` describes."""
+    method = str(table.get("quant_method") or ("modelopt" if table.get("quant_algo") else "")).lower()
+    bits = table.get("bits")
+    group = table.get("group_size")
+    group_size = group if isinstance(group, int) and group else None
+    block = table.get("weight_block_size")
+    if method == "fp8":
+        return quantization("fp8", None, tuple(block) if isinstance(block, list) else None)
+    if method in ("fbgemm_fp8", "ptpc_fp8"):
+        return quantization("fp8-dynamic")
+    if method in ("awq", "gptq", "mxfp4"):
+        return quantization("gptq-int8" if method == "gptq" and bits == 8 else method, group_size)
+    if method == "bitsandbytes":
+        if table.get("load_in_8bit"):
+            return quantization("int8")
+        return quantization("nf4-dq" if table.get("bnb_4bit_use_double_quant") else "nf4")
+    found = _grouped_format(table)
+    if found is None:
+        raise UnsupportedModelError(f'{model_id or "model"}: quantization_config "{method}" is not described yet')
+    return found
+
+
+def _grouped_format(table: Mapping[str, Any]) -> QuantFormat | None:
+    """compressed-tensors and modelopt: the group with the fewest bits stands for all quantized layers."""
+    groups = table.get("config_groups")
+    weights = [
+        group["weights"]
+        for group in (groups.values() if isinstance(groups, Mapping) else ())
+        if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping)
+    ]
+    algorithm = str(table.get("quant_algo") or "").upper()
+    if not weights:
+        return quantization({"FP8": "fp8", "NVFP4": "nvfp4"}[algorithm]) if algorithm in ("FP8", "NVFP4") else None
+    rule = min(weights, key=lambda w: int(w.get("num_bits") or 16))
+    bits, kind, group = rule.get("num_bits"), rule.get("type"), rule.get("group_size")
+    if kind == "float" and bits == 4:
+        return quantization("mxfp4" if group == 32 else "nvfp4")
+    if kind == "float" and bits == 8:
+        block = rule.get("block_structure")
+        if isinstance(block, list):
+            return quantization("fp8", None, (int(block[0]), int(block[1])))
+        return quantization("fp8-dynamic" if rule.get("strategy") == "channel" else "fp8")
+    if kind == "int" and bits == 4:
+        return quantization("w4a16", group if isinstance(group, int) else -1)
+    return quantization("w8a8") if kind == "int" and bits == 8 else None
+
+
+def _ignored(table: Mapping[str, Any] | None) -> Ignored:
+    if table is None:
+        return ()
+    for key in ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"):
+        names = table.get(key)
+        if isinstance(names, list):
+            return tuple(str(name) for name in names)
+    return ()
+
+
+@lru_cache(maxsize=64)
+def _matchers(ignored: Ignored) -> tuple[frozenset[str], tuple[str, ...], tuple[re.Pattern[str], ...]]:
+    plain = frozenset(name for name in ignored if not name.startswith("re:") and "*" not in name)
+    globs = tuple(name for name in ignored if "*" in name and not name.startswith("re:"))
+    patterns = tuple(re.compile(name[3:]) for name in ignored if name.startswith("re:"))
+    return plain, globs, patterns
+
+
+def _is_ignored(module: str, ignored: Ignored) -> bool:
+    plain, globs, patterns = _matchers(ignored)
+    if plain:
+        pieces = module.split(".")
+        for start in range(len(pieces)):
+            for stop in range(start + 1, len(pieces) + 1):
+                if ".".join(pieces[start:stop]) in plain:
+                    return True
+    return any(fnmatchcase(module, g) or fnmatchcase(module, f"{g}.*") for g in globs) or any(
+        pattern.match(module) for pattern in patterns
+    )

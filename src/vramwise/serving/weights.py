@@ -1,0 +1,252 @@
+"""Bytes of the weights on one rank: every tensor, fused, cut and stored as the engine holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models import Block, Model, Op, Parameter
+from vramwise.units import round_up
+
+from .allocator import block_bytes
+from .lengths import rope_scaling, text_config
+from .storage import Storage
+
+Tensors = list[tuple[Parameter, tuple[int, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a model is spread over GPUs and packed into tensors.
+
+    `expert_parallel` ranks hold whole experts; 1 means that each expert is cut like a dense layer.
+    `vocab_multiple`: rows that embedding and head are padded to before they are cut.
+    `fused`: linear layers that read the same input are one tensor (q, k, v; gate, up), as engines load them.
+    """
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    expert_parallel: int = 1
+    vocab_multiple: int = 1
+    fused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageWeights:
+    """One pipeline stage on one rank.
+
+    `by_part`: exact bytes of the tensors; `rounding`: what the allocator adds to them; `layers`: first and last + 1.
+    `largest_linear_elements`: elements of the largest quantized layer on this rank (some kernels unpack it whole).
+    """
+
+    by_part: tuple[tuple[str, int], ...]
+    rounding: int
+    layers: tuple[int, int]
+    largest_linear_elements: int
+
+    @property
+    def tensor_bytes(self) -> int:
+        return sum(size for _, size in self.by_part)
+
+    @property
+    def total(self) -> int:
+        return self.tensor_bytes + self.rounding
+
+
+@lru_cache(maxsize=1024)
+def stage_weights(model: Model, storage: Storage, layout: Layout) -> tuple[StageWeights, ...]:
+    """Bytes of every pipeline stage on one rank of tensor and expert parallelism.
+
+    Σ bytes(cut(parameter)); quantized weights with their scales and zero points. Source of the cuts: vLLM
+    model_executor/layers/linear.py, vocab_parallel_embedding.py; replicated: norms, routers, latent
+    down-projections. Buffers and workspaces are not counted.
+    """
+    spans = stage_layers(model.num_layers, layout.pipeline_parallel)
+    first_layer = next((i for i, block in enumerate(model.blocks) if block.layer is not None), 0)
+    stages = [_Sum() for _ in spans]
+    position = -1
+    for index, block in enumerate(model.blocks):
+        position += block.layer is not None
+        stage = stages[_stage(spans, position, index < first_layer, block.layer is None)]
+        for tensor in _tensors(block, layout):
+            stage.add(tensor, storage)
+    return tuple(stage.finished(span) for stage, span in zip(stages, spans, strict=True))
+
+
+class _Sum:
+    def __init__(self) -> None:
+        self.parts: dict[str, int] = {}
+        self.rounding = 0
+        self.largest = 0
+
+    def add(self, tensor: tuple[Parameter, tuple[int, ...]], storage: Storage) -> None:
+        parameter, shape = tensor
+        rule = storage.quantization
+        if rule is not None and storage.quantizes(parameter):
+            sizes: Iterable[int] = [size for _, size in rule.tensors_for(shape)]
+            self.largest = max(self.largest, _product(shape if len(shape) == 2 else shape[1:]))
+        else:
+            sizes = (_product(shape) * storage.bytes_per_element,)
+        part = parameter.part
+        for size in sizes:
+            self.parts[part] = self.parts.get(part, 0) + size
+            self.rounding += block_bytes(size) - size
+
+    def finished(self, span: tuple[int, int]) -> StageWeights:
+        return StageWeights(tuple(self.parts.items()), self.rounding, span, self.largest)
+
+
+def _tensors(block: Block, layout: Layout) -> Tensors:
+    """The block's tensors on one rank; with `fused`, layers with one input are stacked by rows."""
+    key_values = key_value_rows(block) if layout.tensor_parallel > 1 else {}
+    tensors: Tensors = []
+    stacked: dict[tuple[int, bool], int] = {}
+    for op in block.ops:
+        for parameter in op.parameters:
+            if parameter.tied_to is not None and not (layout.pipeline_parallel > 1 and parameter.part == "head"):
+                continue
+            shape = _cut(parameter, op, layout, key_values)
+            if layout.fused and op.kind == "linear" and parameter.shard == "column":
+                key = (op.inputs[0].id, len(shape) == 1)
+                place = stacked.get(key)
+                if place is not None:
+                    first, before = tensors[place]
+                    tensors[place] = first, (before[0] + shape[0], *before[1:])
+                    continue
+                stacked[key] = len(tensors)
+            tensors.append((parameter, shape))
+    return tensors
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def stage_layers(num_layers: int, stages: int) -> tuple[tuple[int, int], ...]:
+    """First and last + 1 layer of each stage; left-over layers go to the stages before the last.
+
+    Source: vLLM distributed/utils.py get_pp_indices.
+    """
+    sizes = [num_layers // stages] * stages
+    for extra in range(num_layers % stages):
+        sizes[max(stages - 2 - extra, 0)] += 1
+    spans = []
+    start = 0
+    for size in sizes:
+        spans.append((start, start + size))
+        start += size
+    return tuple(spans)
+
+
+def _stage(spans: tuple[tuple[int, int], ...], position: int, before: bool, outside: bool) -> int:
+    if before:
+        return 0
+    if outside:
+        return len(spans) - 1
+    return next((i for i, (start, stop) in enumerate(spans) if start <= position < stop), len(spans) - 1)
+
+
+def _cut(parameter: Parameter, op: Op, layout: Layout, key_values: Mapping[str, tuple[int, int]]) -> tuple[int, ...]:
+    """The parameter's shape on one rank."""
+    shape, shard = parameter.shape, parameter.shard
+    tp = layout.tensor_parallel
+    if shard == "vocab":
+        return (round_up(shape[0], layout.vocab_multiple * tp) // tp, *shape[1:])
+    if shard == "replicated" or (tp == 1 and layout.expert_parallel == 1):
+        return shape
+    if shard in ("expert_column", "expert_row"):
+        if layout.expert_parallel > 1:
+            return (-(-shape[0] // layout.expert_parallel), *shape[1:])
+        axis = len(shape) - (2 if shard == "expert_column" else 1)
+        return _divide(shape, max(axis, 0), tp)
+    transposed = op.kind == "conv1d_linear"
+    if shard == "row":
+        return _divide(shape, 0 if transposed else len(shape) - 1, tp)
+    axis = len(shape) - 1 if transposed else 0
+    rows, heads = key_values.get(parameter.name.rpartition(".")[0], (0, 0))
+    if heads and heads % tp:
+        kept = -(-(shape[axis] - rows) // tp) + rows // heads * max(1, heads // tp)
+        return (*shape[:axis], kept, *shape[axis + 1 :])
+    return _divide(shape, axis, tp)
+
+
+def _divide(shape: tuple[int, ...], axis: int, ranks: int) -> tuple[int, ...]:
+    return (*shape[:axis], -(-shape[axis] // ranks), *shape[axis + 1 :])
+
+
+def key_value_rows(block: Block) -> dict[str, tuple[int, int]]:
+    """Modules that project keys or values -> (rows that belong to them, number of key-value heads).
+
+    Found by following attention's k and v back to the linear layer that makes them; these heads are copied
+    where there are fewer of them than ranks.
+    """
+    maker = {output.id: op for op in block.ops for output in op.outputs}
+    rows: dict[str, tuple[int, int]] = {}
+    for op in block.ops:
+        if op.kind != "attention" or len(op.inputs) < 3:
+            continue
+        heads = op.settings["num_key_value_heads"]
+        for value in op.inputs[1:3]:
+            linear = _made_by_linear(maker, value.id)
+            if linear is not None and linear.parameters:
+                module = linear.parameters[0].name.rpartition(".")[0]
+                before = rows.get(module, (0, heads))[0]
+                rows[module] = (before + heads * value.width, heads)
+    return rows
+
+
+def _made_by_linear(maker: Mapping[int, Op], value: int) -> Op | None:
+    for _ in range(32):
+        op = maker.get(value)
+        if op is None or op.kind in ("linear", "conv1d_linear"):
+            return op
+        if not op.inputs:
+            return None
+        # rotary makes one output for each input; everything else continues its first input
+        place = next((i for i, output in enumerate(op.outputs) if output.id == value), 0)
+        value = op.inputs[place if op.kind.startswith("rotary") else 0].id
+    return None
+
+
+def rope_cache_bytes(model: Model, bytes_per_element: int) -> int:
+    """Tables of cosines and sines that an engine makes once: Σ positions · rotary_dim · dtype over distinct tables.
+
+    Source: vLLM model_executor/layers/rotary_embedding; Llama-3-8B and Llama-3.1-8B logs agree to the last digit.
+    """
+    return bytes_per_element * sum(rope_positions(model) * width for width in _rope_widths(model))
+
+
+@lru_cache(maxsize=512)
+def _rope_widths(model: Model) -> tuple[int, ...]:
+    tables: dict[tuple[str, int], int] = {}
+    for block in model.layers():
+        for op in block.ops:
+            if op.kind.startswith("rotary"):
+                width = op.settings.get("rotary_dim") or op.outputs[0].width
+                tables[(op.settings.get("table", "default"), width)] = width
+    return tuple(tables.values())
+
+
+@lru_cache(maxsize=512)
+def rope_positions(model: Model) -> int:
+    """Rows of a rotary table: the positions of the config, or original positions · factor for YaRN.
+
+    Long RoPE keeps a short and a long table: original + extended positions.
+    """
+    config = text_config(model)
+    positions = config.size("max_position_embeddings", default=8192)
+    scaling = rope_scaling(model)
+    kind = str(scaling.get("rope_type") or scaling.get("type") or "")
+    original = scaling.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
+    factor = scaling.get("factor")
+    if kind in ("yarn", "deepseek_yarn") and isinstance(factor, int | float):
+        return round((original if isinstance(original, int) else positions) * factor)
+    if kind in ("longrope", "su") and isinstance(original, int):
+        return positions + original
+    if kind in ("linear", "dynamic") and isinstance(factor, int | float):
+        return round(positions * factor)
+    return positions

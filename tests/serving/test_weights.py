@@ -1,0 +1,111 @@
+"""Weights of a rank against printed logs: engines print what PyTorch's allocator holds after loading."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramwise.estimation import estimate
+from vramwise.models import Model, describe
+from vramwise.serving.allocator import block_bytes
+from vramwise.serving.storage import storage_of
+from vramwise.serving.weights import Layout, rope_cache_bytes, stage_layers, stage_weights
+from vramwise.units import GIB, MIB
+
+LLAMA_3_8B = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def load(config: object, **serve: object) -> int:
+    table = {"engine": "vllm", **serve}
+    result = estimate({"model": config, "task": "load", "serve": table})
+    return int(result.quantities["weights"].expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "printed"),
+    [
+        ({}, 14.9595),  # vLLM log "Loading model weights took 14.9595 GB", Llama-3-8B
+        ({"max_position_embeddings": 131072}, 14.9888),  # Llama-3.1-8B
+    ],
+)
+def test_llama_8b_agrees_with_vllm_to_the_last_digit(change: dict[str, object], printed: float) -> None:
+    assert round(load({**LLAMA_3_8B, **change}) / GIB, 4) == printed
+
+
+def test_qwen_7b_needs_the_allocators_rounding() -> None:
+    """vLLM prints 14.25 (32,768 positions) and, for the distilled R1 with 131,072, 14.2717."""
+    config = {
+        "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+        "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    assert round(load(config) / GIB, 2) == 14.27
+    assert round(load({**config, "max_position_embeddings": 32768}) / GIB, 2) == 14.25
+
+
+def model(**change: object) -> Model:
+    return describe({**LLAMA_3_8B, **change})
+
+
+def test_tensor_parallelism_pads_the_vocabulary_and_copies_key_value_heads() -> None:
+    small = model(vocab_size=1000, num_hidden_layers=1, num_key_value_heads=2)
+    storage = storage_of(small, "auto", None, None)
+    whole = dict(stage_weights(small, storage, Layout(vocab_multiple=64))[0].by_part)
+    assert whole["embedding"] == 1024 * 4096 * 2
+    eight = dict(stage_weights(small, storage, Layout(tensor_parallel=8, vocab_multiple=64))[0].by_part)
+    assert eight["embedding"] == 128 * 4096 * 2
+    assert eight["norm"] == whole["norm"]
+    one_head, query_and_output = 128 * 4096 * 2, 2 * 512 * 4096 * 2
+    assert eight["attention"] == query_and_output + 2 * one_head
+    assert eight["mlp"] * 8 == whole["mlp"]
+
+
+def test_pipeline_stages_share_out_layers_and_hold_both_ends() -> None:
+    assert stage_layers(10, 4) == ((0, 2), (2, 5), (5, 8), (8, 10))
+    small = model(num_hidden_layers=4)
+    storage = storage_of(small, "auto", None, None)
+    first, last = stage_weights(small, storage, Layout(pipeline_parallel=2))
+    assert "embedding" in dict(first.by_part)
+    assert "head" in dict(last.by_part)
+    assert first.tensor_bytes + last.tensor_bytes == small.num_parameters * 2
+
+
+def test_expert_parallelism_keeps_experts_whole() -> None:
+    config = {
+        "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128, "num_local_experts": 8,
+        "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    sparse = describe(config)
+    storage = storage_of(sparse, "auto", None, None)
+    whole = dict(stage_weights(sparse, storage, Layout())[0].by_part)
+    spread = dict(stage_weights(sparse, storage, Layout(tensor_parallel=4, expert_parallel=4))[0].by_part)
+    assert spread["experts"] * 4 == whole["experts"]
+    assert spread["router"] == whole["router"]
+
+
+def test_modules_that_a_checkpoint_leaves_out_stay_16_bit() -> None:
+    quantized = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["mlp"]}
+    plain = model(num_hidden_layers=1)
+    partly = model(num_hidden_layers=1, quantization_config=quantized)
+    storage = storage_of(partly, "auto", None, None)
+    before = dict(stage_weights(plain, storage_of(plain, "auto", None, None), Layout())[0].by_part)
+    after = dict(stage_weights(partly, storage, Layout())[0].by_part)
+    assert after["mlp"] == before["mlp"]
+    assert after["embedding"] == before["embedding"]
+    scales = 4 * sum(rows // 128 * 4096 // 128 for rows in (4096, 1024, 1024, 4096))
+    assert after["attention"] == before["attention"] // 2 + scales
+
+
+def test_yarn_and_long_rope_tables() -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    assert rope_cache_bytes(model(rope_scaling=yarn), 2) == 131072 * 128 * 2
+
+
+def test_blocks_keep_remainders_of_up_to_one_mebibyte() -> None:
+    assert block_bytes(1) == 512
+    assert block_bytes(43 * MIB) == 44 * MIB
+    assert block_bytes(24 * MIB + MIB // 2) == 24 * MIB + MIB // 2
