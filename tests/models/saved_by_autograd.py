@@ -20,6 +20,7 @@ def saved_by_autograd(
     dtype = _DTYPES[precision]
     model = real_model(config, head, device=device, attention=attention, dtype=dtype).train()
     ids = torch.zeros(batch, sequence, dtype=torch.int64, device=device)
+    labels = ids.clone()
     parameters = {_storage(parameter) for parameter in model.parameters()}
     kept: dict[int, Any] = {}
 
@@ -30,7 +31,8 @@ def saved_by_autograd(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), _autocast(device, precision):
-        outputs = model(input_ids=ids, labels=ids, use_cache=False) if head != "masked-lm" else model(ids, labels=ids)
+        cache = {} if head == "masked-lm" else {"use_cache": False}
+        outputs = model(input_ids=ids, labels=labels, **cache)
     total = sum(storage.nbytes() for storage in kept.values())
     del outputs
     return total

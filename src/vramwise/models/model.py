@@ -15,8 +15,7 @@ from vramwise.models.config import Config
 class Model:
     """A model as its blocks in the order in which they run.
 
-    `head` names the task of the last block (`causal-lm`, `masked-lm`, `seq2seq-lm`); `inactive_expert_share` is
-    not stored: active parameters follow from the experts' settings.
+    `head` names the task of the last block (`causal-lm`, `masked-lm`, `seq2seq-lm`, or `none` without logits).
     """
 
     id: str

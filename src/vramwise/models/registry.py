@@ -16,6 +16,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "bloom": "bloom",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
+    "bert": "bert",
+    "distilbert": "distilbert",
     "gemma": "gemma",
     "gemma2": "gemma",
     "gemma3": "gemma",
@@ -29,6 +31,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "opt": "opt",
     "qwen2": "llama",
     "qwen3": "llama",
+    "roberta": "bert",
 }
 """`model_type` of a config -> module of `vramwise.models.families`."""
 
@@ -63,4 +66,5 @@ def _described(key: str, model_id: str) -> Model:
         raise UnsupportedModelError(f"{model_id or 'model'}: {given} is not described yet{hint}")
     module = import_module(f"vramwise.models.families.{family}")
     blocks = module.blocks(config)
-    return Model(model_id, family, config, blocks, getattr(module, "HEAD", "causal-lm"))
+    head = getattr(module, "HEAD", "causal-lm") if "logits" in blocks[-1].outputs else "none"
+    return Model(model_id, family, config, blocks, head)

@@ -11,7 +11,9 @@ class Losses(Attention):
 
     def cross_entropy(self, logits: Tensor, target: Tensor) -> Tensor:
         """`F.cross_entropy`: log-softmax keeps its result, the loss keeps the target and one scalar."""
-        log_probabilities = self.softmax(logits, op="log_softmax")
+        if self.autocast and self.device == "cpu":
+            logits = self.to(logits, "fp32")  # the whole loss is on the CPU's list, only its last part on CUDA's
+        log_probabilities = self.softmax(logits, logits.dtype, op="log_softmax")
         log_probabilities = self.autocast_high("nll_loss", log_probabilities)
         dtype = log_probabilities.dtype
         loss = self.new((), dtype, requires_grad=logits.requires_grad, op="nll_loss_forward")

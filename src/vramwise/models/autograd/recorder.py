@@ -25,7 +25,7 @@ _FP32_UNDER_AUTOCAST: dict[Device, frozenset[str]] = {
         {"pow", "rsqrt", "softmax", "log_softmax", "layer_norm", "nll_loss", "exp", "log", "softplus",
          "sum", "cumsum", "prod", "norm"}
     ),
-    "cpu": frozenset({"nll_loss", "prod", "softmax", "log_softmax"}),
+    "cpu": frozenset({"nll_loss", "prod"}),
 }  # fmt: skip
 
 

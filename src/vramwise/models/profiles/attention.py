@@ -100,9 +100,13 @@ class AttentionPaths:
         if op.settings.get("softcap"):
             scores = tape.scale(tape.unary("tanh", tape.scale(scores)))
         if op.settings["causal"] or self.execution.padding:
-            scores = tape.scale(scores, "add_mask")
+            # The mask has the dtype of the embeddings: under autocast it makes the scores fp32.
+            mask = tape.new((self.batch, 1, q.shape[2], k.shape[2]), self.hidden_dtype, op="mask")
+            scores = tape.add(scores, mask)
         if op.settings["style"] in _UPCASTING:
             weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
+        elif op.settings["style"] == "plain":
+            weights = tape.softmax(scores)
         else:
             weights = tape.to(tape.softmax(scores), v.dtype)
         weights = tape.dropout(weights, self.attention_dropout(op))

@@ -15,22 +15,30 @@ from vramwise.models.profiles.activations import apply_activation
 from vramwise.models.profiles.attention import AttentionPaths
 from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.experts import ExpertPaths
+from vramwise.models.profiles.inputs import InputPaths
 from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
 
 Streams = dict[str, Tensor]
 
 
-class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, MixerPaths):
+class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, InputPaths, MixerPaths):
     """Runs blocks on a tape as transformers runs its modules."""
 
     def __init__(
-        self, tape: Tape, execution: Execution, batch: Dim, sequence: Dim, windows_reached: frozenset[int]
+        self,
+        tape: Tape,
+        execution: Execution,
+        batch: Dim,
+        sequence: Dim,
+        windows_reached: frozenset[int],
+        source: Dim | None = None,
     ) -> None:
         self.tape = tape
         self.execution = execution
         self.batch = batch
         self.sequence = sequence
+        self.source = sequence if source is None else source
         self.windows_reached = windows_reached
         self.streams: Streams = {}
         self.tables: dict[str, tuple[Tensor, ...]] = {}
@@ -65,19 +73,16 @@ class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths,
     def parameters_of(self, op: Op) -> list[Tensor]:
         return [self.parameter(parameter) for parameter in op.parameters]
 
-    def input_tensor(self, name: str) -> Tensor:
-        """The batch: ids and positions (int64)."""
-        if name not in self.streams:
-            rows = 1 if name == "position_ids" else self.batch
-            kind = "input" if name == "input_ids" else "activation"
-            self.streams[name] = self.tape.new((rows, self.sequence), "int64", kind=kind, op=name)  # type: ignore[arg-type]
-        return self.streams[name]
-
     # -- simple operations ---------------------------------------------------------------------------------
 
     def embedding(self, op: Op) -> Tensor:
         (weight,) = self.parameters_of(op)
-        return self.tape.embedding(self.input_tensor(op.settings["ids"]), weight)
+        ids = self.input_tensor(op.settings["ids"], op.settings.get("buffer_rows"))
+        return self.tape.embedding(ids, weight)
+
+    def hold(self, op: Op, x: Tensor) -> Tensor:
+        """Parameters that a module owns and that others use under another name."""
+        return x
 
     def linear(self, op: Op, x: Tensor) -> Tensor:
         weight, *bias = self.parameters_of(op)
@@ -160,6 +165,9 @@ class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths,
         num_heads = op.settings["num_heads"]
         return self.tape.view(x, *x.shape[:-1], num_heads, op.outputs[0].width)
 
+    def first_token(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.select(x, 1)
+
     def heads_first(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.transpose(x, 1, 2)
 
@@ -181,4 +189,4 @@ class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths,
         tape = self.tape
         with tape.inside("loss"):
             rows = tape.view(logits, -1, logits.shape[-1])
-            return tape.cross_entropy(rows, tape.view(self.input_tensor("input_ids"), -1))
+            return tape.cross_entropy(rows, tape.view(self.input_tensor("labels"), -1))

@@ -1,0 +1,43 @@
+"""Index tensors that come with a batch or that the library makes from it."""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import StorageKind, Tensor
+
+
+class InputPaths:
+    """Ids, positions, segments and labels (int64), each made once."""
+
+    tape: Tape
+    batch: Dim
+    sequence: Dim
+    source: Dim
+    streams: dict[str, Tensor]
+
+    def input_tensor(self, name: str, buffer_rows: int | None = None) -> Tensor:
+        """The index tensor `name`; `buffer_rows` is the length of the module's buffer where it is a view of one."""
+        if name not in self.streams:
+            self.streams[name] = self._made(name, buffer_rows)
+        return self.streams[name]
+
+    def _made(self, name: str, buffer_rows: int | None) -> Tensor:
+        """input_ids, encoder_input_ids, labels: the batch. decoder_input_ids: labels shifted right, a new tensor.
+
+        position_ids: one row for the batch, of a buffer where `buffer_rows` says so. counted_position_ids and
+        counted_token_type_ids: RoBERTa's, one row a sequence. token_type_ids: BERT's, gathered once and expanded.
+        """
+        batch, sequence = self.batch, self.sequence
+        if name in ("input_ids", "labels"):
+            return self._ids(batch, sequence, name, "input")
+        if name == "encoder_input_ids":
+            return self._ids(batch, self.source, name, "input")
+        if buffer_rows is not None:
+            return self.tape.narrow(self._ids(1, buffer_rows, name, "buffer"), -1, sequence)
+        if name == "token_type_ids":
+            return self.tape.expand(self._ids(1, sequence, "gather"), batch, sequence)
+        return self._ids(1 if name == "position_ids" else batch, sequence, name)
+
+    def _ids(self, rows: Dim, columns: Dim, op: str, kind: StorageKind = "activation") -> Tensor:
+        return self.tape.new((rows, columns), "int64", kind=kind, op=op)

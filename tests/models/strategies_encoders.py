@@ -1,0 +1,50 @@
+"""Small configs of encoders and encoder-decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+Config = dict[str, Any]
+
+
+def bert(model_type: str) -> st.SearchStrategy[Config]:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just(model_type),
+            "hidden_size": st.sampled_from([16, 32, 48]),
+            "intermediate_size": st.integers(5, 90),
+            "num_hidden_layers": st.integers(1, 4),
+            "num_attention_heads": st.sampled_from([1, 2, 4]),
+            "vocab_size": st.integers(17, 90),
+            "max_position_embeddings": st.integers(16, 64),
+            "type_vocab_size": st.integers(1, 3),
+            "hidden_act": st.sampled_from(["gelu", "relu", "gelu_new"]),
+            "tie_word_embeddings": st.booleans(),
+        }
+    )
+
+
+def distilbert() -> st.SearchStrategy[Config]:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just("distilbert"),
+            "dim": st.sampled_from([16, 32, 48]),
+            "hidden_dim": st.integers(5, 90),
+            "n_layers": st.integers(1, 4),
+            "n_heads": st.sampled_from([1, 2, 4]),
+            "vocab_size": st.integers(17, 90),
+            "max_position_embeddings": st.integers(16, 64),
+            "activation": st.sampled_from(["gelu", "relu"]),
+            "tie_word_embeddings": st.booleans(),
+        }
+    )
+
+
+STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
+    "bert": lambda: bert("bert"),
+    "distilbert": distilbert,
+    "roberta": lambda: bert("roberta"),
+}

@@ -1,0 +1,58 @@
+"""What only encoders have: the bare model that `AutoModel` counts, with and without its pooler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+transformers = pytest.importorskip("transformers")
+
+import torch
+
+from vramwise.models import describe
+from vramwise.models.execution import Execution
+from vramwise.models.step import record_forward
+
+SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+                         "vocab_size": 60, "max_position_embeddings": 40}  # fmt: skip
+
+
+def bare(model_type: str, **overrides: Any) -> Any:
+    config = transformers.CONFIG_MAPPING[model_type](**SMALL, **overrides)
+    with torch.device("meta"):
+        return transformers.AutoModel.from_config(config)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("model_type", ["bert", "roberta"])
+def test_bare_model_has_the_parameters_that_auto_model_has(model_type: str) -> None:
+    name = "BertModel" if model_type == "bert" else "RobertaModel"
+    described = describe({**SMALL, "model_type": model_type, "architectures": [name]})
+    real = {name: tuple(parameter.shape) for name, parameter in bare(model_type).named_parameters()}
+    assert {parameter.name: parameter.shape for parameter in described.all_parameters} == real
+    assert described.head == "none"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("model_type", ["bert", "roberta"])
+def test_bare_model_without_pooler_is_the_masked_lm_without_its_head(model_type: str) -> None:
+    described = describe({**SMALL, "model_type": model_type})
+    real = bare(model_type, architectures=None)
+    without_pooler = sum(p.numel() for name, p in real.named_parameters() if not name.startswith("pooler."))
+    base = [p for p in described.parameters if p.name.startswith(f"{model_type}.")]
+    assert sum(p.numel for p in base) == without_pooler
+
+
+def test_published_counts_of_bert_base() -> None:
+    """110 million parameters (Devlin et al. 2018); 109 482 240 is what `AutoModel` counts for the uncased model."""
+    config = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+              "vocab_size": 30522, "max_position_embeddings": 512, "model_type": "bert"}  # fmt: skip
+    assert describe({**config, "architectures": ["BertModel"]}).num_parameters == 109_482_240
+    assert describe(config).num_parameters == 109_514_298
+
+
+def test_bare_model_runs_without_a_loss() -> None:
+    described = describe({**SMALL, "model_type": "bert", "architectures": ["BertModel"]})
+    runs = record_forward(described, Execution(), batch=2, sequence=16).runs
+    assert [run.name for run in runs] == ["embeddings", "encoder.layer.0", "encoder.layer.0", "pooler"]
