@@ -66,13 +66,12 @@ def _overview(args: argparse.Namespace) -> int:
 
     _, model = described_model(name)
     if args.style is not None:
-        from .screens.huggingface import calculator, calculator_screen
+        from .screens.huggingface import calculator_json, calculator_screen
 
-        tables = calculator(model)
         if args.json:
-            _print_json(tables.to_dict())
+            _print_json(calculator_json(model))
         else:
-            show(calculator_screen(model, tables))
+            show(calculator_screen(model))
         return 0
     numbers = overview(name, model, estimate)
     if args.json:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vramwise.models import Block, Model
+from vramwise.interop.huggingface_buffers import RELEASES, block_buffer_bytes, loads_with, shared_buffer_bytes
+from vramwise.models import Block, Model, describe
 
-# accelerate's dtype_total_size: fp32 bytes over these (commands/estimate.py, accelerate 1.15).
+# commands/estimate.py of accelerate 1.15: sizes in fp32 over these.
 _SMALLER_THAN_FP32 = {"float32": 1, "float16/bfloat16": 2, "int8": 4, "int4": 8}
-_POSITION_ID_BYTES = 8
+_FP32_BYTES = 4
+_INFERENCE_FACTOR = 1.2
+# transformers classes without `_no_split_modules`: every module counts by itself.
+_SPLIT_LAYERS = frozenset({"distilbert"})
+_WHOLE_EMBEDDINGS = frozenset({"bert", "roberta"})
+_BARE_CLASSES = {"bert": "BertModel", "roberta": "RobertaModel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +45,47 @@ class AdamStages:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorTables:
-    """Both tables of the tool and what they rest on."""
+    """Both tables of the tool, as it prints them with one release of transformers, and what they rest on."""
 
+    transformers: str
     rows: tuple[CalculatorRow, ...]
     stages: dict[str, AdamStages]
     base_parameters: int
     true_parameters: int
     buffer_bytes: int
+    inference_bytes: float
+    """The tool's advice to add 20 % to the 16-bit size for inference."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def calculator(model: Model) -> CalculatorTables:
-    r"""The tool's tables for a model.
+def calculator(model: Model, transformers: str | None = None) -> CalculatorTables:
+    r"""The tool's tables for a model, with a release of transformers (`4.37` or `5`; by default the oldest that fits).
 
-    $$ total = 4 (P - P_{head}) + B,\quad largest = \max_{blocks} (4 P_{block} + B_{block}) $$
+    $$ total = 4 P_{base} + B,\quad largest = \max_{groups} (4 P_{group} + B_{group}) $$
 
-    where: $P$ `model.num_parameters`, $P_{head}$ those of the task's head (the tool loads `AutoModel`), $B$ the
-    buffers that transformers kept when the tool's published tables were made (up to 4.37: fp32 rotary tables of
-    max_position_embeddings rows in every layer, position ids of BERT). Other dtypes are fp32 divided by 2, 4, 8.
-    Training: fp32 holds the model, its gradients and two Adam states, 4 × total; mixed precision is taken as
-    2 × the fp32 size at its peak.
+    where: $P_{base}$ the parameters of the class that `AutoModel` chooses, which has no language-model head, $B$ the
+    buffers that its modules register, groups a layer, BERT's embeddings, or any module without children. Other dtypes
+    are the fp32 sizes divided by 2, 4 and 8. Training: fp32 4 × total; mixed precision 2 × total at its peak.
 
-    Source: accelerate 1.15 `commands/estimate.py` and `utils/modeling.py` (`calculate_maximum_sizes`).
-    Not counted by the tool: activations, logits, gradients of mixed precision beside the states, the head.
+    Source: accelerate 1.15 `commands/estimate.py`, `utils/modeling.py` (`calculate_maximum_sizes`); buffers from the
+    modeling files of transformers 4.37.2 and 5.23. Not counted by the tool: the head, activations, logits, the batch.
     """
-    blocks = [(block, _buffer_bytes(model, block)) for block in model.blocks]
-    head = sum(p.numel for p in model.parameters if p.part == "head" or _is_head_name(p.name))
-    base = model.num_parameters - head
-    buffers = sum(size for _, size in blocks)
-    total = 4.0 * base + buffers
-    largest = max(max(4.0 * _numel(block) + size, _largest_table(block)) for block, size in blocks if _is_base(block))
+    release = transformers or next(release for release in RELEASES if loads_with(model, release))
+    base = base_model(model)
+    blocks = list(_base_blocks(base))
+    parameters = sum(_numel(parameters) for _, parameters in blocks)
+    buffers = sum(block_buffer_bytes(base, block, release) for block, _ in blocks) + shared_buffer_bytes(base, release)
+    total = float(_FP32_BYTES * parameters + buffers)
+    largest = max(size for block, parts in blocks for size in _group_sizes(base, block, parts, release))
     rows = tuple(
         CalculatorRow(
             dtype,
             largest / divisor,
             total / divisor,
-            _training_peak(dtype, total),
-            4.0 * model.num_parameters / divisor,
+            {"float32": 4 * total, "float16/bfloat16": 2 * total}.get(dtype),
+            _FP32_BYTES * model.num_parameters / divisor,
         )
         for dtype, divisor in _SMALLER_THAN_FP32.items()
     )
@@ -84,40 +93,47 @@ def calculator(model: Model) -> CalculatorTables:
         "float32": AdamStages(total, total, 2 * total, 4 * total),
         "float16/bfloat16": AdamStages(total, 1.5 * total, 2 * total, 2 * total),
     }
-    return CalculatorTables(rows, stages, base, model.num_parameters, buffers)
+    advice = _INFERENCE_FACTOR * total / _SMALLER_THAN_FP32["float16/bfloat16"]
+    return CalculatorTables(release, rows, stages, parameters, model.num_parameters, buffers, advice)
 
 
-def _training_peak(dtype: str, total: float) -> float | None:
-    return {"float32": 4 * total, "float16/bfloat16": 2 * total}.get(dtype)
+def base_model(model: Model) -> Model:
+    """The model that `AutoModel` builds where it has parts that the model with a head lacks (BERT's pooler)."""
+    bare = _BARE_CLASSES.get(model.config.model_type)
+    if bare is None or model.head == "none":
+        return model
+    return describe({**model.config.values, "architectures": [bare]}, model.id)
 
 
-def _is_head_name(name: str) -> bool:
-    """BERT's masked-language head (`cls.predictions…`) is no part of `AutoModel` either."""
-    return name.startswith(("cls.", "lm_head."))
+def _base_blocks(model: Model) -> Iterator[tuple[Block, list[tuple[str, int]]]]:
+    """Blocks with the names and sizes of their parameters, the head's and tied ones left out."""
+    roots = {block.name.split(".")[0] for block in model.layers()}
+    for block in model.blocks:
+        has_head = "logits" in block.outputs
+        yield (
+            block,
+            [
+                (parameter.name, parameter.numel)
+                for parameter in block.parameters
+                if parameter.tied_to is None and not (has_head and parameter.name.split(".")[0] not in roots)
+            ],
+        )
 
 
-def _is_base(block: Block) -> bool:
-    return block.layer is not None or any(op.kind == "embedding" for op in block.ops)
+def _group_sizes(model: Model, block: Block, parameters: list[tuple[str, int]], release: str) -> Iterator[int]:
+    """Sizes of what the tool keeps together: a layer, BERT's embeddings, else each module's own tensors."""
+    kind = model.config.model_type
+    embeds = any(op.kind == "embedding" for op in block.ops)
+    if (block.layer is not None and kind not in _SPLIT_LAYERS) or (embeds and kind in _WHOLE_EMBEDDINGS):
+        yield _FP32_BYTES * _numel(parameters) + block_buffer_bytes(model, block, release)
+        return
+    modules: dict[str, int] = {}
+    for name, numel in parameters:
+        module = name.rpartition(".")[0]
+        modules[module] = modules.get(module, 0) + numel
+    scale = block_buffer_bytes(model, block, release) if embeds and len(modules) == 1 else 0
+    yield from (_FP32_BYTES * numel + scale for numel in modules.values())
 
 
-def _numel(block: Block) -> int:
-    """Parameters that the tool keeps together: a whole layer; of embeddings, those of one module."""
-    if block.layer is not None or _is_bert_embedding(block):
-        return sum(parameter.numel for parameter in block.parameters)
-    return 0
-
-
-def _largest_table(block: Block) -> float:
-    return max((4.0 * op.parameters[0].numel for op in block.ops if op.kind == "embedding"), default=0.0)
-
-
-def _is_bert_embedding(block: Block) -> bool:
-    """BERT-like classes declare their embeddings as one module that is not split."""
-    return block.layer is None and any("token_type_embeddings" in parameter.name for parameter in block.parameters)
-
-
-def _buffer_bytes(model: Model, block: Block) -> int:
-    positions = model.config.size("max_position_embeddings", default=2048)
-    tables = {op.settings["rotary_dim"] for op in block.ops if op.kind == "rotary"}
-    rotary = sum(2 * positions * width * 4 + width // 2 * 4 for width in tables)
-    return rotary + (2 * positions * _POSITION_ID_BYTES if _is_bert_embedding(block) else 0)
+def _numel(parameters: list[tuple[str, int]]) -> int:
+    return sum(numel for _, numel in parameters)

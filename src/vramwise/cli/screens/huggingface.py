@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.overview import rules_of_thumb
-from vramwise.cli.screens.paint import Line, columns
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.interop.huggingface_buffers import RELEASES
 from vramwise.interop.huggingface_calculator import CalculatorTables, calculator
 from vramwise.models import Model
-from vramwise.units import GIB, MIB
+from vramwise.units import GIB, MIB, format_bytes
 
-__all__ = ["calculator", "calculator_screen"]
+_HEADS = ("dtype", "largest layer", "total size", "training using Adam", "true weights")
+_STAGE_HEADS = ("dtype", "model", "gradient calculation", "backward pass", "optimizer step")
 
 
-def calculator_screen(model: Model, tables: CalculatorTables) -> list[Line]:
-    """The lines of the two tables, then where and why they are off."""
-    heads = ["dtype", "largest layer or residual group", "total size", "training using Adam (peak)", "true weights"]
-    rows = [
-        [row.dtype, size(row.largest_layer_bytes), size(row.total_bytes),
-         "N/A" if row.training_bytes is None else size(row.training_bytes), size(row.true_weights_bytes)]
-        for row in tables.rows
-    ]  # fmt: skip
-    stages = [["dtype", "model", "gradient calculation", "backward pass", "optimizer step"]]
-    for dtype, stage in tables.stages.items():
-        parts = (stage.model, stage.gradient_calculation, stage.backward_pass, stage.optimizer_step)
-        stages.append([dtype, *(size(part) for part in parts)])
-    head = tables.true_parameters - tables.base_parameters
+def calculator_json(model: Model) -> dict[str, Any]:
+    """The tables as JSON: the oldest release that loads the model, and today's under `today`."""
+    tables, today = calculator(model), calculator(model, RELEASES[-1])
+    return {"model": model.id, **tables.to_dict(), "today": today.to_dict()}
+
+
+def calculator_screen(model: Model) -> list[Line]:
+    """The lines of the two tables, what each stage holds, then where and why the tool is off."""
+    tables, today = calculator(model), calculator(model, RELEASES[-1])
+    width = screen_width()
+    title = (
+        f"{model_title(model.id)} · what the Model Memory Calculator and accelerate estimate-memory print"
+        f" (transformers {tables.transformers}; their MB and GB are MiB and GiB)"
+    )
     return [
-        f"{model_title(model.id)} · the Model Memory Calculator's tables (its MB and GB are MiB and GiB)",
+        *wrapped_text("", title, width),
         "",
-        *columns([heads, *rows]),
+        *columns([_HEADS, *_rows(tables)]),
         "",
-        *columns(stages),
-        "  model: fp32 weights; gradient calculation: 16-bit gradients beside them (fp32: taken as no more);",
-        "  backward pass: twice the fp32 size, for the Adam states; optimizer step: 4 × in fp32, 2 × in mixed precision",
+        *columns([_STAGE_HEADS, *_stages(tables)]),
+        *_meaning(width),
         "",
-        "where it is off",
-        f"  it counts {tables.base_parameters:,} parameters: the head's {head:,} are left out"
-        f" (true: {tables.true_parameters:,})",
-        f"  it counts buffers that transformers no longer keeps: {tables.buffer_bytes / MIB:.2f} MiB in fp32",
-        "  its training column is a maximum of stages, not their sum: weights, gradients and Adam states of mixed",
-        "  precision are 16 bytes a parameter; activations, logits and the batch do not enter at all",
-        "  for inference it advises to add 20 %: shown here as its rule, not as an answer:"
-        f" {size(1.2 * tables.rows[1].total_bytes)} in 16 bit",
-        f"rules of thumb  {rules_of_thumb(tables.true_parameters)}",
+        *_differences(tables, today, width),
         "the true answer: vramwise estimate MODEL --task train|generate|serve",
     ]
 
@@ -50,3 +46,53 @@ def calculator_screen(model: Model, tables: CalculatorTables) -> list[Line]:
 def size(n: float) -> str:
     """As the tool prints: MB below one GiB, GB above, two decimals (binary units)."""
     return f"{n / GIB:.2f} GB" if n >= GIB else f"{n / MIB:.2f} MB"
+
+
+def _rows(tables: CalculatorTables) -> list[list[str]]:
+    return [
+        [row.dtype, size(row.largest_layer_bytes), size(row.total_bytes),
+         "N/A" if row.training_bytes is None else size(row.training_bytes), size(row.true_weights_bytes)]
+        for row in tables.rows
+    ]  # fmt: skip
+
+
+def _stages(tables: CalculatorTables) -> list[list[str]]:
+    return [
+        [dtype, *map(size, (stage.model, stage.gradient_calculation, stage.backward_pass, stage.optimizer_step))]
+        for dtype, stage in tables.stages.items()
+    ]
+
+
+def _meaning(width: int) -> list[Line]:
+    texts = (
+        ("model", "the weights in fp32, in mixed precision too"),
+        ("gradient calculation", "fp32: taken as no more; mixed: 16-bit gradients beside the weights, 1.5 ×"),
+        ("backward pass", "the fp32 size twice, for the optimizer's states"),
+        ("optimizer step", "fp32: weights, gradients and two Adam states, 4 ×; mixed: taken as no more than backward"),
+    )
+    return [line for name, text in texts for line in wrapped_text(f"  {name}: ", text, width)]
+
+
+def _differences(tables: CalculatorTables, today: CalculatorTables, width: int) -> list[Line]:
+    """Where the tool is off, in sentences."""
+    missing, half = tables.true_parameters - tables.base_parameters, tables.rows[1]
+    counted = (
+        f"it counts {tables.base_parameters:,} parameters, those of AutoModel, which has no language-model head;"
+        f" the model that runs has {tables.true_parameters:,} ({missing:+,})"
+    )
+    buffers = f"it counts buffers as weights: {format_bytes(tables.buffer_bytes, 'auto')}"
+    if today.buffer_bytes != tables.buffer_bytes:
+        buffers += (
+            f"; after transformers {tables.transformers} most are gone, and with transformers {today.transformers} it"
+            f" prints {size(today.rows[1].largest_layer_bytes)}, {size(today.rows[1].total_bytes)} and"
+            f" {size(today.rows[1].training_bytes or 0)} for float16"
+        )
+    training = (
+        "its training column is the largest of four stages that do not hold all there is: fp32 weights, gradients and"
+        " two Adam states are 16 bytes a parameter in mixed precision too; activations, logits and the batch are left"
+        " out"
+    )
+    advice = f"for inference it advises +20 %: {size(tables.inference_bytes)} for {half.dtype}; a rule, not an answer"
+    sentences = [line for text in (counted, buffers, training, advice) for line in wrapped_text("  ", text, width)]
+    rules = wrapped_text("rules of thumb  ", rules_of_thumb(tables.true_parameters), width)
+    return ["where it is off", *sentences, *rules]

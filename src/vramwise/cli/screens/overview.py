@@ -14,7 +14,7 @@ from vramwise.hardware import find_gpu
 from vramwise.models import Model
 from vramwise.result import Result
 from vramwise.scenario import Scenario
-from vramwise.units import format_bytes
+from vramwise.units import GB, format_bytes
 
 CARDS = ("t4-16gb", "rtx-4090", "l40s-48gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb")
 CONTEXT_TOKENS = 8192
@@ -102,11 +102,12 @@ def overview_screen(model: Model, numbers: Overview) -> list[Line]:
 
 def rules_of_thumb(num_parameters: int) -> str:
     """The field's quick figures in GB, labelled as such: 2n to serve, 16n + activations to train, 20n to be safe."""
-    billions = num_parameters / 1e9
-    return (
-        f"serve 2n = {2 * billions:,.0f} GB, train 16n = {16 * billions:,.0f} GB + activations, "
-        f"20n = {20 * billions:,.0f} GB to be safe (not the answer)"
-    )
+    serve, train, safe = (_gb(factor * num_parameters) for factor in (2, 16, 20))
+    return f"serve 2n = {serve}, train 16n = {train} + activations, 20n = {safe} to be safe (not the answer)"
+
+
+def _gb(n: int) -> str:
+    return format_bytes(n, "GB", 0 if n >= 10 * GB else 2)
 
 
 def _headline(model: Model) -> list[Line]:

@@ -60,3 +60,10 @@ def wrapped(pieces: Sequence[str], width: int, *, indent: int = 0, gap: str = " 
         else:
             lines.append(" " * (indent if lines else 0) + piece)
     return lines
+
+
+def wrapped_text(label: str, text: str, width: int) -> list[str]:
+    """A sentence in lines of at most `width`, the first after `label`, the others below its first word."""
+    indent = len(label)
+    first, *rest = wrapped(text.split(), width - indent, gap=" ") or [""]
+    return [label + first, *(" " * indent + line for line in rest)]
