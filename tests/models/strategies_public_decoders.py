@@ -1,4 +1,4 @@
-"""Small configs of OPT, GPT-NeoX, BLOOM and GPT-J."""
+"""Small configs of OPT, GPT-NeoX, BLOOM, GPT-J, GPT-Neo and Falcon."""
 
 from __future__ import annotations
 
@@ -77,4 +77,53 @@ def gptj() -> Strategy:
     )
 
 
-STRATEGIES: dict[str, Callable[[], Strategy]] = {"bloom": bloom, "gpt_neox": gpt_neox, "gptj": gptj, "opt": opt}
+@st.composite
+def falcon(draw: st.DrawFn) -> dict[str, Any]:
+    """Leaves out the switches together with which the class cannot run."""
+    heads = draw(st.sampled_from([1, 2, 4]))
+    grouped = draw(st.booleans())
+    config: dict[str, Any] = {
+        "model_type": "falcon",
+        "hidden_size": heads * draw(st.sampled_from([8, 16])),
+        "num_hidden_layers": draw(st.integers(1, 4)),
+        "num_attention_heads": heads,
+        "vocab_size": draw(st.integers(17, 90)),
+        "ffn_hidden_size": draw(st.none() | st.integers(3, 90)),
+        "new_decoder_architecture": grouped,
+        "multi_query": draw(st.booleans()),
+        "alibi": draw(st.booleans()),
+        "bias": draw(st.booleans()),
+        "tie_word_embeddings": draw(st.booleans()),
+    }
+    if grouped:
+        groups = st.sampled_from([group for group in (1, 2, 4) if group <= heads])
+        return config | {"num_kv_heads": draw(groups), "num_ln_in_parallel_attn": draw(st.none() | st.just(1))}
+    return config | {"parallel_attn": draw(st.booleans())}
+
+
+@st.composite
+def gpt_neo(draw: st.DrawFn) -> dict[str, Any]:
+    kinds = draw(st.sampled_from([["global", "local"], ["global"], ["local"]]))
+    times = draw(st.integers(1, 2))
+    return {
+        "model_type": "gpt_neo",
+        "hidden_size": draw(st.sampled_from([16, 32, 48])),
+        "num_layers": len(kinds) * times,
+        "num_heads": draw(st.sampled_from([1, 2, 4])),
+        "attention_types": [[kinds, times]],
+        "window_size": draw(st.sampled_from([3, 16])),
+        "intermediate_size": draw(st.none() | st.integers(3, 90)),
+        "max_position_embeddings": draw(st.integers(24, 64)),
+        "vocab_size": draw(st.integers(17, 90)),
+        "tie_word_embeddings": draw(st.booleans()),
+    }
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "bloom": bloom,
+    "falcon": falcon,
+    "gpt_neo": gpt_neo,
+    "gpt_neox": gpt_neox,
+    "gptj": gptj,
+    "opt": opt,
+}

@@ -64,6 +64,11 @@ class Model:
         """The cache of every layer that keeps one, in order."""
         return tuple(cache for block in self.blocks for cache in block.caches)
 
+    @cached_property
+    def has_float_mask(self) -> bool:
+        """Whether attention is handed position biases as a mask of floats (ALiBi through SDPA)."""
+        return any(op.settings.get("alibi") for block in self.blocks for op in block.ops if op.kind == "attention")
+
     @property
     def num_layers(self) -> int:
         return sum(block.layer is not None for block in self.blocks)

@@ -13,16 +13,18 @@ from vramwise.models.config import Config
 from vramwise.models.model import Model
 
 FAMILY_OF_TYPE: dict[str, str] = {
+    "bert": "bert",
     "bloom": "bloom",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
-    "bert": "bert",
     "distilbert": "distilbert",
+    "falcon": "falcon",
     "gemma": "gemma",
     "gemma2": "gemma",
     "gemma3": "gemma",
     "gemma3_text": "gemma",
     "gpt2": "gpt2",
+    "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
     "gptj": "gptj",
     "kimi_k2": "deepseek",

@@ -72,17 +72,23 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What of the sizes changes the list of operations: sizes of one, and windows that the sequence outgrows."""
+    """What of the sizes changes the list of operations.
+
+    Sizes of one, windows that the sequence outgrows, and, where a model hands attention a mask of floats, whether
+    the mask's rows are whole eights, which a kernel takes as they are.
+    """
 
     one_batch: bool
     one_token: bool
     windows_reached: frozenset[int]
+    rows_of_eight: bool = False
 
 
 def structure_of(model: Model, batch: int, sequence: int) -> Structure:
     """The structure that a batch and a sequence length fall into."""
     windows = {cache.window for cache in model.caches if cache.window is not None and sequence > cache.window}
-    return Structure(batch == 1, sequence == 1, frozenset(windows))
+    rows_of_eight = model.has_float_mask and sequence % 8 == 0
+    return Structure(batch == 1, sequence == 1, frozenset(windows), rows_of_eight)
 
 
 def record_forward(model: Model, execution: Execution, *, batch: int, sequence: int) -> Forward:
@@ -96,26 +102,29 @@ def record_forward(model: Model, execution: Execution, *, batch: int, sequence: 
 @lru_cache(maxsize=256)
 def _recorded(model: Model, execution: Execution, structure: Structure) -> Forward:
     tape = Tape(device=execution.device, autocast=execution.autocast)
+    tape.rows_of_eight = structure.rows_of_eight
     batch: Dim = 1 if structure.one_batch else axis("batch")
     sequence: Dim = 1 if structure.one_token else axis("sequence")
     profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached)
     runs: list[BlockRun] = []
-    seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, Tensor]]] = {}
+    seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]]]] = {}
     for block in model.blocks:
         if block.modality != "text":
             continue
         key = _state(block, profile) if block.layer is not None else None
         if key is not None and key in seen:
             run, outputs = seen[key]
-            for name, tensor in outputs.items():
-                profile.streams[name] = _renewed(tensor, tape)
+            for name, (tensor, role) in outputs.items():
+                profile.streams[name] = _renewed(tensor, role, tape)
         else:
             incoming = tuple(profile.streams[name] for name in block.inputs)
             run = _run(block.name, block.layer, tape, partial(profile.run, block))
             outgoing = tuple(profile.streams[name] for name in block.outputs)
             run = replace(run, incoming=incoming, outgoing=outgoing)
             if key is not None:
-                seen[key] = run, {name: profile.streams[name] for name in block.outputs}
+                # What the block itself saved of its outputs: a later block of another kind may save them too.
+                handed_on = ((name, profile.streams[name]) for name in block.outputs)
+                seen[key] = run, {name: (tensor, tape.saved.get(tensor.storage)) for name, tensor in handed_on}
         runs.append(run)
     loss = {"causal-lm": profile.causal_lm_loss, "masked-lm": profile.masked_lm_loss}.get(model.head)
     if loss is not None:
@@ -142,9 +151,12 @@ def _state(block: Block, profile: HuggingFace) -> tuple[Any, ...]:
     return (block.signature(), tuple(incoming), trains, shared)
 
 
-def _renewed(x: Tensor, tape: Tape) -> Tensor:
-    """The output of a layer that was not recorded again: the same tensor on a storage of its own."""
+def _renewed(x: Tensor, role: str | None, tape: Tape) -> Tensor:
+    """The output of a layer that was not recorded again: the same tensor on a storage of its own.
+
+    `role` is that in which the layer saved it, if it did.
+    """
     storage = Storage(x.storage.nbytes, x.storage.kind, x.storage.op, x.storage.module)
-    if x.storage in tape.saved:
-        tape.saved[storage] = tape.saved[x.storage]
+    if role is not None:
+        tape.saved[storage] = role
     return replace(x, storage=storage)

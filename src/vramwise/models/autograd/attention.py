@@ -133,7 +133,7 @@ class Attention(Products):
         """The memory-efficient kernel's bias: floats, rows padded to a multiple of 8 (`pad_bias`) and sliced."""
         mask = self._float_mask(mask, q.dtype)
         columns = mask.shape[-1]
-        if isinstance(columns, int) and columns % 8 == 0:
+        if self.rows_of_eight or (isinstance(columns, int) and columns % 8 == 0):
             return mask
         padded = self.new((*mask.shape[:-1], rounded_up(columns, 8)), mask.dtype, op="constant_pad_nd")
         self.record("constant_pad_nd", [mask], [padded])

@@ -38,6 +38,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.saved: dict[Storage, str] = {}
         self.module = ""
+        self.rows_of_eight = False  # whether sequences are multiples of 8 tokens, where a mask depends on it
         self._weight_casts: dict[Storage, Tensor] = {}
 
     # -- making tensors ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ class EarlyAttentionPaths:
     execution: Execution
     batch: Dim
     sequence: Dim
+    tables: dict[str, tuple[Tensor, ...]]
     hidden_dtype: str
     attention_dropout: Callable[[Op], float]
 
@@ -116,9 +117,17 @@ class EarlyAttentionPaths:
     def _sdpa_falcon(self, op: Op, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
         """`FalconAttention`: a mask is passed in any case, the biases of ALiBi in it; key heads are not repeated."""
         tape, alibi = self.tape, op.settings["alibi"]
-        mask = tape.new((self.batch, 1, self.sequence, self.sequence), "bool", op="mask")
-        if alibi:
-            mask = tape.new((self.batch, q.shape[1], self.sequence, self.sequence), self.hidden_dtype, op="alibi")
+        mask = self._alibi_mask(q.shape[1]) if alibi else self._bool_mask()
         dropout = self.attention_dropout(op) if alibi else 0.0
         backend = self.execution.sdpa_backend
         return tape.transpose(tape.sdpa(q, k, v, mask=mask, dropout=dropout, backend=backend), 1, 2)
+
+    def _bool_mask(self) -> Tensor:
+        return self.tape.new((self.batch, 1, self.sequence, self.sequence), "bool", op="mask")
+
+    def _alibi_mask(self, heads: Dim) -> Tensor:
+        """Biases and mask in one tensor, made once for all layers."""
+        if "alibi" not in self.tables:
+            shape = (self.batch, heads, self.sequence, self.sequence)
+            self.tables["alibi"] = (self.tape.new(shape, self.hidden_dtype, op="masked_fill"),)
+        return self.tables["alibi"][0]

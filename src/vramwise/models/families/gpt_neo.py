@@ -1,0 +1,70 @@
+"""GPT-Neo: GPT-2 with separate projections, unscaled fp32 scores and local attention in some layers."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+DEFAULT_TYPES = [[["global", "local"], 12]]
+
+
+def attention_kinds(c: Config) -> list[str]:
+    """`global` or `local` for each layer, from `[[[kinds], times], ...]`."""
+    kinds: list[str] = []
+    for entry in c.items("attention_types") or DEFAULT_TYPES:
+        match entry:
+            case [[*names], int(times)] if (
+                set(map(str, names)) <= {"global", "local"} and 0 < times <= c.num_hidden_layers
+            ):
+                kinds += [str(name) for name in names] * times
+            case _:
+                raise c.error(f'attention_types: expected [[["global", "local"], times], ...], got {entry!r:.60}')
+    if len(kinds) != c.num_hidden_layers:
+        raise c.error(f"attention_types name {len(kinds)} layers, num_layers is {c.num_hidden_layers}")
+    return kinds
+
+
+def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
+    """Multi-head attention; every layer holds its own table of which positions see each other."""
+    b.part = "attention"
+    heads, width = c.num_attention_heads, x.width
+    if width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    projected = (b.linear(x, f"attn.attention.{name}_proj", width) for name in "qkv")
+    q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in projected)
+    window = c.size("window_size", default=256) if kind == "local" else None
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn.attention", window=window,
+        dropout=c.number("attention_dropout"), style="gpt_neo", eager_only=True, has_flash=True,
+        buffer_rows=c.size("max_position_embeddings", default=2048),
+    )  # fmt: skip
+    return b.dropout(
+        b.linear(mixed, "attn.attention.out_proj", width, bias=True, shard="row"), c.number("resid_dropout")
+    )
+
+
+def layer(c: Config, index: int, kind: str) -> Block:
+    """A pre-norm decoder layer."""
+    b = BlockBuilder(f"transformer.h.{index}", layer=index)
+    x = b.input("hidden", c.hidden_size)
+    x = b.add(attention(b, b.layer_norm(x, "ln_1"), c, kind), x)
+    b.part = "mlp"
+    h = b.linear(b.layer_norm(x, "ln_2"), "mlp.c_fc", c.size("intermediate_size", default=4 * x.width), bias=True)
+    h = b.activation(h, c.text("activation_function", "gelu_new"), "mlp.act")
+    h = b.dropout(b.linear(h, "mlp.c_proj", x.width, bias=True, shard="row"), c.number("resid_dropout"))
+    return b.build(hidden=b.add(x, h))
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    b = BlockBuilder("transformer")
+    tokens = b.embedding("wte", c.vocab_size, c.hidden_size)
+    rows = c.size("max_position_embeddings", default=2048)
+    positions = b.embedding("wpe", rows, c.hidden_size, ids="position_ids", shard="replicated")
+    first = b.build(hidden=b.dropout(b.add(tokens, positions), c.number("embed_dropout")))
+    layers = [layer(c, i, kind) for i, kind in enumerate(attention_kinds(c))]
+    b = BlockBuilder("")
+    x = b.layer_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
+    tied_to = "transformer.wte.weight" if c.flag("tie_word_embeddings", True) else None
+    last = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
+    return (first, *layers, last)
