@@ -26,13 +26,18 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "gpt2": "gpt2",
     "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
+    "gpt_oss": "gpt_oss",
     "gptj": "gptj",
     "kimi_k2": "deepseek",
     "llama": "llama",
     "mistral": "llama",
+    "mixtral": "moe",
+    "olmoe": "moe",
     "opt": "opt",
     "qwen2": "llama",
+    "qwen2_moe": "moe",
     "qwen3": "llama",
+    "qwen3_moe": "moe",
     "roberta": "bert",
 }
 """`model_type` of a config -> module of `vramwise.models.families`."""

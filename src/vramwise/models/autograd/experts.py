@@ -42,6 +42,12 @@ class Experts(Losses):
         self.record("index", [x, index], [out], [(index, "indices")])
         return out
 
+    def mul_(self, x: Tensor, noise: Tensor) -> Tensor:
+        """`x *= noise` with a factor that needs no gradient: keeps the factor."""
+        out = replace(x)
+        self.record("mul_", [x, noise], [out], [(noise, "other")])
+        return out
+
     def div_(self, x: Tensor, divisor: Tensor) -> Tensor:
         """`x /= divisor`: keeps the divisor and a clone of what it overwrites."""
         grad = x.requires_grad or divisor.requires_grad

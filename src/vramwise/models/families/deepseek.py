@@ -11,10 +11,10 @@ from vramwise.models.families.sparse import Experts, checked, routed_experts
 # Defaults of the configuration classes of transformers 5.23 where they differ. The layers for multi-token
 # prediction (num_nextn_predict_layers) that checkpoints hold are not part of the model class.
 _V2 = {
-    "n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407, "first_k_dense_replace": 0,
+    "n_shared_experts": 2, "moe_intermediate_size": 1407, "first_k_dense_replace": 0,
 }  # fmt: skip
 _V3 = {
-    "n_routed_experts": 256, "n_shared_experts": 1, "moe_intermediate_size": 2048, "first_k_dense_replace": 3,
+    "n_shared_experts": 1, "moe_intermediate_size": 2048, "first_k_dense_replace": 3,
     "n_group": 8, "topk_group": 4,
 }  # fmt: skip
 
@@ -43,6 +43,10 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     heads, bias = c.num_attention_heads, c.flag("attention_bias")
     nope, rope = c.size("qk_nope_head_dim", default=128), c.size("qk_rope_head_dim", default=64)
     latent, value_dim = c.size("kv_lora_rank", default=512), c.size("v_head_dim", default=128)
+    if rope % 2 or (is_v2(c) and latent % 2):
+        raise c.error(
+            f"rotary positions turn pairs: qk_rope_head_dim ({rope}) and kv_lora_rank ({latent}) must be even"
+        )
     rank = query_lora_rank(c)
     if rank is None:
         q = b.linear(x, "self_attn.q_proj", heads * (nope + rope))
@@ -73,7 +77,10 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
 
 def experts(c: Config) -> Experts:
     """The routed experts of a sparse layer."""
-    v2, num_experts = is_v2(c), size(c, "n_routed_experts")
+    v2, num_experts = (
+        is_v2(c),
+        c.size("n_routed_experts", "num_local_experts", "num_experts", default=64 if is_v2(c) else 256),
+    )
     # The class of V2 has no default for the number of experts a token; without one all of them count as active.
     chosen = c.size("num_experts_per_tok", default=num_experts if v2 else 8)
     return checked(c, Experts(

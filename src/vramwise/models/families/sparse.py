@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
@@ -66,15 +66,13 @@ def routed_experts(b: BlockBuilder, x: Value, e: Experts, **routing: Any) -> Val
     )[0]  # fmt: skip
 
 
-def with_balancing_loss(c: Config, head: Block, e: Experts, num_layers: int) -> Block:
-    """The head with the auxiliary loss over every router's logits, where the config asks for it."""
+def balancing_loss(c: Config, e: Experts, num_layers: int) -> tuple[Block, ...]:
+    """The auxiliary loss over the router logits of `num_layers` layers, where the config asks for it."""
     if not c.flag("output_router_logits") or not num_layers:
-        return head
-    b = BlockBuilder(head.name)
-    b.ops = list(head.ops)
-    b._count = 1_000_000
+        return ()
+    b = BlockBuilder("load_balancing_loss")
     b.unary(
-        "load_balancing_loss", head.inputs["hidden"], width=1, num_layers=num_layers, num_experts=e.num_experts,
-        experts_per_token=e.experts_per_token,
+        "load_balancing_loss", b.input("hidden", c.hidden_size), width=1, num_layers=num_layers,
+        num_experts=e.num_experts, experts_per_token=e.experts_per_token,
     )  # fmt: skip
-    return replace(head, ops=tuple(b.ops))
+    return (b.build(),)

@@ -58,6 +58,15 @@ class ExpertPaths(RouterPaths):
         glu = tape.mul(gate, tape.unary("sigmoid", tape.scale(gate)))
         return tape.mul(tape.scale(up, "add_scalar"), glu)
 
+    def jitter(self, op: Op, x: Tensor) -> Tensor:
+        """Mixtral in training: hidden states times uniform noise, in place."""
+        if not self.execution.dropout:
+            return x
+        return self.tape.mul_(x, self.tape.like(x, requires_grad=False, op="uniform_"))
+
+    def clip(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.clamp_(x)
+
     # -- adapters on parameters ----------------------------------------------------------------------------
 
     def adapted_parameters(self, op: Op) -> list[Tensor]:
