@@ -19,6 +19,9 @@ from vramwise.models import describe, supported_types
 REMOTE_CODE_TYPES = frozenset({"kimi_k2"})
 TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES)
 
+# Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads.
+REFUSED_DEFAULTS = frozenset({"nemotron"})
+
 
 def assert_same_parameters(config: dict[str, Any]) -> None:
     described = describe(config)
@@ -37,7 +40,7 @@ def _numel(shape: tuple[int, ...]) -> int:
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize("model_type", sorted(set(TYPES) - REFUSED_DEFAULTS))
 def test_default_config(model_type: str) -> None:
     config = model_config({"model_type": model_type}).to_dict()
     assert_same_parameters({**config, "model_type": model_type})

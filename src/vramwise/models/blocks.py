@@ -189,13 +189,14 @@ class BlockBuilder:
         return self.unary("rms_norm", x, module, parameters, style=style)
 
     def layer_norm(
-        self, x: Value, module: str, *, bias: bool = True, weight: bool = True, part: Part = "norm"
-    ) -> Value:
-        """Layer norm over the last axis."""
+        self, x: Value, module: str, *, bias: bool = True, weight: bool = True, style: str = "torch",
+        part: Part = "norm",
+    ) -> Value:  # fmt: skip
+        """Layer norm over the last axis; `style` names how the implementation computes it."""
         parameters = [self.parameter(module, "weight", (x.width,), part=part)] if weight else []
         if bias and weight:
             parameters.append(self.parameter(module, "bias", (x.width,), part=part))
-        return self.unary("layer_norm", x, module, parameters)
+        return self.unary("layer_norm", x, module, parameters, style=style)
 
     # -- arithmetic ----------------------------------------------------------------------------------------
 

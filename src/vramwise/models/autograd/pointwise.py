@@ -85,6 +85,14 @@ class Pointwise(Layout):
         self.record(op, [x], [out], saves)
         return out
 
+    def clamp_(self, x: Tensor) -> Tensor:
+        """In-place clamp: the same storage, and a copy of the original kept for backward."""
+        original = self.like(x, requires_grad=x.requires_grad, op="clone")
+        self.record("clone", [x], [original])
+        out = Tensor(x.shape, x.strides, x.dtype, x.storage, x.requires_grad)
+        self.record("clamp_", [x], [out], [(original, "self")])
+        return out
+
     def masked_fill(self, x: Tensor, mask: Tensor) -> Tensor:
         """`x.masked_fill(mask, number)`: keeps the mask."""
         out = self._pointwise("masked_fill", [x, mask], x.dtype)
@@ -127,7 +135,7 @@ class Pointwise(Layout):
         return self.mul(x, noise)
 
     def layer_norm(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        """`F.layer_norm`: keeps the input, mean and 1/std (fp32 on CUDA, the input's dtype on CPU)."""
+        """`F.layer_norm`: keeps its operands, mean and 1/std (fp32 on CUDA, the input's dtype on CPU)."""
         x = self.autocast_high("layer_norm", x)
         parameters = [self._parameter_cast(p) for p in (weight, bias) if p is not None]
         grad = x.requires_grad or any(p.requires_grad for p in parameters)
@@ -139,8 +147,7 @@ class Pointwise(Layout):
         mean = self.new(rows, stat_dtype, op="native_layer_norm")
         rstd = self.new(rows, stat_dtype, op="native_layer_norm")
         saves = [(x, "input"), (mean, "mean"), (rstd, "rstd")]
-        if weight is not None and x.requires_grad:
-            saves.append((parameters[0], "weight"))
+        saves += zip(parameters, ("weight", "bias"), strict=False)
         self.record("native_layer_norm", [x, *parameters], [out, mean, rstd], saves)
         return out
 

@@ -100,8 +100,8 @@ def layer(c: Config, s: Switches, name: str, index: int, window: int | None, fun
 
 def text_blocks(c: Config, model_type: str, name: str, *, tied: bool) -> tuple[Block, ...]:
     """Embedding, layers and head of the language model named `name`."""
-    c = c.filled(_DEFAULTS[model_type])
     s = switches(c, model_type)
+    c = c.filled(_DEFAULTS[model_type])
     b = BlockBuilder("")
     embedded = b.embedding(f"{name}.embed_tokens", c.vocab_size, c.hidden_size)
     first = b.build(hidden=b.scale_by_buffer(embedded, f"{name}.embed_tokens"))

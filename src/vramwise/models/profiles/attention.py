@@ -28,15 +28,17 @@ class AttentionPaths:
     def rotary(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         width = op.settings["rotary_dim"]
         cos, sin = self.rotary_table(op.settings["table"], width)
+        if op.settings["style"] in ("pairs", "pairs_joined"):
+            cos, sin = self._doubled(cos), self._doubled(sin)
         rotate = getattr(self, f"_rotate_{op.settings['style']}")
         return self._partial(rotate, q, width, cos, sin), self._partial(rotate, k, width, cos, sin)
 
     def rotary_table(self, name: str, width: int) -> tuple[Tensor, ...]:
-        """cos and sin of shape (1, sequence, width) in the hidden states' dtype, made once for all layers."""
+        """cos and sin of shape (1, sequence, width) in the hidden states' dtype or fp32, made once for all layers."""
         key = f"{name}/{width}"
         if key not in self.tables:
-            shape = (1, self.sequence, width)
-            self.tables[key] = tuple(self.tape.new(shape, self.hidden_dtype, op=fn) for fn in ("cos", "sin"))
+            shape, dtype = (1, self.sequence, width), "fp32" if name == "fp32" else self.hidden_dtype
+            self.tables[key] = tuple(self.tape.new(shape, dtype, op=fn) for fn in ("cos", "sin"))
         return self.tables[key]
 
     def _partial(self, rotate, x: Tensor, width: int, cos: Tensor, sin: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -59,6 +61,32 @@ class AttentionPaths:
         return self.tape.cat([self._rotate_half(x, cos, sin)])
 
     def _rotate_interleaved_cat(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _rotate_half_fp32(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """As `_rotate_half` on fp32 tables, cast back (OLMo)."""
+        return self.tape.to(self._rotate_half(x, cos, sin), x.dtype)
+
+    def _doubled(self, table: Tensor) -> Tensor:
+        """The first half of a table with every column twice: a copy that each layer makes for itself (GLM, Helium)."""
+        tape, half = self.tape, table.shape[-1] // 2
+        half_table = tape.unsqueeze(tape.narrow(table, -1, half), -1)
+        return tape.reshape(tape.expand(half_table, *half_table.shape[:-1], 2), *table.shape)
+
+    def _rotate_pairs(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """x·cos + (−odd, even)·sin with even and odd elements interleaved."""
+        tape = self.tape
+        cos, sin = tape.unsqueeze(cos, 1), tape.unsqueeze(sin, 1)
+        even, odd = tape.step(x, -1, 2), tape.step(x, -1, 2)
+        turned = tape.reshape(tape.stack([tape.unary("neg", odd), even], -1), *x.shape)
+        return tape.add(tape.mul(x, cos), tape.mul(turned, sin))
+
+    def _rotate_pairs_joined(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """As `_rotate_pairs`, then joined with an empty rest: a row-major copy (GLM turned as a whole)."""
+        return self.tape.cat([self._rotate_pairs(x, cos, sin)])
+
+    def _rotate_pairs_fp32(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """As `_rotate_pairs` on an fp32 copy, cast back (Cohere)."""
+        return self.tape.to(self._rotate_pairs(self.tape.to(x, "fp32"), cos, sin), x.dtype)
+
         """DeepSeek's interleaved pairs: even and odd elements rotated apart, then concatenated."""
         tape = self.tape
         half = cos.shape[-1] // 2

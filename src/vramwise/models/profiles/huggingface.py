@@ -18,11 +18,12 @@ from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.inputs import InputPaths
 from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
+from vramwise.models.profiles.norms import NormPaths
 
 Streams = dict[str, Tensor]
 
 
-class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, InputPaths, MixerPaths):
+class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, InputPaths, MixerPaths, NormPaths):
     """Runs blocks on a tape as transformers runs its modules."""
 
     def __init__(
@@ -113,25 +114,6 @@ class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths,
             self.parameters[name] = self.tape.parameter(shape, dtype, requires_grad=True)
         return self.parameters[name]
 
-    def rms_norm(self, op: Op, x: Tensor) -> Tensor:
-        """The norms written in Python: fp32 inside; where the cast back happens is the family's `style`."""
-        tape, style = self.tape, op.settings["style"]
-        weights = self.parameters_of(op)
-        dtype = x.dtype
-        h = tape.to(x, "fp32")
-        variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
-        normalized = tape.mul(h, tape.unary("rsqrt", variance))
-        if style == "gemma":
-            scale = tape.scale(tape.to(weights[0], "fp32"), "add_scalar")
-            return tape.to(tape.mul(normalized, scale), dtype)
-        if style == "unweighted":
-            return tape.to(normalized, dtype)
-        return tape.mul(weights[0], tape.to(normalized, dtype))
-
-    def layer_norm(self, op: Op, x: Tensor) -> Tensor:
-        weights = [*self.parameters_of(op), None, None]
-        return self.tape.layer_norm(x, weights[0], weights[1])
-
     def add(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
         return self.tape.add(a, b)
 
@@ -151,6 +133,9 @@ class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths,
     def scale_by_buffer(self, op: Op, x: Tensor) -> Tensor:
         """A buffer in the parameters' dtype, as gemma's `embed_scale`."""
         return self.tape.mul(x, self.tape.new((), self.execution.param_dtype, kind="buffer", op="buffer"))
+
+    def clamp_(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.clamp_(x)
 
     def activation(self, op: Op, x: Tensor) -> Tensor:
         return apply_activation(self.tape, op.settings["function"], x)

@@ -1,0 +1,75 @@
+"""Norms as transformers 5.23 runs them: some are one kernel, most are written in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+
+
+class NormPaths:
+    """Root-mean-square and layer norms by their family's `style`."""
+
+    tape: Tape
+    parameters_of: Callable[[Op], list[Tensor]]
+
+    def rms_norm(self, op: Op, x: Tensor) -> Tensor:
+        """The norms written in Python: fp32 inside; where the cast back happens is the family's `style`."""
+        tape, style = self.tape, op.settings["style"]
+        weights = self.parameters_of(op)
+        dtype = x.dtype
+        h = tape.to(x, "fp32")
+        variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
+        normalized = tape.mul(x if style == "t5" else h, tape.unary("rsqrt", variance))
+        if style == "gemma":
+            scale = tape.scale(tape.to(weights[0], "fp32"), "add_scalar")
+            return tape.to(tape.mul(normalized, scale), dtype)
+        if style == "fp32-product":
+            return tape.to(tape.mul(weights[0], normalized), dtype)
+        if style == "fp32-weight":
+            return tape.to(tape.mul(tape.to(weights[0], "fp32"), normalized), dtype)
+        if style == "unweighted":
+            return tape.to(normalized, dtype)
+        return tape.mul(weights[0], tape.to(normalized, dtype))
+
+    def layer_norm(self, op: Op, x: Tensor) -> Tensor:
+        """torch's kernel, unless the family's `style` says what surrounds or replaces it."""
+        tape, style = self.tape, op.settings["style"]
+        weights = [*self.parameters_of(op), None, None]
+        if style == "fp32":
+            return tape.to(tape.layer_norm(tape.to(x, "fp32"), weights[0], weights[1]), x.dtype)
+        if style == "one-plus-weight":
+            return self._layer_norm_one_plus(x, *weights[:2])
+        if style == "python":
+            return self._layer_norm_in_python(x, weights[0])
+        if style == "per-head":
+            heads = [tape.narrow(x, 1, 1) for _ in op.parameters]
+            return tape.cat([tape.layer_norm(h, w, None) for h, w in zip(heads, weights, strict=False)], 1)
+        return tape.layer_norm(x, weights[0], weights[1])
+
+    def _layer_norm_one_plus(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """`NemotronLayerNorm1P`: operands cast by hand, the kernel itself outside autocast."""
+        tape = self.tape
+        assert weight is not None
+        scale = tape.scale(weight, "add_scalar")
+        autocast, tape.autocast = tape.autocast, None
+        try:
+            # The class asks whether autocast is on without naming a device, which means CUDA.
+            if autocast and tape.device == "cuda":
+                x, scale = tape.to(x, autocast), tape.to(scale, autocast)
+                bias = tape.to(bias, autocast) if bias is not None else None
+            return tape.layer_norm(x, scale, bias)
+        finally:
+            tape.autocast = autocast
+
+    def _layer_norm_in_python(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """`CohereLayerNorm`: fp32, the difference from the mean taken twice."""
+        tape = self.tape
+        assert weight is not None
+        h = tape.to(x, "fp32")
+        mean = tape.reduce("mean", h)
+        variance = tape.reduce("mean", tape.unary("pow", tape.add(h, mean)))
+        normalized = tape.mul(tape.add(h, mean), tape.unary("rsqrt", tape.scale(variance, "add_scalar")))
+        return tape.to(tape.mul(tape.to(weight, "fp32"), normalized), x.dtype)
