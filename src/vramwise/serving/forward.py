@@ -38,6 +38,11 @@ def forward_live_set(model: Model) -> LiveSet:
     return LiveSet(best.elements + model.hidden_size, best.moment)
 
 
+def block_live_set(block: Block) -> int:
+    """Elements a token at the fullest moment of one block."""
+    return _largest(block).elements
+
+
 def _largest(block: Block) -> LiveSet:
     root: dict[int, int] = {}
     sizes: dict[int, int] = {}

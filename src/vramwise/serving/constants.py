@@ -1,0 +1,52 @@
+"""Calibrated and assumed constants of engines: constants.csv, keyed by engine and range of versions."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .versions import LATEST, version_of
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A figure with its 90 % interval, and where it comes from."""
+
+    low: float
+    expected: float
+    high: float
+    kind: str
+    source: str
+
+
+Row = tuple[str, str, tuple[int, ...], tuple[int, ...], Constant]
+
+
+@cache
+def _rows() -> tuple[Row, ...]:
+    path = Path(__file__).parent / "constants.csv"
+    with open(path, newline="", encoding="utf-8") as file:
+        return tuple(
+            (
+                row["engine"],
+                row["name"],
+                version_of(row["from"]) if row["from"] else (0,),
+                version_of(row["until"]) if row["until"] else (*LATEST, 1),
+                Constant(float(row["low"]), float(row["expected"]), float(row["high"]), row["kind"], row["source"]),
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+@cache
+def constant(engine: str, name: str, version: tuple[int, ...]) -> Constant:
+    """The constant `name` of `engine` at `version`; versions from `from` up to and without `until`.
+
+    Raises KeyError when no row covers it.
+    """
+    for row_engine, row_name, start, stop, value in _rows():
+        if row_engine == engine and row_name == name and start <= version < stop:
+            return value
+    raise KeyError(f"{engine} {name} {version}")

@@ -1,0 +1,198 @@
+"""The KV cache as engines lay it out: bytes a token on one rank, pages, groups of layers, requests that fit.
+
+Sources: vLLM v1/kv_cache_interface.py (pages), v1/core/kv_cache_utils.py (groups; kv_cache_planning.py in newer
+versions), config/model.py get_num_kv_heads (copied heads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from vramwise.models import LayerCache
+from vramwise.units import round_up
+
+MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this
+FP8_MLA_TOKEN_BYTES = 656  # vLLM fp8_ds_mla: 512 fp8 latents, 4 fp32 scales, 64 bf16 rotary values
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """One layer's cache on one rank: bytes a token, or bytes of a state that does not grow."""
+
+    kind: str
+    token_bytes: int
+    window: int | None = None
+    state_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDtypes:
+    """Bytes an element of keys and values, of convolution states and of recurrent states."""
+
+    cache_bytes: float
+    conv_bytes: int = 2
+    state_bytes: int = 2
+    latent_row_alignment: int = 1
+
+
+def layer_specs(
+    caches: Iterable[LayerCache], tensor_parallel: int, dtypes: CacheDtypes, *, windows: bool = True
+) -> tuple[LayerSpec, ...]:
+    """Every layer's cache on one rank of tensor parallelism.
+
+    Heads a rank = max(1, heads // ranks); a latent cache is whole on every rank; states are cut like heads.
+    Without `windows`, sliding and chunked layers are charged as full ones.
+    """
+    return tuple(_spec(cache, tensor_parallel, dtypes, windows) for cache in caches if cache.kind != "none")
+
+
+def _spec(cache: LayerCache, tensor_parallel: int, dtypes: CacheDtypes, windows: bool) -> LayerSpec:
+    if cache.kind == "recurrent":
+        conv = -(-cache.conv_state_elements // tensor_parallel) * dtypes.conv_bytes
+        return LayerSpec(
+            "recurrent", 0, state_bytes=conv + -(-cache.state_elements // tensor_parallel) * dtypes.state_bytes
+        )
+    if cache.kind == "latent":
+        row = ceil(cache.elements_per_token * dtypes.cache_bytes)
+        return LayerSpec("latent", round_up(row, dtypes.latent_row_alignment))
+    heads = max(1, cache.num_key_value_heads // tensor_parallel)
+    token = ceil(heads * (cache.key_head_dim + cache.value_head_dim) * dtypes.cache_bytes)
+    if cache.window is None or not windows:
+        return LayerSpec("full", token)
+    return LayerSpec(cache.kind, token, cache.window)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Layers of one kind that share page tables: how many groups of `group_size` layers they make."""
+
+    spec: LayerSpec
+    num_layers: int
+    num_groups: int
+    block_size: int
+
+    def pages_per_request(self, tokens: int, batched_tokens: int, dcp: int = 1) -> int:
+        """Pages of one group that a request of `tokens` may hold."""
+        spec = self.spec
+        if spec.kind == "recurrent":
+            return 1
+        if spec.kind == "sliding" and spec.window is not None:
+            return -(-min(spec.window - 1 + batched_tokens, tokens) // self.block_size) + 1
+        if spec.kind == "chunked" and spec.window is not None:
+            return -(-min(spec.window + batched_tokens, tokens) // self.block_size)
+        own_tokens = -(-tokens // dcp)
+        return -(-own_tokens // self.block_size)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """One pool of pages from which every group of layers draws.
+
+    `page_bytes` is the page of one layer, `group_size` the layers that a block of the pool serves, so a block takes
+    page_bytes · group_size bytes.
+    """
+
+    page_bytes: int
+    group_size: int
+    groups: tuple[LayerGroup, ...]
+    decode_context_parallel: int = 1
+
+    @property
+    def block_bytes(self) -> int:
+        return self.page_bytes * self.group_size
+
+    @property
+    def num_groups(self) -> int:
+        return sum(group.num_groups for group in self.groups)
+
+    @property
+    def smallest_block(self) -> int:
+        sizes = [group.block_size for group in self.groups if group.spec.kind != "recurrent"]
+        return min(sizes, default=1)
+
+    def num_blocks(self, available_bytes: int) -> int:
+        """avail // page // group_size, not below 0."""
+        return max(0, available_bytes // self.page_bytes // self.group_size) if self.block_bytes else 0
+
+    def blocks_per_request(self, tokens: int, batched_tokens: int) -> int:
+        """Blocks of the pool that one request of `tokens` may hold: Σ over groups."""
+        dcp = self.decode_context_parallel
+        return sum(g.num_groups * g.pages_per_request(tokens, batched_tokens, dcp) for g in self.groups)
+
+    def max_concurrency(self, num_blocks: int, tokens: int, batched_tokens: int) -> float:
+        """Requests of `tokens` that the pool holds at once."""
+        blocks = self.blocks_per_request(tokens, batched_tokens)
+        return num_blocks / blocks if blocks else 0.0
+
+    def longest_request(self, num_blocks: int, batched_tokens: int, limit: int) -> int:
+        """Tokens of the longest request that the pool holds, 0 when none."""
+        low, high = 0, limit
+        if self.blocks_per_request(high, batched_tokens) <= num_blocks:
+            return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.blocks_per_request(middle, batched_tokens) <= num_blocks:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def plan_pool(
+    specs: Sequence[LayerSpec], block_size: int, *, hybrid: bool = True, largest_group_ratio: float = 1.0,
+    decode_context_parallel: int = 1,
+) -> PoolPlan:  # fmt: skip
+    """Lay layers out in one pool.
+
+    Layers of one kind make one group of all. Different kinds are put in groups of equal size g, the least count of
+    a kind, or the largest where that is below `largest_group_ratio` times the least; the last group of a kind is
+    padded. Pages are made equal by raising the block size of the layers with small pages; a recurrent state is
+    padded to the attention page, whose block is raised until it covers the state. `hybrid` False charges all as one.
+    """
+    counts: dict[LayerSpec, int] = {}
+    for spec in specs:
+        counts[spec] = counts.get(spec, 0) + 1
+    if not counts:
+        return PoolPlan(0, 0, ())
+    blocks = _block_sizes(counts, block_size)
+    pages = [spec.token_bytes * blocks[spec] if spec.token_bytes else spec.state_bytes for spec in counts]
+    page = max(pages)
+    if len(counts) == 1 or not hybrid:
+        total = sum(counts.values())
+        groups = tuple(
+            LayerGroup(spec, n, 1 if i == 0 else 0, blocks[spec]) for i, (spec, n) in enumerate(counts.items())
+        )
+        return PoolPlan(page, total, groups, decode_context_parallel)
+    least, most = min(counts.values()), max(counts.values())
+    size = most if most < largest_group_ratio * least else least
+    return PoolPlan(
+        page,
+        size,
+        tuple(LayerGroup(spec, n, -(-n // size), blocks[spec]) for spec, n in counts.items()),
+        decode_context_parallel,
+    )
+
+
+def _block_sizes(counts: dict[LayerSpec, int], block_size: int) -> dict[LayerSpec, int]:
+    """Tokens in a block of each kind, so that all pages are as large as the largest."""
+    attention = [spec for spec in counts if spec.token_bytes]
+    state = max((spec.state_bytes for spec in counts), default=0)
+    if not attention:
+        return dict.fromkeys(counts, 1)
+    if state:
+        narrowest = min(spec.token_bytes for spec in attention)
+        block_size = max(block_size, round_up(-(-state // narrowest), block_size))
+    widest = max(spec.token_bytes for spec in attention)
+    return {spec: block_size * (widest // spec.token_bytes) if spec.token_bytes else block_size for spec in counts}
+
+
+def request_bytes(specs: Sequence[LayerSpec], tokens: int, block_size: int, batched_tokens: int) -> int:
+    """Bytes that one request of `tokens` may hold over all layers (vLLM's "KV cache is needed")."""
+    total = 0
+    for spec in specs:
+        group = LayerGroup(spec, 1, 1, block_size)
+        pages = group.pages_per_request(tokens, batched_tokens)
+        total += spec.state_bytes if spec.kind == "recurrent" else pages * block_size * spec.token_bytes
+    return total

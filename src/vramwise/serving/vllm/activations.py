@@ -1,0 +1,132 @@
+"""The start-up profile run: the largest of its phases, not their sum (v1/worker/gpu_model_runner.py profile_run)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from vramwise.models import Block, Model, Parameter
+from vramwise.result import Node
+
+from ..constants import Constant, constant
+from ..layouts import engine_layout
+from ..weights import stage_weights
+from .settings import Resolved, has_encoder
+
+_RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
+
+
+def activation_peak(model: Model, r: Resolved) -> Node:
+    """Bytes above the weights at the fullest moment of the profile run."""
+    phases = [_sampler(model, r), _forward(model, r)]
+    if has_encoder(model):
+        phases.append(_encoder(model, r))
+    return max(phases, key=lambda phase: phase.bytes)
+
+
+def _sampler(model: Model, r: Resolved) -> Node:
+    """Sampling over max_num_seqs rows of the whole vocabulary, on every rank alike, beside the hidden states."""
+    rows = min(r.max_num_seqs, r.batched_tokens)
+    per_logit = constant("vllm", "sampler_bytes_per_logit", r.version)
+    per_row = constant("vllm", "sampler_hidden_bytes_per_row", r.version)
+    hidden = model.hidden_size * (r.storage.bytes_per_element * r.batched_tokens + round(per_row.expected) * rows)
+    logits = rows * model.logit_width
+    return Node(
+        "profile run: sampler",
+        round(per_logit.expected * logits) + hidden,
+        "calibrated",
+        round(per_logit.low * logits) + hidden,
+        round(per_logit.high * logits) + hidden,
+        formula="bytes per logit × rows × vocabulary + hidden states",
+        inputs={"rows": rows, "vocabulary": model.logit_width, "bytes_per_logit": per_logit.expected},
+        source=f"{_RUN}; {per_logit.source}",
+    )
+
+
+def _forward(model: Model, r: Resolved) -> Node:
+    """One pass of max_num_batched_tokens through the widest layer."""
+    copies = constant("vllm", "layer_hidden_copies", r.version)
+    ranks = r.settings.tensor_parallel_size
+    extra = constant("vllm", "all_reduce_hidden_copies", r.version) if ranks > 1 else Constant(0, 0, 0, "exact", "")
+    width = widest_layer(model, ranks, engine_layout(r.settings, "vllm").expert_parallel)
+    size = r.storage.bytes_per_element
+    tokens = r.batched_tokens
+
+    def bytes_with(hidden_bytes: float) -> int:
+        return tokens * (width * size + round(hidden_bytes * model.hidden_size * size / 2))
+
+    unpacked = _unpacked(model, r)
+    return Node(
+        "profile run: forward",
+        bytes_with(copies.expected + extra.expected) + unpacked,
+        "calibrated",
+        bytes_with(copies.low + extra.low),
+        bytes_with(copies.high + extra.high) + unpacked,
+        formula="tokens × (widest layer + hidden-size copies) × dtype + unpacked weight",
+        inputs={"tokens": tokens, "widest_layer_elements": width, "unpacked_weight_bytes": unpacked},
+        source=f"{_RUN}; {copies.source}",
+    )
+
+
+def _unpacked(model: Model, r: Resolved) -> int:
+    """AWQ's own kernels unpack a layer for large batches (quantization/awq.py, above 256 tokens)."""
+    rule = r.storage.quantization
+    if rule is None or rule.layout not in ("awq", "bnb-4bit", "bnb-4bit-double") or r.batched_tokens < 256:
+        return 0
+    stages = stage_weights(model, r.storage, engine_layout(r.settings, "vllm"))
+    return max(stage.largest_linear_elements for stage in stages) * r.storage.bytes_per_element
+
+
+@lru_cache(maxsize=1024)
+def widest_layer(model: Model, ranks: int, expert_ranks: int = 1) -> int:
+    """Elements a token of the widest layer's inner tensors on one rank, besides hidden-size ones.
+
+    Dense MLP: fused gate and up with their product (3·I for a gated one). Experts (fused_experts of
+    layers/fused_moe): chosen · (product + max(gate and up, output)).
+    """
+    return max((_inner(block, ranks, expert_ranks) for block in model.layers()), default=0)
+
+
+def _inner(block: Block, ranks: int, expert_ranks: int) -> int:
+    best = 0
+    made: dict[int, int] = {}
+    for op in block.ops:
+        if op.kind == "experts":
+            hidden, chosen = op.inputs[0].width, op.settings["experts_per_token"]
+            inner = _expert_width(op.parameters, hidden) // (1 if expert_ranks > 1 else ranks)
+            best = max(best, chosen * (inner + max(2 * inner, hidden)))
+        elif op.kind in ("linear", "conv1d_linear") and op.parameters and op.parameters[0].part == "mlp":
+            source = op.inputs[0]
+            if op.parameters[0].shard == "column":
+                made[source.id] = made.get(source.id, 0) + op.outputs[0].width
+            else:
+                best = max(best, -(-(max(made.values(), default=0) + source.width) // ranks))
+                made = {}
+    return best
+
+
+def _expert_width(parameters: tuple[Parameter, ...], hidden: int) -> int:
+    """Inner width of one expert: the other side of the weight that is cut by rows."""
+    for parameter in parameters:
+        if parameter.shard == "expert_row" and len(parameter.shape) == 3:
+            _, one, other = parameter.shape
+            return one if other == hidden else other
+    return 0
+
+
+def _encoder(model: Model, r: Resolved) -> Node:
+    """The vision tower over as many of its largest items as the encoder's budget of tokens takes."""
+    from ..encoder import encoder_work
+
+    limits = r.settings.limit_mm_per_prompt
+    work = encoder_work(model, r.batched_tokens, r.storage.bytes_per_element)
+    size = 0 if limits is not None and not any(limits.values()) else work.bytes
+    return Node(
+        "profile run: encoder",
+        size,
+        "assumed",
+        size // 3,
+        2 * size,
+        formula="patches × largest live set of the tower's layers × dtype + encoder cache",
+        inputs={"patches": work.patches, "elements_per_patch": work.elements_per_patch},
+        source=_RUN,
+    )

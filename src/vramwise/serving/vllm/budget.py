@@ -1,0 +1,239 @@
+"""vLLM's budget: what is charged against total · utilization, and what is left for the KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+from operator import attrgetter
+
+from vramwise.formats import dtype
+from vramwise.hardware import Gpu
+from vramwise.models import Block, Model
+from vramwise.result import Node
+from vramwise.units import GIB, MIB
+
+from ..answer import context_node
+from ..constants import Constant, constant
+from ..kv_cache import MLA_ROW_ALIGNMENT, CacheDtypes, LayerSpec, PoolPlan, layer_specs, plan_pool, request_bytes
+from ..layouts import engine_layout, engine_weights
+from ..lengths import text_config
+from ..weight_nodes import heaviest_stage
+from ..weights import stage_layers
+from .activations import activation_peak
+from .profile import capture_sizes
+from .settings import Resolved
+
+_MEASURED_RANKS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The terms of one rank (of the heaviest pipeline stage), and how its KV cache is laid out.
+
+    `charged`: terms that are subtracted from total · utilization, apart from the weights.
+    """
+
+    weights: Node
+    activation: Node
+    non_torch: Node
+    graphs: Node
+    context: Node
+    nccl: Node | None
+    specs: tuple[LayerSpec, ...]
+    pool: PoolPlan
+    resolved: Resolved
+
+    @property
+    def charged(self) -> tuple[Node, ...]:
+        terms = [self.weights, self.activation, self.non_torch]
+        if self.resolved.profile.counts_context:
+            terms.append(self.context)
+        if self.resolved.profile.graphs_in_budget:
+            terms.append(self.graphs)
+        return tuple(terms)
+
+    def available(self, total: int, utilization: float, end: str = "bytes") -> int:
+        """Bytes for the KV cache: total · utilization − Σ charged; `end` takes the low or high ends of the terms."""
+        given = self.resolved.settings.kv_cache_memory_bytes
+        if given is not None:
+            return given
+        return ceil(total * utilization) - total_of(self.charged, end)
+
+    @property
+    def one_request(self) -> int:
+        """Bytes that the pool needs for one request of max_model_len."""
+        r = self.resolved
+        if not self.pool.block_bytes:
+            return 0
+        return self.pool.blocks_per_request(r.max_model_len, r.batched_tokens) * self.pool.block_bytes
+
+    @property
+    def printed_need(self) -> int:
+        """The same as vLLM's error message counts it: Σ over layers."""
+        r = self.resolved
+        return request_bytes(self.specs, r.max_model_len, self.pool.smallest_block, r.batched_tokens)
+
+
+def total_of(terms: Iterable[Node], end: str = "bytes") -> int:
+    """Sum of the terms' expected bytes, or of their `low` or `high` ends."""
+    pick = attrgetter(end)
+    return sum(int(pick(term)) for term in terms)
+
+
+def budget_of(model: Model, r: Resolved, gpu: Gpu | None) -> Budget:
+    """All terms for resolved settings."""
+    stage = heaviest_stage(model, r.storage, engine_layout(r.settings, "vllm"))
+    specs, pool = _cache(model, r, stage)
+    return Budget(
+        weights=_weights(model, r, stage),
+        activation=activation_peak(model, r),
+        non_torch=_non_torch(r, gpu),
+        graphs=_graphs(model, r),
+        context=context_node(gpu),
+        nccl=_nccl(r),
+        specs=specs,
+        pool=pool,
+        resolved=r,
+    )
+
+
+def with_tensor_parallel(model: Model, budget: Budget, gpu: Gpu | None, ranks: int) -> Budget:
+    """The same settings over more GPUs."""
+    r = budget.resolved
+    return budget_of(model, replace(r, settings=r.settings.replace(tensor_parallel_size=ranks)), gpu)
+
+
+# -- weights ---------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=512)
+def _weights(model: Model, r: Resolved, stage: int) -> Node:
+    weights = engine_weights(model, r.settings, "vllm", r.storage, stage)
+    extra = [node for node in (_lora(model, r), _draft(model, r)) if node is not None]
+    return Node.group("weights", (*weights.children, *extra)) if extra else weights
+
+
+def _lora(model: Model, r: Resolved) -> Node | None:
+    """Slots for adapters: A is whole for column-cut layers, B for row-cut ones (lora/layers)."""
+    slots = r.settings.max_loras
+    if not slots:
+        return None
+    rank = r.settings.max_lora_rank or 16
+    tp = r.settings.tensor_parallel_size
+    elements = 0
+    for block in model.layers():
+        for parameter in block.parameters:
+            if parameter.is_linear and len(parameter.shape) == 2 and parameter.part in ("attention", "mlp", "mixer"):
+                out, inner = parameter.shape
+                column = parameter.shard == "column"
+                elements += rank * (inner + out // tp if column else inner // tp + out)
+    head = rank * model.logit_width
+    size = slots * (elements + head) * r.storage.bytes_per_element
+    rest = constant("vllm", "lora_slot_overhead", r.version)
+    return Node(
+        "LoRA slots", size + round(rest.expected * GIB), "assumed", size, size + round(rest.high * GIB),
+        formula="slots × rank × Σ (in + out) × dtype", inputs={"max_loras": slots, "max_lora_rank": rank},
+        source="vLLM lora/layers create_lora_weights",
+    )  # fmt: skip
+
+
+def _draft(model: Model, r: Resolved) -> Node | None:
+    """One decoder layer and the joining projection of EAGLE or MTP drafters."""
+    if not _drafts(r):
+        return None
+    layer = _last_layer(model)
+    if layer is None:
+        return None
+    tp = r.settings.tensor_parallel_size
+    elements = sum(p.numel for p in layer.parameters) // tp + 2 * model.hidden_size**2
+    size = elements * r.storage.bytes_per_element
+    return Node(
+        "draft layer", size, "assumed", size // 2, 2 * size, formula="one decoder layer + 2·hidden² of the join",
+        source="vLLM model_executor/models/llama_eagle.py, deepseek_mtp.py",
+    )  # fmt: skip
+
+
+def _drafts(r: Resolved) -> bool:
+    speculative = r.settings.speculative or {}
+    method = str(speculative.get("method") or "")
+    return "eagle" in method or "mtp" in method
+
+
+def _last_layer(model: Model) -> Block | None:
+    return next((b for b in reversed(model.blocks) if b.layer is not None), None)
+
+
+# -- what is outside torch -------------------------------------------------------------------------------------
+
+
+def _non_torch(r: Resolved, gpu: Gpu | None) -> Node:
+    ranks = r.settings.tensor_parallel_size
+    measured = max(size for size in _MEASURED_RANKS if size <= ranks)
+    value = constant("vllm", f"non_torch_tp{measured}", r.version)
+    return _gib_node("non-torch", value, {"tensor_parallel_size": ranks})
+
+
+def _nccl(r: Resolved) -> Node | None:
+    """NCCL where it starts before the first snapshot: nobody's budget holds it."""
+    if r.profile.nccl_in_budget or r.settings.tensor_parallel_size * r.settings.pipeline_parallel_size == 1:
+        return None
+    return _gib_node("NCCL", constant("vllm", "nccl_outside_budget", r.version), {})
+
+
+def _gib_node(name: str, value: Constant, inputs: dict[str, int]) -> Node:
+    low, expected, high = (round(size * GIB) for size in (value.low, value.expected, value.high))
+    return Node(name, expected, value.kind, low, high, inputs=inputs, source=value.source)
+
+
+def _graphs(model: Model, r: Resolved) -> Node:
+    """CUDA graphs: captured sizes × layers × calibrated bytes."""
+    if r.settings.enforce_eager:
+        return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
+    sizes = capture_sizes(r.profile, r.max_num_seqs)
+    layers = max(stop - start for start, stop in stage_layers(model.num_layers, r.settings.pipeline_parallel_size))
+    value = constant("vllm", "graph_bytes_per_layer", r.version)
+    low, expected, high = (round(size * MIB * sizes * layers) for size in (value.low, value.expected, value.high))
+    return Node(
+        "CUDA graphs", expected, value.kind, low, high, formula="sizes × layers × bytes",
+        inputs={"sizes": sizes, "layers": layers}, source=value.source,
+    )  # fmt: skip
+
+
+# -- KV cache --------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...], PoolPlan]:
+    """Caches of the stage's layers on one rank, and the pool they share."""
+    settings, profile = r.settings, r.profile
+    start, stop = stage_layers(model.num_layers, settings.pipeline_parallel_size)[stage]
+    layers = list(model.layers())[start:stop]
+    caches = [cache for block in layers for cache in block.caches]
+    if _drafts(r) and caches:
+        attention = [cache for cache in caches if cache.kind in ("full", "latent")]
+        caches.extend(attention[-1:])
+    hybrid = profile.hybrid and profile.generation == "V1"
+    specs = layer_specs(caches, settings.tensor_parallel_size, _dtypes(model, r), windows=hybrid)
+    pool = plan_pool(
+        specs,
+        r.block_size,
+        hybrid=hybrid or any(spec.kind == "recurrent" for spec in specs),
+        largest_group_ratio=profile.largest_group_ratio,
+        decode_context_parallel=settings.decode_context_parallel_size,
+    )
+    return specs, pool
+
+
+def _dtypes(model: Model, r: Resolved) -> CacheDtypes:
+    name = r.settings.kv_cache_dtype
+    own = r.storage.bytes_per_element
+    cache = own if name == "auto" else dtype(name).bits / 8
+    state = text_config(model).get("mamba_ssm_dtype")
+    return CacheDtypes(
+        cache,
+        conv_bytes=own,
+        state_bytes=dtype(state).bits // 8 if isinstance(state, str) else own,
+        latent_row_alignment=MLA_ROW_ALIGNMENT if r.profile.generation == "V0" else 1,
+    )

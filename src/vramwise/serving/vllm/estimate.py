@@ -1,0 +1,131 @@
+"""`serve` with vLLM: the four budget lines of its log, the KV cache pool, limits and verdict."""
+
+from __future__ import annotations
+
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
+from vramwise.scenario import Scenario
+
+from ..answer import assemble, capacity_of, interval, resolved
+from ..storage import dtype_notes
+from .budget import Budget, budget_of, total_of
+from .limits import pool_verdict
+from .settings import Resolved, resolve_settings
+
+
+def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """vLLM's start-up accounting on the worst rank.
+
+    kv = ceil(total · utilization) − weights − activation peak − non-torch (− context before 0.9, − CUDA graphs since
+    0.21). Counted per version as its sources say (vllm/profile.py). Not counted: other processes on the card,
+    connectors, prefix caches outside the GPU.
+    """
+    r = resolve_settings(scenario, model, gpu)
+    budget = budget_of(model, r, gpu)
+    capacity = capacity_of(scenario, gpu)
+    quantities = _quantities(model, budget)
+    verdict: Verdict | None = None
+    kv_bytes = budget.one_request
+    if capacity is not None:
+        pool = pool_quantities(budget, capacity.usable_bytes)
+        quantities.update(pool)
+        verdict = pool_verdict(model, budget, capacity, gpu)
+        quantities["oom"] = Quantity.exact(not verdict.fits)
+        kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))
+    phases = _phases(budget, kv_bytes)
+    quantities["nvidia_smi"] = interval(phases[-1].components)
+    quantities["total_needed"] = _total_needed(budget)
+    table = resolved(scenario, "serve", r.settings)
+    notes = (*dtype_notes(model, scenario.serve.dtype), *_notes(scenario, r, capacity))
+    peak = max(phases, key=lambda phase: phase.bytes)
+    ranks = (Rank(_rank_name(r), peak.bytes),)
+    return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
+
+
+def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
+    return {
+        "params": Quantity.exact(model.num_parameters),
+        "weights": interval(budget.weights),
+        "activation_peak": interval(budget.activation),
+        "non_torch": interval(budget.non_torch),
+        "cuda_graph": interval(budget.graphs),
+    }
+
+
+def pool_quantities(budget: Budget, total: int) -> dict[str, Quantity]:
+    """Bytes, blocks, tokens and requests of the KV cache on a card of `total` bytes."""
+    r, pool = budget.resolved, budget.pool
+    # the fewest bytes are left when every term is at its high end
+    sizes = [budget.available(total, r.utilization, end) for end in ("high", "bytes", "low")]
+    if not pool.block_bytes:
+        return {"kv_cache_bytes": Quantity(*sizes)}
+    blocks = [pool.num_blocks(size) for size in sizes]
+    requests = [pool.max_concurrency(count, r.max_model_len, r.batched_tokens) for count in blocks]
+    tokens = [_tokens(budget, count, many) for count, many in zip(blocks, requests, strict=True)]
+    return {
+        "kv_cache_bytes": Quantity(*sizes),
+        "kv_cache_blocks": Quantity(*blocks),
+        "kv_cache_tokens": Quantity(*tokens),
+        "max_concurrency": Quantity(*requests),
+        "max_batch": Quantity(*(min(r.max_num_seqs, int(many)) for many in requests)),
+        "max_seq": Quantity(*(pool.longest_request(count, r.batched_tokens, r.max_model_len) for count in blocks)),
+    }
+
+
+def _tokens(budget: Budget, blocks: int, requests: float) -> int:
+    """The printed "GPU KV cache size", whose meaning changed for models with several kinds of layers."""
+    r, pool = budget.resolved, budget.pool
+    if r.profile.tokens_are_concurrency and pool.num_groups > 1:
+        return int(requests * r.max_model_len)
+    return blocks // max(1, pool.num_groups) * pool.smallest_block * pool.decode_context_parallel
+
+
+def _phases(budget: Budget, kv_bytes: int) -> tuple[Phase, ...]:
+    """Load, profile run, graph capture, decode: what the process holds on the worst rank."""
+    outside = [budget.context] + ([budget.nccl] if budget.nccl is not None else [])
+    cache = Node(
+        "KV cache", kv_bytes, "derived", formula="blocks × page × layers of a group",
+        inputs={"page_bytes": budget.pool.page_bytes, "layers_of_a_group": budget.pool.group_size,
+                "groups": budget.pool.num_groups},
+        source="vLLM v1/core/kv_cache_utils.py",
+    )  # fmt: skip
+    # PyTorch keeps what the profile run took, so the process holds it until it ends
+    reserved = budget.activation
+    running = (budget.weights, cache, reserved, budget.non_torch, *outside)
+    return (
+        Phase("load", Node.group("load", (budget.weights, *outside))),
+        Phase("profile run", Node.group("profile run", (budget.weights, reserved, budget.non_torch, *outside))),
+        Phase("KV cache", Node.group("KV cache", running)),
+        Phase("decode", Node.group("decode", (*running, budget.graphs))),
+    )
+
+
+def _total_needed(budget: Budget) -> Quantity:
+    """Least card on which one request of max_model_len runs: its share, and what lies outside the share."""
+    utilization = budget.resolved.utilization
+    outside = [budget.context, *([budget.nccl] if budget.nccl is not None else [])]
+    if not budget.resolved.profile.graphs_in_budget:
+        outside.append(budget.graphs)
+
+    def total(end: str) -> int:
+        share = total_of(budget.charged, end) + budget.one_request
+        beside = total_of(outside, end)
+        return max(round(share / utilization), share + beside)
+
+    return Quantity(total("low"), total("bytes"), total("high"))
+
+
+def _rank_name(r: Resolved) -> str:
+    return "heaviest pipeline stage" if r.settings.pipeline_parallel_size > 1 else "every GPU"
+
+
+def _notes(scenario: Scenario, r: Resolved, capacity: Capacity | None) -> tuple[str, ...]:
+    notes = []
+    if scenario.serve.engine_version is None:
+        notes.append(f"vLLM {r.settings.engine_version} is assumed; defaults and the budget differ by version")
+    if scenario.serve.max_num_batched_tokens is None and r.profile.generation == "V1":
+        notes.append("max_num_batched_tokens is the API server's default")
+    if capacity is None:
+        notes.append("no GPU given: the KV cache stands for one request of max_model_len")
+    return tuple(notes)

@@ -1,0 +1,95 @@
+"""Whether vLLM starts, and the smallest change that makes it start."""
+
+from __future__ import annotations
+
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Capacity, Quantity, Verdict
+
+from ..answer import amount, verdict_of
+from .budget import Budget, with_tensor_parallel
+
+HIGHEST_UTILIZATION = 0.97  # above it, context and graphs hardly ever find room
+MOST_RANKS = 8
+
+
+def pool_verdict(model: Model, budget: Budget, capacity: Capacity, gpu: Gpu | None) -> Verdict:
+    """Fits when the KV cache holds one request of max_model_len and graphs and context find room beside it."""
+    total, r = capacity.usable_bytes, budget.resolved
+    need = budget.one_request
+    spare = [budget.available(total, r.utilization, end) - need for end in ("high", "bytes", "low")]
+    beside = [_room_beside(budget, total, end) for end in ("high", "bytes", "low")]
+    room = Quantity(*(min(a, b) for a, b in zip(spare, beside, strict=True)))
+    if spare[1] >= 0 and beside[1] >= 0:
+        return verdict_of(room, [_fits(budget, capacity, spare[1])])
+    return verdict_of(room, _problems(model, budget, capacity, gpu))
+
+
+def _room_beside(budget: Budget, total: int, end: str) -> int:
+    """What is left of the card once the share, the context, NCCL and uncharged graphs are taken."""
+    r = budget.resolved
+    share = min(round(total * r.utilization), total)
+    outside = getattr(budget.context, end) if not r.profile.counts_context else 0
+    if budget.nccl is not None:
+        outside += getattr(budget.nccl, end)
+    if not r.profile.graphs_in_budget:
+        # graphs reuse what the allocator keeps of the profile run; only what exceeds it needs new memory
+        outside += max(0, getattr(budget.graphs, end) - budget.activation.bytes)
+    return total - share - int(outside)
+
+
+def _fits(budget: Budget, capacity: Capacity, spare: int) -> str:
+    r = budget.resolved
+    blocks = budget.pool.num_blocks(budget.available(capacity.usable_bytes, r.utilization))
+    many = budget.pool.max_concurrency(blocks, r.max_model_len, r.batched_tokens)
+    return (
+        f"the KV cache of {amount(spare + budget.one_request)} holds {many:.2f} requests of {r.max_model_len:,} tokens"
+    )
+
+
+def _problems(model: Model, budget: Budget, capacity: Capacity, gpu: Gpu | None) -> list[str]:
+    r, total = budget.resolved, capacity.usable_bytes
+    requested = round(total * r.utilization)
+    left = budget.available(total, r.utilization)
+    blocks = budget.pool.num_blocks(max(0, left))
+    share = f"{amount(requested)} (gpu_memory_utilization {r.utilization:g} of {amount(total)})"
+    if budget.weights.bytes > requested:
+        return [f"weights of {amount(budget.weights.bytes)} do not fit in {share}", *_fixes(model, budget, total, gpu)]
+    if left < budget.pool.block_bytes:
+        charged = sum(term.bytes for term in budget.charged)
+        return [
+            f"no KV cache blocks: weights, profile run and the rest take {amount(charged)} of {share}",
+            *_fixes(model, budget, total, gpu),
+        ]
+    if left < budget.one_request:
+        longest = budget.pool.longest_request(blocks, r.batched_tokens, r.max_model_len)
+        reasons = [
+            f"max_model_len {r.max_model_len:,} needs {amount(budget.one_request)} of KV cache, {amount(left)} is left"
+        ]
+        if longest:
+            reasons.append(f"set max_model_len to {longest:,}")
+        return [*reasons, *_fixes(model, budget, total, gpu)]
+    lower = (total - (requested - _room_beside(budget, total, "bytes"))) / total
+    return [
+        f"CUDA context and graphs do not fit beside {share}",
+        f"set gpu_memory_utilization to {max(0.01, int(lower * 100) / 100):g} or enforce_eager",
+    ]
+
+
+def _fixes(model: Model, budget: Budget, total: int, gpu: Gpu | None) -> list[str]:
+    """The least utilization, number of sequences or GPUs with which one request fits."""
+    r = budget.resolved
+    charged = sum(term.bytes for term in budget.charged) + budget.one_request
+    fixes = []
+    wanted = -(-charged * 100 // total) / 100
+    if wanted <= HIGHEST_UTILIZATION and wanted > r.utilization:
+        fixes.append(f"set gpu_memory_utilization to {wanted:g}")
+    ranks = r.settings.tensor_parallel_size
+    while ranks < MOST_RANKS and not fixes:
+        ranks *= 2
+        other = with_tensor_parallel(model, budget, gpu, ranks)
+        if other.available(total, r.utilization) >= other.one_request:
+            fixes.append(f"set tensor_parallel_size to {ranks}")
+    if not fixes:
+        fixes.append("quantize the weights, take a larger GPU, or more of them")
+    return fixes

@@ -1,0 +1,133 @@
+"""What differs between versions of vLLM, read in the released wheels 0.7.3, 0.8.5, 0.11.2 and 0.33.0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from vramwise.hardware import Gpu
+from vramwise.units import GIB
+
+DEFAULT_VERSION = "0.33.0"
+
+LARGE_CARD_BYTES = 70 * GIB
+LARGEST_CARD_BYTES = 160 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One range of versions.
+
+    `generation`: V0 or V1 engine. `counts_context`: everything outside torch's pool is charged, the CUDA context
+    too. `graphs_in_budget`: CUDA graphs are subtracted from the KV cache. `nccl_in_budget`: the first snapshot is
+    taken before NCCL starts. `hybrid`: layers of different kinds share one pool; else each is charged as full
+    attention. `largest_group_ratio`: see `plan_pool`. `tokens_are_concurrency`: the printed token count is
+    concurrency x length. `capture_steps`: (from, step) of CUDA graph sizes beyond 1, 2, 4.
+    """
+
+    generation: str
+    utilization: float
+    counts_context: bool
+    graphs_in_budget: bool
+    nccl_in_budget: bool
+    hybrid: bool
+    largest_group_ratio: float
+    tokens_are_concurrency: bool
+    capture_steps: tuple[tuple[int, int, int], ...]
+    latent_cache: bool
+    source: str
+
+
+_V0 = Profile(
+    generation="V0",
+    utilization=0.9,
+    counts_context=False,
+    graphs_in_budget=False,
+    nccl_in_budget=True,
+    hybrid=False,
+    largest_group_ratio=1.0,
+    tokens_are_concurrency=False,
+    capture_steps=((8, 256, 8),),
+    latent_cache=True,
+    source="vLLM 0.7.3 worker/worker.py determine_num_available_blocks",
+)
+_V1_08 = replace(
+    _V0,
+    generation="V1",
+    counts_context=True,
+    capture_steps=((8, 512, 8),),
+    source="vLLM 0.8.5 v1/worker/gpu_worker.py determine_available_memory",
+)
+_V1_09 = replace(_V1_08, counts_context=False, hybrid=False)
+_V1_11 = replace(
+    _V1_09, nccl_in_budget=False, hybrid=True, source="vLLM 0.11.2 v1/worker/gpu_worker.py, utils/mem_utils.py"
+)
+_V1_12 = replace(
+    _V1_11, tokens_are_concurrency=True, largest_group_ratio=1.25, capture_steps=((8, 248, 8), (256, 512, 16))
+)
+_V1_21 = replace(_V1_12, utilization=0.92, graphs_in_budget=True)
+_V1_33 = replace(
+    _V1_21, largest_group_ratio=1.5, source="vLLM 0.33.0 v1/worker/gpu_worker.py, v1/core/kv_cache_planning.py"
+)
+
+# version from which a profile holds; hybrid pools came with 0.10, context left the charge with 0.9
+_PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
+    ((0,), replace(_V0, latent_cache=False)),
+    ((0, 7), _V0),
+    ((0, 8), _V1_08),
+    ((0, 9), _V1_09),
+    ((0, 10), replace(_V1_09, hybrid=True)),
+    ((0, 11), _V1_11),
+    ((0, 11, 1), replace(_V1_11, capture_steps=_V1_12.capture_steps)),
+    ((0, 12), _V1_12),
+    ((0, 21), _V1_21),
+    ((0, 33), _V1_33),
+)
+
+
+@lru_cache(maxsize=256)
+def profile_of(version: tuple[int, ...], old_card: bool) -> Profile:
+    """The profile of a version; 0.8 to 0.10 fall back to V0 on cards before compute capability 8.0."""
+    found = _PROFILES[0][1]
+    for start, profile in _PROFILES:
+        if version >= start:
+            found = profile
+    if old_card and (0, 8) <= version < (0, 11):
+        return _V0
+    return found
+
+
+def is_old_card(gpu: Gpu | None) -> bool:
+    """NVIDIA card before compute capability 8.0."""
+    if gpu is None or gpu.vendor != "NVIDIA":
+        return False
+    try:
+        return float(gpu.compute_capability) < 8.0
+    except ValueError:
+        return False
+
+
+def default_batched_tokens(version: tuple[int, ...], gpu: Gpu | None, total_bytes: int | None) -> tuple[int, int]:
+    """V1's max_num_batched_tokens of the API server and max_num_seqs, by the card's size.
+
+    Source: engine/arg_utils.py of 0.8.5, 0.11.2, 0.33.0. An unknown card counts as one of 80 GB.
+    """
+    total = total_bytes or (gpu.memory_total_bytes if gpu is not None else None) or 80 * GIB
+    if version >= (0, 33) and total >= LARGEST_CARD_BYTES:
+        return 16384, 1024
+    a100 = gpu is not None and "a100" in gpu.id and version >= (0, 9)
+    small_blackwell = gpu is not None and "gb10" in gpu.id and version >= (0, 33)
+    if total >= LARGE_CARD_BYTES and not a100 and not small_blackwell:
+        return 8192, 1024
+    return 2048, 256
+
+
+def capture_sizes(profile: Profile, max_num_seqs: int) -> int:
+    """How many CUDA graphs of decode batches are captured."""
+    largest = max_num_seqs if profile.generation == "V0" else min(2 * max_num_seqs, 512)
+    sizes = [1, 2, 4]
+    for start, stop, step in profile.capture_steps:
+        sizes.extend(range(start, stop + 1, step))
+    if profile.generation == "V0":
+        sizes.extend(range(264, largest + 1, 8))
+    return sum(size <= largest for size in sizes)

@@ -1,0 +1,87 @@
+"""vLLM's own values for what a scenario leaves open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import ServeSettings
+
+from ..layouts import engine_storage
+from ..lengths import model_length
+from ..storage import Storage
+from ..versions import version_of
+from .profile import DEFAULT_VERSION, Profile, default_batched_tokens, is_old_card, profile_of
+
+CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
+V0_MAX_NUM_SEQS = 256
+V0_LEAST_BATCHED_TOKENS = 2048
+V0_LEAST_MULTIMODAL_TOKENS = 5120
+DEFAULT_BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings with nothing left open, and what follows from version and card."""
+
+    settings: ServeSettings
+    version: tuple[int, ...]
+    profile: Profile
+    storage: Storage
+    max_model_len: int
+    batched_tokens: int
+    max_num_seqs: int
+    utilization: float
+    block_size: int
+
+
+def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resolved:
+    """Defaults by version, GPU and model (engine/arg_utils.py); the API server's where entry points differ."""
+    given = scenario.serve
+    version_text = given.engine_version or DEFAULT_VERSION
+    version = version_of(version_text)
+    profile = profile_of(version, is_old_card(gpu))
+    storage = engine_storage(model, given, "vllm", gpu)
+    length = given.max_model_len or model_length(model)
+    tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
+    utilization = given.gpu_memory_utilization or profile.utilization
+    block = given.block_size or DEFAULT_BLOCK_SIZE
+    settings = given.replace(
+        engine_version=version_text,
+        dtype=storage.dtype,
+        max_model_len=length,
+        max_num_batched_tokens=tokens,
+        max_num_seqs=seqs,
+        gpu_memory_utilization=utilization,
+        block_size=block,
+        enforce_eager=bool(given.enforce_eager),
+    )
+    return Resolved(settings, version, profile, storage, length, tokens, seqs, utilization, block)
+
+
+def _batch(
+    given: ServeSettings, model: Model, gpu: Gpu | None, total: int | None, version: tuple[int, ...],
+    profile: Profile, length: int,
+) -> tuple[int, int]:  # fmt: skip
+    """max_num_batched_tokens and max_num_seqs."""
+    if profile.generation == "V1":
+        tokens, seqs = default_batched_tokens(version, gpu, total)
+        seqs = given.max_num_seqs or seqs
+        return given.max_num_batched_tokens or max(min(tokens, seqs * length), seqs), seqs
+    seqs = given.max_num_seqs or V0_MAX_NUM_SEQS
+    if given.max_num_batched_tokens:
+        return given.max_num_batched_tokens, seqs
+    multimodal = has_encoder(model)
+    windowed = any(cache.window for cache in model.caches)
+    chunked = length > CHUNKED_PREFILL_ABOVE and not (windowed or multimodal or given.speculative or given.max_loras)
+    if chunked:
+        return (2048 if version >= (0, 6, 5) else 512), seqs
+    least = V0_LEAST_MULTIMODAL_TOKENS if multimodal else V0_LEAST_BATCHED_TOKENS
+    return max(length, least), seqs
+
+
+def has_encoder(model: Model) -> bool:
+    """Whether the model reads images or sound besides text."""
+    return any(part in model.parts for part in ("vision", "projector"))

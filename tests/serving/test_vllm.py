@@ -1,0 +1,152 @@
+"""vLLM's budget against closed start-up logs, its defaults by version, and its verdicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.estimation import estimate
+from vramwise.result import Result
+from vramwise.serving.vllm.profile import capture_sizes, profile_of
+from vramwise.units import GIB
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def serve(
+    model: Any = LLAMA, gpu: str | None = "h100-sxm-80gb", total: float = 0, gpus: int = 1, **serve: Any
+) -> Result:
+    scenario: dict[str, Any] = {"model": model, "task": "serve", "num_gpus": gpus, "serve": serve}
+    if gpu:
+        scenario["gpu"] = gpu
+    if total:
+        scenario["gpu_total_bytes"] = round(total * GIB)
+    return estimate(scenario)
+
+
+def gib(result: Result, name: str) -> float:
+    return result.quantities[name].expected / GIB
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "weights", "peak", "cache"),
+    [
+        (LLAMA, 1, 14.99, 4.76, 51.38),
+        ("Qwen/Qwen3-0.6B", 1, 1.12, 5.56, 64.45),
+        ("Qwen/Qwen3-32B", 1, 61.03, 5.64, 4.45),
+        ("Qwen/Qwen3-32B", 2, 30.59, 5.64, 34.49),
+    ],
+)
+def test_budget_lines_of_0_11_on_h100(model: str, tp: int, weights: float, peak: float, cache: float) -> None:
+    """Four closed budgets (llm-d planner's table of vLLM 0.11.0, 79.18 GiB cards)."""
+    result = serve(model, total=79.18, gpus=tp, engine_version="0.11.0", max_model_len=16000, tensor_parallel_size=tp)
+    assert gib(result, "weights") == pytest.approx(weights, rel=2e-3)
+    assert gib(result, "activation_peak") == pytest.approx(peak, rel=2e-3)
+    assert gib(result, "kv_cache_bytes") == pytest.approx(cache, abs=0.06)
+
+
+def test_terms_add_up_to_the_share_of_the_card() -> None:
+    result = serve(total=79.18, engine_version="0.11.0")
+    charged = sum(result.quantities[name].expected for name in ("weights", "activation_peak", "non_torch"))
+    assert charged + result.quantities["kv_cache_bytes"].expected == pytest.approx(0.9 * 79.18 * GIB, abs=2)
+
+
+def test_graphs_are_charged_since_0_21_and_the_share_is_larger() -> None:
+    old, new = (serve(total=79.18, engine_version=version) for version in ("0.20.0", "0.21.0"))
+    difference = new.quantities["kv_cache_bytes"].expected - old.quantities["kv_cache_bytes"].expected
+    graphs = new.quantities["cuda_graph"].expected
+    assert difference == pytest.approx(0.02 * 79.18 * GIB - graphs, abs=3)
+    assert new.scenario["serve"]["gpu_memory_utilization"] == 0.92
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "tokens", "seqs"),
+    [
+        ("0.11.2", "h100-sxm-80gb", 8192, 1024),
+        ("0.11.2", "a100-sxm-80gb", 2048, 256),
+        ("0.8.5", "a100-sxm-80gb", 8192, 1024),
+        ("0.33.0", "b200", 16384, 1024),
+        ("0.11.2", "rtx-4090", 2048, 256),
+    ],
+)
+def test_defaults_follow_version_and_card(version: str, gpu: str, tokens: int, seqs: int) -> None:
+    table = serve("Qwen/Qwen3-0.6B", gpu, engine_version=version).scenario["serve"]
+    assert (table["max_num_batched_tokens"], table["max_num_seqs"]) == (tokens, seqs)
+
+
+def test_v0_shrinks_the_cache_with_the_length_until_chunked_prefill() -> None:
+    """vllm-project/vllm issue 10517: 20,000 -> 29,000 tokens cost cache, 35,000 give it back."""
+    caches = [
+        gib(
+            serve(gpu="rtx-3090", total=23.58, engine_version="0.6.4", max_model_len=n, max_num_seqs=4),
+            "kv_cache_bytes",
+        )
+        for n in (20000, 29000, 35000)
+    ]
+    assert caches[0] == pytest.approx(3.81, rel=0.02)
+    assert caches[1] == pytest.approx(2.89, rel=0.02)
+    assert caches[2] > caches[0]
+
+
+def test_captured_graph_sizes() -> None:
+    assert capture_sizes(profile_of((0, 7), False), 256) == 35
+    assert capture_sizes(profile_of((0, 11, 0), False), 1024) == 67
+    assert capture_sizes(profile_of((0, 12), False), 1024) == 51
+
+
+def test_eager_mode_has_no_graphs() -> None:
+    assert serve(enforce_eager=True).quantities["cuda_graph"].expected == 0
+
+
+def test_cache_size_given_in_bytes_replaces_the_budget() -> None:
+    result = serve(kv_cache_memory_bytes=10 * GIB, engine_version="0.11.2")
+    assert result.quantities["kv_cache_bytes"].expected == 10 * GIB
+    assert result.quantities["kv_cache_tokens"].expected == 10 * GIB // 131072
+
+
+def test_weights_that_do_not_fit_name_the_number_of_gpus() -> None:
+    result = serve("Qwen/Qwen3-32B", "rtx-4090", engine_version="0.11.2")
+    assert result.verdict is not None
+    assert not result.verdict.fits
+    assert result.quantities["oom"].expected is True
+    assert "weights of 61.03 GiB do not fit" in result.verdict.reasons[0]
+    assert result.verdict.reasons[1] == "set tensor_parallel_size to 4"
+
+
+def test_a_length_beyond_the_cache_is_answered_with_the_longest_that_fits() -> None:
+    result = serve(gpu="rtx-3090", engine_version="0.11.2", max_model_len=131072)
+    assert result.verdict is not None
+    longest = int(result.quantities["max_seq"].expected)
+    assert f"set max_model_len to {longest:,}" in result.verdict.reasons
+    shorter = serve(gpu="rtx-3090", engine_version="0.11.2", max_model_len=longest)
+    assert shorter.quantities["max_concurrency"].expected >= 1
+
+
+def test_no_cache_blocks_are_named() -> None:
+    result = serve(gpu="rtx-3090", total=16.9, engine_version="0.11.2", max_model_len=2048, max_num_seqs=256)
+    assert result.verdict is not None
+    assert result.verdict.reasons[0].startswith("no KV cache blocks")
+
+
+def test_without_a_card_only_what_needs_it_is_missing() -> None:
+    result = serve(gpu=None)
+    assert not {"kv_cache_bytes", "kv_cache_tokens", "max_concurrency", "oom", "max_seq"} & set(result.quantities)
+    assert {"weights", "activation_peak", "non_torch", "cuda_graph", "total_needed"} <= set(result.quantities)
+    assert result.verdict is None
+
+
+def test_moments_and_peak() -> None:
+    result = serve(total=79.18, engine_version="0.11.0")
+    assert [phase.name for phase in result.phases] == ["load", "profile run", "KV cache", "decode"]
+    assert result.peak_phase == "decode"
+    assert result.phases[-1].components.find("weights/rotary tables") is not None
+
+
+def test_draft_layers_take_weights_and_cache() -> None:
+    plain = serve(engine_version="0.9.1", max_model_len=131072)
+    eagle = serve(engine_version="0.9.1", max_model_len=131072, speculative={"method": "eagle", "num_tokens": 3})
+    assert eagle.quantities["weights"].expected > plain.quantities["weights"].expected
+    # vLLM log of an EAGLE drafter beside Llama-3.1-8B: 135,171 bytes a token = 33 / 32
+    tokens = eagle.quantities["kv_cache_tokens"].expected
+    assert eagle.quantities["kv_cache_bytes"].expected / tokens == pytest.approx(131072 * 33 / 32, rel=1e-4)
