@@ -1,4 +1,4 @@
-"""Small configs of the families that are one decoder layer with switches."""
+"""Small configs of the families that are one decoder layer with switches, and of GPT-BigCode."""
 
 from __future__ import annotations
 
@@ -32,6 +32,27 @@ def decoder(draw: st.DrawFn, model_type: str, **switches: st.SearchStrategy[Any]
     return config
 
 
+def gpt_bigcode() -> st.SearchStrategy[Config]:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just("gpt_bigcode"),
+            "n_embd": st.sampled_from([16, 32, 48]),
+            "n_layer": st.integers(1, 3),
+            "n_head": st.sampled_from([1, 2]),
+            "n_inner": st.none() | st.integers(3, 90),
+            "n_positions": st.integers(16, 64),
+            "vocab_size": st.integers(17, 90),
+            "multi_query": st.booleans(),
+            "tie_word_embeddings": st.booleans(),
+            "bos_token_id": st.just(1),
+            "eos_token_id": st.just(2),
+            "attn_pdrop": st.sampled_from([0.0, 0.1]),
+            "resid_pdrop": st.sampled_from([0.0, 0.1]),
+            "embd_pdrop": st.sampled_from([0.0, 0.1]),
+        }
+    )
+
+
 FLAG = st.booleans()
 HEAD_DIM = st.sampled_from([8, 16, 24])
 WINDOW = st.none() | st.sampled_from([4, 32])
@@ -41,6 +62,7 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "cohere": lambda: decoder("cohere", attention_bias=FLAG, use_qk_norm=FLAG),
     "glm": lambda: decoder("glm", attention_bias=FLAG, head_dim=HEAD_DIM, partial_rotary_factor=SHARE),
     "glm4": lambda: decoder("glm4", attention_bias=FLAG, head_dim=HEAD_DIM, partial_rotary_factor=SHARE),
+    "gpt_bigcode": gpt_bigcode,
     "granite": lambda: decoder("granite", attention_bias=FLAG, mlp_bias=FLAG),
     "helium": lambda: decoder("helium", attention_bias=FLAG, mlp_bias=FLAG, head_dim=st.just(16)),
     "nemotron": lambda: decoder(

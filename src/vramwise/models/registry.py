@@ -28,6 +28,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "glm4": "variants",
     "gpt2": "gpt2",
     "gpt_neo": "gpt_neo",
+    "gpt_bigcode": "gpt_bigcode",
     "gpt_neox": "gpt_neox",
     "gpt_oss": "gpt_oss",
     "gptj": "gptj",
