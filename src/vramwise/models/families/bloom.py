@@ -9,9 +9,11 @@ from vramwise.models.config import Config
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention; the class has no other path than its own."""
     b.part = "attention"
-    heads, d = c.num_attention_heads, c.head_dim
+    heads = c.num_attention_heads
+    if x.width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
     fused = b.heads(b.linear(x, "self_attention.query_key_value", 3 * x.width, bias=True), heads)
-    q, k, v = (b.heads_first(piece) for piece in b.split(fused, [d] * 3))
+    q, k, v = (b.heads_first(piece) for piece in b.split(fused, [x.width // heads] * 3))
     mixed = b.attention(
         q, k, v, num_heads=heads, num_key_value_heads=heads, module="self_attention",
         dropout=c.number("attention_dropout"), style="bloom", eager_only=True,

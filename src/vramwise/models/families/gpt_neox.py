@@ -6,17 +6,27 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 
 
+def head_width(c: Config) -> int:
+    """hidden_size / num_attention_heads, whatever else the config says."""
+    if c.hidden_size % c.num_attention_heads:
+        raise c.error(f"num_attention_heads ({c.num_attention_heads}) does not divide hidden_size ({c.hidden_size})")
+    return c.hidden_size // c.num_attention_heads
+
+
 def rotary_width(c: Config) -> int:
     """Columns of the rotary table: a quarter of each head unless the config says otherwise, rounded up to pairs."""
     rope = c.table("rope_parameters") or c.table("rope_scaling") or Config({})
     share = rope.number("partial_rotary_factor", c.number("rotary_pct", 0.25))
-    return -(-int(c.head_dim * share) // 2) * 2
+    width = -(-int(head_width(c) * share) // 2) * 2 if share <= 1 else 0
+    if not 0 < width <= head_width(c):
+        raise c.error(f"rotary_pct ({share}) leaves no whole pairs of a head of {head_width(c)}")
+    return width
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention; each head's q, k and v lie side by side in the fused projection."""
     b.part = "attention"
-    heads, bias, d = c.num_attention_heads, c.flag("attention_bias", True), c.head_dim
+    heads, bias, d = c.num_attention_heads, c.flag("attention_bias", True), head_width(c)
     fused = b.heads_first(b.heads(b.linear(x, "attention.query_key_value", 3 * x.width, bias=bias), heads))
     q, k, v = b.split(fused, [d] * 3)
     rotary_dim = rotary_width(c)

@@ -14,8 +14,8 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
     q, k, v = (b.heads(b.linear(x, f"attn.{name}_proj", width), heads) for name in "qkv")
     rotary_dim = c.size("rotary_dim", default=64)
-    if rotary_dim > q.width:
-        raise c.error(f"rotary_dim ({rotary_dim}) is larger than a head ({q.width})")
+    if rotary_dim > q.width or rotary_dim % 2:
+        raise c.error(f"rotary_dim: expected an even number up to a head's width ({q.width}), got {rotary_dim}")
     q, k = b.op("rotary_every_two", "attn", [q, k], [q.width, k.width], rotary_dim=rotary_dim)
     mixed = b.attention(
         b.heads_first(q), b.heads_first(k), b.heads_first(v), num_heads=heads, num_key_value_heads=heads,
