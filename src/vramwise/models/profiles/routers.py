@@ -98,11 +98,13 @@ class RouterPaths:
         for _ in range(op.settings["num_layers"]):
             logits = tape.new((tokens, experts), dtype, requires_grad=x.requires_grad, op="mm")
             shares = tape.softmax(logits)
-            # The indices die with this function; they count, as the pass below them does, until it returns.
+            # These indices live until the loss function returns; they are counted as the recorded rows count them.
             tape.topk(shares, op.settings["experts_per_token"])
             shares = tape.to(shares, "fp32")
             if mask is not None:
                 shares = tape.mul(shares, mask)
             sums = tape.add(sums, tape.reduce("sum", shares, 0, keepdim=False))
         counts = tape.new((experts,), "fp32", op="div")
-        return tape.reduce("sum", tape.mul(counts, tape.unsqueeze(tape.scale(sums), 0)))
+        # The number of rows is a plain number, or with padding the sum of the mask.
+        mean = tape.scale(sums) if mask is None else tape.div(sums, tape.new((), "fp32", op="sum"))
+        return tape.reduce("sum", tape.mul(counts, tape.unsqueeze(mean, 0)))
