@@ -73,11 +73,11 @@ class Layout(Recorder):
         target_shape = tuple(size if target == -1 else target for size, target in zip(old, shape, strict=True))
         return self._seen_as(x, target_shape, grown, "expand")
 
-    def narrow(self, x: Tensor, dim: int, length: Dim) -> Tensor:
+    def narrow(self, x: Tensor, dim: int, length: Dim, op: str = "slice") -> Tensor:
         """A slice along one dimension: the whole storage stays alive behind it."""
         dim = dim if dim >= 0 else x.ndim + dim
         shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
-        return self._seen_as(x, shape, x.strides, "slice")
+        return self._seen_as(x, shape, x.strides, op)
 
     def step(self, x: Tensor, dim: int, stride: int) -> Tensor:
         """`x[..., ::stride]` along one dimension."""
@@ -88,7 +88,7 @@ class Layout(Recorder):
 
     def split(self, x: Tensor, lengths: Sequence[Dim], dim: int = -1) -> tuple[Tensor, ...]:
         """`x.split(lengths, dim)`: views of one storage."""
-        return tuple(self.narrow(x, dim, length) for length in lengths)
+        return tuple(self.narrow(x, dim, length, "split") for length in lengths)
 
     def chunk(self, x: Tensor, pieces: int, dim: int = -1) -> tuple[Tensor, ...]:
         return self.split(x, [x.shape[dim] // pieces] * pieces, dim)

@@ -1,0 +1,70 @@
+"""What backward of each primitive operation allocates: gradients of its inputs and scratch beside them.
+
+torch 2.13: `tools/autograd/derivatives.yaml` and `torch/csrc/autograd/FunctionsManual.cpp`. A rule answers, for
+every input that needs a gradient, whether that gradient is the incoming tensor itself, a view of it, or new bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.models.autograd.recorder import promote
+from vramwise.models.autograd.size import Dim, probe, product
+from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Tensor
+
+Passing = Literal["same", "view", "new"]
+
+# The incoming gradient goes on as it is.
+_SAME = frozenset({"add", "add_", "clone", "add_scalar", "add_mask", "sub_scalar"})
+# The incoming gradient goes on seen differently.
+_VIEW = frozenset({"view", "permute", "unsqueeze", "squeeze", "cat", "sum"})
+# A zero tensor of the input's size is filled from the gradient of a piece of it.
+_PIECE = frozenset({"slice", "select", "split"})
+
+
+@dataclass(frozen=True, slots=True)
+class InputGradient:
+    """The gradient of one input: how it comes about, its bytes if new, and scratch alive beside it."""
+
+    tensor: Tensor
+    passing: Passing
+    nbytes: Dim = 0
+    scratch: Dim = 0
+
+
+def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
+    """Gradients that backward of `node` makes, given that of its output `gradient`."""
+    wanted = [tensor for tensor in node.inputs if tensor.requires_grad and tensor.is_floating]
+    op = node.op
+    if op in _SAME or op in _VIEW:
+        return [_passed_on(tensor, gradient, "same" if op in _SAME else "view", op) for tensor in wanted]
+    if op == "expand":
+        return [_summed(tensor, gradient) for tensor in wanted]
+    if op in ("mul", "div"):
+        return [_product(tensor, node, gradient) for tensor in wanted]
+    if op == "pow":
+        # grad · (2 · x^1): both factors are temporaries of one expression.
+        return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2) for tensor in wanted]
+    return [InputGradient(tensor, "new", tensor.nbytes) for tensor in wanted]
+
+
+def _passed_on(tensor: Tensor, gradient: Tensor, passing: Passing, op: str) -> InputGradient:
+    broadcast = passing == "same" and probe(tensor.numel) != probe(gradient.numel)
+    if broadcast or (tensor.dtype != gradient.dtype and op != "cat"):
+        return InputGradient(tensor, "new", tensor.nbytes)
+    return InputGradient(tensor, passing)
+
+
+def _summed(tensor: Tensor, gradient: Tensor) -> InputGradient:
+    if probe(tensor.numel) == probe(gradient.numel):
+        return InputGradient(tensor, "view")
+    return InputGradient(tensor, "new", tensor.nbytes)
+
+
+def _product(tensor: Tensor, node: Node, gradient: Tensor) -> InputGradient:
+    """grad · other in the wider dtype, then summed and cast to what the input is."""
+    dtype = promote(gradient.dtype, *(other.dtype for other in node.inputs if other is not tensor))
+    raw = product(gradient.shape) * ITEM_BYTES[dtype]
+    same = dtype == tensor.dtype and probe(tensor.numel) == probe(gradient.numel)
+    return InputGradient(tensor, "new", tensor.nbytes, 0 if same else raw)

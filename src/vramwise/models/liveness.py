@@ -1,0 +1,358 @@
+"""What is alive while a block runs: the walk of its tape forward and backward.
+
+Backward follows torch's engine (2.13): nodes in the reverse order of their making; what a node saved and the gradient
+that it received are freed when it is done; a second gradient for a tensor is added into the first when nothing else
+refers to that one and it is no view, else their sum is a third tensor (`torch/csrc/autograd/input_buffer.cpp`).
+Forward frees a tensor after its last use, but what a Python frame received stays until the frame returns.
+
+Moments are polynomials in the axes; those that another one exceeds at every size are dropped, so that a maximum costs
+a handful of evaluations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from vramwise.models.autograd.gradients import InputGradient, input_gradients
+from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, terms_of
+from vramwise.models.autograd.tensor import Node, Storage, Tensor
+from vramwise.models.step import BlockRun
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Bytes alive inside a block at one operation; weights and what other blocks hold are not counted.
+
+    `saved`: of what forward kept; `weight_gradients`: finished gradients of this block's parameters; `temporaries`:
+    gradients on their way, scratch, and in a forward walk everything that is not kept.
+    """
+
+    operation: str
+    module: str
+    saved: Dim
+    weight_gradients: Dim
+    temporaries: Dim
+
+    @property
+    def total(self) -> Dim:
+        return self.saved + self.weight_gradients + self.temporaries
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The largest of some moments at given sizes."""
+
+    operation: str
+    module: str
+    saved: int
+    weight_gradients: int
+    temporaries: int
+
+    @property
+    def total(self) -> int:
+        return self.saved + self.weight_gradients + self.temporaries
+
+
+NOTHING = Peak("", "", 0, 0, 0)
+
+
+def largest(moments: Iterable[Moment], axes: Axes) -> Peak:
+    """The moment with the most bytes at these sizes; `NOTHING` for none."""
+    best, most = None, -1
+    for moment in moments:
+        size = evaluate(moment.total, axes)
+        if size > most:
+            best, most = moment, size
+    if best is None:
+        return NOTHING
+    parts = (evaluate(part, axes) for part in (best.saved, best.weight_gradients, best.temporaries))
+    return Peak(best.operation, best.module, *parts)
+
+
+def undominated(moments: Iterable[Moment]) -> tuple[Moment, ...]:
+    """The moments that are largest somewhere, as far as comparing coefficients tells; sizes are at least one."""
+    kept: list[Moment] = []
+    for moment in sorted(moments, key=lambda m: -probe(m.total)):
+        if not any(_covers(other.total, moment.total) for other in kept):
+            kept.append(moment)
+    return tuple(kept)
+
+
+def _covers(larger: Dim, smaller: Dim) -> bool:
+    """Whether every coefficient of one polynomial is at least the other's."""
+    left, right = terms_of(larger), terms_of(smaller)
+    return all(left.get(axes, 0) >= value for axes, value in right.items()) and all(
+        value >= 0 or axes in right for axes, value in left.items()
+    )
+
+
+# -- backward ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Bytes:
+    """The storage of a gradient, and how many gradients refer to it."""
+
+    nbytes: Dim
+    holders: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradient:
+    held: _Bytes
+    is_view: bool
+
+
+@dataclass
+class BackwardWalk:
+    """The walk of one block.
+
+    `moments` in order; `leaving`: bytes of gradients handed to the block before; `at_first_use`: gradients alive when
+    the first saved tensor is asked for, which is when a checkpointed block computes its forward pass again;
+    `waiting_views`: waiting parameters whose gradient from here is a view, so that nothing is added into it.
+    """
+
+    moments: list[Moment] = field(default_factory=list)
+    weight_gradients: Dim = 0
+    leaving: Dim = 0
+    at_first_use: Dim = 0
+    waiting_views: set[Storage] = field(default_factory=set)
+
+    def of(self, chosen: Callable[[Moment], bool] = lambda moment: True) -> tuple[Moment, ...]:
+        """The undominated moments among the chosen ones."""
+        return undominated(moment for moment in self.moments if chosen(moment))
+
+
+def walk_backward(
+    run: BlockRun, *, accumulating: bool = False, waiting: frozenset[Storage] = frozenset(),
+    pending: frozenset[Storage] = frozenset(), external: frozenset[Storage] = frozenset(),
+) -> BackwardWalk:  # fmt: skip
+    """Backward of one block.
+
+    `accumulating`: gradients exist already, so that a new one is freed after it was added. `waiting`: parameters
+    that another block uses too, whose gradient waits for the other part; `pending`: those of them for which a part
+    that nothing can be added into is there, so that their sum is a third tensor. `external`: saved storages that
+    are counted elsewhere (a checkpoint's input).
+    """
+    return _BackwardWalker(run, accumulating, waiting, pending, external).walk()
+
+
+class _BackwardWalker:
+    def __init__(
+        self, run: BlockRun, accumulating: bool, waiting: frozenset[Storage], pending: frozenset[Storage],
+        external: frozenset[Storage],
+    ) -> None:  # fmt: skip
+        self.run = run
+        self.pending = pending
+        self.accumulating = accumulating
+        self.waiting = waiting
+        self.result = BackwardWalk()
+        self.asked = False
+        self.made_here = {id(output) for node in run.nodes for output in node.outputs}
+        own = {storage for storage, _ in run.saved} - external
+        self.savers: dict[Storage, int] = dict.fromkeys(own, 0)
+        for node in run.nodes:
+            for storage, _ in node.saved:
+                if storage in self.savers:
+                    self.savers[storage] += 1
+        self.saved: Dim = 0
+        for storage in own:
+            self.saved = self.saved + storage.nbytes
+        self.temporaries: Dim = 0
+        self.finished: Dim = 0
+        self.gradients: dict[int, _Gradient] = {}
+        self.pieces: dict[tuple[int, str], _Bytes] = {}
+
+    def walk(self) -> BackwardWalk:
+        for tensor in self._ends():
+            self._deliver(tensor, self._new(tensor.nbytes), is_view=False)
+        self._note("start", "")
+        for node in reversed(self.run.nodes):
+            received = [output for output in node.outputs if id(output) in self.gradients]
+            if received:
+                self._run(node, received[0])
+            else:
+                self._release(node)
+        self.result.weight_gradients = self.finished
+        self.result.leaving = self.temporaries
+        return self.result
+
+    def _ends(self) -> list[Tensor]:
+        """Tensors whose gradient arrives from outside: the outgoing streams, or the loss."""
+        if self.run.outgoing:
+            return [tensor for tensor in self.run.outgoing if tensor.requires_grad and id(tensor) in self.made_here]
+        return [output for output in self.run.nodes[-1].outputs if output.requires_grad]
+
+    def _run(self, node: Node, output: Tensor) -> None:
+        if not self.asked and any(storage in self.savers for storage, _ in node.saved):
+            self.asked = True
+            self.result.at_first_use = self.temporaries
+        arrived = self.gradients.pop(id(output))
+        made = [(each, *self._made(node, each, arrived)) for each in input_gradients(node, output)]
+        scratch: Dim = 0
+        for each, _, _ in made:
+            if probe(each.scratch) > probe(scratch):
+                scratch = each.scratch
+        self.temporaries = self.temporaries + scratch
+        self._note(f"{node.op} backward", node.module)
+        self.temporaries = self.temporaries - scratch
+        self._drop(arrived.held)
+        self._release(node)
+        for each, held, is_view in made:
+            self._deliver(each.tensor, held, is_view=is_view, node=node)
+
+    def _made(self, node: Node, each: InputGradient, arrived: _Gradient) -> tuple[_Bytes, bool]:
+        if each.passing == "new":
+            if node.op == "split":
+                return self._piece(each.tensor), False
+            return self._new(each.nbytes), False
+        arrived.held.holders += 1
+        return arrived.held, arrived.is_view or each.passing == "view"
+
+    def _piece(self, tensor: Tensor) -> _Bytes:
+        """Gradients of the pieces of one split are joined in one tensor."""
+        held = self.pieces.get((id(tensor), self.run.name))
+        if held is None or held.holders == 0:
+            self.pieces[id(tensor), self.run.name] = held = self._new(tensor.nbytes)
+        else:
+            held.holders += 1
+        return held
+
+    def _deliver(self, tensor: Tensor, held: _Bytes, *, is_view: bool, node: Node | None = None) -> None:
+        if tensor.is_parameter and id(tensor) not in self.made_here:
+            self._finish(tensor, held, is_view)
+            return
+        before = self.gradients.get(id(tensor))
+        if before is None:
+            self.gradients[id(tensor)] = _Gradient(held, is_view)
+        elif before.held is held:
+            held.holders -= 1
+        elif not before.is_view and before.held.holders == 1:
+            self._note(f"{node.op if node else ''} accumulation", node.module if node else "")
+            self._drop(held)
+        else:
+            total = self._new(tensor.nbytes)
+            self._note(f"{node.op if node else ''} accumulation", node.module if node else "")
+            self._drop(before.held)
+            self._drop(held)
+            self.gradients[id(tensor)] = _Gradient(total, False)
+
+    def _finish(self, parameter: Tensor, held: _Bytes, is_view: bool) -> None:
+        """AccumulateGrad: the gradient becomes `.grad`, or is added into it and freed."""
+        shared = parameter.storage in self.waiting
+        if shared and is_view:
+            self.result.waiting_views.add(parameter.storage)
+        if parameter.storage in self.pending:
+            self.temporaries = self.temporaries + parameter.nbytes
+            self._note("sum of a shared weight's gradients", "")
+            self.temporaries = self.temporaries - parameter.nbytes
+        if not self.accumulating or shared:
+            self.finished = self.finished + parameter.nbytes
+        self._drop(held)
+
+    def _new(self, nbytes: Dim) -> _Bytes:
+        self.temporaries = self.temporaries + nbytes
+        return _Bytes(nbytes)
+
+    def _drop(self, held: _Bytes) -> None:
+        held.holders -= 1
+        if held.holders == 0:
+            self.temporaries = self.temporaries - held.nbytes
+
+    def _release(self, node: Node) -> None:
+        for storage, _ in node.saved:
+            if storage in self.savers:
+                self.savers[storage] -= 1
+                if self.savers[storage] == 0:
+                    self.saved = self.saved - storage.nbytes
+
+    def _note(self, operation: str, module: str) -> None:
+        self.result.moments.append(Moment(operation, module, self.saved, self.finished, self.temporaries))
+
+
+# -- forward -----------------------------------------------------------------------------------------------
+
+
+def walk_forward(
+    run: BlockRun, *, keeps: bool = True, external: frozenset[Storage] = frozenset(), again: bool = False
+) -> list[Moment]:
+    """Forward of one block, operation by operation; with `keeps` false nothing is saved (no_grad).
+
+    `again`: the second forward pass of a checkpointed block, which ends when the last tensor to be saved exists
+    (torch 2.13 utils/checkpoint.py, early stop).
+    """
+    kept = {storage for storage, _ in run.saved} if keeps else set()
+    last = _last_uses(run)
+    alive: set[Storage] = set()
+    foreign = external | {tensor.storage for tensor in run.incoming}
+    saved: Dim = 0
+    temporaries: Dim = 0
+    moments: list[Moment] = []
+    for storage in kept - foreign:
+        if not any(output.storage is storage for node in run.nodes for output in node.outputs):
+            saved = saved + storage.nbytes
+    for i, node in enumerate(_until_last_save(run) if again else run.nodes):
+        for storage in {output.storage for output in node.outputs}:
+            if storage in alive or storage.kind == "parameter" or storage in foreign:
+                continue
+            if storage in kept:
+                saved = saved + storage.nbytes
+            else:
+                temporaries = temporaries + storage.nbytes
+            alive.add(storage)
+        moments.append(Moment(node.op, node.module, saved, 0, temporaries))
+        for storage in [storage for storage in alive if last.get(storage, i) <= i and storage not in kept]:
+            alive.discard(storage)
+            temporaries = temporaries - storage.nbytes
+    return moments
+
+
+def _until_last_save(run: BlockRun) -> tuple[Node, ...]:
+    """Operations up to the one that saves last; that one too when it saves what it makes."""
+    end = max((i for i, node in enumerate(run.nodes) if node.saved), default=-1)
+    if end < 0:
+        return ()
+    made = {output.storage for output in run.nodes[end].outputs}
+    return run.nodes[: end + any(storage in made for storage, _ in run.nodes[end].saved)]
+
+
+def _last_uses(run: BlockRun) -> dict[Storage, int]:
+    """Index of the operation after which a storage dies: its last use, or the return of a frame that received it."""
+    made: dict[Storage, int] = {}
+    last: dict[Storage, int] = {}
+    frames = _frames(run)
+    for i, node in enumerate(run.nodes):
+        for output in node.outputs:
+            made.setdefault(output.storage, i)
+            last[output.storage] = max(i, last.get(output.storage, i))
+        for tensor in node.inputs:
+            born = made.get(tensor.storage, -1)
+            end = max((stop for start, stop in frames[i] if born < start), default=i)
+            last[tensor.storage] = max(end, last.get(tensor.storage, end))
+    for tensor in run.outgoing:
+        last[tensor.storage] = len(run.nodes)
+    return last
+
+
+def _frames(run: BlockRun) -> list[list[tuple[int, int]]]:
+    """For every operation the spans of operations (first, last) of the module calls that it runs in."""
+    spans: list[list[tuple[int, int]]] = [[] for _ in run.nodes]
+    prefixes = {
+        ".".join(pieces[: depth + 1])
+        for node in run.nodes
+        for pieces in [node.module.split(".")]
+        for depth in range(len(pieces))
+        if node.module
+    }
+    for prefix in prefixes:
+        start = None
+        for i, node in enumerate([*run.nodes, None]):
+            inside = node is not None and f"{node.module}.".startswith(f"{prefix}.")
+            if inside and start is None:
+                start = i
+            elif not inside and start is not None:
+                for j in range(start, i):
+                    spans[j].append((start, i - 1))
+                start = None
+    return spans

@@ -1,0 +1,159 @@
+"""A training scenario's whole answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vramwise.hardware import Gpu
+from vramwise.models.autograd.size import with_rounded_axes
+from vramwise.models.model import Model
+from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
+from vramwise.scenario import Scenario, TrainSettings
+from vramwise.training import counters
+from vramwise.training.moments import Moment, step_moments
+from vramwise.training.notes import notes_of
+from vramwise.training.parallel import Placement, placements
+from vramwise.training.settings import resolved, structural
+from vramwise.training.sizes import step_shape
+from vramwise.training.states import ModelStates, model_states
+from vramwise.training.tree import activations_node, phase, state_nodes
+
+MOST_SEQUENCES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A scenario with everything decided: what is needed to evaluate it at other sizes."""
+
+    scenario: Scenario
+    model: Model
+    train: TrainSettings
+    structure: TrainSettings
+    gpu: Gpu | None
+    ranks: tuple[Placement, ...]
+
+    def states(self, rank: Placement) -> ModelStates:
+        return model_states(self.model, self.structure, rank)
+
+    def moments(self, rank: Placement, batch: int | None = None) -> list[Moment]:
+        """The moments of one rank, at the scenario's micro-batch or another."""
+        batch = batch or self.train.micro_batch_size
+        sequence = self.local_sequence
+        accumulating = self.train.gradient_accumulation_steps > 1 or self.train.framework == "megatron"
+        shape = step_shape(self.model, self.structure, batch, sequence, accumulating=accumulating or rank.stages > 1)
+        axes = with_rounded_axes(batch=batch, sequence=sequence)
+        return step_moments(shape, self.model, self.states(rank), self.structure, rank, axes)
+
+    @property
+    def local_sequence(self) -> int:
+        """Tokens of a sequence that one rank computes."""
+        assert self.train.sequence_length is not None
+        return -(-self.train.sequence_length // self.train.context_parallel_size)
+
+
+def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
+    """The scenario with open settings decided."""
+    train = resolved(scenario, model)
+    return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
+
+
+def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """Memory of one training step on the rank that needs most (see `vramwise.training`)."""
+    job = job_of(scenario, model, gpu)
+    found = [(rank, job.moments(rank)) for rank in job.ranks]
+    peaks = [max(moments, key=lambda moment: moment.total) for _, moments in found]
+    worst = max(range(len(found)), key=lambda i: peaks[i].total)
+    rank, moments = found[worst]
+    outside = [counters.context_node(gpu)]
+    nccl = counters.nccl_node(rank)
+    if nccl is not None:
+        outside.append(nccl)
+    workspace = counters.workspace_node(gpu)
+    phases = _phases(job, rank, moments, workspace, tuple(outside))
+    quantities = _quantities(job, rank, peaks[worst], moments[0], workspace, outside)
+    capacity = counters.capacity_of(scenario, gpu)
+    verdict = None
+    if capacity is not None:
+        verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name)
+        quantities["oom"] = Quantity.exact(not verdict.fits)
+        quantities["max_batch"] = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
+    return Result(
+        scenario=replace(scenario, train=job.train).to_dict(),
+        model=ModelFacts(
+            model.id, model.num_parameters, model.num_active_parameters, job.states(rank).num_trainable, source
+        ),
+        quantities=quantities,
+        phases=phases,
+        peak_phase=peaks[worst].name,
+        ranks=tuple(Rank(_rank_name(r, len(job.ranks)), peak.total) for (r, _), peak in zip(found, peaks, strict=True)),
+        capacity=capacity,
+        verdict=verdict,
+        notes=notes_of(job.train, model, job.states(rank)),
+    )
+
+
+def _rank_name(rank: Placement, stages: int) -> str:
+    return f"stage {rank.stage}" if stages > 1 else "every GPU"
+
+
+def _phases(
+    job: Job, rank: Placement, moments: list[Moment], workspace: Node, outside: tuple[Node, ...]
+) -> tuple[Phase, ...]:
+    kind = "exact" if job.train.framework in ("transformers", "pytorch") else "derived"
+    axes = {"batch": job.train.micro_batch_size, "sequence": job.local_sequence}
+    states = job.states(rank)
+    shared = state_nodes(states, job.train)
+    end = next(moment for moment in moments if moment.name == "forward end")
+    if "activations" in end.parts:
+        accumulating = job.train.gradient_accumulation_steps > 1 or job.train.framework == "megatron"
+        shape = step_shape(
+            job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating or rank.stages > 1
+        )
+        rounded = with_rounded_axes(**axes)
+        shared["activations"] = activations_node(shape.at(rounded), end.parts["activations"], rounded, kind)
+    return tuple(
+        phase(moment, shared, kind, axes, (() if moment.name == "load" else (workspace,)) + outside)
+        for moment in moments
+    )
+
+
+def _quantities(
+    job: Job, rank: Placement, peak: Moment, load: Moment, workspace: Node, outside: list[Node]
+) -> dict[str, Quantity]:
+    low, high = counters.profile_error(job.train, rank)
+    allocated = counters.plus(counters.widened(peak.total, low, high), workspace)
+    reserved = counters.scaled(allocated, counters.reserved_ratio(job.train, rank))
+    process = counters.plus(reserved, *outside)
+    paged = job.states(rank).paged_optimizer
+    needed = counters.plus(allocated, *outside)
+    return {
+        "params": Quantity.exact(job.model.num_parameters),
+        "weights": Quantity.exact(load.total),
+        "peak_allocated": allocated,
+        "peak_reserved": reserved,
+        "nvidia_smi": Quantity(process.low, process.expected, process.high + paged),
+        "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected))),
+    }
+
+
+def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> Quantity:
+    """The largest micro-batch whose expected need is not above the usable memory.
+
+    The peak is the largest of functions that are linear in the batch, so that Newton's steps end at the answer.
+    """
+    fixed = int(needed.expected) - peak.total
+    room = capacity.usable_bytes - fixed
+
+    def total(batch: int) -> int:
+        return max(moment.total for moment in job.moments(rank, batch))
+
+    low, high = 0, 1
+    while high <= MOST_SEQUENCES and total(high) <= room:
+        low, high = high, high * 4
+    while high - low > 1:
+        middle = (low + high) // 2
+        if total(middle) <= room:
+            low = middle
+        else:
+            high = middle
+    return Quantity.exact(low)

@@ -1,0 +1,71 @@
+"""What a checkpointed layer keeps instead of everything.
+
+`full`: the layer's input. `selective` by `recompute`: `layer:N` checkpoints every N-th layer in full; `op` keeps
+the outputs of every second matrix product and of attention (torchtitan 0.2, activation_checkpoint.py);
+`core_attn`, `mlp`, `layernorm`, … drop what those modules saved (Megatron-LM --recompute-modules) and keep the rest.
+"""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.tensor import Storage
+from vramwise.models.step import BlockRun
+from vramwise.scenario import TrainSettings
+
+_MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
+
+
+def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
+    """Storages that stay from forward to backward; None where the block is not checkpointed."""
+    if run.layer is None or train.checkpointing == "none":
+        return None
+    if train.checkpointing == "full":
+        return boundary(run)
+    what = train.recompute or ("op",)
+    every = next((int(name.partition(":")[2]) for name in what if name.startswith("layer:")), None)
+    if every is not None:
+        return boundary(run) if run.layer % every == 0 else None
+    if what == ("op",) or any(name.startswith("all-but") for name in what):
+        return _selected_operations(run)
+    return _without(run, what)
+
+
+def boundary(run: BlockRun) -> list[Storage]:
+    """The incoming hidden states, and what is saved here but made outside any block (rotary tables)."""
+    made = {output.storage for node in run.nodes for output in node.outputs}
+    streams = {tensor.storage: None for tensor in run.incoming}
+    constants = [storage for storage, _ in run.saved if storage not in made and storage.kind == "activation"]
+    return list(dict.fromkeys([*streams, *constants]))
+
+
+def _selected_operations(run: BlockRun) -> list[Storage]:
+    kept: dict[Storage, None] = dict.fromkeys(boundary(run))
+    products = 0
+    for node in run.nodes:
+        if node.op in _MATRIX_PRODUCTS:
+            products += 1
+            if products % 2:
+                kept[node.outputs[0].storage] = None
+        elif node.op.startswith("_scaled_dot_product"):
+            kept.update(dict.fromkeys(output.storage for output in node.outputs))
+    return list(kept)
+
+
+def _without(run: BlockRun, what: tuple[str, ...]) -> list[Storage]:
+    """Everything that is saved but what the named parts made between their inputs and outputs."""
+    kept = dict.fromkeys([*boundary(run), *(storage for storage, _ in run.saved)])
+    for node in run.nodes:
+        if _belongs(node.module, node.op, what):
+            for output in node.outputs:
+                kept.pop(output.storage, None)
+    return list(kept)
+
+
+def _belongs(module: str, op: str, what: tuple[str, ...]) -> bool:
+    core = op.startswith("_scaled_dot_product") or op in ("softmax", "_softmax", "bmm")
+    norm = "norm" in module or "ln_" in module
+    return (
+        ("core_attn" in what and core)
+        or ("layernorm" in what and norm)
+        or (("mlp" in what or "moe" in what) and "mlp" in module)
+        or ("moe_act" in what and "act" in module)
+    )

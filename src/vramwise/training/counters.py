@@ -1,0 +1,114 @@
+"""What tools print around the tensors: workspace, reserved memory, process memory, capacity and verdict."""
+
+from __future__ import annotations
+
+import math
+
+from vramwise.hardware import Gpu, context_bytes
+from vramwise.result import Capacity, Node, Quantity, Verdict
+from vramwise.scenario import Scenario, TrainSettings
+from vramwise.training.calibration import Calibrated, calibrated
+from vramwise.training.parallel import Placement
+from vramwise.training.settings import HUGGING_FACE
+from vramwise.units import format_bytes
+
+INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
+
+
+def workspace_node(gpu: Gpu | None) -> Node:
+    """cuBLAS workspaces of the forward and the backward thread, kept from the first product on."""
+    newer = gpu is not None and gpu.compute_capability[:1].isdigit() and float(gpu.compute_capability) >= 9.0
+    found = calibrated("gemm_workspace_sm90" if newer else "gemm_workspace_sm80")
+    return Node(
+        "library workspace", int(found.expected), "calibrated", int(found.low), int(found.high), source=found.source
+    )
+
+
+def context_node(gpu: Gpu | None) -> Node:
+    """CUDA context and loaded kernels of the process; torch's counters do not see it."""
+    found = context_bytes(gpu)
+    return Node(
+        "CUDA context", found.expected, "calibrated", found.low, found.high, formula=found.rule, source=found.source
+    )
+
+
+def nccl_node(placement: Placement) -> Node | None:
+    """NCCL's buffers, one set for each dimension of parallelism in use; torch's counters do not see them."""
+    groups = sum(
+        size > 1
+        for size in (placement.data_parallel, placement.tensor_parallel, placement.stages, placement.expert_parallel)
+    )
+    if not groups:
+        return None
+    found = calibrated("nccl")
+    low, size, high = (round(value * groups) for value in (found.low, found.expected, found.high))
+    return Node(
+        "NCCL", size, "calibrated", low, high, formula=f"{groups} process group dimensions", source=found.source
+    )
+
+
+def profile_error(train: TrainSettings, placement: Placement) -> tuple[float, float]:
+    """Relative ends of the allocated peak's interval, by how closely the framework's own operations are known."""
+    described = train.framework in {"transformers", "pytorch"} and not train.kernels
+    found = calibrated("profile_error_transformers" if described else "profile_error_other")
+    low, high = found.low, found.high
+    if placement.weight_shards > 1 or placement.stages > 1 or placement.tensor_parallel > 1:
+        other = calibrated("profile_error_other")
+        low, high = min(low, other.low), max(high, other.high)
+    if train.compile:
+        fused = calibrated("compiled_error")
+        low, high = min(low, fused.low), max(high, fused.high)
+    return low, high
+
+
+def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
+    """Reserved over allocated, by who allocates."""
+    if train.framework == "megatron":
+        return calibrated("reserved_over_allocated_megatron")
+    if train.expandable_segments:
+        return calibrated("reserved_over_allocated_expandable")
+    if placement.weight_shards > 1 and train.framework in HUGGING_FACE:
+        return calibrated("reserved_over_allocated_sharded")
+    return calibrated("reserved_over_allocated")
+
+
+def widened(size: int, low: float, high: float) -> Quantity:
+    """An interval around a size from relative ends."""
+    return Quantity(round(size * (1 + low)), size, round(size * (1 + high)))
+
+
+def scaled(quantity: Quantity, ratio: Calibrated) -> Quantity:
+    """A quantity times a calibrated ratio."""
+    return Quantity(
+        round(quantity.low * ratio.low), round(quantity.expected * ratio.expected), round(quantity.high * ratio.high)
+    )
+
+
+def plus(quantity: Quantity, *nodes: Node) -> Quantity:
+    """A quantity with terms added."""
+    return Quantity(
+        quantity.low + sum(n.low for n in nodes),
+        quantity.expected + sum(n.bytes for n in nodes),
+        quantity.high + sum(n.high for n in nodes),
+    )
+
+
+def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
+    """What one card offers; None when neither its total nor its kind is known."""
+    total, name = scenario.gpu_total_bytes, gpu.id if gpu is not None else ""
+    if total is not None:
+        return Capacity(name, total, total)
+    if gpu is None or gpu.usable_bytes is None:
+        return None
+    return Capacity(name, gpu.memory_total_bytes or gpu.usable_bytes, gpu.usable_bytes)
+
+
+def verdict_of(needed: Quantity, capacity: Capacity, peak_phase: str) -> Verdict:
+    """Fits when the expected need is not above the usable memory; the probability is that of a normal error."""
+    headroom = int(capacity.usable_bytes - needed.expected)
+    spread = (needed.high - needed.low) / (2 * INTERVAL_Z)
+    share = headroom / (spread * math.sqrt(2)) if spread else math.copysign(math.inf, headroom)
+    probability = round(0.5 * (1 + math.erf(share)), 4)
+    what = "to spare" if headroom >= 0 else "too little"
+    reason = f"{format_bytes(abs(headroom))} {what}; the peak is at: {peak_phase}"
+    return Verdict(headroom >= 0, headroom, probability, (reason,))

@@ -1,0 +1,219 @@
+"""The moments of a training step on one rank, each as named parts in bytes.
+
+A step's peak is the maximum over moments that hold different things:
+
+| moment            | alive besides weights, master copy and optimizer states (and gradients, when accumulated)    |
+|-------------------|-----------------------------------------------------------------------------------------------|
+| load              | nothing: weights only                                                                         |
+| loss              | everything that forward saved, logits in each of their dtypes                                 |
+| forward return    | the same after the loss, and accelerate's fp32 copy of the outputs                            |
+| forward end       | everything saved                                                                              |
+| backward: head    | everything saved below the head, gradients of the logits                                      |
+| backward: layers  | saved tensors of the layers below, gradients of those above, one layer's live set             |
+| backward end      | all gradients                                                                                 |
+| optimizer step    | all gradients, the optimizer's temporaries                                                    |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vramwise.models.autograd.size import Axes, evaluate
+from vramwise.models.liveness import Peak
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.communication import Buffers, buffers
+from vramwise.training.parallel import Placement
+from vramwise.training.settings import HUGGING_FACE, execution
+from vramwise.training.sizes import RunBytes, StepShape
+from vramwise.training.states import ModelStates, width
+
+SCALAR_BYTES = 512
+INT64_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment: parts by name, and the operation at which it is reached."""
+
+    name: str
+    parts: Mapping[str, int]
+    operation: str = ""
+    layer: int | None = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """What forward leaves, by part."""
+
+    activations: int
+    weight_casts: int
+    logits_loss: int
+
+
+def step_moments(
+    shape: StepShape, model: Model, states: ModelStates, train: TrainSettings, placement: Placement, axes: Axes
+) -> list[Moment]:
+    """Every moment of a steady step (the optimizer's states exist), in order."""
+    runs = [run for run in shape.at(axes) if _on_stage(run, placement)]
+    exchanged = buffers(model, train, placement)
+    ratio = gradient_ratio(model, train, placement)
+    return _Step(shape, states, train, placement, axes, runs, exchanged, ratio).moments()
+
+
+def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> tuple[int, int]:
+    """A finished gradient's bytes over those with which it left backward: its dtype and its shards."""
+    assert train.grad_dtype is not None
+    made = train.lora_dtype if train.method in ("lora", "qlora") else execution(train, model).param_dtype
+    return width(train.grad_dtype), width(made) * placement.gradient_shards
+
+
+def _on_stage(run: RunBytes, placement: Placement) -> bool:
+    if placement.stages == 1:
+        return True
+    layer = run.shape.layer
+    if layer is None:
+        return placement.is_last if run.shape.name == "loss" or run.shape.head_peaks else placement.is_first
+    return placement.first_layer <= layer <= placement.last_layer
+
+
+class _Step:
+    def __init__(
+        self, shape: StepShape, states: ModelStates, train: TrainSettings, placement: Placement, axes: Axes,
+        runs: list[RunBytes], exchanged: Buffers, ratio: tuple[int, int],
+    ) -> None:  # fmt: skip
+        self.exchanged, self.ratio = exchanged, ratio
+        self.shape, self.states, self.train, self.placement, self.axes = shape, states, train, placement, axes
+        self.runs = runs
+        held_in_place = train.framework == "megatron"  # main_grad buffers exist from the start
+        self.accumulates = train.gradient_accumulation_steps > 1 or placement.stages > 1 or held_in_place
+        resident = train.offload_params == "none"
+        stepped = train.offload_optimizer == "none"
+        self.static = {
+            "weights": states.weights + states.frozen_weights if resident else 0,
+            "adapters": states.adapter_weights,
+            "master weights": states.master if stepped else 0,
+            "optimizer states": states.optimizer if stepped else 0,
+            "gathered weights": exchanged.gathered,
+            "gradient buckets": exchanged.buckets,
+        }
+        self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"]
+        self.kept_gradients = states.gradients if self.accumulates else 0
+        flight = placement.micro_batches_in_flight
+        self.masks = int(evaluate(shape.masks, axes))
+        self.saved = Forward(
+            activations=self.masks + flight * sum(run.activations for run in runs if run.shape.name != "loss"),
+            weight_casts=sum(run.weight_casts for run in runs),
+            logits_loss=sum(run.activations for run in runs if run.shape.name == "loss"),
+        )
+
+    def moments(self) -> list[Moment]:
+        found = [Moment("load", {name: self.static[name] for name in ("weights", "adapters")})]
+        if any(run.shape.name == "loss" for run in self.runs):
+            found += [self._loss(), self._forward_return()]
+        found.append(self._forward_end())
+        head = self._backward_head()
+        if head:
+            found.append(head)
+        found += [self._backward_layers(), self._backward_end(), self._step()]
+        return [Moment(m.name, {k: v for k, v in m.parts.items() if v}, m.operation, m.layer) for m in found]
+
+    def _base(self, gradients: int | None = None) -> dict[str, int]:
+        return {
+            **self.static,
+            "gradients": self.kept_gradients if gradients is None else gradients,
+            "inputs": self.inputs,
+        }
+
+    def _loss(self) -> Moment:
+        """Logits and their copies, while forward's frames still hold the outputs."""
+        loss = next(run for run in self.runs if run.shape.name == "loss")
+        peak = loss.forward_peak
+        parts = self._base() | {
+            "activations": self.saved.activations,
+            "weight casts": self.saved.weight_casts + sum(run.forward_casts for run in self.runs),
+            "logits and loss": peak.total + self._logits(),
+            "outputs held": sum(run.outputs_held for run in self.runs),
+        }
+        return Moment("loss", parts, peak.operation)
+
+    def _logits(self) -> int:
+        return int(evaluate(self.shape.logits, self.axes))
+
+    def _forward_return(self) -> Moment:
+        """The outputs on their way back: autocast's weight casts end, then accelerate copies outputs to fp32."""
+        copy = 0
+        if self.train.framework in HUGGING_FACE and self.train.precision.endswith("-mixed"):
+            copy = int(evaluate(self.shape.logits_fp32, self.axes))
+        casts = sum(run.forward_casts for run in self.runs)
+        parts = self._base() | {
+            "activations": self.saved.activations,
+            "weight casts": self.saved.weight_casts + (casts if casts > copy else 0),
+            "logits and loss": self.saved.logits_loss + self._logits() + (0 if casts > copy else copy) + SCALAR_BYTES,
+            "outputs held": sum(run.outputs_held for run in self.runs),
+        }
+        return Moment("forward return", parts)
+
+    def _forward_end(self) -> Moment:
+        parts = self._base() | {
+            "activations": self.saved.activations,
+            "weight casts": self.saved.weight_casts,
+            "logits and loss": self.saved.logits_loss + SCALAR_BYTES,
+        }
+        return Moment("forward end", parts)
+
+    def _backward_head(self) -> Moment | None:
+        best: Moment | None = None
+        for i, run in enumerate(self.runs):
+            if run.head_peak.total:
+                moment = self._inside(i, run.head_peak, "backward: head")
+                if best is None or moment.total > best.total:
+                    best = moment
+        return best
+
+    def _backward_layers(self) -> Moment:
+        best: Moment | None = None
+        for i, run in enumerate(self.runs):
+            if run.peak.total:
+                moment = self._inside(i, run.peak, "backward: layers")
+                if best is None or moment.total > best.total:
+                    best = moment
+        return best or Moment("backward: layers", self._base())
+
+    def _inside(self, index: int, peak: Peak, name: str) -> Moment:
+        """A moment inside one block's backward: blocks below are whole, blocks above are done."""
+        flight = self.placement.micro_batches_in_flight
+        run = self.runs[index]
+        below = self.runs[:index]
+        above = self.runs[index + 1 :]
+        own_kept = run.activations + run.weight_casts if run.shape.checkpointed else 0
+        waiting = (flight - 1) * sum(r.activations for r in self.runs if r.shape.name != "loss")
+        finished = sum(r.weight_gradients for r in above) * self.ratio[0] // self.ratio[1]
+        in_loss = run.shape.name == "loss"
+        logits = peak is run.head_peak and "norm" not in peak.module
+        parts = self._base() | {
+            "activations": waiting
+            + self.masks
+            + sum(r.activations for r in below)
+            + own_kept
+            + (0 if in_loss else peak.saved),
+            "weight casts": sum(r.weight_casts for r in below),
+            "logits and loss": (peak.saved if in_loss else 0) + (peak.temporaries if logits else 0) + SCALAR_BYTES,
+            "backward temporaries": 0 if logits else peak.temporaries,
+            "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
+        }
+        parts["gradients"] = self.kept_gradients + finished + peak.weight_gradients
+        return Moment(name, parts, peak.operation, run.shape.layer)
+
+    def _backward_end(self) -> Moment:
+        return Moment("backward end", self._base(self.states.gradients))
+
+    def _step(self) -> Moment:
+        transient = self.states.step_transient if self.train.offload_optimizer == "none" else 0
+        parts = self._base(self.states.gradients) | {"optimizer temporaries": transient, "gathered weights": 0}
+        return Moment("optimizer step", parts)

@@ -1,0 +1,126 @@
+"""Bytes that each optimizer keeps for a trained tensor, and what its step needs for a moment.
+
+For a tensor of shape (rows, columns), n = rows · columns, z = bytes of one state:
+
+    adamw              2 n z                                                          torch 2.13 optim/adamw.py
+    adamw-8bit, paged  2 (n + 4 ⌈n/256⌉); under 4,096 values, and embeddings in Trainer: 8 n        [bnb], [hf]
+    adafactor          4 (rows + columns) for each matrix, 4 n for a vector                                [hf]
+    sgd, lomo, none    0                                         torch 2.13 optim/sgd.py; LOMO arXiv 2306.09782
+    sgd-momentum, lion n z                                                       optim/sgd.py; arXiv 2302.06675
+    lion-8bit          n + 4 ⌈n/256⌉; under 4,096 values 4 n                                              [bnb]
+    muon               hidden matrices: as many bytes as the gradient; else as adamw  torch 2.13 optim/_muon.py
+    adam-mini          n z + z a block: q, k by head, everything else by row                   arXiv 2406.16793
+    galore-adamw       linear layers z r (2 max + min), r = 128; else as adamw                             [hf]
+    apollo             linear layers z r 2 max, r = 128; else as adamw                                     [hf]
+
+[bnb] bitsandbytes 0.50 optim/optimizer.py: block 256, min_8bit_size 4096
+[hf] transformers 5.23 optimization.py (Adafactor), trainer_optimizer.py (GaLore, APOLLO), trainer.py (embeddings)
+
+Not counted: step counters on the CPU, code tables of 8-bit states (2 KiB), bitsandbytes' paged states on the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+BLOCKWISE_BLOCK_SIZE = 256
+MIN_8BIT_NUMEL = 4096
+MIN_PAGED_NUMEL = 100_000
+LOW_RANK = 128
+_EIGHT_BIT = {"adamw-8bit": 2, "paged-adamw-8bit": 2, "lion-8bit": 1}
+_HIDDEN_PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedTensor:
+    """A tensor that the optimizer steps: its shape, dtype sizes and where it sits in the model."""
+
+    name: str
+    shape: tuple[int, ...]
+    part: str
+    is_linear: bool
+    param_bytes: int
+    grad_bytes: int
+    state_bytes: int
+    head_dim: int = 1
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+
+def kept_bytes(optimizer: str, tensor: TrainedTensor, *, fp32_embeddings: bool = False) -> tuple[int, ...]:
+    """Bytes of each tensor that `optimizer` keeps for one trained tensor (see the module's table)."""
+    n, z = tensor.numel, tensor.state_bytes
+    if optimizer in ("sgd", "lomo", "none"):
+        return ()
+    if optimizer in ("sgd-momentum", "lion"):
+        return (n * z,)
+    if optimizer in _EIGHT_BIT:
+        return _eight_bit(_EIGHT_BIT[optimizer], n, fp32=fp32_embeddings and tensor.part == "embedding")
+    if optimizer == "adafactor":
+        if len(tensor.shape) < 2:
+            return (4 * n,)
+        *outer, rows, columns = tensor.shape
+        return (4 * prod(outer) * rows, 4 * prod(outer) * columns)
+    hidden_matrix = len(tensor.shape) == 2 and tensor.part in _HIDDEN_PARTS
+    if optimizer == "muon" and hidden_matrix:
+        return (n * tensor.grad_bytes,)
+    if optimizer == "adam-mini":
+        return (n * z, _mini_blocks(tensor) * z)
+    if optimizer in ("galore-adamw", "apollo") and hidden_matrix and tensor.is_linear:
+        long, short = max(tensor.shape), min(tensor.shape)
+        rank = min(LOW_RANK, short)
+        moments = (long * rank * z, long * rank * z)
+        return (*moments, short * rank * z) if optimizer == "galore-adamw" else moments
+    return (n * z, n * z)
+
+
+def is_paged(optimizer: str, tensor: TrainedTensor) -> bool:
+    """Whether the states live in managed memory, which torch's counters do not see."""
+    return optimizer.startswith("paged") and tensor.numel >= MIN_PAGED_NUMEL
+
+
+def _eight_bit(moments: int, numel: int, *, fp32: bool) -> tuple[int, ...]:
+    if numel < MIN_8BIT_NUMEL or fp32:
+        return (4 * numel,) * moments
+    return (numel, 4 * -(-numel // BLOCKWISE_BLOCK_SIZE)) * moments
+
+
+def _mini_blocks(tensor: TrainedTensor) -> int:
+    """Blocks that share one second moment."""
+    if len(tensor.shape) < 2:
+        return 1
+    rows = tensor.shape[-2] * prod(tensor.shape[:-2])
+    if any(name in tensor.name for name in ("q_proj", "k_proj", "query", "key")):
+        return -(-rows // tensor.head_dim)
+    return rows
+
+
+def step_transient_bytes(optimizer: str, implementation: str, tensors: Sequence[TrainedTensor]) -> int:
+    """Bytes that one step allocates and frees, beyond parameters, gradients and states.
+
+    AdamW `foreach`: square roots of all second moments; `for-loop`: two temporaries of the largest tensor; `fused` and
+    bitsandbytes: none. Adafactor: four fp32 tensors of the largest 16-bit parameter, two where it is fp32 already.
+    Muon: the update, its orthogonal form and two Gram matrices of the largest hidden matrix.
+    """
+    if not tensors or optimizer in ("none", "sgd", "sgd-momentum", "lion", "lomo", *_EIGHT_BIT):
+        return 0
+    if optimizer == "adafactor":
+        return max(t.numel * 4 * (4 if t.param_bytes < 4 else 2) for t in tensors)
+    if optimizer == "muon":
+        return max((_newton_schulz_bytes(t) for t in tensors), default=0)
+    if implementation == "fused" or optimizer in ("galore-adamw", "apollo", "adam-mini"):
+        return 0 if implementation == "fused" else max(2 * t.numel * t.state_bytes for t in tensors)
+    if implementation == "for-loop":
+        return max(2 * t.numel * t.state_bytes for t in tensors)
+    return sum(t.numel * t.state_bytes for t in tensors)
+
+
+def _newton_schulz_bytes(tensor: TrainedTensor) -> int:
+    if len(tensor.shape) != 2 or tensor.part not in _HIDDEN_PARTS:
+        return 2 * tensor.numel * tensor.state_bytes
+    gram = min(tensor.shape) ** 2
+    return tensor.numel * (tensor.grad_bytes + 4) + 4 * gram

@@ -1,0 +1,112 @@
+"""Which part of the model a rank holds: tensor, expert, pipeline and data parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models.blocks import Parameter
+from vramwise.models.model import Model
+from vramwise.scenario import Scenario, TrainSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One kind of rank: its pipeline stage and the divisors of what it holds.
+
+    `*_shards` divide over data-parallel ranks: weights (ZeRO-3, FSDP full-shard), gradients (ZeRO-2, FSDP), what the
+    optimizer steps (ZeRO-1, distributed optimizer); experts' tensors are divided over `expert_replicas` instead.
+    """
+
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    weight_shards: int = 1
+    gradient_shards: int = 1
+    step_shards: int = 1
+    stages: int = 1
+    stage: int = 0
+    first_layer: int = 0
+    last_layer: int = 2**30
+    micro_batches_in_flight: int = 1
+    data_parallel: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.stage == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.stage == self.stages - 1
+
+    def holds(self, parameter: Parameter) -> bool:
+        """Whether this stage has the parameter's layer (embeddings first, norm and head last)."""
+        if self.stages == 1:
+            return True
+        if parameter.layer is None:
+            return self.is_first if parameter.part == "embedding" else self.is_last
+        return self.first_layer <= parameter.layer <= self.last_layer
+
+    def local_numel(self, parameter: Parameter, numel: int) -> int:
+        """Elements left after tensor and expert parallelism."""
+        if parameter.shard.startswith("expert"):
+            return -(-numel // self.expert_parallel)
+        if parameter.shard == "replicated":
+            return numel
+        return -(-numel // self.tensor_parallel)
+
+    def _shards(self, shards: int, parameter: Parameter) -> int:
+        if shards > 1 and parameter.shard.startswith("expert"):
+            return max(1, shards // self.expert_parallel)
+        return shards
+
+    def weight_numel(self, parameter: Parameter, local: int) -> int:
+        """Elements of the weight that stay on the rank between uses."""
+        return -(-local // self._shards(self.weight_shards, parameter))
+
+    def gradient_numel(self, parameter: Parameter, local: int) -> int:
+        """Elements of the finished gradient."""
+        return -(-local // self._shards(self.gradient_shards, parameter))
+
+    def stepped_numel(self, parameter: Parameter, local: int) -> int:
+        """Elements that this rank's optimizer steps."""
+        return -(-local // self._shards(self.step_shards, parameter))
+
+
+def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[Placement, ...]:
+    """One placement for every pipeline stage."""
+    tp, pp, cp = train.tensor_parallel_size, train.pipeline_parallel_size, train.context_parallel_size
+    data = max(1, scenario.num_gpus // (tp * pp * cp))
+    sharding_group = data * cp
+    if train.fsdp == "hybrid-shard":
+        sharding_group = min(sharding_group, max(1, scenario.gpus_per_node // tp))
+    fsdp = train.fsdp != "none"
+    weights = sharding_group if train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3 else 1
+    gradients = sharding_group if fsdp or train.zero_stage >= 2 else 1
+    stepped = sharding_group if fsdp or train.zero_stage >= 1 or train.distributed_optimizer else 1
+    layers = max(1, model.num_layers)
+    result = []
+    for stage in range(pp):
+        first, last = stage * layers // pp, (stage + 1) * layers // pp - 1
+        result.append(
+            Placement(
+                tensor_parallel=tp, expert_parallel=train.expert_parallel_size, weight_shards=weights,
+                gradient_shards=gradients, step_shards=stepped, stages=pp, stage=stage, first_layer=first,
+                last_layer=last, micro_batches_in_flight=in_flight(train, stage), data_parallel=data * cp,
+            )
+        )  # fmt: skip
+    return tuple(result)
+
+
+def in_flight(train: TrainSettings, stage: int) -> int:
+    """Micro-batches whose activations a stage holds at once.
+
+    1F1B: min(stages - stage, micro-batches) (PipeDream-Flush, arXiv 2104.04473); GPipe: all of them.
+    """
+    pp = train.pipeline_parallel_size
+    if pp == 1:
+        return 1
+    micro_batches = train.num_microbatches or train.gradient_accumulation_steps
+    if micro_batches == 1:
+        micro_batches = pp
+    if train.pipeline_schedule == "gpipe":
+        return micro_batches
+    return min(pp - stage, micro_batches)

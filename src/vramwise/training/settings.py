@@ -1,0 +1,119 @@
+"""What a scenario leaves open, filled in as its framework would."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from vramwise.errors import ScenarioError
+from vramwise.models.execution import Execution, Lora
+from vramwise.models.model import Model
+from vramwise.scenario import Scenario, TrainSettings
+from vramwise.training.adapters import target_names
+
+LONGEST_DEFAULT_SEQUENCE = 2048
+HUGGING_FACE = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift", "unsloth"})
+# FSDP's mixed precision casts whole units to 16 bit and uses no autocast; Megatron and DeepSpeed compute in 16 bit.
+_NO_AUTOCAST = frozenset({"torchtitan", "megatron", "deepspeed", "torchtune", "llm-foundry"})
+
+# precision -> weights, gradients, master copy, optimizer states, compute
+_DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
+    "bf16-mixed": ("fp32", "fp32", None, "fp32", "bf16"),
+    "bf16": ("bf16", "bf16", None, "bf16", "bf16"),
+    "bf16-master": ("bf16", "bf16", "fp32", "fp32", "bf16"),
+    "fp16-mixed": ("fp32", "fp32", None, "fp32", "fp16"),
+    "fp16": ("fp16", "fp16", None, "fp16", "fp16"),
+    "fp16-master": ("fp16", "fp16", "fp32", "fp32", "fp16"),
+    "fp32": ("fp32", "fp32", None, "fp32", "fp32"),
+    "fp8-mixed": ("fp32", "fp32", None, "fp32", "bf16"),
+}
+
+
+def resolved(scenario: Scenario, model: Model) -> TrainSettings:
+    """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
+    train = scenario.train
+    longest = model.config.size("max_position_embeddings", default=LONGEST_DEFAULT_SEQUENCE)
+    sequence = train.sequence_length or min(longest, LONGEST_DEFAULT_SEQUENCE)
+    return _resolved(_open(train, sequence), train.method).replace(
+        micro_batch_size=train.micro_batch_size, sequence_length=sequence,
+        gradient_accumulation_steps=train.gradient_accumulation_steps,
+    )  # fmt: skip
+
+
+def structural(train: TrainSettings) -> TrainSettings:
+    """The same settings with sizes taken out: equal for scenarios that run the same operations."""
+    accumulates = 1 if train.gradient_accumulation_steps == 1 else 2
+    return train.replace(micro_batch_size=1, sequence_length=1, gradient_accumulation_steps=accumulates)
+
+
+def _open(train: TrainSettings, sequence: int) -> TrainSettings:
+    return train.replace(micro_batch_size=1, sequence_length=sequence, gradient_accumulation_steps=1)
+
+
+@lru_cache(maxsize=512)
+def _resolved(train: TrainSettings, method: str) -> TrainSettings:
+    precision = train.precision
+    params, grads, master, states, compute = _DTYPES[precision]
+    if precision == "fp8-mixed" and train.framework == "megatron":
+        params, grads, master, states, compute = _DTYPES["bf16-master"]
+    if method == "qlora" and precision == "bf16-mixed":
+        params = "bf16"  # what is not quantized is loaded in the compute dtype
+    params = train.param_dtype or params
+    if train.param_dtype and precision in ("bf16", "fp16"):
+        compute = train.compute_dtype or compute
+    if method in ("lora", "qlora"):
+        grads = states = train.lora_dtype
+        master = None
+    elif train.param_dtype and not precision.endswith("master"):
+        grads, states = params, params
+    if train.framework == "megatron" and precision in ("bf16-master", "fp8-mixed"):
+        grads = "fp32"  # main_grad
+    quantization = train.quantization or ("nf4" if method == "qlora" else None)
+    if method == "full" and train.quantization:
+        raise ScenarioError("train.quantization", f'"{train.quantization}" weights cannot train; use method = qlora')
+    return train.replace(
+        param_dtype=params,
+        grad_dtype=train.grad_dtype or grads,
+        master_dtype=train.master_dtype or master,
+        optimizer_state_dtype=train.optimizer_state_dtype or states,
+        compute_dtype=train.compute_dtype or compute,
+        quantization=quantization,
+        kbit_preparation=bool(train.kbit_preparation),
+    )
+
+
+def sharded(train: TrainSettings) -> bool:
+    """Whether some weights live on other ranks between their uses."""
+    return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
+
+
+@lru_cache(maxsize=512)
+def execution(train: TrainSettings, model: Model) -> Execution:
+    """How the forward pass runs under these (resolved) settings."""
+    assert train.param_dtype is not None
+    assert train.compute_dtype is not None
+    params, autocast = train.param_dtype, None
+    if train.compute_dtype != params or train.precision.endswith("-mixed"):
+        if train.framework in _NO_AUTOCAST:
+            params = train.compute_dtype
+        else:
+            autocast = train.compute_dtype
+    if train.kbit_preparation:
+        params, autocast = "fp32", train.compute_dtype
+    trainable: tuple[str, ...] | None = train.trainable or None
+    lora = None
+    if train.method in ("lora", "qlora"):
+        lora = Lora(train.lora_rank, target_names(model, train.lora_targets), train.lora_dropout, train.lora_dtype)
+    elif train.method == "full":
+        trainable = trainable or None
+    elif trainable is None:
+        raise ScenarioError("train.trainable", "method = freeze needs the names of the parts that train")
+    attention = "sdpa" if train.attention == "flash" else train.attention
+    backend = "flash" if train.attention == "flash" else "auto"
+    return Execution(
+        param_dtype=params,
+        autocast=autocast,
+        attention=attention,  # type: ignore[arg-type]
+        trainable=trainable if lora is None else (train.trainable or ()),
+        lora=lora,
+        sdpa_backend=backend,
+    )

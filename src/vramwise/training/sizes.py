@@ -1,0 +1,249 @@
+"""One micro-batch in polynomials: what each block keeps, and the largest live sets of its backward pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from vramwise.models.autograd.size import Axes, Dim, evaluate, product, total
+from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
+from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward, walk_forward
+from vramwise.models.model import Model
+from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
+from vramwise.scenario import TrainSettings
+from vramwise.training.checkpointing import kept_storages
+from vramwise.training.loss import with_loss
+from vramwise.training.settings import execution
+from vramwise.training.states import rounded
+
+Groups = tuple[tuple[Dim, int], ...]
+"""Equal sizes with how often each occurs."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensor:
+    """One tensor that a block keeps, for explaining: who made it, who saved it."""
+
+    module: str
+    role: str
+    nbytes: Dim
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunShape:
+    """A block in polynomials. `head_peaks` are the moments of the output layer (and loss), `peaks` the others'."""
+
+    name: str
+    layer: int | None
+    activations: Groups
+    weight_casts: Groups
+    kept: tuple[KeptTensor, ...]
+    checkpointed: bool
+    restored: Groups
+    restored_casts: Groups
+    forward_casts: Groups
+    head_peaks: tuple[Moment, ...]
+    peaks: tuple[Moment, ...]
+    transient_forward: tuple[Moment, ...]
+    weight_gradients: Dim
+    waiting_views: frozenset[Storage]
+    outputs_held: Groups
+
+
+@dataclass(frozen=True, slots=True)
+class RunBytes:
+    """A block at given sizes."""
+
+    shape: RunShape
+    activations: int
+    weight_casts: int
+    restored: int
+    forward_casts: int
+    head_peak: Peak
+    peak: Peak
+    forward_peak: Peak
+    weight_gradients: int
+    outputs_held: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepShape:
+    """All blocks of a micro-batch in order; equal layers share one shape."""
+
+    runs: tuple[RunShape, ...]
+    logits: Dim
+    logits_fp32: Dim
+    masks: Dim
+
+    def at(self, axes: Axes) -> list[RunBytes]:
+        """Every block at these sizes, in order."""
+        done: dict[int, RunBytes] = {}
+        for run in self.runs:
+            if id(run) not in done:
+                done[id(run)] = _run_bytes(run, axes)
+        return [done[id(run)] for run in self.runs]
+
+
+def _run_bytes(run: RunShape, axes: Axes) -> RunBytes:
+    return RunBytes(
+        shape=run,
+        activations=_sum(run.activations, axes),
+        weight_casts=_sum(run.weight_casts, axes),
+        restored=_sum(run.restored, axes) + _sum(run.restored_casts, axes),
+        forward_casts=_sum(run.forward_casts, axes),
+        head_peak=largest(run.head_peaks, axes) if run.head_peaks else NOTHING,
+        peak=largest(run.peaks, axes) if run.peaks else NOTHING,
+        forward_peak=largest(run.transient_forward, axes) if run.transient_forward else NOTHING,
+        weight_gradients=evaluate(run.weight_gradients, axes),
+        outputs_held=_sum(run.outputs_held, axes),
+    )
+
+
+def _sum(groups: Groups, axes: Axes) -> int:
+    return sum(rounded(evaluate(size, axes)) * count for size, count in groups)
+
+
+def _groups(storages: Iterable[Storage]) -> Groups:
+    return tuple(Counter(storage.nbytes for storage in storages).items())
+
+
+def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *, accumulating: bool) -> StepShape:
+    """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
+    key = (model, train, structure_of(model, batch, sequence), accumulating)
+    found = _shapes.get(key)
+    if found is None:
+        forward = record_forward(model, execution(train, model), batch=batch, sequence=sequence)
+        _shapes[key] = found = _shaped(with_loss(forward, train), model, train, accumulating)
+        while len(_shapes) > _REMEMBERED_SHAPES:
+            del _shapes[next(iter(_shapes))]
+    return found
+
+
+_REMEMBERED_SHAPES = 256
+_shapes: dict[tuple[Model, TrainSettings, Structure, bool], StepShape] = {}
+
+
+def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: bool) -> StepShape:
+    shared = frozenset(_shared_leaves(forward))
+    shapes: dict[int, RunShape] = {}
+    pending: frozenset[Storage] = frozenset()
+    for run in reversed(forward.runs):  # backward's order: the head's part of a tied weight comes first
+        if id(run) not in shapes:
+            shapes[id(run)] = shape = _run_shape(run, train, accumulating, shared, pending)
+            pending |= shape.waiting_views
+    runs = tuple(shapes[id(run)] for run in forward.runs)
+    logits = next((run.incoming[0] for run in forward.runs if run.name == "loss" and run.incoming), None)
+    size: Dim = logits.nbytes if logits else 0
+    upcast: Dim = logits.numel * ITEM_BYTES["fp32"] if logits and logits.dtype != "fp32" else 0
+    return StepShape(runs, size, upcast, _masks_held(forward, model, train))
+
+
+def _masks_held(forward: Forward, model: Model, train: TrainSettings) -> Dim:
+    """Attention masks, one for each kind of window: arguments of checkpointed layers stay until backward."""
+    masks: dict[int | None, Dim] = {}
+    windows = {block.layer: block.caches[0].window if block.caches else None for block in model.layers()}
+    for run in forward.runs:
+        if kept_storages(run, train) is None:
+            continue
+        for node in run.nodes:
+            for tensor in node.inputs:
+                if tensor.storage.op == "mask":
+                    # SDPA's boolean mask is one sequence's, seen once for each of the batch.
+                    rows = tensor.shape[1:] if tensor.dtype == "bool" else tensor.shape
+                    masks[windows.get(run.layer)] = product(rows) * ITEM_BYTES[tensor.dtype]
+    return total(masks.values())
+
+
+def _shared_leaves(forward: Forward) -> set[Storage]:
+    """Trained parameters that two blocks use: their gradient waits until both parts are there."""
+    users: dict[Storage, set[int]] = {}
+    for run in forward.runs:
+        for node in run.nodes:
+            for tensor in node.inputs:
+                if tensor.storage.kind == "parameter" and tensor.requires_grad:
+                    users.setdefault(tensor.storage, set()).add(id(run))
+    return {storage for storage, runs in users.items() if len(runs) > 1}
+
+
+def _run_shape(
+    run: BlockRun, train: TrainSettings, accumulating: bool, shared: frozenset[Storage], pending: frozenset[Storage]
+) -> RunShape:
+    saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
+    ignored = frozenset(storage for storage, _ in saved if _dequantized(storage, train))
+    own = [storage for storage, _ in saved if storage not in ignored]
+    kept = kept_storages(run, train)
+    checkpointed = kept is not None
+    external = ignored | (frozenset(kept) if kept is not None else frozenset())
+    walk = walk_backward(run, accumulating=accumulating, waiting=shared, pending=pending, external=external)
+    is_head = _is_head(run)
+    stays = own if kept is None else kept
+    recompute = _recomputed(run, walk.at_first_use, external) if checkpointed else []
+    casts = [storage for storage in own if storage.kind == "weight_copy"]
+    return RunShape(
+        name=run.name,
+        layer=run.layer,
+        activations=_groups(storage for storage in stays if storage.kind != "weight_copy"),
+        weight_casts=_groups(storage for storage in stays if storage.kind == "weight_copy"),
+        kept=_kept(run, stays),
+        checkpointed=checkpointed,
+        restored=_groups(s for s in own if checkpointed and s not in external and s.kind != "weight_copy"),
+        restored_casts=_groups(s for s in own if checkpointed and s not in external and s.kind == "weight_copy"),
+        forward_casts=_groups(s for s in casts if checkpointed),
+        head_peaks=walk.of() if is_head else (),
+        peaks=() if is_head else undominated((*walk.of(), *recompute)),
+        transient_forward=undominated(walk_forward(run)) if run.layer is None else (),
+        weight_gradients=walk.weight_gradients,
+        waiting_views=frozenset(walk.waiting_views),
+        outputs_held=_groups(_outputs_held(run)) if is_head and run.name != "loss" else (),
+    )
+
+
+def _recomputed(run: BlockRun, gradients: Dim, external: frozenset[Storage]) -> list[Moment]:
+    """Moments of the second forward pass, beside the gradients that wait for it."""
+    again = walk_forward(run, external=external, again=True)
+    return [replace(moment, temporaries=moment.temporaries + gradients) for moment in again]
+
+
+def _dequantized(storage: Storage, train: TrainSettings) -> bool:
+    """A quantized weight's 16-bit copy is not kept: backward dequantizes again (bitsandbytes MatMul4Bit)."""
+    return (
+        train.quantization is not None
+        and storage.kind == "weight_copy"
+        and storage.module.rpartition(".")[2] != "lm_head"
+    )
+
+
+def _is_head(run: BlockRun) -> bool:
+    """Whether a block comes after all layers: final norm and output layer, or the loss."""
+    return run.layer is None and bool(run.incoming)
+
+
+def _output_modules(run: BlockRun) -> frozenset[str]:
+    """Modules of the output layer: those of the head that are no norm."""
+    return frozenset(node.module for node in run.nodes if "norm" not in node.module and "ln_f" not in node.module)
+
+
+def _outputs_held(run: BlockRun) -> list[Storage]:
+    """What the model's outputs refer to and autograd does not: the last hidden states; logits are counted apart."""
+    head = _output_modules(run)
+    saved = {storage for storage, _ in run.saved}
+    made_before = {output.storage for node in run.nodes if node.module not in head for output in node.outputs}
+    last = [
+        tensor.storage
+        for node in run.nodes
+        if node.module in head and node.op in ("view", "_to_copy")
+        for tensor in node.inputs
+        if tensor.storage in made_before
+    ]
+    return [] if not last or last[0] in saved else last[:1]
+
+
+def _kept(run: BlockRun, storages: Iterable[Storage]) -> tuple[KeptTensor, ...]:
+    roles = dict(run.saved)
+    counted: Counter[tuple[str, str, Dim]] = Counter()
+    for storage in storages:
+        role = roles.get(storage, f"{storage.op}.input")
+        counted[storage.module, role, storage.nbytes] += 1
+    return tuple(KeptTensor(module, role, size, count) for (module, role, size), count in counted.items())

@@ -1,0 +1,135 @@
+"""Weights, gradients, master copies and optimizer states that one rank holds, tensor by tensor.
+
+Every tensor takes its bytes rounded up to 512, as torch's caching allocator hands them out. Frozen weights have
+neither a gradient nor an optimizer state: only trained tensors are passed to the optimizer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.formats import dtype, quantization
+from vramwise.models.blocks import Parameter
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.adapters import adapters
+from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
+from vramwise.training.parallel import Placement
+from vramwise.training.settings import HUGGING_FACE, execution
+from vramwise.units import round_up
+
+ALLOCATION_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStates:
+    """Bytes of one rank's states; `unit_*` are the largest sharded unit gathered whole."""
+
+    weights: int
+    frozen_weights: int
+    adapter_weights: int
+    gradients: int
+    master: int
+    optimizer: int
+    paged_optimizer: int
+    step_transient: int
+    num_trainable: int
+    num_trained_tensors: int
+    gradient_numel: int
+
+
+def rounded(nbytes: int) -> int:
+    """Bytes that the allocator counts for one tensor."""
+    return round_up(nbytes, ALLOCATION_BYTES)
+
+
+def width(name: str) -> int:
+    """Bytes of one value of a dtype of at least 8 bits."""
+    return int(dtype(name).bytes_per_value)
+
+
+def weight_bytes(parameter: Parameter, numel: int, train: TrainSettings) -> int:
+    """Stored bytes of `numel` of a base weight's values, quantized or not."""
+    assert train.param_dtype is not None
+    if train.quantization is not None:
+        rule = quantization(train.quantization)
+        if rule.quantizes(parameter.part, parameter.shape, parameter.is_linear):
+            return rule.bytes_for(parameter.shape) * numel // parameter.numel
+    # prepare_model_for_kbit_training (peft 0.21) casts every other 16-bit parameter to fp32.
+    return numel * (4 if train.kbit_preparation else width(train.param_dtype))
+
+
+def trained(
+    name: str, shape: tuple[int, ...], part: str, *, is_linear: bool, param_bytes: int, train: TrainSettings,
+    head_dim: int = 1,
+) -> TrainedTensor:  # fmt: skip
+    """A trained tensor under these settings."""
+    assert train.grad_dtype is not None
+    assert train.optimizer_state_dtype is not None
+    grad, state = width(train.grad_dtype), width(train.optimizer_state_dtype)
+    return TrainedTensor(name, shape, part, is_linear, param_bytes, grad, state, head_dim)
+
+
+@lru_cache(maxsize=512)
+def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTensor, Parameter], ...]:
+    """Every tensor that the optimizer steps, with the base parameter that decides where it lives."""
+    assert train.param_dtype is not None
+    trains = execution(train, model).trains
+    size, head_dim = width(train.param_dtype), max((c.key_head_dim for c in model.caches), default=1)
+
+    def of_base(p: Parameter) -> TrainedTensor:
+        return trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
+
+    found = [(of_base(p), p) for p in model.parameters if trains(p.name)]
+    if train.method in ("lora", "qlora"):
+        for adapter in adapters(model, train.lora_targets, train.lora_rank, dora=train.dora):
+            found += [
+                (trained(f"{adapter.module}.lora", shape, adapter.base.part, is_linear=True,
+                         param_bytes=width(train.lora_dtype), train=train), adapter.base)
+                for shape in adapter.shapes
+            ]  # fmt: skip
+    return tuple(found)
+
+
+@lru_cache(maxsize=512)
+def model_states(model: Model, train: TrainSettings, placement: Placement) -> ModelStates:
+    """The states of one rank (see the module's docstring)."""
+    frozen = weights = adapter_weights = grads = master = optimizer = paged = numel_sum = 0
+    names = set()
+    pairs = [(tensor, base) for tensor, base in trained_tensors(model, train) if placement.holds(base)]
+    for tensor, base in pairs:
+        local = placement.local_numel(base, tensor.numel)
+        held = rounded(placement.weight_numel(base, local) * tensor.param_bytes)
+        if tensor.name == base.name:
+            weights += held
+            names.add(base.name)
+        else:
+            adapter_weights += held
+        numel_sum += local
+        grads += rounded(placement.gradient_numel(base, local) * tensor.grad_bytes)
+        stepped = placement.stepped_numel(base, local)
+        if train.master_dtype:
+            master += rounded(stepped * width(train.master_dtype))
+        share = stepped / tensor.numel
+        kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=train.framework in HUGGING_FACE)
+        held = sum(rounded(-(-int(nbytes * stepped) // tensor.numel) if share != 1 else nbytes) for nbytes in kept)
+        if is_paged(train.optimizer, tensor):
+            paged += held
+        else:
+            optimizer += held
+    for p in model.parameters:
+        if p.name not in names and placement.holds(p):
+            frozen += rounded(weight_bytes(p, placement.weight_numel(p, placement.local_numel(p, p.numel)), train))
+    stepping = [tensor for tensor, _ in pairs]
+    transient = step_transient_bytes(train.optimizer, train.optimizer_impl, stepping)
+    if pairs:
+        transient = (
+            transient * placement.stepped_numel(pairs[0][1], numel_sum) // max(1, sum(t.numel for t in stepping))
+        )
+    return ModelStates(
+        weights=weights, frozen_weights=frozen, adapter_weights=adapter_weights, gradients=grads, master=master,
+        optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
+        num_trainable=sum(tensor.numel for tensor, _ in trained_tensors(model, train)),
+        num_trained_tensors=len(pairs), gradient_numel=numel_sum,
+    )  # fmt: skip

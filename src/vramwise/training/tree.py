@@ -1,0 +1,106 @@
+"""Moments as trees of terms that add up, each with its formula, inputs and source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.models.autograd.size import Axes, Dim, evaluate
+from vramwise.result import Node, Phase
+from vramwise.scenario import TrainSettings
+from vramwise.training.moments import Moment
+from vramwise.training.sizes import RunBytes, RunShape
+from vramwise.training.states import ModelStates, rounded
+
+_TORCH = "rules of torch 2.13 autograd and transformers 5.23; held against traced steps at real sizes"
+
+
+def phase(
+    moment: Moment, nodes: Mapping[str, Node], kind: str, axes: Axes, extra: tuple[Node, ...]
+) -> Phase:  # fmt: skip
+    """A moment's tree. `nodes` are terms that several moments share; `extra` stands outside torch's tensors."""
+    children = []
+    for name, size in moment.parts.items():
+        shared = nodes.get(name)
+        if shared is not None and shared.bytes == size:
+            children.append(shared)
+        else:
+            children.append(_term(name, size, moment, kind, axes))
+    return Phase(moment.name, Node.group(moment.name, (*children, *extra)))
+
+
+def _term(name: str, size: int, moment: Moment, kind: str, axes: Axes) -> Node:
+    where = f"at {moment.operation}" if moment.operation else ""
+    if moment.layer is not None:
+        where += f" of layer {moment.layer}"
+    return Node(name, size, kind, formula=where, inputs=_sizes(axes), source=_TORCH)
+
+
+def _sizes(axes: Axes) -> dict[str, Any]:
+    return {name: axes[name] for name in ("batch", "sequence")}
+
+
+def state_nodes(states: ModelStates, train: TrainSettings) -> dict[str, Node]:
+    """Weights, adapters, gradients, master copy and optimizer states as terms."""
+    trains = f"{states.num_trainable:,} trained"
+    found = {
+        "weights": Node(
+            "weights", states.weights + states.frozen_weights, "exact",
+            formula=f"each weight as {train.quantization or train.param_dtype}, rounded up to 512 bytes",
+            source="shapes of the described model",
+        ),
+        "adapters": Node(
+            "adapters", states.adapter_weights, "exact",
+            formula=f"rank · (in + out) values of {train.lora_dtype} for each adapted layer",
+            inputs={"rank": train.lora_rank}, source="peft 0.21 tuners/lora/layer.py",
+        ),
+        "gradients": Node(
+            "gradients", states.gradients, "exact", formula=f"{trains} values of {train.grad_dtype}",
+            source="frozen weights have no gradient (torch autograd: requires_grad is false)",
+        ),
+        "master weights": Node(
+            "master weights", states.master, "exact", formula=f"{trains} values of {train.master_dtype}",
+        ),
+        "optimizer states": Node(
+            "optimizer states", states.optimizer, "exact",
+            formula=f"{train.optimizer} on {trains} values, states in {train.optimizer_state_dtype}",
+            source="training/optimizers.py: table of optimizers with sources",
+        ),
+    }  # fmt: skip
+    return found
+
+
+def activations_node(runs: list[RunBytes], size: int, axes: Axes, kind: str) -> Node:
+    """What forward keeps: a child for each kind of block, with a leaf for each tensor it keeps."""
+    counted: dict[int, tuple[RunShape, int]] = {}
+    for run in runs:
+        if run.shape.name != "loss":
+            shape, count = counted.get(id(run.shape), (run.shape, 0))
+            counted[id(run.shape)] = shape, count + 1
+    children = [_block_node(shape, count, axes, kind) for shape, count in counted.values()]
+    children = [child for child in children if child.bytes]
+    rest = size - sum(child.bytes for child in children)
+    if rest > 0:
+        children.append(Node("micro-batches in flight and masks", rest, kind))
+    if rest < 0:
+        return Node("activations", size, kind, source=_TORCH)
+    return Node.group("activations", children, source=_TORCH)
+
+
+def _block_node(shape: RunShape, count: int, axes: Axes, kind: str) -> Node:
+    name = "layer" if shape.layer is not None else "outside the layers"
+    first = f"{shape.name} " if shape.layer is not None else ""
+    leaves = []
+    for kept in shape.kept:
+        if kept.role.startswith("weight"):
+            continue
+        each = rounded(evaluate(kept.nbytes, axes)) * kept.count
+        leaves.append(_leaf(kept.module, kept.role, kept.nbytes, each * count, count * kept.count, axes, kind))
+    return Node.group(
+        f"{first}{name} × {count}", leaves, formula="checkpointed: its input" if shape.checkpointed else ""
+    )
+
+
+def _leaf(module: str, role: str, nbytes: Dim, size: int, count: int, axes: Axes, kind: str) -> Node:
+    formula = f"{count} × ({nbytes}) bytes"
+    return Node(f"{module or 'block'} · {role}", size, kind, formula=formula, inputs=_sizes(axes), source=_TORCH)
