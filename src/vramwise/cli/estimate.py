@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
-from .scenario_flags import add_scenario_arguments, model_from_flags, scenario_from_flags
+from ..errors import UsageError, clipped
+from .scenario_flags import add_scenario_arguments, flag, given_keys, model_from_flags, scenario_from_flags
+
+if TYPE_CHECKING:
+    from ..models import Model
 
 HELP = "how much memory a model takes, and why"
 DOES_NOT_FIT = 3
-STYLES = ("huggingface",)
+STYLES: dict[str, tuple[str, ...]] = {
+    "huggingface": (),
+    "simple": ("micro_batch_size", "sequence_length", "dtype", "gpu", "gpu_total_bytes"),
+}
+"""Styles with the scenario flags that enter them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,15 +32,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="every term with formula, inputs and source; PATH names a moment or a term (`all`: every moment)",
     )
-    parser.add_argument("--style", metavar="|".join(STYLES), help="also print another tool's tables, with their errors")
+    parser.add_argument("--style", metavar="|".join(STYLES), help="another tool's tables, or simple formulas")
+    parser.add_argument("--num-parameters", metavar="N", help="--style simple: a size alone, such as 7e9, 7b or 350M")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not."""
-    if args.style is not None and args.style not in STYLES:
-        raise UsageError(f'--style: expected one of {", ".join(STYLES)}, got "{args.style}"')
-    if args.style is not None or (args.task is None and args.scenario is None):
+    _refuse_contradictions(args)
+    if args.style == "huggingface":
+        return _huggingface(args)
+    if args.style == "simple":
+        return _simple(args)
+    if args.task is None and args.scenario is None:
         return _overview(args)
+    return _task(args)
+
+
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    """Raises UsageError for flags of which one would have no effect."""
+    given = [*given_keys(args), *(["scenario"] if args.scenario is not None else [])]
+    if args.style is not None:
+        if args.style not in STYLES:
+            raise UsageError(f'--style: expected one of {", ".join(STYLES)}, got "{clipped(args.style)}"')
+        unused = [key for key in given if key not in STYLES[args.style]]
+        if unused:
+            raise UsageError(f"{flag(unused[0])} does not enter --style {args.style}: leave one of them out")
+    if args.num_parameters is not None and args.style != "simple":
+        raise UsageError("--num-parameters is not enough for an estimate: give MODEL, or add --style simple")
+    if args.explain is not None and args.json:
+        raise UsageError("--json holds every term already: leave out --explain")
+    if args.explain is not None and (args.style is not None or not (args.task or args.scenario)):
+        raise UsageError("--explain needs --task: expected train, serve, generate or load")
+    if given and args.style is None and not (args.task or args.scenario):
+        raise UsageError(f"{flag(given[0])} needs --task: expected train, serve, generate or load")
+
+
+def _task(args: argparse.Namespace) -> int:
     from ..estimation import estimate
 
     scenario = scenario_from_flags(args)
@@ -55,30 +89,53 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _overview(args: argparse.Namespace) -> int:
-    name = model_from_flags(args)
-    if name is None:
-        raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
-    if args.explain is not None:
-        raise UsageError("--explain needs --task: expected train, serve, generate or load")
-    from ..estimation import described_model, estimate
+    name, model = _described(args)
+    from ..estimation import estimate
     from .screens.overview import overview, overview_screen
     from .screens.paint import show
 
-    _, model = described_model(name)
-    if args.style is not None:
-        from .screens.huggingface import calculator_json, calculator_screen
-
-        if args.json:
-            _print_json(calculator_json(model))
-        else:
-            show(calculator_screen(model))
-        return 0
     numbers = overview(name, model, estimate)
     if args.json:
         _print_json({"model": model.id, "num_parameters": model.num_parameters, **numbers.to_dict()})
     else:
         show(overview_screen(model, numbers))
     return 0
+
+
+def _huggingface(args: argparse.Namespace) -> int:
+    _, model = _described(args)
+    from .screens.huggingface import calculator_json, calculator_screen
+    from .screens.paint import show
+
+    if args.json:
+        _print_json(calculator_json(model))
+    else:
+        show(calculator_screen(model))
+    return 0
+
+
+def _simple(args: argparse.Namespace) -> int:
+    from ..estimation import estimate
+    from .screens.paint import show
+    from .screens.simple import simple_answer, simple_screen
+    from .simple_flags import question_of
+
+    question = question_of(args)
+    answer = simple_answer(question, estimate)
+    if args.json:
+        _print_json(answer)
+    else:
+        show(simple_screen(question, answer))
+    return 0
+
+
+def _described(args: argparse.Namespace) -> tuple[str | dict[str, Any], Model]:
+    name = model_from_flags(args)
+    if name is None:
+        raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
+    from ..estimation import described_model
+
+    return name, described_model(name)[1]
 
 
 def _print_json(value: dict[str, Any]) -> None:

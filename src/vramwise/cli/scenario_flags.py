@@ -64,7 +64,7 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
     file that cannot be read.
     """
     data: dict[str, Any] = read_table_file(args.scenario) if args.scenario else {}
-    given = {key: value for key in _all_keys() if (value := getattr(args, key)) is not None}
+    given = given_keys(args)
     task = _task(given, data)
     model = model_from_flags(args, file_has_model="model" in data)
     if model is not None:
@@ -90,13 +90,18 @@ def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) 
     for key, kind in HYPERPARAMETERS.items():
         value = getattr(args, key)
         if value is not None:
-            table[key] = _read_flag(key, kind, value)
+            table[key] = read_flag(key, kind, value)
     model: str | None = args.model
     if not table:
         return model
     if model is not None or file_has_model:
         raise UsageError(f"{flag(next(iter(table)))} describes a model of its own: leave out the other model")
     return {"model_type": DEFAULT_MODEL_TYPE, **table}
+
+
+def given_keys(args: argparse.Namespace) -> dict[str, str | bool]:
+    """The scenario's keys that were given as flags, with their values as text."""
+    return {key: value for key in _all_keys() if (value := getattr(args, key)) is not None}
 
 
 def flag(key: str) -> str:
@@ -106,7 +111,7 @@ def flag(key: str) -> str:
 
 def _task(given: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     if "task" in given:
-        return str(_read_flag("task", KINDS[Scenario]["task"], given["task"]))
+        return str(read_flag("task", KINDS[Scenario]["task"], given["task"]))
     if data.get("task") is None:
         raise UsageError(f"--task is missing: expected one of {', '.join(TASKS)}")
     return str(KINDS[Scenario]["task"].read(data["task"], "task"))
@@ -139,7 +144,8 @@ def _raw(kind: Kind, value: str | bool) -> object:
     return kind.from_text(value) if isinstance(value, str) else value
 
 
-def _read_flag(key: str, kind: Kind, value: str | bool) -> Any:
+def read_flag(key: str, kind: Kind, value: str | bool) -> Any:
+    """A flag's checked value. Raises UsageError that names the flag."""
     try:
         return kind.read(_raw(kind, value), flag(key))
     except ScenarioError as error:
