@@ -98,7 +98,7 @@ def _overview(args: argparse.Namespace) -> int:
     if args.json:
         _print_json({"model": model.id, "num_parameters": model.num_parameters, **numbers.to_dict()})
     else:
-        show(overview_screen(model, numbers))
+        show(overview_screen(model, numbers, args.model or "MODEL"))
     return 0
 
 

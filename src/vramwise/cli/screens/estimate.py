@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramwise.cli.screens.bar import FILLS, STYLES, bar, segments_of
-from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped
+from vramwise.cli.screens.breakdown import breakdown_lines
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
 from vramwise.cli.screens.suggestions import Suggestion
+from vramwise.errors import UnknownNameError
+from vramwise.hardware import find_gpu
+from vramwise.hardware import find_gpu
 from vramwise.result import Quantity, Result
 from vramwise.units import format_bytes, gib
 
@@ -48,6 +52,7 @@ def estimate_screen(result: Result, suggestions: Sequence[Suggestion] = ()) -> l
         lines.append(bar(parts, capacity, width - 2))
         lines.extend(_legend(parts, width))
     lines.append("")
+    lines += breakdown_lines(result, width)
     if len(result.phases) > 1:
         moments = [f"{phase.name} {gib(phase.bytes):.2f}" for phase in result.phases]
         lines += wrapped([f"{'moments':<12}" + moments[0], *moments[1:]], width, indent=12)
@@ -55,7 +60,7 @@ def estimate_screen(result: Result, suggestions: Sequence[Suggestion] = ()) -> l
     if len(result.ranks) > 1:
         ranks = [f"{rank.name} {gib(rank.bytes):.2f}" for rank in result.ranks]
         lines += wrapped([f"{'ranks':<12}" + ranks[0], *ranks[1:]], width, indent=12)
-    lines += _reasons_and_notes(result)
+    lines += _reasons_and_notes(result, width)
     lines += _suggestions(suggestions)
     lines.append("")
     lines.append("sizes in GiB (2^30 bytes); --explain shows every term with its formula and source")
@@ -84,10 +89,10 @@ def _training_summary(result: Result, table: dict[str, Any]) -> list[str]:
     facts = result.model
     method = str(table.get("method", "full"))
     if method in ("lora", "qlora"):
-        share = facts.num_trainable_parameters / max(facts.num_parameters, 1)
+        share = facts.num_trainable_parameters / (facts.num_parameters + facts.num_trainable_parameters)
         targets = table.get("lora_targets", "all-linear")
         names = "all linear" if targets == "all-linear" else ", ".join(targets)
-        trainable = f"{facts.num_trainable_parameters / 1e6:.1f} M trainable, {share:.4%}"
+        trainable = f"{facts.num_trainable_parameters / 1e6:.1f} M trainable, {100 * share:.4f} %"
         method = f"{'QLoRA' if method == 'qlora' else 'LoRA'} r={table.get('lora_rank')}, {names} ({trainable})"
     words = [method if method != "full" else "full training", str(table.get("precision")), str(table.get("optimizer"))]
     words += [str(table.get("attention")), f"{table.get('micro_batch_size')} × {table.get('sequence_length'):,} tokens"]
@@ -103,8 +108,18 @@ def _heading(result: Result, width: int) -> list[Line]:
     if result.capacity:
         capacity = result.capacity
         total, usable = format_bytes(capacity.total_bytes), format_bytes(capacity.usable_bytes)
-        lines.append(f"{f'{count} × ' if count != 1 else ''}{capacity.gpu} · {total} in total, {usable} usable")
+        lines.append(
+            f"{f'{count} × ' if count != 1 else ''}{_card_name(capacity.gpu)} · {total} in total, {usable} usable"
+        )
     return lines
+
+
+def _card_name(gpu: str) -> str:
+    """A catalog id as the card is called; anything else as it was given."""
+    try:
+        return find_gpu(gpu).gpu.name
+    except UnknownNameError:
+        return gpu
 
 
 def interval_text(quantity: Quantity) -> str:
@@ -150,11 +165,12 @@ def _counters(result: Result, width: int) -> list[Line]:
     return list(wrapped([f"{'counters':<12}" + pieces[0], *pieces[1:]], width, indent=12)) if pieces else []
 
 
-def _reasons_and_notes(result: Result) -> list[Line]:
-    reasons = list(result.verdict.reasons) if result.verdict else []
-    lines: list[Line] = [""] if reasons or result.notes else []
-    lines += [f"because     {reason}" for reason in reasons]
-    lines += [f"note        {note}" for note in result.notes]
+def _reasons_and_notes(result: Result, width: int) -> list[Line]:
+    reasons = result.verdict.reasons if result.verdict else ()
+    said = [("because", reason) for reason in reasons] + [("note", note) for note in result.notes]
+    lines: list[Line] = [""] if said else []
+    for label, text in said:
+        lines += wrapped_text(f"{label:<12}", text, width)
     return lines
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramwise.cli.screens.estimate import model_title
-from vramwise.cli.screens.paint import Line, columns
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
 from vramwise.cli.screens.suggestions import needed_bytes
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
 from vramwise.models import Model
 from vramwise.result import Result
 from vramwise.scenario import Scenario
-from vramwise.units import GB, format_bytes
+from vramwise.units import GB, MB, format_bytes
 
 CARDS = ("t4-16gb", "rtx-4090", "l40s-48gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb")
 CONTEXT_TOKENS = 8192
@@ -73,8 +73,8 @@ def overview(name: str | Mapping[str, Any], model: Model, estimate: Estimate) ->
     return Overview(table, _cards(name, longest, table, estimate), context)
 
 
-def overview_screen(model: Model, numbers: Overview) -> list[Line]:
-    """The lines of the overview."""
+def overview_screen(model: Model, numbers: Overview, asked: str) -> list[Line]:
+    """The lines of the overview; `asked` is the model as the user wrote it."""
     tokens = numbers.context_tokens
     short = f"{tokens // 1000}k" if tokens >= 1000 else str(tokens)
     heads = ["", "weights", f"+ {short} context", "LoRA r=8", f"full fine-tuning (AdamW, {TRAINING_TOKENS:,} tokens)"]
@@ -87,7 +87,6 @@ def overview_screen(model: Model, numbers: Overview) -> list[Line]:
         "full fine-tuning": numbers.cards["full"],
     }
     cards = [[task, *(_verdict(row.get(card)) for card in CARDS)] for task, row in verdicts.items()]
-    shown = model.id.rsplit("/", 1)[-1].lower()
     return [
         *_headline(model),
         "",
@@ -95,8 +94,8 @@ def overview_screen(model: Model, numbers: Overview) -> list[Line]:
         "",
         *columns([["runs on", *(names[card] for card in CARDS)], *cards]),
         "",
-        "rules of thumb  " + rules_of_thumb(model.num_parameters),
-        f"next: vramwise estimate {shown} --task train --method lora --gpu 4090",
+        *wrapped_text("rules of thumb  ", rules_of_thumb(model.num_parameters), screen_width()),
+        f"next: vramwise estimate {asked} --task train --method lora --gpu 4090",
     ]
 
 
@@ -111,14 +110,16 @@ def _gb(n: int) -> str:
 
 
 def _headline(model: Model) -> list[Line]:
-    parts = ", ".join(f"{part} {count / 1e9:.2f} B" for part, count in model.parts.items() if part != "norm")
-    line = f"{model_title(model.id)} · {model.num_parameters:,} parameters ({parts})"
+    unit, scale = ("B", GB) if model.num_parameters >= GB else ("M", MB)
+    parts = ", ".join(f"{part} {count / scale:.2f} {unit}" for part, count in model.parts.items() if part != "norm")
+    pieces = [model_title(model.id), f"{model.num_parameters:,} parameters ({parts})"]
     if model.config.has("max_position_embeddings"):
-        line += f" · context {model.config.size('max_position_embeddings'):,}"
+        pieces.append(f"context {model.config.size('max_position_embeddings'):,}")
+    lines: list[Line] = list(wrapped(pieces, screen_width(), gap=" · "))
     active = model.num_active_parameters
     if active == model.num_parameters:
-        return [line]
-    return [line, f"{active:,} of them active for a token (routed experts)"]
+        return lines
+    return [*lines, f"{active:,} of them active for a token (routed experts)"]
 
 
 def _loading(settings: dict[str, Any]) -> dict[str, Any]:
