@@ -11,8 +11,7 @@ from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wra
 from vramwise.cli.screens.suggestions import Suggestion
 from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
-from vramwise.hardware import find_gpu
-from vramwise.result import Quantity, Result
+from vramwise.result import Phase, Quantity, Result
 from vramwise.units import format_bytes, gib
 
 BYTE_COUNTERS = {
@@ -44,8 +43,8 @@ COUNTS = {
 def estimate_screen(result: Result, suggestions: Sequence[Suggestion] = ()) -> list[Line]:
     """The lines of `vramwise estimate MODEL --task ...`."""
     width = screen_width()
-    lines: list[Line] = [*_heading(result, width), "", _answer(result)]
     peak = next((phase for phase in result.phases if phase.name == result.peak_phase), None)
+    lines: list[Line] = [*_heading(result, width), "", _answer(result, peak)]
     if peak is not None:
         parts = segments_of(peak.components)
         capacity = result.capacity.usable_bytes if result.capacity else None
@@ -128,17 +127,23 @@ def interval_text(quantity: Quantity) -> str:
     return f"  ({low:.2f} – {high:.2f})" if f"{low:.2f}" != f"{high:.2f}" else ""
 
 
-def _answer(result: Result) -> Line:
-    name = "total_needed" if "total_needed" in result.quantities else next(iter(result.quantities), None)
-    quantity = result.quantities.get(name or "", Quantity.exact(0))
-    text = f"peak  {format_bytes(int(quantity.expected))}{interval_text(quantity)}"
-    moment = f"      moment: {result.peak_phase}" if result.peak_phase else ""
+def _answer(result: Result, peak: Phase | None) -> Line:
+    """The peak moment against the card; engines that fill the card also get the least that they need."""
+    needed = result.quantities.get("total_needed")
+    if peak is not None:
+        taken = Quantity(peak.components.low, peak.bytes, peak.components.high)
+    else:
+        taken = needed or Quantity.exact(0)
+    text = f"peak  {format_bytes(int(taken.expected))}{interval_text(taken)}"
+    least = "" if needed is None or needed.expected == taken.expected else format_bytes(int(needed.expected))
+    tail = f"   needs at least {least}" if least else ""
+    tail += f"      moment: {result.peak_phase}" if result.peak_phase else ""
     if result.verdict is None:
-        return [(text, "bold"), (moment, "")]
+        return [(text, "bold"), (tail, "")]
     gap = format_bytes(abs(result.verdict.headroom_bytes))
     if result.verdict.fits:
-        return [(text, "bold"), (f"   fits with {gap} to spare", "bold green"), (moment, "")]
-    return [(text, "bold"), (f"   DOES NOT FIT by {gap}", "bold red"), (moment, "")]
+        return [(text, "bold"), (f"   fits with {gap} to spare", "bold green"), (tail, "")]
+    return [(text, "bold"), (f"   DOES NOT FIT by {gap}", "bold red"), (tail, "")]
 
 
 def _legend(parts: list[tuple[str, int]], width: int) -> list[Line]:
