@@ -77,10 +77,11 @@ def projections(b: BlockBuilder, x: Value, c: Config, s: Design) -> list[Value]:
     widths = [c.num_attention_heads * d, c.num_key_value_heads * d, c.num_key_value_heads * d]
     if s.fused_qkv:
         return list(b.split(b.linear(x, "self_attn.qkv_proj", sum(widths), bias=s.qkv_bias), widths))
-    pieces = [b.linear(x, f"self_attn.{n}_proj", w, bias=s.qkv_bias) for n, w in zip("qkv", widths, strict=True)]
+    q, k, v = (b.linear(x, f"self_attn.{n}_proj", w, bias=s.qkv_bias) for n, w in zip("qkv", widths, strict=True))
     if s.qk_norm == "projection":
-        pieces[:2] = [b.rms_norm(p, f"self_attn.{n}_norm", style=s.norm_style) for n, p in zip("qk", pieces, strict=False)]
-    return [b.unary("clamp_", piece) for piece in pieces] if s.clip_qkv else pieces
+        q = b.rms_norm(q, "self_attn.q_norm", style=s.norm_style)
+        k = b.rms_norm(k, "self_attn.k_norm", style=s.norm_style)
+    return [b.unary("clamp_", piece) for piece in (q, k, v)] if s.clip_qkv else [q, k, v]
 
 
 def head_norm(b: BlockBuilder, x: Value, name: str, heads: int, s: Design) -> Value:

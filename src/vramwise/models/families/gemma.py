@@ -98,8 +98,8 @@ def layer(c: Config, s: Switches, name: str, index: int, window: int | None, fun
     return b.build(hidden=b.add(x, h))
 
 
-def text_blocks(c: Config, model_type: str, name: str, *, tied: bool) -> tuple[Block, ...]:
-    """Embedding, layers and head of the language model named `name`."""
+def text_blocks(c: Config, model_type: str, name: str, *, tied: bool, with_images: bool = False) -> tuple[Block, ...]:
+    """Embedding, layers and head of the language model named `name`; with images its logits are never capped."""
     s = switches(c, model_type)
     c = c.filled(_DEFAULTS[model_type])
     b = BlockBuilder("")
@@ -112,7 +112,7 @@ def text_blocks(c: Config, model_type: str, name: str, *, tied: bool) -> tuple[B
     x = b.rms_norm(b.input("hidden", c.hidden_size), f"{name}.norm", style="gemma")
     tied_to = f"{name}.embed_tokens.weight" if tied else None
     logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    return (first, *layers, b.build(logits=b.softcap(logits) if s.logit_softcap else logits))
+    return (first, *layers, b.build(logits=b.softcap(logits) if s.logit_softcap and not with_images else logits))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -126,5 +126,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
     return (
         *vision_tower(vision, "model.vision_tower"),
         projector(vision, "model.multi_modal_projector", width),
-        *text_blocks(text, "gemma3_text", "model.language_model", tied=tied),
+        *text_blocks(text, "gemma3_text", "model.language_model", tied=tied, with_images=True),
     )

@@ -19,7 +19,7 @@ def embedding(c: Config) -> Block:
 
 
 def projections(b: BlockBuilder, x: Value, c: Config) -> tuple[Value, ...]:
-    """q, k and v heads of one fused projection: each head's three side by side, or all queries, then the shared k and v."""
+    """q, k and v heads of one fused projection: each head's three side by side, or all of q before the shared k, v."""
     heads, d = c.num_attention_heads, c.head_dim
     if not c.flag("multi_query", True):
         fused = b.heads_first(b.heads(b.linear(x, "attn.c_attn", 3 * x.width, bias=True), heads))
