@@ -50,8 +50,9 @@ def breakdown_lines(result: Result, width: int) -> list[str]:
         return []
     kinds = breakdown(peak.components) | {"fragmentation": fragmentation_bytes(result)}
     lines: list[str] = []
-    for label, names in (("explicit", EXPLICIT), ("implicit", IMPLICIT), ("other", (OUTSIDE,))):
+    for label, names in (("explicit", EXPLICIT), ("implicit", IMPLICIT)):
         total = sum(kinds[name] for name in names)
-        pieces = [f"{label:<12}{gib(total):.2f}", *(f"{name} {gib(kinds[name]):.2f}" for name in names)]
+        pieces = [f"{label:<12}{gib(total):.2f}:", *(f"{name} {gib(kinds[name]):.2f}" for name in names)]
         lines += wrapped(pieces, width, indent=12)
-    return lines
+    terms = [term.name for term in peak.components.children if _KIND_OF_TERM.get(term.name) == OUTSIDE]
+    return [*lines, f"{'other':<12}{gib(kinds[OUTSIDE]):.2f}:   {OUTSIDE} ({', '.join(terms)})"]

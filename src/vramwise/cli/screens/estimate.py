@@ -7,7 +7,7 @@ from typing import Any
 
 from vramwise.cli.screens.bar import FILLS, STYLES, bar, segments_of
 from vramwise.cli.screens.breakdown import breakdown_lines
-from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
+from vramwise.cli.screens.paint import Line, Segment, columns, screen_width, wrapped, wrapped_text
 from vramwise.cli.screens.suggestions import Suggestion
 from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
@@ -44,7 +44,7 @@ def estimate_screen(result: Result, suggestions: Sequence[Suggestion] = ()) -> l
     """The lines of `vramwise estimate MODEL --task ...`."""
     width = screen_width()
     peak = next((phase for phase in result.phases if phase.name == result.peak_phase), None)
-    lines: list[Line] = [*_heading(result, width), "", _answer(result, peak)]
+    lines: list[Line] = [*_heading(result, width), "", *_answer(result, peak, width)]
     if peak is not None:
         parts = segments_of(peak.components)
         capacity = result.capacity.usable_bytes if result.capacity else None
@@ -62,7 +62,7 @@ def estimate_screen(result: Result, suggestions: Sequence[Suggestion] = ()) -> l
     lines += _reasons_and_notes(result, width)
     lines += _suggestions(suggestions)
     lines.append("")
-    lines.append("sizes in GiB (2^30 bytes); --explain shows every term with its formula and source")
+    lines.append("sizes in GiB (2^30 bytes); --explain shows every term, formula and source")
     return lines
 
 
@@ -127,7 +127,7 @@ def interval_text(quantity: Quantity) -> str:
     return f"  ({low:.2f} – {high:.2f})" if f"{low:.2f}" != f"{high:.2f}" else ""
 
 
-def _answer(result: Result, peak: Phase | None) -> Line:
+def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
     """The peak moment against the card; engines that fill the card also get the least that they need."""
     needed = result.quantities.get("total_needed")
     if peak is not None:
@@ -136,14 +136,19 @@ def _answer(result: Result, peak: Phase | None) -> Line:
         taken = needed or Quantity.exact(0)
     text = f"peak  {format_bytes(int(taken.expected))}{interval_text(taken)}"
     least = "" if needed is None or needed.expected == taken.expected else format_bytes(int(needed.expected))
-    tail = f"   needs at least {least}" if least else ""
-    tail += f"      moment: {result.peak_phase}" if result.peak_phase else ""
-    if result.verdict is None:
-        return [(text, "bold"), (tail, "")]
-    gap = format_bytes(abs(result.verdict.headroom_bytes))
-    if result.verdict.fits:
-        return [(text, "bold"), (f"   fits with {gap} to spare", "bold green"), (tail, "")]
-    return [(text, "bold"), (f"   DOES NOT FIT by {gap}", "bold red"), (tail, "")]
+    tail = [f"needs at least {least}"] if least else []
+    tail += [f"moment: {result.peak_phase}"] if result.peak_phase else []
+    answer: list[Segment] = [(text, "bold")]
+    if result.verdict is not None:
+        gap = format_bytes(abs(result.verdict.headroom_bytes))
+        fits = result.verdict.fits
+        answer.append(
+            (f"   fits with {gap} to spare", "bold green") if fits else (f"   DOES NOT FIT by {gap}", "bold red")
+        )
+    used = sum(len(piece) for piece, _ in answer)
+    if not tail or used + sum(len(piece) + 6 for piece in tail) <= width:
+        return [[*answer, ("".join(f"      {piece}" for piece in tail), "")]]
+    return [answer, *wrapped([f"      {tail[0]}", *tail[1:]], width, indent=6)]
 
 
 def _legend(parts: list[tuple[str, int]], width: int) -> list[Line]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.cli.screens.paint import Line
+from vramwise.cli.screens.paint import Line, screen_width, wrapped_text
 from vramwise.errors import UnknownNameError, nearest
 from vramwise.result import Node, Result
 from vramwise.units import MIB, format_bytes
 
-SMALLEST_GIB_SHOWN = 10 * MIB
+SMALLEST_GIB_SHOWN = 100 * MIB
 
 
 def explain_screen(result: Result, path: str) -> list[Line]:
@@ -73,9 +73,10 @@ def _tree(node: Node, depth: int) -> Iterator[Line]:
            (f"[{node.kind}]", "dim")]  # fmt: skip
     if node.formula:
         inputs = ", ".join(f"{name} = {_figure(value)}" for name, value in node.inputs.items())
-        yield f"{pad}    = {node.formula}{f'   with {inputs}' if inputs else ''}"
+        yield from wrapped_text(f"{pad}    = ", f"{node.formula}{f', with {inputs}' if inputs else ''}", screen_width())
     if node.source:
-        yield [(f"{pad}    source: {node.source}", "dim")]
+        for line in wrapped_text(f"{pad}    source: ", node.source, screen_width()):
+            yield [(line, "dim")]
     for child in node.children:
         yield from _tree(child, depth + 1)
 

@@ -33,9 +33,9 @@ def calculator_screen(model: Model) -> list[Line]:
     return [
         *wrapped_text("", title, width),
         "",
-        *columns([_HEADS, *_rows(tables)]),
+        *columns([_HEADS, *_rows(tables)], gap=2),
         "",
-        *columns([_STAGE_HEADS, *_stages(tables)]),
+        *columns([_STAGE_HEADS, *_stages(tables)], gap=2),
         *_meaning(width),
         "",
         *_differences(tables, today, width),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramwise.cli.screens.estimate import model_title
-from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.cli.screens.suggestions import needed_bytes
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
@@ -77,7 +77,7 @@ def overview_screen(model: Model, numbers: Overview, asked: str) -> list[Line]:
     """The lines of the overview; `asked` is the model as the user wrote it."""
     tokens = numbers.context_tokens
     short = f"{tokens // 1000}k" if tokens >= 1000 else str(tokens)
-    heads = ["", "weights", f"+ {short} context", "LoRA r=8", f"full fine-tuning (AdamW, {TRAINING_TOKENS:,} tokens)"]
+    heads = ["", "weights", f"+ {short} context", "LoRA r=8", f"full (AdamW, {_training_tokens(model):,} tokens)"]
     rows = [[precision, *(_size(row[key]) for key in ("weights", "context", "lora", "full"))]
             for precision, row in numbers.table.items()]  # fmt: skip
     names = {card: _card_title(card) for card in CARDS}
@@ -92,11 +92,21 @@ def overview_screen(model: Model, numbers: Overview, asked: str) -> list[Line]:
         "",
         *columns([heads, *rows]),
         "",
-        *columns([["runs on", *(names[card] for card in CARDS)], *cards]),
+        *_fitted([["runs on", *(names[card] for card in CARDS)], *cards]),
         "",
         *wrapped_text("rules of thumb  ", rules_of_thumb(model.num_parameters), screen_width()),
         f"next: vramwise estimate {asked} --task train --method lora --gpu 4090",
     ]
+
+
+def _training_tokens(model: Model) -> int:
+    return min(TRAINING_TOKENS, model.config.size("max_position_embeddings", default=TRAINING_TOKENS))
+
+
+def _fitted(rows: list[list[str]]) -> list[str]:
+    """A table, turned on its side where the screen is too narrow for it."""
+    lines = columns(rows)
+    return lines if max(map(len, lines)) <= screen_width() else columns(list(zip(*rows, strict=True)))
 
 
 def rules_of_thumb(num_parameters: int) -> str:
@@ -115,11 +125,11 @@ def _headline(model: Model) -> list[Line]:
     pieces = [model_title(model.id), f"{model.num_parameters:,} parameters ({parts})"]
     if model.config.has("max_position_embeddings"):
         pieces.append(f"context {model.config.size('max_position_embeddings'):,}")
-    lines: list[Line] = list(wrapped(pieces, screen_width(), gap=" · "))
+    lines: list[Line] = list(wrapped_text("", " · ".join(pieces), screen_width()))
     active = model.num_active_parameters
     if active == model.num_parameters:
         return lines
-    return [*lines, f"{active:,} of them active for a token (routed experts)"]
+    return [*lines, f"{active:,} of them are active for a token (routed experts)"]
 
 
 def _loading(settings: dict[str, Any]) -> dict[str, Any]:

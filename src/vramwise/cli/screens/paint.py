@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -24,8 +25,8 @@ def plain(line: Line) -> str:
 
 
 def show(lines: Iterable[Line]) -> None:
-    """Print lines to standard output."""
-    if not sys.stdout.isatty():
+    """Print lines to standard output: with colours on a terminal, unless NO_COLOR is set (no-color.org)."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         print("\n".join(plain(line) for line in lines))
         return
     from rich.console import Console

@@ -1,0 +1,221 @@
+"""`vramwise estimate`: what a person reads, what a program reads, and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vramwise.cli.main import main
+from vramwise.result import Result
+
+TRAIN = ["gpt2", "--task", "train", "--sequence-length", "1024"]
+SERVE = ["qwen2.5-7b", "--task", "serve"]
+GENERATE = ["gpt2", "--task", "generate"]
+LOAD = ["gpt2", "--task", "load"]
+TASKS = {"train": TRAIN, "serve": SERVE, "generate": GENERATE, "load": LOAD}
+
+
+def estimate(capsys, *arguments, code=0):
+    assert main(["estimate", *arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def refused(capsys, *arguments):
+    code = main(["estimate", *arguments])
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("vramwise: ")
+    assert captured.err.count("\n") == 1
+    return code, captured.err.removeprefix("vramwise: ").rstrip("\n")
+
+
+def test_the_overview_shows_precisions_tasks_and_cards(capsys):
+    screen = estimate(capsys, "llama-3.1-8b")
+    assert "8,030,261,248 parameters" in screen
+    assert "context 131,072" in screen
+    for word in ("fp32", "bf16", "int8", "nf4", "weights", "+ 8k context", "LoRA r=8", "AdamW", "H200 141 GB"):
+        assert word in screen
+    (bf16,) = (line for line in screen.splitlines() if line.startswith("bf16"))
+    assert bf16.split()[1:3] == ["14.96", "GiB"]
+    assert "next: vramwise estimate" in screen
+    assert "not the answer" in " ".join(screen.split())
+
+
+def test_the_overview_as_json(capsys):
+    table = json.loads(estimate(capsys, "gpt2", "--json"))
+    assert table["num_parameters"] == 124_439_808
+    assert table["needed_bytes"]["fp32"]["weights"] >= 4 * 124_439_808
+    assert table["cards_needed"]["serve"]["t4-16gb"] == 1
+
+
+def test_an_inline_model_has_an_overview(capsys):
+    screen = estimate(capsys, "--model-type", "gpt2", "--hidden-size", "768", "--num-hidden-layers", "12",
+                      "--num-attention-heads", "12", "--vocab-size", "50257")  # fmt: skip
+    assert "124,439,808 parameters" in screen
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_screen_says_answer_then_why(task, capsys):
+    screen = estimate(capsys, *TASKS[task], "--gpu", "a100-80gb", code=0)
+    assert screen.index("peak") < screen.index("counters") < screen.index("because")
+    assert "A100" in screen.splitlines()[1]
+    assert "fits with" in screen
+    assert "sizes in GiB (2^30 bytes)" in screen
+
+
+def test_without_a_gpu_there_is_no_verdict(capsys):
+    screen = estimate(capsys, *TRAIN)
+    assert "fits" not in screen.lower()
+    assert "because" not in screen
+
+
+def test_what_does_not_fit_is_exit_3_and_says_what_saves_most(capsys):
+    screen = estimate(capsys, "llama-2-7b", "--task", "train", "--gpu", "4090", code=3)
+    assert "DOES NOT FIT by" in screen
+    assert "GeForce RTX 4090 · 23.99 GiB in total" in screen
+    rows = screen[screen.index("what saves most") :].splitlines()[1:]
+    peaks = [float(row.split(" GiB")[0].split()[-1]) for row in rows[: rows.index("")]]
+    assert peaks
+    assert peaks == sorted(peaks)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_json_is_one_result_and_nothing_else(task, capsys):
+    out = estimate(capsys, *TASKS[task], "--json")
+    assert out.count("\n") == 1
+    result = Result.from_dict(json.loads(out))
+    assert result.scenario["task"] == task
+    assert result.peak_phase in {phase.name for phase in result.phases}
+
+
+def test_exit_3_holds_for_json_too(capsys):
+    result = json.loads(estimate(capsys, "llama-2-7b", "--task", "train", "--gpu", "4090", "--json", code=3))
+    assert result["verdict"]["fits"] is False
+
+
+def test_explain_shows_formula_inputs_and_source(capsys):
+    screen = estimate(capsys, *TRAIN, "--explain")
+    assert screen.startswith("moment: ")
+    assert "= adamw on 124,439,808 trained values" in screen
+    assert "source: " in screen
+    assert "[exact]" in screen
+
+
+@pytest.mark.parametrize("path", ["optimizer states", "optimizer step/optimizer states"])
+def test_explain_takes_a_term_or_a_path(path, capsys):
+    screen = estimate(capsys, *TRAIN, "--explain", path)
+    assert screen.startswith(path)
+    assert "gradients" not in screen
+
+
+def test_explain_all_shows_every_moment(capsys):
+    screen = estimate(capsys, *TRAIN, "--explain", "all")
+    assert screen.count("moment: ") == len(
+        json.loads(estimate(capsys, *TRAIN, "--json"))["phases"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "no model: give MODEL, --scenario FILE, or --hidden-size and its like"),
+        (["gpt2", "--task", "trian"], 2, '--task: expected one of train, serve, generate, load; got "trian"'),
+        (["gpt2", "--gpu", "4090"], 2, "--gpu needs --task: expected train, serve, generate or load"),
+        (["gpt2", "--explain"], 2, "--explain needs --task: expected train, serve, generate or load"),
+        ([*TRAIN, "--json", "--explain"], 2, "--json holds every term already: leave out --explain"),
+        ([*TRAIN, "--explain", "optimiser"], 2, 'unknown term "optimiser": did you mean optimizer'),
+        ([*TRAIN, "--gpu", "4900"], 2, 'unknown GPU "4900": did you mean'),
+        ([*TRAIN, "--batch-size", "2"], 2, "--batch-size belongs to --task generate, not to --task train"),
+        ([*TRAIN, "--micro-batch-size", "two"], 2, '--micro-batch-size: expected a whole number ≥ 1, got "two"'),
+        ([*TRAIN, "--style", "simple"], 2, "--task does not enter --style simple: leave one of them out"),
+        (["gpt2", "--style", "haiku"], 2, '--style: expected one of huggingface, simple, got "haiku"'),
+        (["gpt2", "--style", "huggingface", "--gpu", "4090"], 2, "--gpu does not enter --style huggingface"),
+        (["--num-parameters", "7b"], 2, "--num-parameters is not enough for an estimate: give MODEL, or add --style"),
+        (["gpt2", "--hidden-size", "768"], 2, "--hidden-size describes a model of its own: leave out the other model"),
+        (["no-such-model-anywhere"], 4, '"no-such-model-anywhere"'),
+        (["./no/such/folder"], 4, "./no/such/folder"),
+        (["--scenario", "missing.toml"], 4, "missing.toml"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_with_its_exit_code(arguments, code, message, capsys):
+    found, line = refused(capsys, *arguments)
+    assert found == code
+    assert message in line
+
+
+def test_a_scenario_file_is_enough_and_flags_override_it(tmp_path, capsys):
+    path = tmp_path / "run.toml"
+    path.write_text('model = "gpt2"\ntask = "train"\n[train]\nmicro_batch_size = 4\n')
+    four = json.loads(estimate(capsys, "--scenario", str(path), "--json"))
+    one = json.loads(estimate(capsys, "--scenario", str(path), "--micro-batch-size", "1", "--json"))
+    assert four["scenario"]["train"]["micro_batch_size"] == 4
+    assert one["quantities"]["total_needed"]["expected"] < four["quantities"]["total_needed"]["expected"]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["llama-2-7b", "--task", "train", "--method", "lora", "--gpu", "4090"],
+        ["mixtral-8x7b"],
+        [*SERVE, "--gpu", "4090"],
+        ["gpt2", "--task", "train", "--explain", "optimizer step"],
+        ["llama-2-7b", "--style", "huggingface"],
+    ],
+)
+def test_a_screen_stays_within_the_terminal(arguments, width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    main(["estimate", *arguments])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    bars = [line for line in lines if line.startswith("██")]
+    assert all(len(line) <= width - 2 for line in bars)
+    assert len(lines) < 60
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"FORCE_COLOR": "1"}])
+def test_a_pipe_gets_no_escape_codes(variables):
+    done = subprocess.run(
+        [sys.executable, "-m", "vramwise", "estimate", *LOAD, "--gpu", "4090"],
+        capture_output=True, timeout=60, check=False, env={**os.environ, **variables},
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert b"\x1b" not in done.stdout
+    assert done.stderr == b""
+
+
+def on_a_terminal(*arguments, **variables):
+    """What the program writes to a terminal of 100 columns."""
+    pty = pytest.importorskip("pty")
+    main_end, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vramwise", "estimate", *arguments], stdout=terminal, stderr=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **variables},
+    )  # fmt: skip
+    os.close(terminal)
+    written = b""
+    try:
+        while piece := os.read(main_end, 65536):
+            written += piece
+    except OSError:  # Linux says EIO when the other end is closed
+        pass
+    finally:
+        os.close(main_end)
+        process.wait(timeout=60)
+    return written.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_terminal_gets_colours_and_no_color_takes_them_away(capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = on_a_terminal(*LOAD, "--gpu", "4090")
+    plain = on_a_terminal(*LOAD, "--gpu", "4090", NO_COLOR="1")
+    assert "\x1b[" in coloured
+    assert "\x1b" not in plain
+    assert "fits with" in plain
