@@ -6,5 +6,7 @@ from typing import Final
 
 MODULES: Final[dict[str, str]] = {
     "vllm": "vllm.estimate",
+    "llama.cpp": "llama_cpp.estimate",
+    "ollama": "llama_cpp.estimate",
 }
 """`serve.engine` -> module of this package with `estimate(scenario, model, source, gpu)`."""

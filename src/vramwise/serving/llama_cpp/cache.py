@@ -1,0 +1,83 @@
+"""KV cache and recurrent states of llama.cpp.
+
+Source: ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-memory-recurrent.cpp, llama-hparams.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models import LayerCache, Model
+from vramwise.units import round_up
+
+from .settings import PADDING, Plan
+from .types import tensor_type
+
+STATE_BYTES = 4  # recurrent states are f32
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBytes:
+    """Keys and values, recurrent states; each over all layers, and the part of layers on the GPU."""
+
+    kv_bytes: int
+    kv_gpu_bytes: int
+    state_bytes: int
+    state_gpu_bytes: int
+    full_cells: int
+    window_cells: int
+
+
+@lru_cache(maxsize=512)
+def cache_bytes(model: Model, plan: Plan) -> CacheBytes:
+    """Σ over layers of cells · streams · (K row + V row)."""
+    kv = kv_gpu = state = state_gpu = 0
+    narrow = 0
+    for index, block in enumerate(model.layers()):
+        for cache in block.caches:
+            if cache.kind == "recurrent":
+                size = cache.elements_per_sequence * STATE_BYTES * plan.slots
+                state += size
+                state_gpu += size if plan.on_gpu(index) else 0
+                continue
+            cells = cells_of(cache, plan)
+            narrow = cells if cells != plan.cells else narrow
+            size = cells * plan.streams * _cell_bytes(cache, block.ops, plan)
+            kv += size
+            kv_gpu += size if plan.on_gpu(index) else 0
+    return CacheBytes(kv, kv_gpu, state, state_gpu, plan.cells, narrow)
+
+
+def cells_of(cache: LayerCache, plan: Plan) -> int:
+    """Cells of one stream: the whole context, or the window and one batch for sliding layers."""
+    if cache.window is None or plan.swa_full:
+        return plan.cells
+    sequences = plan.slots if plan.unified else 1
+    return min(plan.cells, round_up(cache.window * sequences + plan.n_ubatch, PADDING))
+
+
+def _cell_bytes(cache: LayerCache, ops: object, plan: Plan) -> int:
+    """Bytes of one cell in one layer."""
+    if cache.kind != "latent":
+        heads = cache.num_key_value_heads
+        return _row(plan.type_k, heads * cache.key_head_dim) + _row(plan.type_v, heads * cache.value_head_dim)
+    if plan.latent is None:
+        return _whole_heads(ops, plan)
+    latent = _row(plan.type_k, cache.latent_dim + cache.rope_dim)
+    # -mla 1 keeps a transposed copy of the latent for the values
+    return latent + (_row(plan.type_v, cache.latent_dim) if plan.latent == 1 else 0)
+
+
+def _whole_heads(ops: object, plan: Plan) -> int:
+    """Keys and values of every head, as files without the split up-projection need them."""
+    assert isinstance(ops, tuple)
+    attention = next(op for op in ops if op.kind == "attention")
+    heads = attention.settings["num_heads"]
+    _, k, v = attention.inputs[:3]
+    return _row(plan.type_k, heads * k.width) + _row(plan.type_v, heads * v.width)
+
+
+def _row(kind: str, elements: int) -> int:
+    block = tensor_type(kind)
+    return -(-elements // block.block_size) * block.block_bytes

@@ -1,0 +1,203 @@
+"""Which type the quantizer gives to each tensor of a file type.
+
+Source: ggml-org/llama.cpp src/llama-quant.cpp llama_tensor_get_type. One-dimensional tensors, norms and routers stay
+F32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.formats import GgufType
+from vramwise.models import Model
+
+from .tensors import GgufTensor, gguf_tensors
+from .types import fitting, tensor_type
+
+_DEFAULT = {
+    "Q4_K_S": "Q4_K", "Q4_K_M": "Q4_K", "Q4_K_L": "Q4_K", "Q5_K_S": "Q5_K", "Q5_K_M": "Q5_K", "Q3_K_S": "Q3_K",
+    "Q3_K_M": "Q3_K", "Q3_K_L": "Q3_K", "Q3_K_XL": "Q3_K", "Q2_K_S": "Q2_K", "Q2_K_L": "Q2_K", "IQ2_S": "IQ2_XS",
+    "IQ2_M": "IQ2_S", "IQ3_XS": "IQ3_S", "IQ3_M": "IQ3_S", "IQ3_KL": "IQ3_K", "MXFP4_MOE": "Q8_0",
+}  # fmt: skip
+_PLAIN = ("F32", "F16", "BF16")
+_IQ1 = ("IQ1_S", "IQ1_M")
+_IQ2 = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M")
+_IQ2_LARGE = ("IQ2_S", "IQ2_M")
+_EIGHT_EXPERT_OUTPUT = (
+    "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M", "IQ4_NL", "IQ4_XS",
+)  # fmt: skip
+_LLAMA_70B_LAYERS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What the rule looks at besides the tensor."""
+
+    file_type: str
+    num_layers: int
+    grouped: int
+    num_experts: int
+    imatrix: bool
+    is_70b: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TypedTensor:
+    """A tensor with its type and bytes."""
+
+    tensor: GgufTensor
+    type: GgufType
+
+    @property
+    def bytes(self) -> int:
+        return self.type.bytes_for(self.tensor.shape)
+
+
+@lru_cache(maxsize=256)
+def typed_tensors(model: Model, file_type: str, imatrix: bool) -> tuple[TypedTensor, ...]:
+    """Every tensor of the file with its type."""
+    tensors = gguf_tensors(model)
+    file = _file(model, file_type, imatrix)
+    tied = not any(tensor.name == "output" for tensor in tensors)
+    return tuple(TypedTensor(tensor, _typed(tensor, file, tied)) for tensor in tensors)
+
+
+def _file(model: Model, file_type: str, imatrix: bool) -> _File:
+    heads = [
+        (op.settings["num_heads"], op.settings["num_key_value_heads"])
+        for block in model.layers()
+        for op in block.ops
+        if op.kind == "attention"
+    ]
+    grouped = heads[0][0] // heads[0][1] if heads and heads[0][1] else 1
+    experts = max(
+        (op.settings["num_experts"] for b in model.layers() for op in b.ops if op.kind == "experts"), default=0
+    )
+    return _File(
+        file_type, model.num_layers, grouped, experts, imatrix, model.num_layers == _LLAMA_70B_LAYERS and grouped > 1
+    )
+
+
+def _typed(tensor: GgufTensor, file: _File, tied: bool) -> GgufType:
+    if not tensor.quantizable:
+        return tensor_type("F32")
+    if file.file_type in _PLAIN:
+        return tensor_type(file.file_type)
+    return fitting(_wanted(tensor, file, tied), tensor.shape[-1])
+
+
+def _wanted(tensor: GgufTensor, file: _File, tied: bool) -> str:
+    """The type before columns are looked at."""
+    default = _DEFAULT.get(file.file_type, file.file_type)
+    name, i = tensor.name, tensor.layer or 0
+    if name == "output" or (name == "token_embd" and tied):
+        return _output(file, default, tensor.shape[-1])
+    if file.file_type == "MXFP4_MOE":
+        return "MXFP4" if name.endswith("_exps") else default
+    if name == "token_embd":
+        return _embedding(file, default)
+    if name in ("attn_v", "attn_qkv", "attn_kv_b"):
+        return _attention_v(file, default, i)
+    if name == "attn_k" and file.num_experts == 8:
+        return "Q4_K" if file.file_type in (*_IQ1, *_IQ2) else "Q8_0"
+    if name in ("attn_k", "attn_q"):
+        return {"IQ3_XS": "IQ3_XXS", "IQ3_XXS": "IQ2_S"}.get(file.file_type, default)
+    if name.startswith("ffn_down"):
+        return _ffn_down(file, default, i)
+    if name == "attn_output":
+        return _attention_output(file, default)
+    if name.startswith(("ffn_gate", "ffn_up")) and file.file_type == "IQ3_XS":
+        return "IQ3_XXS" if file.num_layers // 8 <= i < 7 * file.num_layers // 8 else default
+    return default
+
+
+def more_bits(i: int, num_layers: int) -> bool:
+    """The layers that Q4_K_M and Q5_K_M spend more bits on: first and last eighth, and every third between."""
+    eighth = num_layers // 8
+    return i < eighth or i >= 7 * num_layers // 8 or (i - eighth) % 3 == 2
+
+
+def _output(file: _File, default: str, columns: int) -> str:
+    if file.file_type in ("Q8_0", "MXFP4_MOE") or columns % tensor_type(default).block_size:
+        return "Q8_0"
+    if file.file_type in (*_IQ1, *_IQ2, "IQ3_XXS"):
+        return "Q5_K"
+    return "Q6_K" if default != "Q8_0" else "Q8_0"
+
+
+def _embedding(file: _File, default: str) -> str:
+    kind = file.file_type
+    if kind in (*_IQ1, "IQ2_XXS", "IQ2_XS"):
+        return "Q2_K"
+    if kind in (*_IQ2_LARGE, "IQ3_XXS"):
+        return "IQ3_S"
+    return "Q4_K" if kind in ("TQ1_0", "TQ2_0") else default
+
+
+def _attention_v(file: _File, default: str, i: int) -> str:
+    chosen = _attention_v_by_type(file, default, i)
+    if file.is_70b and chosen in ("Q3_K", "Q4_K"):
+        chosen = "Q5_K"
+    if file.num_experts == 8:
+        chosen = "Q8_0"
+    return chosen
+
+
+def _attention_v_by_type(file: _File, default: str, i: int) -> str:
+    kind, grouped = file.file_type, file.grouped >= 4
+    if kind in ("Q4_K_M", "Q5_K_M"):
+        return "Q6_K" if more_bits(i, file.num_layers) else default
+    if kind == "Q4_K_S":
+        return "Q5_K" if i < 4 else default
+    if kind == "Q3_K_M":
+        return "Q5_K" if i < 2 else "Q4_K"
+    if kind == "Q3_K_L":
+        return "Q5_K"
+    if kind == "Q2_K":
+        return "Q4_K" if grouped else "Q3_K"
+    if kind == "IQ3_M":
+        return "Q4_K"
+    if kind in (*_IQ1, *_IQ2):
+        if grouped or file.num_experts >= 4:
+            return "Q4_K"
+        return "IQ3_S" if kind in _IQ2_LARGE else "Q2_K"
+    if kind == "IQ3_XXS" and not grouped:
+        return default if file.imatrix else "IQ3_S"
+    if grouped and kind in ("Q2_K_S", "IQ3_XXS", "IQ3_XS", "IQ3_S"):
+        return "Q4_K"
+    return "Q5_K" if grouped and kind in ("IQ4_NL", "IQ4_XS") else default
+
+
+def _ffn_down(file: _File, default: str, i: int) -> str:
+    kind, layers = file.file_type, file.num_layers
+    early = i < layers // 8
+    if kind in ("Q4_K_M", "Q5_K_M"):
+        return "Q6_K" if more_bits(i, layers) else default
+    if kind == "Q3_K_M":
+        return "Q5_K" if i < layers // 16 else "Q4_K"
+    if kind == "IQ3_M":
+        return "Q4_K" if early or (file.num_experts == 8 and more_bits(i, layers)) else default
+    if kind in (*_IQ1, *_IQ2):
+        return ("IQ3_S" if kind in _IQ2_LARGE else "Q2_K") if early else default
+    if kind == "IQ3_XXS" and not file.imatrix:
+        return "Q4_K" if early else "Q3_K"
+    by_type = {"Q3_K_L": ("Q5_K", "Q5_K"), "Q2_K": ("Q3_K", "Q3_K"), "Q4_K_S": ("Q5_K", default),
+               "Q2_K_S": ("Q4_K", default)}  # fmt: skip
+    if not file.imatrix:
+        by_type |= {"IQ4_NL": ("Q5_K", default), "IQ4_XS": ("Q5_K", default)}
+    else:
+        by_type |= {"Q4_0": ("Q4_1", default), "Q5_0": ("Q5_1", default)}
+    first, rest = by_type.get(kind, (default, default))
+    return first if early else rest
+
+
+def _attention_output(file: _File, default: str) -> str:
+    kind = file.file_type
+    if file.num_experts == 8 and kind in _EIGHT_EXPERT_OUTPUT:
+        return "Q5_K"
+    if kind in _IQ1:
+        return "IQ2_XXS"
+    if kind in _IQ2_LARGE:
+        return "IQ3_S"
+    return {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "IQ3_M": "Q4_K", "Q3_K_L": "Q5_K"}.get(kind, default)

@@ -1,0 +1,126 @@
+"""A model's tensors as a GGUF file holds them: name, shape and layer of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models import Block, Model, Op, Parameter
+
+from ..lengths import rope_scaling
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One tensor: GGUF name without layer, shape with columns last, and whether it may be quantized."""
+
+    name: str
+    shape: tuple[int, ...]
+    layer: int | None
+    quantizable: bool
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+# Last components of transformers' parameter names -> GGUF names (convert_hf_to_gguf.py, gguf-py tensor_mapping.py).
+_NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"(self_attn|attn|attention)\.(q_proj|q_b_proj|wq)$", "attn_q"),
+        (r"\.q_a_proj$", "attn_q_a"),
+        (r"\.kv_a_proj_with_mqa$", "attn_kv_a_mqa"),
+        (r"\.kv_b_proj$", "attn_kv_b"),
+        (r"\.k_proj$", "attn_k"),
+        (r"\.v_proj$", "attn_v"),
+        (r"\.(qkv_proj|query_key_value|c_attn|Wqkv|W_pack)$", "attn_qkv"),
+        (r"(attn|attention)\.(o_proj|c_proj|dense|out_proj|wo)$", "attn_output"),
+        (r"experts\.down_proj$", "ffn_down_exps"),
+        (r"experts\.gate_up_proj$", "ffn_gate_up_exps"),
+        (r"shared_experts?\.gate_proj$", "ffn_gate_shexp"),
+        (r"shared_experts?\.up_proj$", "ffn_up_shexp"),
+        (r"shared_experts?\.down_proj$", "ffn_down_shexp"),
+        (r"\.gate_proj$", "ffn_gate"),
+        (r"\.(up_proj|gate_up_proj|fc1|c_fc|dense_h_to_4h|fc_in)$", "ffn_up"),
+        (r"\.(down_proj|fc2|dense_4h_to_h|fc_out|mlp\.c_proj)$", "ffn_down"),
+        (r"\.in_proj$", "ssm_in"),
+        (r"\.out_proj$", "ssm_out"),
+        (r"\.x_proj$", "ssm_x"),
+        (r"\.dt_proj$", "ssm_dt"),
+    )
+)
+
+
+@lru_cache(maxsize=128)
+def gguf_tensors(model: Model) -> tuple[GgufTensor, ...]:
+    """Every tensor of the language model; vision towers are files of their own (mmproj)."""
+    tensors = [tensor for block in model.blocks for tensor in _of_block(block)]
+    tensors.extend(_frequencies(model))
+    return tuple(tensors)
+
+
+def _of_block(block: Block) -> Iterator[GgufTensor]:
+    for op in block.ops:
+        for parameter in op.parameters:
+            if parameter.tied_to is None and parameter.part not in ("vision", "projector"):
+                yield from _of_parameter(parameter, op)
+
+
+def _of_parameter(parameter: Parameter, op: Op) -> Iterator[GgufTensor]:
+    shape, layer = parameter.shape, parameter.layer
+    module, _, leaf = parameter.name.rpartition(".")
+    if parameter.part == "embedding" and parameter.shard == "vocab":
+        yield GgufTensor("token_embd", shape, None, True)
+        return
+    if parameter.part == "head" and leaf == "weight":
+        yield GgufTensor("output", shape, None, True)
+        return
+    path = parameter.name if len(shape) == 3 and leaf != "weight" else module
+    name = next((gguf for pattern, gguf in _NAMES if pattern.search(path)), parameter.part)
+    if op.kind == "conv1d_linear" and len(shape) == 2:
+        shape = (shape[1], shape[0])
+    linear = parameter.is_linear or (parameter.part == "experts" and len(shape) == 3)
+    quantizable = linear and len(shape) >= 2 and leaf != "bias" and parameter.part != "router"
+    if len(shape) == 3 and parameter.part == "experts":
+        yield from _experts(name, shape, op, layer)
+    elif name == "attn_kv_b":
+        yield from _latent(shape, op, layer)
+    else:
+        kept = "kept_exps" if parameter.part == "experts" else "kept"  # biases follow their experts
+        yield GgufTensor(name if quantizable else kept, shape, layer, quantizable)
+
+
+def _experts(name: str, shape: tuple[int, ...], op: Op, layer: int | None) -> Iterator[GgufTensor]:
+    """Stacked experts; the fused gate and up are two tensors in the file. Rows of the hidden size come last."""
+    hidden = op.inputs[0].width
+    count, one, other = shape
+    if name == "ffn_gate_up_exps":
+        inner = (one if other == hidden else other) // 2
+        yield GgufTensor("ffn_gate_exps", (count, inner, hidden), layer, True)
+        yield GgufTensor("ffn_up_exps", (count, inner, hidden), layer, True)
+    else:
+        inner = other if one == hidden else one
+        yield GgufTensor("ffn_down_exps", (count, hidden, inner), layer, True)
+
+
+def _latent(shape: tuple[int, ...], op: Op, layer: int | None) -> Iterator[GgufTensor]:
+    """The latent up-projection as one tensor; newer files cut it into attn_k_b and attn_v_b."""
+    yield GgufTensor("attn_kv_b", shape, layer, True)
+
+
+def _frequencies(model: Model) -> Iterator[GgufTensor]:
+    """Frequency factors that the converter writes for Llama 3.1's and long RoPE."""
+    scaling = rope_scaling(model)
+    kind = str(scaling.get("rope_type") or scaling.get("type") or "")
+    width = next((op.settings["rotary_dim"] for block in model.layers() for op in block.ops if op.kind == "rotary"), 0)
+    if kind == "llama3":
+        yield GgufTensor("rope_freqs", (width // 2,), None, False)
+    elif kind in ("longrope", "su"):
+        yield GgufTensor("rope_factors_long", (width // 2,), None, False)
+        yield GgufTensor("rope_factors_short", (width // 2,), None, False)

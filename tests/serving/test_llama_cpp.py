@@ -1,0 +1,179 @@
+"""llama.cpp's files and buffers against published sizes and start-up logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramwise.errors import UnsupportedModelError
+from vramwise.estimation import described_model, estimate
+from vramwise.models import describe
+from vramwise.result import Result
+from vramwise.serving.llama_cpp.quantizer import typed_tensors
+from vramwise.units import MIB
+
+CASES = Path(__file__).parents[2] / "benchmarks" / "cases" / "llamacpp.jsonl"
+LLAMA_2_7B = "meta-llama/Llama-2-7b-hf"
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def file_bytes(model: str, file_type: str, imatrix: bool = False) -> int:
+    return sum(typed.bytes for typed in typed_tensors(described_model(model)[1], file_type, imatrix))
+
+
+@pytest.mark.parametrize(
+    ("model", "file_type", "printed"),
+    [
+        (LLAMA_2_7B, "Q4_0", 3_825_065_984),  # lhl/strix-halo-testing results.jsonl: bytes of the file's tensors
+        (LLAMA_2_7B, "Q4_K_M", 4_080_263_168),
+        ("Qwen/Qwen3-32B", "Q8_0", 34_811_744_256),
+    ],
+)
+def test_file_sizes_to_the_byte(model: str, file_type: str, printed: int) -> None:
+    assert file_bytes(model, file_type) == printed
+
+
+def quantize_rows() -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in CASES.read_text().splitlines()]
+    return [row for row in lines if row["id"].startswith("quantize-")]
+
+
+@pytest.mark.parametrize("row", quantize_rows(), ids=lambda row: str(row["scenario"]["serve"]["gguf_quant"]))
+def test_llama_3_1_8b_in_every_mix(row: dict[str, Any]) -> None:
+    """tools/quantize/README.md prints GiB with two digits."""
+    expected = estimate(row["scenario"]).quantities["weights"].expected
+    assert abs(expected - row["measured"]["weights"]) <= row["precision_bytes"]["weights"]
+
+
+def serve(model: Any = LLAMA, **serve: Any) -> Result:
+    scenario: dict[str, Any] = {"model": model, "task": "serve"}
+    for key in ("gpu", "num_gpus", "gpu_total_bytes"):
+        if key in serve:
+            scenario[key] = serve.pop(key)
+    return estimate({**scenario, "serve": {"engine": "llama.cpp", **serve}})
+
+
+def mib(result: Result, name: str) -> float:
+    return round(result.quantities[name].expected / MIB, 2)
+
+
+def test_a_whole_log_without_flash_attention() -> None:
+    """ggml CI log b2459: open-llama 7B F16 on a V100, context 2,048."""
+    result = serve(
+        "huggyllama/llama-7b", engine_version="b2459", gguf_quant="F16", n_ctx=2048, n_batch=512, n_ubatch=512,
+        flash_attn=False, n_gpu_layers=33,
+    )  # fmt: skip
+    assert mib(result, "weights_gpu") == 12603.02
+    assert mib(result, "weights_host") == 250.0
+    assert mib(result, "kv_cache_bytes") == 1024.0
+    assert mib(result, "compute_buffer") == 164.0
+    assert mib(result, "host_buffer") == pytest.approx(12.0, abs=0.02)
+
+
+def test_a_whole_log_with_flash_attention_and_shared_slots() -> None:
+    """Log of b7342: Qwen3-Coder-30B-A3B Q8_0, context 65,536, four slots over one cache."""
+    result = serve(
+        "Qwen/Qwen3-30B-A3B", engine_version="b7342", gguf_quant="Q8_0", n_ctx=65536, n_parallel=4, kv_unified=True,
+        flash_attn=True,
+    )  # fmt: skip
+    assert mib(result, "weights_gpu") == pytest.approx(30658.12, abs=0.03)
+    assert mib(result, "weights_host") == 315.3
+    assert mib(result, "kv_cache_bytes") == 6144.0
+    assert mib(result, "compute_buffer") == 300.75
+    assert mib(result, "host_buffer") == 132.01
+    assert mib(result, "output_buffer") == 2.32
+
+
+def test_windows_experts_on_the_host_and_their_biases() -> None:
+    """Log of gpt-oss-20b: 3,072 MiB of full cache and 18 MiB of 768 cells; experts stay on the host."""
+    result = serve(
+        "openai/gpt-oss-20b", gguf_quant="MXFP4_MOE", n_ctx=131072, n_parallel=1, n_cpu_moe=24, flash_attn=True
+    )
+    assert mib(result, "kv_cache_bytes") == 3090.0
+    assert mib(result, "weights_gpu") == pytest.approx(1242.03, abs=0.02)
+    whole = serve("openai/gpt-oss-20b", gguf_quant="MXFP4_MOE", n_ctx=131072, n_parallel=1, swa_full=True)
+    assert mib(whole, "kv_cache_bytes") == 6144.0
+
+
+def test_tied_embeddings_lie_on_both_sides() -> None:
+    result = serve("meta-llama/Llama-3.2-3B-Instruct", gguf_quant="Q4_K_M")
+    weights, gpu = (result.quantities[name].expected for name in ("weights", "weights_gpu"))
+    assert gpu == weights
+    assert result.quantities["weights_host"].expected == 128256 * 3072 * 210 // 256
+
+
+def test_layers_go_to_the_gpu_from_the_end() -> None:
+    full, half, none = (serve(gguf_quant="Q8_0", n_ctx=4096, n_gpu_layers=n) for n in (33, 16, 0))
+    for result in (full, half, none):
+        held = result.quantities["weights_gpu"].expected + result.quantities["weights_host"].expected
+        assert held == result.quantities["weights"].expected
+    caches = [result.phases[1].components.find("KV cache") for result in (full, half, none)]
+    sizes = [cache.bytes for cache in caches if cache is not None]
+    assert sizes == [512 * MIB, 256 * MIB, 0]
+    # the output's weight is copied to the GPU for large batches
+    copied = half.quantities["compute_buffer"].expected - full.quantities["compute_buffer"].expected
+    assert copied == 128256 * 4096 * 34 // 32
+
+
+def test_quantized_and_latent_caches() -> None:
+    """ik_llama.cpp logs of DeepSeek-R1: 1,166.62 MiB at 32,768 tokens; 4.77 MiB a token with whole heads."""
+    latent = serve(
+        "deepseek-ai/DeepSeek-R1", variant="ik_llama.cpp", gguf_quant="custom", n_ctx=32768, cache_type_k="q8_0",
+        mla_attn=3,
+    )  # fmt: skip
+    assert mib(latent, "kv_cache_bytes") == 1166.62
+    assert "weights" not in latent.quantities
+    whole = serve("deepseek-ai/DeepSeek-R1", variant="ik_llama.cpp", gguf_quant="Q8_0", n_ctx=512, mla_attn=0)
+    assert mib(whole, "kv_cache_bytes") == 2440.0
+
+
+def test_cpu_only_reports_its_compute_buffer_as_host_buffer() -> None:
+    """ik_llama.cpp log: GLM-Z1-Rumination-32B BF16 on the CPU, context 8,192, no flash attention."""
+    result = serve("Qwen/Qwen3-30B-A3B", gguf_quant="Q5_K_M", n_ctx=4096, num_gpus=0, n_parallel=1, flash_attn=False,
+                   engine_version="b5273")  # fmt: skip
+    assert mib(result, "host_buffer") == 300.75
+    assert mib(result, "weights_host") == pytest.approx(20713.44, abs=0.1)
+    assert "compute_buffer" not in result.quantities
+    assert [phase.name for phase in result.phases] == ["load", "running"]
+
+
+def test_a_context_that_was_not_asked_for_shrinks_to_fit() -> None:
+    result = serve(gpu="rtx-3090", gguf_quant="Q8_0")
+    n_ctx = result.scenario["serve"]["n_ctx"]
+    assert 4096 <= n_ctx < 131072
+    assert n_ctx % 256 == 0
+    assert result.verdict is not None
+    assert result.verdict.fits
+    asked = serve(gpu="rtx-3090", gguf_quant="Q8_0", n_ctx=131072)
+    assert asked.verdict is not None
+    assert not asked.verdict.fits
+    assert any(reason.startswith("set n_ctx to") for reason in asked.verdict.reasons)
+
+
+def test_ollama_takes_its_own_defaults() -> None:
+    result = serve(engine="ollama")
+    table = result.scenario["serve"]
+    assert (table["n_ctx"], table["n_batch"], table["gguf_quant"]) == (4096, 512, "Q4_K_M")
+
+
+def test_rows_that_do_not_divide_take_the_fallback_type() -> None:
+    odd = describe(
+        {"model_type": "llama", "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 1,
+         "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 64}
+    )  # fmt: skip
+    types = {typed.tensor.name: typed.type.name for typed in typed_tensors(odd, "Q4_K_S", False)}
+    assert types["ffn_gate"] == "Q5_0"
+    assert types["output"] == "Q8_0"
+    assert types["norm" if "norm" in types else "kept"] == "F32"
+
+
+def test_every_measured_case_is_answered() -> None:
+    for line in CASES.read_text().splitlines():
+        try:
+            result = estimate(json.loads(line)["scenario"])
+        except UnsupportedModelError:
+            continue
+        assert result.phases
