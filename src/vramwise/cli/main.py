@@ -45,8 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _dispatch(arguments)
         sys.stdout.flush()
         return code
-    except SystemExit as leaving:  # argparse's --help
-        return leaving.code if isinstance(leaving.code, int) else 0
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -56,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), error.exit_code)
     except OSError as error:
         _drop_output()
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{clipped(str(error.filename), 200)}: " if error.filename else ""
         return _complain(f"{where}{error.strerror or error}", VramwiseError.exit_code)
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
@@ -94,7 +92,11 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if first not in COMMANDS:
         raise UsageError(_unknown_command(first))
-    return command_module(first).run(command_parser(first).parse(rest))
+    try:
+        args = command_parser(first).parse(rest)
+    except SystemExit as leaving:  # argparse's --help, which is printed by then
+        return leaving.code if isinstance(leaving.code, int) else 0
+    return command_module(first).run(args)
 
 
 def _overview() -> str:

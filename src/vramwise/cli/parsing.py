@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import UsageError, clipped, nearest
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -25,6 +28,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{clipped(message, 300)}  ({self.prog} --help)")
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help; unlike argparse's own, it does not pass over a closed pipe or a full disk."""
+        print(self.format_help(), end="", file=file)
 
     def option_strings(self) -> list[str]:
         """Every flag of the command."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vramwise.errors import SourceError
 from vramwise.models.caches import LayerCache
 
 Part = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "projector"]
@@ -248,12 +249,15 @@ class BlockBuilder:
         table: str = "default",
     ) -> tuple[Value, Value]:
         """Rotary positions on q and k; `rotary_dim` of each head's width, by `style`; tables are shared by name."""
+        turned = rotary_dim or q.width
+        if turned % 2 or turned > q.width:
+            raise SourceError(f"rotary positions turn pairs: {turned} columns of a head of {q.width} cannot be turned")
         rotated = self.op(
             "rotary",
             "",
             [q, k],
             [q.width, k.width],
-            rotary_dim=rotary_dim or q.width,
+            rotary_dim=turned,
             style=style,
             table=table,
         )

@@ -8,6 +8,11 @@ from typing import Any
 from vramwise.errors import SourceError
 
 LARGEST_SIZE = 2**40
+MOST_LAYERS = 4096
+"""Four times the deepest transformer published (DeepNet, arXiv 2203.00555: 1,000 layers); every layer is built."""
+_COUNTS_OF_LAYERS = frozenset(
+    {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "num_encoder_layers"}
+)
 
 # Names that other families give to the same size; the first that is present counts.
 _ALIASES: dict[str, tuple[str, ...]] = {
@@ -52,8 +57,10 @@ class Config:
 
     def _checked(self, name: str, value: Any, least: int) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        if isinstance(value, bool) or not whole or not least <= value <= LARGEST_SIZE:
-            raise self.error(f"{name}: expected a whole number from {least} to 2^40, got {value!r:.60}")
+        most = MOST_LAYERS if name in _COUNTS_OF_LAYERS else LARGEST_SIZE
+        if isinstance(value, bool) or not whole or not least <= value <= most:
+            bound = "2^40" if most == LARGEST_SIZE else f"{most:,}"
+            raise self.error(f"{name}: expected a whole number from {least} to {bound}, got {value!r:.60}")
         return int(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -96,6 +103,15 @@ class Config:
         if not isinstance(value, Mapping):
             raise self.error(f"{name}: expected a table, got {value!r:.60}")
         return Config(value, self.model_id)
+
+    def layer_types(self) -> list[str] | None:
+        """What `layer_types` names for each layer; names beyond the last layer are not looked at."""
+        types = self.items("layer_types")
+        if types is None:
+            return None
+        if len(types) < self.num_hidden_layers:
+            raise self.error(f"layer_types names {len(types)} layers, num_hidden_layers is {self.num_hidden_layers}")
+        return [str(kind) for kind in types[: self.num_hidden_layers]]
 
     def filled(self, defaults: Mapping[str, Any]) -> Config:
         """This config with the defaults of its class where a key is absent or null."""

@@ -55,13 +55,11 @@ def layer_windows(c: Config, model_type: str) -> list[int | None]:
     window = c.size("sliding_window")
     if model_type == "gemma3_text" and c.flag("use_bidirectional_attention"):
         window = window // 2 + 1
-    types = c.items("layer_types")
+    types = c.layer_types()
     if types is None:
         period = 2 if model_type == "gemma2" else c.size("sliding_window_pattern", default=6)
         types = ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]
-    if len(types) < layers:
-        raise c.error(f"layer_types names {len(types)} layers, num_hidden_layers is {layers}")
-    return [window if kind == "sliding_attention" else None for kind in types[:layers]]
+    return [window if kind == "sliding_attention" else None for kind in types]
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, s: Switches, window: int | None) -> Value:

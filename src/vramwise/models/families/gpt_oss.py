@@ -18,7 +18,7 @@ _DEFAULTS = {
 def windows(c: Config) -> list[int | None]:
     """The window of each layer: every other one, the first included, is sliding."""
     window = c.size("sliding_window", default=128, least=0) or None
-    types = c.items("layer_types")
+    types = c.layer_types()
     if types is None:
         return [window if i % 2 == 0 else None for i in range(c.num_hidden_layers)]
     return [window if kind == "sliding_attention" else None for kind in types]

@@ -37,7 +37,7 @@ def sliding_windows(c: Config) -> list[int | None]:
     window = c.size("sliding_window", default=0, least=0) or None
     if c.model_type.startswith("qwen") and not c.flag("use_sliding_window"):
         window = None
-    types = c.items("layer_types")
+    types = c.layer_types()
     if types is not None:
         return [window if kind == "sliding_attention" else None for kind in types]
     if c.model_type == "mistral":

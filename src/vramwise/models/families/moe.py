@@ -52,7 +52,7 @@ def windows(c: Config) -> list[int | None]:
         return [None] * layers
     if c.model_type == "qwen3_moe":
         return [window] * layers
-    types = c.items("layer_types")
+    types = c.layer_types()
     if types is not None:
         return [window if kind == "sliding_attention" else None for kind in types]
     first = c.size("max_window_layers", default=28, least=0)

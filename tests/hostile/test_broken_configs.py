@@ -1,0 +1,129 @@
+"""A valid config of every described type with one value broken: an answer, or one line; never anything else."""
+
+from __future__ import annotations
+
+import math
+import resource
+import signal
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from vramwise import describe, estimate
+from vramwise.errors import VramwiseError
+from vramwise.models import supported_types
+from vramwise.models.config import MOST_LAYERS
+from vramwise.models.registry import FAMILY_OF_TYPE, _described
+from vramwise.sources import catalog
+
+MOST_CPU_SECONDS = 20.0
+MOST_MORE_BYTES = 2**30
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+REMOVED = object()
+BROKEN = (-1, 0, 1, 3, 10**9, 2**40, 2**40 + 1, 10**30, -(10**30), 1.5, math.nan, math.inf, "many", "", "64")
+BROKEN += (None, True, [], [1], [None], {}, {"a": 1}, REMOVED)
+# Keys that a family may read although the config of the catalog leaves them out.
+OPTIONAL = (
+    "head_dim", "num_key_value_heads", "sliding_window", "layer_types", "num_experts", "rope_scaling",
+    "intermediate_size", "tie_word_embeddings", "hidden_act", "attention_bias", "q_lora_rank", "partial_rotary_factor",
+    "text_config", "vision_config", "quantization_config", "torch_dtype", "use_sliding_window", "max_window_layers",
+)  # fmt: skip
+
+
+class Hung(BaseException):
+    """No Exception, so that no handler of the code under test takes it for its own."""
+
+
+@cache
+def valid_config(model_type):
+    """The smallest config of the type in the catalog, else that of a type of the same family."""
+    by_type = {}
+    for entry in catalog():
+        known = by_type.setdefault(entry.model_type, entry.hyperparameters)
+        if _layers(entry.hyperparameters) < _layers(known):
+            by_type[entry.model_type] = entry.hyperparameters
+    siblings = [other for other in by_type if FAMILY_OF_TYPE.get(other) == FAMILY_OF_TYPE[model_type]]
+    found = by_type.get(model_type) or (by_type[siblings[0]] if siblings else {})
+    return {**found, "model_type": model_type}
+
+
+def _layers(config):
+    return next((config[key] for key in LAYERS if isinstance(config.get(key), int)), 0)
+
+
+@contextmanager
+def bounded():
+    """Fail when the body takes more CPU time or more memory than any sane config could need."""
+    _described.cache_clear()
+
+    def hung(*_):
+        raise Hung
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    previous = signal.signal(signal.SIGPROF, hung)
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+    assert 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < MOST_MORE_BYTES
+
+
+def answered(config, task):
+    """Whether there is an answer; otherwise one line says why."""
+    try:
+        if task == "describe":
+            describe(config)
+        else:
+            estimate({"model": config, "task": task})
+    except VramwiseError as error:
+        line = str(error)
+        assert line.strip()
+        assert "\n" not in line
+        assert len(line) < 600
+        return False
+    return True
+
+
+@pytest.mark.parametrize("model_type", supported_types())
+def test_the_config_that_gets_broken_is_valid(model_type):
+    assert answered(valid_config(model_type), "describe")
+
+
+@pytest.mark.parametrize("model_type", supported_types())
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@given(
+    data=st.data(),
+    value=st.sampled_from(BROKEN),
+    task=st.sampled_from(["describe", "load", "generate", "serve", "train"]),
+)
+def test_one_broken_value(model_type, data, value, task):
+    whole = valid_config(model_type)
+    keys = sorted((set(whole) | set(OPTIONAL)) - {"model_type"})
+    key = data.draw(st.sampled_from(keys))
+    config = {name: other for name, other in whole.items() if name != key}
+    if value is not REMOVED:
+        config[key] = value
+    with bounded():
+        answered(config, task)
+
+
+@pytest.mark.parametrize("model_type", supported_types())
+@pytest.mark.parametrize("layers", [MOST_LAYERS + 1, 10**9, 10**30])
+def test_a_model_of_a_billion_layers_is_refused_before_it_is_built(model_type, layers):
+    config = valid_config(model_type)
+    text = config.get("text_config")
+    sizes = text if isinstance(text, dict) else config
+    changed = {**sizes, **dict.fromkeys([key for key in LAYERS if key in sizes] or LAYERS[:1], layers)}
+    with bounded(), pytest.raises(VramwiseError, match="expected a whole number from 1 to 4,096"):
+        describe({**config, "text_config": changed} if sizes is text else changed)
+
+
+@given(value=st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), st.lists, max_leaves=3))
+@example(value="llama\n")
+def test_any_model_type(value):
+    assert not answered({"model_type": value}, "describe")

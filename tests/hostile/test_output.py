@@ -1,0 +1,86 @@
+"""A closed pipe, a full disk, a path that cannot be written: quiet or one line, exit code 1, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+LINES = 300
+COMMANDS = [
+    ["estimate", "gpt2", "--task", "load", "--json"],
+    ["estimate", "gpt2", "--task", "load"],
+    ["estimate", "gpt2"],
+    ["batch", "in.jsonl"],
+    ["accuracy", "cases.jsonl"],
+    ["models"],
+    ["gpus"],
+    ["dtypes"],
+    ["schema"],
+    ["--help"],
+    ["estimate", "--help"],
+]
+
+
+@pytest.fixture
+def files(program):
+    line = json.dumps({"model": "gpt2", "task": "load"}) + "\n"
+    (program.folder / "in.jsonl").write_text(line * LINES)
+    case = {"id": "a", "scenario": json.loads(line), "measured": {"weights": 1}, "source": "a log"}
+    (program.folder / "cases.jsonl").write_text(json.dumps(case) + "\n")
+    return program
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_nobody_reads_the_pipe(arguments, files):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = files(*arguments, stdout=write_end)
+    finally:
+        os.close(write_end)
+    assert (done.code, done.err) == (1, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_the_disk_is_full(arguments, files):
+    with open("/dev/full", "wb") as full:
+        done = files(*arguments, stdout=full.fileno())
+    assert done.code == 1
+    assert done.only_line() == "No space left on device"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_an_output_file_on_a_full_disk(files):
+    assert "No space left on device" in files("batch", "in.jsonl", "-o", "/dev/full").complaint(1)
+
+
+@pytest.mark.parametrize("out", ["no folder/out.jsonl", "folder", "in.jsonl/out", "a" * 5000])
+def test_an_output_that_cannot_be_written(out, files):
+    (files.folder / "folder").mkdir()
+    before = sorted(path.name for path in files.folder.iterdir())
+    files("batch", "in.jsonl", "-o", out).complaint(1)
+    assert sorted(path.name for path in files.folder.iterdir()) == before
+    assert list((files.folder / "folder").iterdir()) == []
+
+
+def test_an_answer_that_was_there_is_kept_when_the_new_one_fails(files):
+    out = files.folder / "out.jsonl"
+    out.write_text("before")
+    files("batch", "gone.jsonl", "-o", "out.jsonl").complaint(4)
+    assert out.read_text() == "before"
+    assert sorted(path.name for path in files.folder.iterdir()) == ["cases.jsonl", "in.jsonl", "out.jsonl"]
+
+
+def test_a_closed_stdout_is_no_traceback(files):
+    command = 'exec "$0" -m vramwise schema >&-'
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") <= 1
