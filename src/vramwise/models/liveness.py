@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from vramwise.models.autograd.gradients import InputGradient, input_gradients
-from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, terms_of
+from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, terms_of, total
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
 
@@ -126,25 +126,27 @@ class BackwardWalk:
 
 def walk_backward(
     run: BlockRun, *, accumulating: bool = False, waiting: frozenset[Storage] = frozenset(),
-    pending: frozenset[Storage] = frozenset(), external: frozenset[Storage] = frozenset(),
+    pending: frozenset[Storage] = frozenset(), external: frozenset[Storage] = frozenset(), recomputed: bool = False,
 ) -> BackwardWalk:  # fmt: skip
     """Backward of one block.
 
     `accumulating`: gradients exist already, so that a new one is freed after it was added. `waiting`: parameters
     that another block uses too, whose gradient waits for the other part; `pending`: those of them for which a part
     that nothing can be added into is there, so that their sum is a third tensor. `external`: saved storages that
-    are counted elsewhere (a checkpoint's input).
+    are counted elsewhere (a checkpoint's input). `recomputed`: saved tensors were made again for backward, and go
+    as soon as their operation has read them.
     """
-    return _BackwardWalker(run, accumulating, waiting, pending, external).walk()
+    return _BackwardWalker(run, accumulating, waiting, pending, external, recomputed).walk()
 
 
 class _BackwardWalker:
     def __init__(
         self, run: BlockRun, accumulating: bool, waiting: frozenset[Storage], pending: frozenset[Storage],
-        external: frozenset[Storage],
+        external: frozenset[Storage], recomputed: bool,
     ) -> None:  # fmt: skip
         self.run = run
         self.pending = pending
+        self.recomputed = recomputed
         self.accumulating = accumulating
         self.waiting = waiting
         self.result = BackwardWalk()
@@ -190,20 +192,23 @@ class _BackwardWalker:
             self.result.at_first_use = self.temporaries
         arrived = self.gradients.pop(id(output))
         made = [(each, *self._made(node, each, arrived)) for each in input_gradients(node, output)]
-        scratch: Dim = 0
-        for each, _, _ in made:
-            if probe(each.scratch) > probe(scratch):
-                scratch = each.scratch
-        self.temporaries = self.temporaries + scratch
-        self._note(f"{node.op} backward", node.module)
-        self.temporaries = self.temporaries - scratch
+        scratch = max((each.scratch for each, _, _ in made), key=probe, default=0)
+        larger = total(each.raw - each.nbytes for each, _, _ in made if each.raw)
+        larger = larger - total(each.nbytes for each, _, _ in made if each.passing == "in_place")
+        self._note(f"{node.op} backward", node.module, scratch + larger)
+        if self.recomputed:
+            self._release(node)
+        if any(each.raw for each, _, _ in made):
+            final = max((each.nbytes for each, _, _ in made if each.raw), key=probe)
+            self._note(f"{node.op} backward, sum", node.module, larger + final)
         self._drop(arrived.held)
-        self._release(node)
+        if not self.recomputed:
+            self._release(node)
         for each, held, is_view in made:
             self._deliver(each.tensor, held, is_view=is_view, node=node)
 
     def _made(self, node: Node, each: InputGradient, arrived: _Gradient) -> tuple[_Bytes, bool]:
-        if each.passing == "new":
+        if each.passing in ("new", "in_place"):
             if node.op == "split":
                 return self._piece(each.tensor), False
             return self._new(each.nbytes), False
@@ -232,11 +237,11 @@ class _BackwardWalker:
             self._note(f"{node.op if node else ''} accumulation", node.module if node else "")
             self._drop(held)
         else:
-            total = self._new(tensor.nbytes)
+            summed = self._new(tensor.nbytes)
             self._note(f"{node.op if node else ''} accumulation", node.module if node else "")
             self._drop(before.held)
             self._drop(held)
-            self.gradients[id(tensor)] = _Gradient(total, False)
+            self.gradients[id(tensor)] = _Gradient(summed, False)
 
     def _finish(self, parameter: Tensor, held: _Bytes, is_view: bool) -> None:
         """AccumulateGrad: the gradient becomes `.grad`, or is added into it and freed."""
@@ -244,9 +249,7 @@ class _BackwardWalker:
         if shared and is_view:
             self.result.waiting_views.add(parameter.storage)
         if parameter.storage in self.pending:
-            self.temporaries = self.temporaries + parameter.nbytes
-            self._note("sum of a shared weight's gradients", "")
-            self.temporaries = self.temporaries - parameter.nbytes
+            self._note("sum of a shared weight's gradients", "", parameter.nbytes)
         if not self.accumulating or shared:
             self.finished = self.finished + parameter.nbytes
         self._drop(held)
@@ -267,8 +270,8 @@ class _BackwardWalker:
                 if self.savers[storage] == 0:
                     self.saved = self.saved - storage.nbytes
 
-    def _note(self, operation: str, module: str) -> None:
-        self.result.moments.append(Moment(operation, module, self.saved, self.finished, self.temporaries))
+    def _note(self, operation: str, module: str, beside: Dim = 0) -> None:
+        self.result.moments.append(Moment(operation, module, self.saved, self.finished, self.temporaries + beside))
 
 
 # -- forward -----------------------------------------------------------------------------------------------

@@ -1,11 +1,182 @@
-"""The loss variants: what runs instead of the library's own cross entropy."""
+"""The way from hidden states to the loss, where it is not the library's own cross entropy.
+
+    shifted       the library's loss before transformers 4.50: a shifted copy of fp32 logits     loss/loss_utils.py
+    fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
+    fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
+    chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
+                  litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
+    vocab-parallel  logits and loss divided over tensor parallel ranks; Megatron's is one kernel in place
+"""
 
 from __future__ import annotations
 
-from vramwise.models.step import Forward
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
+from vramwise.training.kernels import rewritten
+from vramwise.training.settings import HUGGING_FACE
+
+CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
+TILE_ROWS = 1024  # assumed: rows of a recomputed tile in RL trainers
+LABELS_SHIFTED_SINCE = (4, 50)  # transformers loss/loss_utils.py ForCausalLMLoss pads labels instead of slicing logits
+LOSS_FUNCTION_SINCE = (4, 46)  # before, the modeling file upcasts `logits` in its own frame
+
+Build = Callable[[Tape, Tensor], None]
 
 
 def with_loss(forward: Forward, train: TrainSettings) -> Forward:
     """The forward pass with the scenario's way to the loss."""
+    if not forward.runs or forward.runs[-1].name != "loss":
+        return forward
+    *below, head, loss = forward.runs
+    logits = loss.incoming[0]
+    variant = train.loss
+    if variant == "fused-linear":
+        return _without_logits(below, head, loss, fused_linear)
+    if variant == "chunked":
+        if train.framework == "litgpt":
+            return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=False))
+        if train.framework in HUGGING_FACE:
+            return _without_logits(below, head, loss, tiled)
+        return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=True))
+    if variant == "fused":
+        return _replaced(below, head, loss, partial(fused, logits=logits, train=train))
+    if variant == "vocab-parallel" and train.framework == "megatron":
+        return _replaced(below, head, loss, partial(in_place, logits=logits))
+    if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE and _is_causal(loss):
+        return _replaced(below, head, loss, partial(shifted, logits=logits))
     return forward
+
+
+def library_version(train: TrainSettings) -> tuple[int, int]:
+    """The transformers version that the scenario names; the described one without."""
+    found = re.search(r"transformers (\d+)\.(\d+)", train.framework_version or "")
+    return (int(found[1]), int(found[2])) if found else (5, 23)
+
+
+def _is_causal(loss: BlockRun) -> bool:
+    return any(node.op == "constant_pad_nd" for node in loss.nodes)
+
+
+def holds_logits(train: TrainSettings) -> bool:
+    """Whether a frame keeps the 16-bit logits while the loss runs."""
+    if train.loss in ("fused-linear",) or (train.loss == "chunked" and train.framework in HUGGING_FACE):
+        return False
+    return train.framework not in HUGGING_FACE or library_version(train) >= LOSS_FUNCTION_SINCE
+
+
+# -- building ----------------------------------------------------------------------------------------------
+
+
+def _recorded(loss: BlockRun, action: Callable[[Tape], None], incoming: tuple[Tensor, ...]) -> BlockRun:
+    tape = Tape()
+    with tape.inside("loss"):
+        action(tape)
+    return replace(loss, nodes=tuple(tape.nodes), saved=tuple(tape.saved.items()), incoming=incoming)
+
+
+def _replaced(below: list[BlockRun], head: BlockRun, loss: BlockRun, action: Callable[[Tape], None]) -> Forward:
+    return Forward((*below, head, _recorded(loss, action, loss.incoming)))
+
+
+def _without_logits(
+    below: list[BlockRun], head: BlockRun, loss: BlockRun, build: Callable[[Tape, Tensor, Tensor], None]
+) -> Forward:
+    """Output layer and loss as one: the head ends at the hidden states that the output layer reads."""
+    products = [i for i, node in enumerate(head.nodes) if node.op in ("mm", "addmm")]
+    module = head.nodes[products[-1]].module
+    first = next(i for i, node in enumerate(head.nodes) if node.module == module)
+    group = head.nodes[first:]
+    made = {id(output) for node in group for output in node.outputs}
+    read = [t for node in group for t in node.inputs if id(t) not in made]
+    hidden = next(t for t in read if not t.is_parameter and t.ndim > 1)
+    weight = next(t for t in read if t.is_parameter and t.ndim == 2)
+    shortened = replace(rewritten(head, head.nodes[:first]), outgoing=(hidden,))
+    return Forward((*below, shortened, _recorded(loss, lambda tape: build(tape, hidden, weight), (hidden,))))
+
+
+def _rows(x: Tensor) -> Dim:
+    return x.numel // x.shape[-1]
+
+
+def _loss_of(tape: Tape, x: Tensor) -> Tensor:
+    return tape.new((), "fp32", requires_grad=x.requires_grad, op="loss")
+
+
+# -- variants ----------------------------------------------------------------------------------------------
+
+
+def shifted(tape: Tape, logits: Tensor) -> None:
+    """fp32 logits, a contiguous copy of all positions but the last, cross entropy; the frame keeps the fp32 logits."""
+    wide = tape.to(logits, "fp32")
+    copy = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
+    rows = tape.view(copy, -1, copy.shape[-1])
+    target = tape.new((rows.shape[0],), "int64", op="labels")
+    tape.cross_entropy(rows, target)
+    tape.record("locals", [wide, copy], [])
+
+
+def fused(tape: Tape, logits: Tensor, train: TrainSettings) -> None:
+    """As the library up to the loss, which is then one kernel that writes the gradient over its input."""
+    wide = tape.to(logits, "fp32")
+    x = wide
+    if library_version(train) < LABELS_SHIFTED_SINCE:
+        x = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
+    in_place(tape, x)
+    tape.record("locals", [wide], [])
+
+
+def in_place(tape: Tape, logits: Tensor) -> None:
+    """One kernel over the logits as they are, which keeps them and writes the gradient in their place."""
+    statistics = tape.new((_rows(logits),), "fp32", op="logsumexp")
+    saves = [(logits, "logits"), (statistics, "logsumexp")]
+    tape.record("fused_cross_entropy", [logits], [_loss_of(tape, logits), statistics], saves)
+
+
+def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
+    """Tiles of about tokens · hidden logits; gradients of hidden states and weight exist from forward on.
+
+    A tile has tokens / ⌈vocabulary / hidden⌉ rows (rounded up to a power of two, which is not counted).
+    """
+    vocabulary, width = weight.shape
+    assert isinstance(vocabulary, int)
+    assert isinstance(width, int)
+    tile_width = -(-vocabulary // -(-vocabulary // width))
+    tile = tape.new((_rows(hidden), tile_width), hidden.dtype, op="tile of logits")
+    tape.record("tile_of_logits", [hidden, weight], [tile])
+    saves = []
+    if hidden.requires_grad:
+        saves.append((tape.new(hidden.shape, hidden.dtype, op="gradient of hidden states"), "gradient"))
+    if weight.requires_grad:
+        saves.append((tape.new(weight.shape, hidden.dtype, op="gradient of the output layer"), "gradient"))
+    outputs = [_loss_of(tape, hidden), *(tensor for tensor, _ in saves)]
+    tape.record("fused_linear_cross_entropy", [hidden, weight, tile], outputs, saves)
+
+
+def tiled(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
+    """Tiles of 1,024 positions, made again one at a time in backward; the hidden states are kept."""
+    vocabulary = weight.shape[0]
+    tile = tape.new((TILE_ROWS, vocabulary), "bf16", op="tile of logits")
+    wide = tape.new((TILE_ROWS, vocabulary), "fp32", op="tile of logits")
+    tape.record("tile_of_logits", [hidden, weight], [tile, wide])
+    tape.record("tiled_log_probabilities", [hidden, weight, tile, wide], [_loss_of(tape, hidden)], [(hidden, "hidden")])
+
+
+def chunked(tape: Tape, logits: Tensor, upcast: bool) -> None:
+    """All logits, an eighth of them at a time in fp32; log-probabilities of every chunk are kept."""
+    dtype = "fp32" if upcast else logits.dtype
+    vocabulary = logits.shape[-1]
+    assert isinstance(vocabulary, int)
+    chunk = tape.new((_rows(logits), -(-vocabulary // CHUNKS)), "fp32", op="chunk of logits")
+    if upcast:
+        tape.record("chunk_of_logits", [logits], [chunk])
+    kept = tape.new(logits.shape, dtype, op="log-probabilities")
+    inputs = [logits, chunk] if upcast else [logits]
+    tape.record("chunked_cross_entropy", inputs, [_loss_of(tape, logits), kept], [(kept, "log-probabilities")])

@@ -13,7 +13,8 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
 from vramwise.scenario import TrainSettings
 from vramwise.training.checkpointing import kept_storages
-from vramwise.training.loss import with_loss
+from vramwise.training.kernels import with_kernels
+from vramwise.training.loss import holds_logits, with_loss
 from vramwise.training.settings import execution
 from vramwise.training.states import rounded
 
@@ -115,7 +116,7 @@ def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *,
     found = _shapes.get(key)
     if found is None:
         forward = record_forward(model, execution(train, model), batch=batch, sequence=sequence)
-        _shapes[key] = found = _shaped(with_loss(forward, train), model, train, accumulating)
+        _shapes[key] = found = _shaped(with_loss(with_kernels(forward, train), train), model, train, accumulating)
         while len(_shapes) > _REMEMBERED_SHAPES:
             del _shapes[next(iter(_shapes))]
     return found
@@ -135,7 +136,7 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
             pending |= shape.waiting_views
     runs = tuple(shapes[id(run)] for run in forward.runs)
     logits = next((run.incoming[0] for run in forward.runs if run.name == "loss" and run.incoming), None)
-    size: Dim = logits.nbytes if logits else 0
+    size: Dim = logits.nbytes if logits and holds_logits(train) else 0
     upcast: Dim = logits.numel * ITEM_BYTES["fp32"] if logits and logits.dtype != "fp32" else 0
     return StepShape(runs, size, upcast, _masks_held(forward, model, train))
 
@@ -176,7 +177,9 @@ def _run_shape(
     kept = kept_storages(run, train)
     checkpointed = kept is not None
     external = ignored | (frozenset(kept) if kept is not None else frozenset())
-    walk = walk_backward(run, accumulating=accumulating, waiting=shared, pending=pending, external=external)
+    walk = walk_backward(
+        run, accumulating=accumulating, waiting=shared, pending=pending, external=external, recomputed=checkpointed
+    )
     is_head = _is_head(run)
     stays = own if kept is None else kept
     recompute = _recomputed(run, walk.at_first_use, external) if checkpointed else []

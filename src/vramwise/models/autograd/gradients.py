@@ -10,27 +10,35 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.models.autograd.recorder import promote
-from vramwise.models.autograd.size import Dim, probe, product
+from vramwise.models.autograd.size import Dim, Size, probe, product
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Tensor
 
-Passing = Literal["same", "view", "new"]
+Passing = Literal["same", "view", "new", "in_place"]
 
 # The incoming gradient goes on as it is.
 _SAME = frozenset({"add", "add_", "clone", "add_scalar", "add_mask", "sub_scalar"})
 # The incoming gradient goes on seen differently.
 _VIEW = frozenset({"view", "permute", "unsqueeze", "squeeze", "cat", "sum"})
-# A zero tensor of the input's size is filled from the gradient of a piece of it.
-_PIECE = frozenset({"slice", "select", "split"})
+# The gradient is written over what was kept.
+_IN_PLACE = frozenset(
+    {"fused_cross_entropy", "fused_linear_cross_entropy", "fused_gated_activation", "rotary_in_place"}
+)
+_CHUNKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class InputGradient:
-    """The gradient of one input: how it comes about, its bytes if new, and scratch alive beside it."""
+    """The gradient of one input: how it comes about, its bytes if new, and scratch alive beside it.
+
+    `raw`: bytes of the gradient as the operation makes it, where the engine then sums or casts it to what the
+    input is (torch 2.13 engine.cpp `validate_outputs`); 0 where it is right at once.
+    """
 
     tensor: Tensor
     passing: Passing
     nbytes: Dim = 0
     scratch: Dim = 0
+    raw: Dim = 0
 
 
 def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
@@ -41,12 +49,26 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
         return [_passed_on(tensor, gradient, "same" if op in _SAME else "view", op) for tensor in wanted]
     if op == "expand":
         return [_summed(tensor, gradient) for tensor in wanted]
+    if op in _IN_PLACE:
+        return [InputGradient(tensor, "in_place", tensor.nbytes) for tensor in wanted]
+    if op == "chunked_cross_entropy":
+        # Gradients of one chunk at a time: of the loss and of log-softmax in fp32, then in the logits' dtype.
+        return [
+            InputGradient(tensor, "new", scaled(tensor.nbytes), scratch=scaled(tensor.numel * 8)) for tensor in wanted
+        ]
     if op in ("mul", "div"):
         return [_product(tensor, node, gradient) for tensor in wanted]
     if op == "pow":
         # grad · (2 · x^1): both factors are temporaries of one expression.
         return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2) for tensor in wanted]
     return [InputGradient(tensor, "new", tensor.nbytes) for tensor in wanted]
+
+
+def scaled(size: Dim) -> Dim:
+    """An eighth of a size, for losses that work on an eighth of the logits at a time; at least one byte a term."""
+    if isinstance(size, int):
+        return -(-size // _CHUNKS)
+    return Size({axes: -(-value // _CHUNKS) for axes, value in size.terms.items()})
 
 
 def _passed_on(tensor: Tensor, gradient: Tensor, passing: Passing, op: str) -> InputGradient:
@@ -67,4 +89,4 @@ def _product(tensor: Tensor, node: Node, gradient: Tensor) -> InputGradient:
     dtype = promote(gradient.dtype, *(other.dtype for other in node.inputs if other is not tensor))
     raw = product(gradient.shape) * ITEM_BYTES[dtype]
     same = dtype == tensor.dtype and probe(tensor.numel) == probe(gradient.numel)
-    return InputGradient(tensor, "new", tensor.nbytes, 0 if same else raw)
+    return InputGradient(tensor, "new", tensor.nbytes, raw=0 if same else raw)

@@ -1,0 +1,174 @@
+"""Fused kernels as rewrites of a recorded block: several primitive operations become one that keeps less.
+
+    norm      RMS norm in one kernel: keeps its input and 1/rms      Liger 0.5 ops/rms_norm.py, TransformerEngine 2
+    swiglu    act(gate) · up: keeps gate and up, gradients in place  Liger 0.5 ops/swiglu.py
+    rotary    in place: keeps the tables only                        Liger 0.5 ops/rope.py
+
+`liger`, `unsloth` and `transformer-engine` replace all three; `fms` (fused ops and kernels of fms-acceleration)
+norm and rotary; `apex` the norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
+from vramwise.models.step import BlockRun, Forward
+from vramwise.scenario import TrainSettings
+
+_REPLACED: dict[str, frozenset[str]] = {
+    "liger": frozenset({"norm", "swiglu", "rotary"}),
+    "unsloth": frozenset({"norm", "swiglu", "rotary"}),
+    "transformer-engine": frozenset({"norm", "swiglu", "rotary"}),
+    "fms": frozenset({"norm", "rotary"}),
+    "apex": frozenset({"norm"}),
+}
+_ALWAYS = {"megatron": ("transformer-engine",), "unsloth": ("unsloth",)}
+
+Rewrite = Callable[[tuple[Node, ...]], tuple[Node, ...]]
+
+
+def fused_parts(train: TrainSettings) -> frozenset[str]:
+    """What runs as one kernel under these settings."""
+    names = (*train.kernels, *_ALWAYS.get(train.framework, ()))
+    return frozenset[str]().union(*(_REPLACED.get(name, frozenset()) for name in names))
+
+
+def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
+    """The forward pass with fused kernels in place of what they replace."""
+    parts = fused_parts(train)
+    if not parts:
+        return forward
+    rewrites: list[Rewrite] = []
+    if "norm" in parts:
+        rewrites.append(_fuse_norms)
+    if "swiglu" in parts:
+        rewrites.append(_fuse_gated)
+    if "rotary" in parts:
+        rewrites.append(_fuse_rotary)
+    done: dict[int, BlockRun] = {}
+    for run in forward.runs:
+        if id(run) not in done:
+            nodes = run.nodes
+            for rewrite in rewrites:
+                nodes = rewrite(nodes)
+            done[id(run)] = rewritten(run, nodes)
+    return Forward(tuple(done[id(run)] for run in forward.runs))
+
+
+def rewritten(run: BlockRun, nodes: tuple[Node, ...]) -> BlockRun:
+    """A block with other operations; it is the first to save what it saved before and what is new."""
+    made = {output.storage for node in nodes for output in node.outputs}
+    before = {storage for storage, _ in run.saved}
+    saved: dict[Storage, str] = {}
+    for node in nodes:
+        for storage, role in node.saved:
+            if storage in before or storage in made or any(storage is t.storage for t in run.incoming):
+                saved.setdefault(storage, f"{node.op}.{role}")
+    return replace(run, nodes=nodes, saved=tuple(saved.items()))
+
+
+def _statistics(x: Tensor) -> Tensor:
+    """One fp32 number a row."""
+    shape = x.shape[:-1]
+    size = x.numel // x.shape[-1] * 4
+    return Tensor(shape, contiguous_strides(shape), "fp32", Storage(size, "activation", "rstd", x.storage.module))
+
+
+def _is_norm(node: Node) -> bool:
+    return "norm" in node.module.rpartition(".")[2]
+
+
+def _fuse_norms(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    result: list[Node] = []
+    i = 0
+    while i < len(nodes):
+        end = i
+        while end < len(nodes) and _is_norm(nodes[end]) and nodes[end].module == nodes[i].module:
+            end += 1
+        group = nodes[i:end]
+        if len(group) > 2 and any(node.op == "rsqrt" for node in group):
+            result.append(_one_norm(group))
+            i = end
+        else:
+            result.append(nodes[i])
+            i += 1
+    return tuple(result)
+
+
+def _one_norm(group: tuple[Node, ...]) -> Node:
+    x = group[0].inputs[0]
+    out = group[-1].outputs[0]
+    weights = tuple(t for node in group for t in node.inputs if t.is_parameter)
+    stats = _statistics(x)
+    saves = ((x.storage, "input"), (stats.storage, "rstd")) if out.requires_grad else ()
+    return Node("fused_rms_norm", group[0].module, (x, *weights), (out, stats), saves)
+
+
+def _fuse_gated(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """act(gate) and the product with up, where nothing else reads act(gate)."""
+    result: list[Node] = []
+    gates: dict[int, Tensor] = {}
+    for node in nodes:
+        if node.op in ("silu", "gelu") and node.outputs:
+            gates[id(node.outputs[0])] = node.inputs[0]
+    for node in nodes:
+        if node.op in ("silu", "gelu") and _read_by_product(nodes, node.outputs[0]):
+            continue
+        if node.op == "mul" and any(id(t) in gates for t in node.inputs):
+            operands = tuple(gates.get(id(t), t) for t in node.inputs)
+            saves = tuple((t.storage, "gate or up") for t in operands) if node.outputs[0].requires_grad else ()
+            result.append(Node("fused_gated_activation", node.module, operands, node.outputs, saves))
+        else:
+            result.append(node)
+    return tuple(result)
+
+
+def _read_by_product(nodes: tuple[Node, ...], x: Tensor) -> bool:
+    readers = [node for node in nodes if any(t is x for t in node.inputs)]
+    return bool(readers) and all(node.op == "mul" for node in readers)
+
+
+_ROTARY_OPS = frozenset({"unsqueeze", "slice", "neg", "cat", "mul", "add"})
+
+
+def _fuse_rotary(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Rotations of q and k: the group of operations around a product with the tables becomes one, in place."""
+    result: list[Node] = []
+    i = 0
+    while i < len(nodes):
+        end = i
+        while end < len(nodes) and nodes[end].op in _ROTARY_OPS and not nodes[end].module:
+            end += 1
+        group = nodes[i:end]
+        if sum(node.op == "neg" for node in group) >= 1 and _reads_tables(group):
+            result += _in_place_rotations(group)
+            i = end
+        else:
+            result.append(nodes[i])
+            i += 1
+    return tuple(result)
+
+
+def _reads_tables(group: tuple[Node, ...]) -> bool:
+    return any(t.storage.op in ("cos", "sin") for node in group for t in node.inputs)
+
+
+def _in_place_rotations(group: tuple[Node, ...]) -> list[Node]:
+    made = {id(output) for node in group for output in node.outputs}
+    tables = {
+        t.storage: t for node in group for t in node.inputs if t.storage.op in ("cos", "sin") and id(t) not in made
+    }
+    sources = [
+        t for node in group if node.op == "slice" for t in node.inputs if id(t) not in made and t.storage not in tables
+    ]
+    turned = [node.outputs[0] for node in group if node.op == "add"]
+    unique = list({id(t): t for t in sources}.values())
+    if len(unique) != len(turned):
+        return list(group)
+    saves = tuple((storage, "tables") for storage in tables)
+    return [
+        Node("rotary_in_place", "", (x, *tables.values()), (out,), saves if out.requires_grad else ())
+        for x, out in zip(unique, turned, strict=True)
+    ]
