@@ -43,8 +43,28 @@ def distilbert() -> st.SearchStrategy[Config]:
     )
 
 
+def t5() -> st.SearchStrategy[Config]:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just("t5"),
+            "decoder_start_token_id": st.just(0),
+            "d_model": st.sampled_from([16, 32, 40]),
+            "d_kv": st.sampled_from([4, 8, 16]),
+            "d_ff": st.integers(5, 90),
+            "num_layers": st.integers(1, 4),
+            "num_decoder_layers": st.none() | st.integers(1, 4),
+            "num_heads": st.integers(1, 4),
+            "vocab_size": st.integers(17, 90),
+            "relative_attention_num_buckets": st.sampled_from([8, 32]),
+            "feed_forward_proj": st.sampled_from(["relu", "gated-gelu", "gated-silu"]),
+            "tie_word_embeddings": st.booleans(),
+        }
+    )
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "bert": lambda: bert("bert"),
     "distilbert": distilbert,
     "roberta": lambda: bert("roberta"),
+    "t5": t5,
 }

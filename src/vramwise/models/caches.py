@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-CacheKind = Literal["full", "sliding", "chunked", "latent", "recurrent", "none"]
+CacheKind = Literal["full", "sliding", "chunked", "latent", "cross", "recurrent", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class LayerCache:
     full:      every token keeps num_key_value_heads · (key_head_dim + value_head_dim) elements.
     sliding:   the same, of the last `window` tokens at most; chunked: of the current chunk of `window` tokens.
     latent:    every token keeps latent_dim + rope_dim elements, one head for all (multi-head latent attention).
+    cross:     as full, of the encoder's tokens: it does not grow while the decoder generates.
     recurrent: a state that does not grow: conv_state_elements + state_elements a sequence.
     """
 
@@ -41,8 +42,8 @@ class LayerCache:
         return self.conv_state_elements + self.state_elements
 
     def tokens_kept(self, num_tokens: int) -> int:
-        """How many of a sequence's tokens the layer still holds."""
-        if self.kind in ("full", "latent"):
+        """How many of a sequence's tokens (of the encoder's, for `cross`) the layer still holds."""
+        if self.kind in ("full", "latent", "cross"):
             return num_tokens
         if self.kind in ("sliding", "chunked") and self.window:
             return min(num_tokens, self.window)

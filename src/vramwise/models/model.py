@@ -66,8 +66,9 @@ class Model:
 
     @cached_property
     def has_float_mask(self) -> bool:
-        """Whether attention is handed position biases as a mask of floats (ALiBi through SDPA)."""
-        return any(op.settings.get("alibi") for block in self.blocks for op in block.ops if op.kind == "attention")
+        """Whether attention is handed position biases as a mask of floats (ALiBi or T5's through SDPA)."""
+        attentions = (op.settings for block in self.blocks for op in block.ops if op.kind == "attention")
+        return any(settings.get("alibi") or settings["style"] == "t5" for settings in attentions)
 
     @property
     def num_layers(self) -> int:

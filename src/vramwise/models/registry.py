@@ -50,6 +50,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "qwen3": "llama",
     "qwen3_moe": "moe",
     "roberta": "bert",
+    "t5": "t5",
     "smollm3": "variants",
     "stablelm": "variants",
     "starcoder2": "variants",

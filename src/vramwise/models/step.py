@@ -74,29 +74,37 @@ class Forward:
 class Structure:
     """What of the sizes changes the list of operations.
 
-    Sizes of one, windows that the sequence outgrows, and, where a model hands attention a mask of floats, whether
-    the mask's rows are whole eights, which a kernel takes as they are.
+    Sizes of one, windows that the sequence outgrows, whether the encoder has a length of its own, and, where a model
+    hands attention a mask of floats, which axes are whole eights, because a kernel takes a mask of such rows as it is.
     """
 
     one_batch: bool
     one_token: bool
     windows_reached: frozenset[int]
-    rows_of_eight: bool = False
+    rows_of_eight: frozenset[str] = frozenset()
+    own_source: bool = False
+    one_source: bool = False
 
 
-def structure_of(model: Model, batch: int, sequence: int) -> Structure:
-    """The structure that a batch and a sequence length fall into."""
+def structure_of(model: Model, batch: int, sequence: int, source: int | None = None) -> Structure:
+    """The structure that a batch, a sequence length and an encoder's length fall into."""
     windows = {cache.window for cache in model.caches if cache.window is not None and sequence > cache.window}
-    rows_of_eight = model.has_float_mask and sequence % 8 == 0
-    return Structure(batch == 1, sequence == 1, frozenset(windows), rows_of_eight)
+    if model.head != "seq2seq-lm":
+        source = None
+    lengths = {"sequence": sequence, "source": source} if model.has_float_mask else {}
+    eights = frozenset(name for name, length in lengths.items() if length and length % 8 == 0)
+    return Structure(batch == 1, sequence == 1, frozenset(windows), eights, source is not None, source == 1)
 
 
-def record_forward(model: Model, execution: Execution, *, batch: int, sequence: int) -> Forward:
+def record_forward(
+    model: Model, execution: Execution, *, batch: int, sequence: int, source: int | None = None
+) -> Forward:  # fmt: skip
     """The forward pass and loss of `model` on a batch of text, as symbolic operations.
 
-    Cached: sizes enter only when evaluated.
+    `sequence` is the decoder's length where a model has an encoder too, whose length `source` is then an axis of
+    that name; without it both are `sequence`. Cached: sizes enter only when evaluated.
     """
-    return _recorded(model, execution, structure_of(model, batch, sequence))
+    return _recorded(model, execution, structure_of(model, batch, sequence, source))
 
 
 @lru_cache(maxsize=256)
@@ -105,7 +113,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     tape.rows_of_eight = structure.rows_of_eight
     batch: Dim = 1 if structure.one_batch else axis("batch")
     sequence: Dim = 1 if structure.one_token else axis("sequence")
-    profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached)
+    source: Dim | None = (1 if structure.one_source else axis("source")) if structure.own_source else None
+    profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached, source)
     runs: list[BlockRun] = []
     seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]]]] = {}
     for block in model.blocks:
@@ -126,7 +135,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
                 handed_on = ((name, profile.streams[name]) for name in block.outputs)
                 seen[key] = run, {name: (tensor, tape.saved.get(tensor.storage)) for name, tensor in handed_on}
         runs.append(run)
-    loss = {"causal-lm": profile.causal_lm_loss, "masked-lm": profile.masked_lm_loss}.get(model.head)
+    losses = {"causal-lm": profile.causal_lm_loss, "masked-lm": profile.lm_loss, "seq2seq-lm": profile.lm_loss}
+    loss = losses.get(model.head)
     if loss is not None:
         logits = profile.streams["logits"]
         runs.append(replace(_run("loss", None, tape, partial(loss, logits)), incoming=(logits,)))

@@ -55,7 +55,8 @@ class Attention(Products):
         equal_heads = q.shape[1] == k.shape[1] == v.shape[1]
         equal_dims = q.shape[-1] == k.shape[-1] == v.shape[-1]
         if self.device == "cpu":
-            return "flash" if equal_dims and dropout == 0 and (equal_heads or gqa) else "math"
+            mask_trains = mask is not None and mask.requires_grad
+            return "flash" if equal_dims and dropout == 0 and (equal_heads or gqa) and not mask_trains else "math"
         head_dim = q.shape[-1]
         assert isinstance(head_dim, int)
         flash_shapes = equal_dims and head_dim <= 256 and (equal_heads or gqa)
@@ -133,7 +134,7 @@ class Attention(Products):
         """The memory-efficient kernel's bias: floats, rows padded to a multiple of 8 (`pad_bias`) and sliced."""
         mask = self._float_mask(mask, q.dtype)
         columns = mask.shape[-1]
-        if self.rows_of_eight or (isinstance(columns, int) and columns % 8 == 0):
+        if columns % 8 == 0 if isinstance(columns, int) else columns.axes <= self.rows_of_eight:
             return mask
         padded = self.new((*mask.shape[:-1], rounded_up(columns, 8)), mask.dtype, op="constant_pad_nd")
         self.record("constant_pad_nd", [mask], [padded])

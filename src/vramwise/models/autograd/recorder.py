@@ -38,7 +38,8 @@ class Recorder:
         self.nodes: list[Node] = []
         self.saved: dict[Storage, str] = {}
         self.module = ""
-        self.rows_of_eight = False  # whether sequences are multiples of 8 tokens, where a mask depends on it
+        # Axes whose lengths are multiples of 8, told only where a kernel takes a mask of such rows as it is.
+        self.rows_of_eight: frozenset[str] = frozenset()
         self._weight_casts: dict[Storage, Tensor] = {}
 
     # -- making tensors ------------------------------------------------------------------------------------

@@ -39,6 +39,11 @@ class Size:
             probe += coefficient
         self.probe = probe
 
+    @property
+    def axes(self) -> frozenset[str]:
+        """Names of the axes that occur."""
+        return frozenset(name for names in self.terms for name in names)
+
     def __add__(self, other: Dim) -> Dim:
         terms = dict(self.terms)
         for axes, coefficient in terms_of(other).items():

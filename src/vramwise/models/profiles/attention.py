@@ -28,7 +28,7 @@ class AttentionPaths:
     def rotary(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         width = op.settings["rotary_dim"]
         cos, sin = self.rotary_table(op.settings["table"], width)
-        if op.settings["style"] in ("pairs", "pairs_joined"):
+        if op.settings["style"] in ("pairs", "pairs_joined", "pairs_widened"):
             cos, sin = self._doubled(cos), self._doubled(sin)
         rotate = getattr(self, f"_rotate_{op.settings['style']}")
         return self._partial(rotate, q, width, cos, sin), self._partial(rotate, k, width, cos, sin)
@@ -37,7 +37,7 @@ class AttentionPaths:
         """cos and sin of shape (1, sequence, width) in the hidden states' dtype or fp32, made once for all layers."""
         key = f"{name}/{width}"
         if key not in self.tables:
-            shape, dtype = (1, self.sequence, width), "fp32" if name == "fp32" else self.hidden_dtype
+            shape, dtype = (1, self.sequence, width), "fp32" if name.startswith("fp32") else self.hidden_dtype
             self.tables[key] = tuple(self.tape.new(shape, dtype, op=fn) for fn in ("cos", "sin"))
         return self.tables[key]
 
@@ -52,7 +52,8 @@ class AttentionPaths:
         """x·cos + rotate_half(x)·sin."""
         tape = self.tape
         cos, sin = tape.unsqueeze(cos, 1), tape.unsqueeze(sin, 1)
-        first, second = tape.chunk(x, 2)
+        half = x.shape[-1] // 2
+        first, second = tape.narrow(x, -1, half), tape.narrow(x, -1, half)
         turned = tape.cat([tape.unary("neg", second), first])
         return tape.add(tape.mul(x, cos), tape.mul(turned, sin))
 
@@ -60,7 +61,6 @@ class AttentionPaths:
         """As `_rotate_half`, then joined with an empty rest: a row-major copy (GPT-NeoX with rotary_pct = 1)."""
         return self.tape.cat([self._rotate_half(x, cos, sin)])
 
-    def _rotate_interleaved_cat(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     def _rotate_half_fp32(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """As `_rotate_half` on fp32 tables, cast back (OLMo)."""
         return self.tape.to(self._rotate_half(x, cos, sin), x.dtype)
@@ -75,9 +75,13 @@ class AttentionPaths:
         """x·cos + (−odd, even)·sin with even and odd elements interleaved."""
         tape = self.tape
         cos, sin = tape.unsqueeze(cos, 1), tape.unsqueeze(sin, 1)
-        even, odd = tape.step(x, -1, 2), tape.step(x, -1, 2)
-        turned = tape.reshape(tape.stack([tape.unary("neg", odd), even], -1), *x.shape)
+        turned = self._turned_neighbours(x)
         return tape.add(tape.mul(x, cos), tape.mul(turned, sin))
+
+    def _turned_neighbours(self, x: Tensor) -> Tensor:
+        """(−odd, even): neighbours change places and one its sign."""
+        even, odd = self.tape.step(x, -1, 2), self.tape.step(x, -1, 2)
+        return self.tape.reshape(self.tape.stack([self.tape.unary("neg", odd), even], -1), *x.shape)
 
     def _rotate_pairs_joined(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """As `_rotate_pairs`, then joined with an empty rest: a row-major copy (GLM turned as a whole)."""
@@ -87,6 +91,14 @@ class AttentionPaths:
         """As `_rotate_pairs` on an fp32 copy, cast back (Cohere)."""
         return self.tape.to(self._rotate_pairs(self.tape.to(x, "fp32"), cos, sin), x.dtype)
 
+    def _rotate_pairs_widened(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """As `_rotate_pairs` on fp32 tables, both factors widened to fp32 and the sum cast back (ERNIE 4.5)."""
+        tape = self.tape
+        cos, sin = tape.unsqueeze(cos, 1), tape.unsqueeze(sin, 1)
+        turned = tape.to(self._turned_neighbours(x), "fp32")
+        return tape.to(tape.add(tape.mul(tape.to(x, "fp32"), cos), tape.mul(turned, sin)), x.dtype)
+
+    def _rotate_interleaved_cat(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """DeepSeek's interleaved pairs: even and odd elements rotated apart, then concatenated."""
         tape = self.tape
         half = cos.shape[-1] // 2
@@ -95,6 +107,10 @@ class AttentionPaths:
         left = tape.add(tape.mul(even, cos), tape.mul(odd, sin))
         right = tape.add(tape.mul(odd, cos), tape.mul(even, sin))
         return tape.cat([left, right])
+
+    def scale_by_position(self, op: Op, q: Tensor) -> Tensor:
+        """Queries times a factor for each position, which every layer makes anew (`get_llama_4_attn_scale`)."""
+        return self.tape.mul(q, self.tape.new((1, 1, self.sequence, 1), q.dtype, op="_to_copy"))
 
     # -- attention -----------------------------------------------------------------------------------------
 

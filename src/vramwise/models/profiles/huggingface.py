@@ -19,11 +19,14 @@ from vramwise.models.profiles.inputs import InputPaths
 from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
 from vramwise.models.profiles.norms import NormPaths
+from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 
 Streams = dict[str, Tensor]
 
 
-class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, InputPaths, MixerPaths, NormPaths):
+class HuggingFace(
+    AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, InputPaths, MixerPaths, NormPaths, RelativeBiasPaths
+):
     """Runs blocks on a tape as transformers runs its modules."""
 
     def __init__(
@@ -169,7 +172,7 @@ class HuggingFace(AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths,
             rows = tape.view(logits, -1, logits.shape[-1])
             return tape.cross_entropy(rows, tape.view(shifted, -1))
 
-    def masked_lm_loss(self, logits: Tensor) -> Tensor:
+    def lm_loss(self, logits: Tensor) -> Tensor:
         """`CrossEntropyLoss` over every position, in the logits' dtype."""
         tape = self.tape
         with tape.inside("loss"):
