@@ -92,7 +92,7 @@ def test_a_named_model_gets_its_true_figures(capsys):
         (["--num-parameters", "0"], 'expected from 1 to 10^15 parameters, got "0"'),
         (["gpt2", "--num-parameters", "7b"], "--num-parameters stands for a model: leave out MODEL"),
         (["7b", "--zero-stage", "3"], "--zero-stage does not enter --style simple: leave one of them out"),
-        (["7b", "--sequence-length", "-1"], '--sequence-length: expected a whole number ≥ 1, got -1'),
+        (["7b", "--sequence-length", "-1"], "--sequence-length: expected a whole number ≥ 1, got -1"),
         (["7b", "--dtype", "fp15"], 'unknown dtype "fp15": did you mean'),
         (["--hidden-size", "768"], "--num-hidden-layers is missing: the formula needs layers, hidden size, vocabulary"),
         ([], "no model: give MODEL, --num-parameters N, or --hidden-size and its like"),

@@ -130,7 +130,7 @@ def interval_text(quantity: Quantity) -> str:
 def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
     """The peak moment against the card; engines that fill the card also get the least that they need."""
     needed = result.quantities.get("total_needed")
-    if peak is not None:
+    if peak is not None and (needed is None or needed.expected != peak.bytes):
         taken = Quantity(peak.components.low, peak.bytes, peak.components.high)
     else:
         taken = needed or Quantity.exact(0)
