@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,6 +12,13 @@ from transformers_models import real_model
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "bf16-mixed": torch.float32, "fp16-mixed": torch.float32}
 _AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
+
+
+class _Held:
+    """A saved tensor for as long as a node of the graph holds it: branches that end in indices die with forward."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
 
 
 def saved_by_autograd(
@@ -22,18 +30,18 @@ def saved_by_autograd(
     ids = torch.zeros(batch, sequence, dtype=torch.int64, device=device)
     labels = ids.clone()
     parameters = {_storage(parameter) for parameter in model.parameters()}
-    kept: dict[int, Any] = {}
+    held: weakref.WeakSet[_Held] = weakref.WeakSet()
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if _storage(tensor) not in parameters:
-            kept[_storage(tensor)] = storage
-        return tensor
+    def pack(tensor: torch.Tensor) -> _Held:
+        packed = _Held(tensor)
+        held.add(packed)
+        return packed
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), _autocast(device, precision):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed.tensor), _autocast(device, precision):
         cache = {} if head == "masked-lm" else {"use_cache": False}
         outputs = model(input_ids=ids, labels=labels, **cache)
-    total = sum(storage.nbytes() for storage in kept.values())
+    storages = {_storage(packed.tensor): packed.tensor.untyped_storage().nbytes() for packed in held}
+    total = sum(nbytes for storage, nbytes in storages.items() if storage not in parameters)
     del outputs
     return total
 
