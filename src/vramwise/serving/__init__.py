@@ -34,13 +34,8 @@ def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | N
     """Budget, KV cache pool and limits of the inference engine that `scenario.serve` names."""
     from importlib import import_module
 
-    from vramwise.errors import UnsupportedModelError
-
     from .engines import MODULES
 
-    engine = scenario.serve.engine
-    if engine not in MODULES:
-        raise UnsupportedModelError(f'engine "{engine}" is not described yet; described are {", ".join(MODULES)}')
-    module = import_module(f"vramwise.serving.{MODULES[engine]}")
+    module = import_module(f"vramwise.serving.{MODULES[scenario.serve.engine]}")
     estimate: Result = module.estimate(scenario, model, source, gpu)
     return estimate

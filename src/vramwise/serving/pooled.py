@@ -1,0 +1,143 @@
+"""What engines with a pool of KV cache tokens share: quantities, moments and verdict around their own budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
+from vramwise.scenario import Scenario
+
+from .answer import amount, assemble, capacity_of, interval, verdict_of
+
+
+@dataclass(frozen=True, slots=True)
+class PooledBudget:
+    """One engine's terms on the worst rank.
+
+    `cell_bytes`: a token's cache over all layers; `fixed_bytes`: what a sequence takes whatever its length.
+    `share`: the engine's own share of the card as it is named in its settings.
+    """
+
+    weights: Node
+    working: tuple[Node, ...]
+    graphs: Node
+    context: Node
+    cell_bytes: int
+    fixed_bytes: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    share_name: str
+    share: float
+
+    @property
+    def one_request(self) -> int:
+        """Bytes of the cache of one request of max_model_len."""
+        blocks = -(-self.max_model_len // self.block_size)
+        return blocks * self.block_size * self.cell_bytes + self.fixed_bytes
+
+    @property
+    def beside(self) -> int:
+        """Expected bytes of everything but the pool."""
+        terms = (self.weights, *self.working, self.graphs, self.context)
+        return sum(term.bytes for term in terms)
+
+
+def pooled_result(
+    scenario: Scenario, model: Model, source: str, gpu: Gpu | None, budget: PooledBudget,
+    available: Quantity | None, resolved_scenario: Mapping[str, Any], notes: Iterable[str],
+) -> Result:  # fmt: skip
+    """The answer of an engine whose pool got `available` bytes (None without a card)."""
+    capacity = capacity_of(scenario, gpu)
+    quantities = {
+        "params": Quantity.exact(model.num_parameters),
+        "weights": interval(budget.weights),
+        "activation_peak": Quantity.exact(sum(term.bytes for term in budget.working)),
+        "cuda_graph": interval(budget.graphs),
+    }
+    verdict: Verdict | None = None
+    held = budget.one_request
+    if capacity is not None and available is not None:
+        quantities.update(_pool(budget, available))
+        verdict = _verdict(budget, capacity, available)
+        quantities["oom"] = Quantity.exact(not verdict.fits)
+        held = max(0, int(available.expected))
+    phases = _phases(budget, held)
+    quantities["nvidia_smi"] = interval(phases[-1].components)
+    needed = budget.beside + budget.one_request
+    quantities["total_needed"] = Quantity.exact(needed)
+    ranks = (Rank("every GPU", max(phase.bytes for phase in phases)),)
+    return assemble(resolved_scenario, model, source, quantities, phases, capacity, verdict, notes, ranks)
+
+
+def _pool(budget: PooledBudget, available: Quantity) -> dict[str, Quantity]:
+    sizes = [int(size) for size in (available.low, available.expected, available.high)]
+    if not budget.cell_bytes:
+        return {"kv_cache_bytes": Quantity(*sizes)}
+    tokens = [max(0, size) // budget.cell_bytes // budget.block_size * budget.block_size for size in sizes]
+    requests = [max(0, size) / budget.one_request for size in sizes]
+    return {
+        "kv_cache_bytes": Quantity(
+            *(min(size, count * budget.cell_bytes) for size, count in zip(sizes, tokens, strict=True))
+        ),
+        "kv_cache_tokens": Quantity(*tokens),
+        "kv_cache_blocks": Quantity(*(count // budget.block_size for count in tokens)),
+        "max_concurrency": Quantity(*requests),
+        "max_batch": Quantity(*(min(budget.max_num_seqs, int(many)) for many in requests)),
+        "max_seq": Quantity(*(min(budget.max_model_len, count) for count in tokens)),
+    }
+
+
+def _phases(budget: PooledBudget, pool_bytes: int) -> tuple[Phase, ...]:
+    pool = Node(
+        "KV cache", pool_bytes, "derived", formula="tokens × bytes a token",
+        inputs={"bytes_per_token": budget.cell_bytes, "block_size": budget.block_size}, source="cache of every layer",
+    )  # fmt: skip
+    running = (budget.weights, pool, *budget.working, budget.context)
+    return (
+        Phase("load", Node.group("load", (budget.weights, budget.context))),
+        Phase("prefill", Node.group("prefill", running)),
+        Phase("decode", Node.group("decode", (*running, budget.graphs))),
+    )
+
+
+def _verdict(budget: PooledBudget, capacity: Capacity, available: Quantity) -> Verdict:
+    """Fits when the pool holds one request and what runs finds room beside the pool."""
+    total, left = capacity.usable_bytes, int(available.expected)
+    spare = left - budget.one_request
+    beside = total - budget.beside - max(0, left)
+    width = int(available.high) - int(available.low)
+    room = min(spare, beside)
+    headroom = Quantity(room - width // 2, room, room + width // 2)
+    share = f"{budget.share_name} {budget.share:g} of {amount(total)}"
+    if room >= 0:
+        many = left / budget.one_request if budget.one_request else 0.0
+        said = f"the KV cache of {amount(left)} holds {many:.2f} requests of {budget.max_model_len:,} tokens"
+        return verdict_of(headroom, [said])
+    return verdict_of(headroom, _problems(budget, total, left, share, beside))
+
+
+def _problems(budget: PooledBudget, total: int, left: int, share: str, beside: int) -> list[str]:
+    if budget.weights.bytes + budget.context.bytes > total:
+        return [
+            f"weights of {amount(budget.weights.bytes)} do not fit in {amount(total)}",
+            "raise tensor_parallel_size, quantize the weights or take a larger GPU",
+        ]
+    if left < budget.cell_bytes * budget.block_size:
+        return [f"no room for the KV cache: {share} is used up by the weights", f"raise {budget.share_name}"]
+    if left < budget.one_request:
+        tokens = left // budget.cell_bytes // budget.block_size * budget.block_size if budget.cell_bytes else 0
+        return [
+            f"max_model_len {budget.max_model_len:,} needs {amount(budget.one_request)} of KV cache, "
+            f"{amount(left)} is left",
+            f"set max_model_len to {tokens:,}",
+        ]
+    lower = budget.share + beside / total
+    return [
+        f"activations and CUDA graphs lack {amount(-beside)} beside {share}",
+        f"set {budget.share_name} to {max(0.01, int(lower * 100) / 100):g}",
+    ]

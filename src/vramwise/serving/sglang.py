@@ -1,0 +1,156 @@
+"""`serve` with SGLang: weights and KV cache inside mem_fraction_static, all else in what is left.
+
+Source: SGLang 0.5.4 model_executor/model_runner.py profile_max_num_token, 0.5.23 mem_cache/kv_cache_configurator.py,
+server_args.py for the defaults.
+"""
+
+from __future__ import annotations
+
+from vramwise.formats import dtype
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Node, Quantity, Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import ServeSettings
+from vramwise.units import GIB, MIB
+
+from .answer import capacity_of, context_node, resolved
+from .constants import constant
+from .kv_cache import CacheDtypes, layer_specs
+from .layouts import engine_storage, engine_weights
+from .lengths import model_length
+from .pooled import PooledBudget, pooled_result
+from .storage import Storage, dtype_notes
+from .versions import version_of
+from .vllm.activations import widest_layer
+
+DEFAULT_VERSION = "0.5.23"
+DEFAULT_MAX_RUNNING = 2048
+LEAST_RESERVED = 10 * GIB  # on cards above 60 GB
+LARGE_CARD = 60 * GIB
+EAGLE_RESERVED, STANDALONE_RESERVED = 2 * GIB, 6 * GIB
+WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio
+
+# card's GiB below -> chunked_prefill_size, cuda_graph_max_bs below four ranks and from four ranks on
+_BY_MEMORY = ((20, 2048, 8, 8), (35, 2048, 16, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
+_LARGEST = (16384, 512, 512)
+
+
+def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """pool = free before load · mem_fraction_static − weights; activations and graphs must fit in the rest."""
+    capacity = capacity_of(scenario, gpu)
+    total = capacity.usable_bytes if capacity is not None else None
+    settings = _settings(scenario.serve, model, total)
+    storage = engine_storage(model, settings, "sglang", gpu)
+    settings = settings.replace(dtype=storage.dtype)
+    budget = _budget(model, settings, storage, gpu)
+    available = None
+    if total is not None:
+        fraction = settings.mem_fraction_static or 0.0
+        ends = []
+        for context, weights in (
+            (budget.context.high, budget.weights.high),
+            (budget.context.bytes, budget.weights.bytes),
+            (budget.context.low, budget.weights.low),
+        ):
+            ends.append(round((total - context) * fraction) - weights)
+        available = Quantity(*ends)
+    table = resolved(scenario, "serve", settings)
+    notes = dtype_notes(model, scenario.serve.dtype)
+    return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+
+
+def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSettings:
+    """Defaults by the card's size (server_args.py)."""
+    size = (total or 80 * GIB) / GIB
+    chunk, small, large = next((row[1:] for row in _BY_MEMORY if size < row[0]), _LARGEST)
+    ranks = given.tensor_parallel_size * given.pipeline_parallel_size
+    chunk = given.chunked_prefill_size or chunk
+    batch = given.cuda_graph_max_bs or (small if given.tensor_parallel_size < 4 else large)
+    return given.replace(
+        engine_version=given.engine_version or DEFAULT_VERSION,
+        max_model_len=given.max_model_len or model_length(model),
+        max_num_seqs=given.max_num_seqs or DEFAULT_MAX_RUNNING,
+        chunked_prefill_size=chunk,
+        cuda_graph_max_bs=batch,
+        block_size=given.block_size or 1,
+        mem_fraction_static=given.mem_fraction_static or _fraction(given, total or 80 * GIB, chunk, batch, ranks),
+    )
+
+
+def _fraction(given: ServeSettings, total: int, chunk: int, batch: int, ranks: int) -> float:
+    """(gpu − reserved) / gpu with reserved MiB = 512 + 1.5 · chunk + 2 · graph batch + 128 · ranks."""
+    reserved = round((512 + 1.5 * max(chunk, 2048) + 2 * batch + 1024 * ranks / 8) * MIB)
+    if total > LARGE_CARD:
+        reserved = max(reserved, LEAST_RESERVED)
+    method = str((given.speculative or {}).get("method") or "").lower()
+    if method:
+        reserved += STANDALONE_RESERVED if method == "standalone" else EAGLE_RESERVED
+    return round((total - reserved) / total, 3)
+
+
+def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
+    cell, fixed = _cell(model, settings, storage)
+    return PooledBudget(
+        weights=_weights(model, settings, storage),
+        working=(_working(model, settings, storage),),
+        graphs=_graphs(model, settings),
+        context=context_node(gpu),
+        cell_bytes=cell,
+        fixed_bytes=fixed,
+        block_size=settings.block_size or 1,
+        max_model_len=settings.max_model_len or 1,
+        max_num_seqs=settings.max_num_seqs or 1,
+        share_name="mem_fraction_static",
+        share=settings.mem_fraction_static or 0.0,
+    )
+
+
+def _weights(model: Model, settings: ServeSettings, storage: Storage) -> Node:
+    """Weights with the little that loading takes beside them."""
+    weights = engine_weights(model, settings, "sglang", storage)
+    rest = constant("sglang", "rest_bytes", (0,))
+    low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
+    return Node.group(
+        "weights", (*weights.children, Node("loading", expected, rest.kind, low, high, source=rest.source))
+    )
+
+
+def _cell(model: Model, settings: ServeSettings, storage: Storage) -> tuple[int, int]:
+    """Bytes of a token over all layers, and of a sequence's states; windowed layers hold a share of the tokens."""
+    name = settings.kv_cache_dtype
+    own = storage.bytes_per_element
+    size = own if name == "auto" else dtype(name).bits / 8
+    specs = layer_specs(model.caches, settings.tensor_parallel_size, CacheDtypes(size, own, own))
+    token = sum(
+        spec.token_bytes * (WINDOW_TOKEN_SHARE if spec.window is not None and len(set(specs)) > 1 else 1)
+        for spec in specs
+    )
+    return round(token), sum(spec.state_bytes for spec in specs)
+
+
+def _working(model: Model, settings: ServeSettings, storage: Storage) -> Node:
+    """One prefill chunk through the widest layer, which is not profiled but must find room."""
+    ranks = settings.tensor_parallel_size
+    copies = constant("vllm", "layer_hidden_copies", (999,)).expected
+    tokens = settings.chunked_prefill_size or 1
+    width = widest_layer(model, ranks) * storage.bytes_per_element
+    size = tokens * (width + round(copies * model.hidden_size * storage.bytes_per_element / 2))
+    return Node(
+        "activations", size, "calibrated", size // 2, size * 3 // 2,
+        formula="chunked_prefill_size × (widest layer + hidden-size copies) × dtype",
+        inputs={"tokens": tokens}, source="as in vLLM's forward pass",
+    )  # fmt: skip
+
+
+def _graphs(model: Model, settings: ServeSettings) -> Node:
+    largest = settings.cuda_graph_max_bs or 0
+    if settings.enforce_eager or not largest:
+        return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
+    sizes = sum(size <= largest for size in (1, 2, 4, *range(8, 161, 8), *range(176, 513, 16)))
+    value = constant("sglang", "graph_bytes_per_layer", version_of(settings.engine_version))
+    low, expected, high = (round(x * MIB * sizes * model.num_layers) for x in (value.low, value.expected, value.high))
+    return Node(
+        "CUDA graphs", expected, value.kind, low, high, formula="sizes × layers × bytes",
+        inputs={"sizes": sizes, "layers": model.num_layers}, source=value.source,
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""`serve` with TensorRT-LLM: a fraction of what is free after engine and buffers goes to the KV cache.
+
+Source: TensorRT-LLM KvCacheConfig free_gpu_memory_fraction (0.9); start-up logs for bytes a token. Buffers beside the
+engine are assumed: no log splits them.
+"""
+
+from __future__ import annotations
+
+from vramwise.formats import dtype
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Node, Quantity, Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import ServeSettings
+from vramwise.units import GIB
+
+from .answer import capacity_of, context_node, resolved
+from .constants import constant
+from .kv_cache import CacheDtypes, layer_specs
+from .layouts import engine_storage, engine_weights
+from .lengths import model_length
+from .pooled import PooledBudget, pooled_result
+from .storage import Storage, dtype_notes
+
+DEFAULT_FRACTION = 0.9
+DEFAULT_BATCH = 2048
+DEFAULT_BATCHED_TOKENS = 8192
+DEFAULT_BLOCK = 32
+
+
+def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """pool = fraction · (card − context − weights − buffers)."""
+    storage = engine_storage(model, scenario.serve, "tensorrt-llm", gpu)
+    settings = _settings(scenario.serve, model, storage)
+    budget = _budget(model, settings, storage, gpu)
+    capacity = capacity_of(scenario, gpu)
+    available = None
+    if capacity is not None:
+        terms = (budget.weights, *budget.working, budget.context)
+        taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
+        available = Quantity(*(int((capacity.usable_bytes - size) * budget.share) for size in taken))
+    table = resolved(scenario, "serve", settings)
+    notes = dtype_notes(model, scenario.serve.dtype)
+    return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+
+
+def _settings(given: ServeSettings, model: Model, storage: Storage) -> ServeSettings:
+    return given.replace(
+        dtype=storage.dtype,
+        max_model_len=given.max_model_len or model_length(model),
+        max_num_seqs=given.max_num_seqs or DEFAULT_BATCH,
+        max_num_batched_tokens=given.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS,
+        gpu_memory_utilization=given.gpu_memory_utilization or DEFAULT_FRACTION,
+        block_size=given.block_size or DEFAULT_BLOCK,
+    )
+
+
+def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
+    name, own = settings.kv_cache_dtype, storage.bytes_per_element
+    size = own if name == "auto" else dtype(name).bits / 8
+    specs = layer_specs(model.caches, settings.tensor_parallel_size, CacheDtypes(size, own, own), windows=False)
+    value = constant("tensorrt-llm", "engine_buffers", (0,))
+    low, expected, high = (round(x * GIB) for x in (value.low, value.expected, value.high))
+    return PooledBudget(
+        weights=engine_weights(model, settings, "tensorrt-llm", storage),
+        working=(Node("engine buffers", expected, value.kind, low, high, source=value.source),),
+        graphs=Node("CUDA graphs", 0, "assumed", formula="inside the engine buffers"),
+        context=context_node(gpu),
+        cell_bytes=sum(spec.token_bytes for spec in specs),
+        fixed_bytes=sum(spec.state_bytes for spec in specs),
+        block_size=settings.block_size or DEFAULT_BLOCK,
+        max_model_len=settings.max_model_len or 1,
+        max_num_seqs=settings.max_num_seqs or 1,
+        share_name="gpu_memory_utilization",
+        share=settings.gpu_memory_utilization or DEFAULT_FRACTION,
+    )

@@ -1,0 +1,38 @@
+"""`serve` with plain transformers: `generate` on one batch of requests of max_model_len tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import GenerateSettings
+
+from .answer import resolved
+from .generate import estimate_generate
+from .lengths import model_length
+
+DEFAULT_LENGTH = 4096
+DEFAULT_NEW_TOKENS = 256
+
+
+def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+    """max_num_seqs prompts at once, each filled up to max_model_len by the last new token."""
+    given = scenario.serve
+    length = given.max_model_len or min(DEFAULT_LENGTH, model_length(model))
+    new = max(1, min(DEFAULT_NEW_TOKENS, length // 2))
+    generate = GenerateSettings(
+        engine_version=given.engine_version,
+        dtype=given.dtype,
+        quantization=given.quantization,
+        quantization_group_size=given.quantization_group_size,
+        batch_size=given.max_num_seqs or 1,
+        prompt_tokens=max(1, length - new),
+        new_tokens=new,
+        kv_cache_dtype=given.kv_cache_dtype,
+    )
+    answer = estimate_generate(replace(scenario, generate=generate), model, source, gpu)
+    settings = given.replace(max_model_len=length, max_num_seqs=given.max_num_seqs or 1)
+    return replace(answer, scenario=resolved(scenario, "serve", settings))
