@@ -167,6 +167,7 @@ def test_a_scenario_file_is_enough_and_flags_override_it(tmp_path, capsys):
         [*SERVE, "--gpu", "4090"],
         ["gpt2", "--task", "train", "--explain", "optimizer step"],
         ["llama-2-7b", "--style", "huggingface"],
+        ["llama-2-7b", "--style", "simple", "--gpu", "4090"],
     ],
 )
 def test_a_screen_stays_within_the_terminal(arguments, width, monkeypatch, capsys):

@@ -58,7 +58,7 @@ def test_s21_int8_training_and_its_largest_batch(capsys):
     shape = [*LLAMA_SHAPE, "--intermediate-size", "11008", "--sequence-length", "2048"]
     screen = simple(capsys, "6b", *shape, "--gpu", "a100-sxm-80gb").out
     assert row(screen, "int8 with 1.3 GB of CUDA kernels")[1] == "25.30"
-    assert row(screen, "a sample's intermediate values")[1] == "989.86"
+    assert row(screen, "intermediate of a sample")[1] == "989.86"
     assert "(80.0 GB − 25.30 GB) / 0.99 GB = 55 samples" in screen
 
 
@@ -68,7 +68,7 @@ def test_s28_hyperparameters_alone_with_the_true_count_beside(capsys):
     assert row(screen, "fp32")[1] == "435.08"
     assert row(screen, "hidden states of a layer")[1] == "1.57"
     assert row(screen, "keys and values of a layer")[1] == "3.15"
-    assert row(screen, "weights, activations, KV cache")[1] == "491.70"
+    assert row(screen, "weights, activations, cache")[1] == "491.70"
     assert "109,514,298 parameters (109,482,240 without the language-model head" in " ".join(screen.split())
 
 

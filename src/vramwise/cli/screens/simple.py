@@ -141,20 +141,21 @@ def _shape_table(question: SimpleQuestion, sizes: dict[str, int]) -> list[str]:
     shape = question.shape
     assert shape is not None
     each = f"{float(shape.bytes_per_value):g}"
-    b, s, h, layers = (f"{n:,}" for n in (shape.batch, shape.sequence, shape.hidden, shape.layers))
+    values = f"b = {shape.batch:,}, s = {shape.sequence:,}, h = {shape.hidden:,}, L = {shape.layers:,}"
+    if question.intermediate:
+        values += f", i = {question.intermediate:,}"
     rows = [
-        [f"batch {b}, {s} tokens, {question.dtype}", "", "MB", "GB", "GiB"],
-        ["hidden states of a layer", f"b·s·h·bytes = {b}·{s}·{h}·{each}", *_three(sizes["hidden_states_of_a_layer"])],
-        ["activations", f"× L = {layers}", *_three(sizes["activations"])],
+        ["with batch and tokens", "", "MB", "GB", "GiB"],
+        ["hidden states of a layer", "b·s·h·bytes", *_three(sizes["hidden_states_of_a_layer"])],
+        ["activations", "b·s·h·L·bytes", *_three(sizes["activations"])],
         ["keys and values of a layer", "2·b·s·h·bytes", *_three(sizes["kv_cache_of_a_layer"])],
-        ["KV cache", f"× L = {layers}", *_three(sizes["kv_cache"])],
-        ["weights, activations, KV cache", "sum", *_three(sizes["weights_activations_kv_cache"])],
-        ["inference", "weights + 2 × b·s·h·bytes", *_three(sizes["inference"])],
+        ["KV cache", "2·b·s·h·L·bytes", *_three(sizes["kv_cache"])],
+        ["weights, activations, cache", "sum", *_three(sizes["weights_activations_kv_cache"])],
+        ["inference", "weights + 2·b·s·h·bytes", *_three(sizes["inference"])],
     ]
-    if question.intermediate and "sample" in sizes:
-        formula = f"(h + i)·s·L·1 = ({h} + {question.intermediate:,})·{s}·{layers}"
-        rows.append(["a sample's intermediate values", formula, *_three(sizes["sample"])])
-    lines = columns(rows, numbers_from=2)
+    if "sample" in sizes:
+        rows.append(["intermediate of a sample", "(h + i)·s·L", *_three(sizes["sample"])])
+    lines = [f"{values}, bytes = {each} ({question.dtype})", *columns(rows, numbers_from=2, gap=2)]
     if "samples" in sizes and question.card_bytes is not None:
         card = format_bytes(question.card_bytes, "GB", 1)
         held, sample = (format_bytes(n, "GB") for n in (int8_training_bytes(question.num_parameters), sizes["sample"]))
