@@ -187,7 +187,7 @@ def _true_lines(question: SimpleQuestion, answer: dict[str, Any], width: int) ->
     assert shape is not None
     return [*heading, f"  batch {shape.batch:,}, {shape.sequence:,} tokens, with CUDA context:",
             *(f"  {line}" for line in columns(rows)),
-            "  every term, formula and source: vramwise estimate MODEL --task train|generate --explain"]  # fmt: skip
+            "  why: vramwise estimate MODEL --task train|generate --explain"]  # fmt: skip
 
 
 def _in(n: int, unit: str, decimals: int = 2) -> str:
