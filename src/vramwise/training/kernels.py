@@ -32,6 +32,8 @@ Rewrite = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 def fused_parts(train: TrainSettings) -> frozenset[str]:
     """What runs as one kernel under these settings."""
     names = (*train.kernels, *_ALWAYS.get(train.framework, ()))
+    if "fms" in names:  # fms-acceleration takes only the loss from Liger
+        names = tuple(name for name in names if name != "liger")
     return frozenset[str]().union(*(_REPLACED.get(name, frozenset()) for name in names))
 
 

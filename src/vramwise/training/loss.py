@@ -17,7 +17,7 @@ from functools import partial
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
-from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.kernels import rewritten
@@ -65,11 +65,16 @@ def _is_causal(loss: BlockRun) -> bool:
     return any(node.op == "constant_pad_nd" for node in loss.nodes)
 
 
-def holds_logits(train: TrainSettings) -> bool:
-    """Whether a frame keeps the 16-bit logits while the loss runs."""
-    if train.loss in ("fused-linear",) or (train.loss == "chunked" and train.framework in HUGGING_FACE):
-        return False
-    return train.framework not in HUGGING_FACE or library_version(train) >= LOSS_FUNCTION_SINCE
+def logits_held(train: TrainSettings, logits: Tensor) -> tuple[Dim, Dim]:
+    """Bytes of logits that frames keep while the loss runs (beside what the loss itself made), and after it.
+
+    Before transformers 4.46 a modeling file replaced its logits by their fp32 copy, which the outputs then hold.
+    """
+    if train.loss == "fused-linear" or (train.loss == "chunked" and train.framework in HUGGING_FACE):
+        return 0, 0
+    if train.framework in HUGGING_FACE and library_version(train) < LOSS_FUNCTION_SINCE:
+        return (0 if logits.dtype != "fp32" else logits.nbytes), logits.numel * ITEM_BYTES["fp32"]
+    return logits.nbytes, logits.nbytes
 
 
 # -- building ----------------------------------------------------------------------------------------------
@@ -125,9 +130,9 @@ def shifted(tape: Tape, logits: Tensor) -> None:
 
 def fused(tape: Tape, logits: Tensor, train: TrainSettings) -> None:
     """As the library up to the loss, which is then one kernel that writes the gradient over its input."""
-    wide = tape.to(logits, "fp32")
+    wide = tape.to(logits, "fp32") if train.framework in HUGGING_FACE else logits
     x = wide
-    if library_version(train) < LABELS_SHIFTED_SINCE:
+    if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE:
         x = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
     in_place(tape, x)
     tape.record("locals", [wide], [])

@@ -97,12 +97,17 @@ def execution(train: TrainSettings, model: Model) -> Execution:
             params = train.compute_dtype
         else:
             autocast = train.compute_dtype
+            if sharded(train):  # the gathered weights are in the compute dtype already (accelerate's FSDP policy)
+                params = train.compute_dtype
     if train.kbit_preparation:
         params, autocast = "fp32", train.compute_dtype
     trainable: tuple[str, ...] | None = train.trainable or None
     lora = None
     if train.method in ("lora", "qlora"):
-        lora = Lora(train.lora_rank, target_names(model, train.lora_targets), train.lora_dropout, train.lora_dtype)
+        # Fused adapters compute in the base's dtype: their input is not cast.
+        fused = train.framework == "unsloth" or bool({"fms", "unsloth"} & set(train.kernels))
+        dtype = params if fused else train.lora_dtype
+        lora = Lora(train.lora_rank, target_names(model, train.lora_targets), train.lora_dropout, dtype)
     elif train.method == "full":
         trainable = trainable or None
     elif trainable is None:

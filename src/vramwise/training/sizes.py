@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from vramwise.models.autograd.size import Axes, Dim, evaluate, product, total
+from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward, walk_forward
 from vramwise.models.model import Model
@@ -14,7 +14,7 @@ from vramwise.models.step import BlockRun, Forward, Structure, record_forward, s
 from vramwise.scenario import TrainSettings
 from vramwise.training.checkpointing import kept_storages
 from vramwise.training.kernels import with_kernels
-from vramwise.training.loss import holds_logits, with_loss
+from vramwise.training.loss import logits_held, with_loss
 from vramwise.training.settings import execution
 from vramwise.training.states import rounded
 
@@ -74,8 +74,9 @@ class StepShape:
     """All blocks of a micro-batch in order; equal layers share one shape."""
 
     runs: tuple[RunShape, ...]
-    logits: Dim
-    logits_fp32: Dim
+    logits_in_loss: Dim
+    logits_in_outputs: Dim
+    outputs_upcast: Dim
     masks: Dim
 
     def at(self, axes: Axes) -> list[RunBytes]:
@@ -136,9 +137,13 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
             pending |= shape.waiting_views
     runs = tuple(shapes[id(run)] for run in forward.runs)
     logits = next((run.incoming[0] for run in forward.runs if run.name == "loss" and run.incoming), None)
-    size: Dim = logits.nbytes if logits and holds_logits(train) else 0
-    upcast: Dim = logits.numel * ITEM_BYTES["fp32"] if logits and logits.dtype != "fp32" else 0
-    return StepShape(runs, size, upcast, _masks_held(forward, model, train))
+    masks = _masks_held(forward, model, train)
+    if logits is None:
+        return StepShape(runs, 0, 0, 0, masks)
+    during, after = logits_held(train, logits)
+    wide = logits.numel * ITEM_BYTES["fp32"]
+    copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
+    return StepShape(runs, during, after, copied, masks)
 
 
 def _masks_held(forward: Forward, model: Model, train: TrainSettings) -> Dim:
