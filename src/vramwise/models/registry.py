@@ -36,6 +36,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "helium": "variants",
     "kimi_k2": "deepseek",
     "llama": "llama",
+    "mamba": "mamba",
     "mistral": "llama",
     "mixtral": "moe",
     "nemotron": "variants",

@@ -1,7 +1,91 @@
-"""State-space mixers as transformers 5.23 runs them without fused kernels."""
+"""State-space mixers as transformers 5.23 runs them in plain PyTorch.
+
+The fused kernels of the packages mamba-ssm and causal-conv1d are another implementation: they keep far less for
+backward, because they compute the states again. This profile is what runs where those packages are absent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from vramwise.models.autograd.recorder import promote
+from vramwise.models.autograd.size import product
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+from vramwise.models.profiles.activations import apply_activation
+
 
 class MixerPaths:
-    """Mamba operations."""
+    """Mamba operations; channels-first tensors are (batch, channels, sequence)."""
+
+    tape: Tape
+    parameters_of: Callable[[Op], list[Tensor]]
+
+    def to_fp32(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.to(x, "fp32")
+
+    def channels_first(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.transpose(x, 1, 2)
+
+    def channels_last(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.transpose(x, 1, 2)
+
+    def halves(self, op: Op, x: Tensor) -> tuple[Tensor, ...]:
+        return self.tape.chunk(x, 2, 1)
+
+    def causal_conv1d(self, op: Op, x: Tensor) -> Tensor:
+        """`causal_conv1d_fn`: padded on both sides, cut to the sequence, activated."""
+        tape = self.tape
+        weight, *bias = self.parameters_of(op)
+        padding = op.parameters[0].shape[-1] - 1
+        wide = tape.depthwise_conv1d(tape.to(x, weight.dtype), weight, bias[0] if bias else None, padding)
+        out = apply_activation(tape, op.settings["function"], tape.narrow(wide, -1, x.shape[-1]))
+        return tape.to(out, x.dtype)
+
+    def selective_scan(
+        self, op: Op, x: Tensor, time_step: Tensor, inward: Tensor, outward: Tensor, gate: Tensor
+    ) -> Tensor:  # fmt: skip
+        """`mamba_selective_scan`: decays and inputs of all positions at once, then one state after another.
+
+        Everything of shape (batch, channels, sequence, state) is fp32.
+        """
+        tape = self.tape
+        bias, a_log, skip = self.parameters_of(op)
+        a = tape.unary("neg", tape.unary("exp", tape.to(a_log, "fp32")))
+        bias = tape.to(tape.to(bias, "fp32"), time_step.dtype)
+        dt = tape.unary("softplus", tape.add(time_step, tape.unsqueeze(bias, -1)))
+        steps = tape.unsqueeze(dt, -1)
+        decay = tape.unary("exp", tape.mul(tape.unsqueeze(tape.unsqueeze(a, 0), 2), steps))
+        scaled = tape.mul(steps, tape.to(tape.unsqueeze(inward, 1), "fp32"))
+        added = tape.mul(scaled, tape.to(tape.unsqueeze(x, -1), "fp32"))
+        out = self._states_read(decay, added, outward, x.dtype)
+        skip = tape.unsqueeze(tape.unsqueeze(tape.to(skip, "fp32"), 0), -1)
+        out = tape.add(out, tape.mul(x, skip))
+        return tape.mul(out, tape.unary("silu", gate))
+
+    def _states_read(self, decay: Tensor, added: Tensor, outward: Tensor, dtype: str) -> Tensor:
+        """The loop over positions: state = decay · state + added; output = state · C.
+
+        Its steps are alike, so that they are recorded once with the positions as an axis. The first state is zeros
+        of `dtype`; all but the last are kept by the product that follows, and each by the one with C.
+        """
+        tape = self.tape
+        batch, channels, sequence, state = decay.shape
+        shape, grad = (batch, channels, state), decay.requires_grad or added.requires_grad
+        zeros = tape.new(shape, dtype, op="zeros")
+        state_dtype = promote(decay.dtype, dtype)
+        earlier = tape.new((sequence - 1, *shape), state_dtype, requires_grad=grad, op="add")
+        last = tape.new(shape, state_dtype, requires_grad=grad, op="add")
+        saves = [(zeros, "other"), (earlier, "other")] * decay.requires_grad + [(decay, "self")] * grad
+        tape.record("mul", [decay, added, zeros], [earlier, last], saves)
+        read = [tape.autocast_low(tape.to(states, dtype))[0] for states in (earlier, last)]
+        (outward,) = tape.autocast_low(outward)
+        out = tape.new((*shape[:2], sequence), read[0].dtype, requires_grad=grad or outward.requires_grad, op="stack")
+        flops = 2 * product(decay.shape)
+        factors = [(states, "self") for states in read] * outward.requires_grad + [(outward, "mat2")] * grad
+        tape.record(
+            "bmm", [*read, outward], [out], factors, flops=flops,
+            backward_flops=flops * (grad + outward.requires_grad),
+        )  # fmt: skip
+        return out

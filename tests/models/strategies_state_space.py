@@ -1,0 +1,36 @@
+"""Small configs of state-space models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+Config = dict[str, Any]
+
+SHARED: dict[str, st.SearchStrategy[Any]] = {
+    "state_size": st.sampled_from([4, 8]),
+    "num_hidden_layers": st.integers(1, 4),
+    "conv_kernel": st.sampled_from([2, 4]),
+    "use_bias": st.booleans(),
+    "use_conv_bias": st.booleans(),
+    "residual_in_fp32": st.booleans(),
+    "vocab_size": st.integers(17, 90),
+    "tie_word_embeddings": st.booleans(),
+}
+
+
+def mamba() -> st.SearchStrategy[Config]:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just("mamba"),
+            "hidden_size": st.sampled_from([16, 24, 40]),
+            "expand": st.sampled_from([1, 2]),
+            "time_step_rank": st.just("auto") | st.integers(1, 6),
+            **SHARED,
+        }
+    )
+
+
+STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {"mamba": mamba}
