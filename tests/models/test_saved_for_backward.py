@@ -26,7 +26,7 @@ NOT_RUN = {
     "mamba2": "held against the recorded rows (slow pure-PyTorch scan)",
 }
 TYPES = sorted(set(STRATEGIES) - set(NOT_RUN))
-EAGER_ONLY = frozenset({"bloom", "gemma2", "gpt_neo", "gpt_oss", "gptj"})
+EAGER_ONLY = frozenset({"bloom", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpt"})
 PRECISIONS = ("fp32", "bf16", "bf16-mixed")
 # Grouped expert products take only bf16 operands of one dtype; transformers itself refuses these.
 GROUPED_PRODUCTS = frozenset({"deepseek_v2", "deepseek_v3", "gpt_oss", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"})

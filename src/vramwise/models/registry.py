@@ -39,6 +39,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "mamba": "mamba",
     "mistral": "llama",
     "mixtral": "moe",
+    "mpt": "mpt",
     "nemotron": "variants",
     "olmo": "variants",
     "olmo2": "variants",

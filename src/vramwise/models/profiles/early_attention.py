@@ -1,4 +1,4 @@
-"""Attention of classes that write it out themselves in transformers 5.23: BLOOM, GPT-J, GPT-Neo, Falcon."""
+"""Attention of classes that write it out themselves in transformers 5.23: BLOOM, MPT, GPT-J, GPT-Neo, Falcon."""
 
 from __future__ import annotations
 
@@ -40,6 +40,22 @@ class EarlyAttentionPaths:
     def _float_mask(self) -> Tensor:
         """The additive mask, in the dtype of the embeddings."""
         return self.tape.new((self.batch, 1, self.sequence, self.sequence), self.hidden_dtype, op="mask")
+
+    # -- MPT -----------------------------------------------------------------------------------------------
+
+    def _eager_mpt(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`MptAttention`: scores plus fp32 ALiBi biases, masked by one bool mask for all layers."""
+        tape = self.tape
+        times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
+        k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+        scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
+        alibi = tape.new((1, q.shape[1], 1, k.shape[2]), "fp32", op="alibi")
+        if "mpt" not in self.tables:
+            self.tables["mpt"] = (self._bool_mask(),)
+        scores = tape.masked_fill(tape.add(scores, alibi), self.tables["mpt"][0])
+        weights = tape.to(tape.softmax(scores), v.dtype)
+        weights = tape.dropout(weights, self.attention_dropout(op))
+        return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
     # -- GPT-J and GPT-Neo ---------------------------------------------------------------------------------
 

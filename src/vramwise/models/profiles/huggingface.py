@@ -137,6 +137,9 @@ class HuggingFace(
         """A buffer in the parameters' dtype, as gemma's `embed_scale`."""
         return self.tape.mul(x, self.tape.new((), self.execution.param_dtype, kind="buffer", op="buffer"))
 
+    def clamp(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.unary("clamp", x)
+
     def clamp_(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.clamp_(x)
 

@@ -42,6 +42,8 @@ class NormPaths:
             return tape.to(tape.layer_norm(tape.to(x, "fp32"), weights[0], weights[1]), x.dtype)
         if style == "one-plus-weight":
             return self._layer_norm_one_plus(x, *weights[:2])
+        if style == "low-precision":
+            return self._layer_norm_low_precision(x, *weights[:2])
         if style == "python":
             return self._layer_norm_in_python(x, weights[0])
         if style == "per-head":
@@ -61,6 +63,18 @@ class NormPaths:
                 x, scale = tape.to(x, autocast), tape.to(scale, autocast)
                 bias = tape.to(bias, autocast) if bias is not None else None
             return tape.layer_norm(x, scale, bias)
+        finally:
+            tape.autocast = autocast
+
+    def _layer_norm_low_precision(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """llm-foundry's `LPLayerNorm`: operands cast to autocast's dtype, the kernel outside autocast."""
+        tape = self.tape
+        autocast, tape.autocast = tape.autocast, None
+        try:
+            if autocast:
+                x = tape.to(x, autocast)
+                weight, bias = (p if p is None else tape.to(p, autocast) for p in (weight, bias))
+            return tape.layer_norm(x, weight, bias)
         finally:
             tape.autocast = autocast
 
