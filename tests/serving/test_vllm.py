@@ -150,3 +150,45 @@ def test_draft_layers_take_weights_and_cache() -> None:
     # vLLM log of an EAGLE drafter beside Llama-3.1-8B: 135,171 bytes a token = 33 / 32
     tokens = eagle.quantities["kv_cache_tokens"].expected
     assert eagle.quantities["kv_cache_bytes"].expected / tokens == pytest.approx(131072 * 33 / 32, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "gpu", "printed"),
+    [
+        ("openai/gpt-oss-20b", "0.11.0", "h100-sxm-80gb", 13.47),  # Triton pads the experts' inner size
+        ("openai/gpt-oss-120b", "0.11.0", "h100-sxm-80gb", 64.38),
+        ("openai/gpt-oss-120b", "0.10.1", "h100-sxm-80gb", 65.97),  # Marlin pads both sizes
+        ("openai/gpt-oss-20b", "0.10.1", "rtx-3090", 12.88),
+    ],
+)
+def test_mxfp4_experts_are_padded_as_the_kernel_wants(model: str, version: str, gpu: str, printed: float) -> None:
+    result = serve(model, gpu, engine_version=version, quantization="mxfp4")
+    assert gib(result, "weights") == pytest.approx(printed, rel=1.2e-3)
+
+
+def test_latent_attention_multiplies_projections_in_0_7() -> None:
+    """vLLM 0.7.1 log of DeepSeek-Coder-V2-Lite on eight ranks: 3.97 GiB."""
+    result = serve("deepseek-ai/DeepSeek-V2-Lite", "a100-sxm-40gb", gpus=8, engine_version="0.7.1", dtype="fp16",
+                   tensor_parallel_size=8, max_model_len=8192, max_num_seqs=2)  # fmt: skip
+    assert gib(result, "weights") == pytest.approx(3.97, rel=4e-3)
+    assert gib(result, "activation_peak") == pytest.approx(0.36, rel=0.01)
+
+
+def test_limits_of_media_turn_the_encoder_off() -> None:
+    seen = serve("google/gemma-3-27b-it", engine_version="0.11.2", max_num_seqs=8)
+    blind = serve("google/gemma-3-27b-it", engine_version="0.11.2", max_num_seqs=8, limit_mm_per_prompt={"image": 0})
+    assert blind.quantities["activation_peak"].expected < seen.quantities["activation_peak"].expected
+
+
+def test_lora_slots_grow_with_rank() -> None:
+    ranks = [
+        serve(max_loras=2, max_lora_rank=rank).phases[0].components.find("weights/LoRA slots") for rank in (16, 32)
+    ]
+    small, large = (node.low for node in ranks if node is not None)
+    assert large == 2 * small
+
+
+def test_pipeline_stages_share_the_weights() -> None:
+    whole, split = serve(engine_version="0.11.2"), serve(engine_version="0.11.2", pipeline_parallel_size=2, gpus=2)
+    assert 0.5 < split.quantities["weights"].expected / whole.quantities["weights"].expected < 0.55
+    assert split.ranks[0].name == "heaviest pipeline stage"

@@ -34,8 +34,18 @@ def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
     return Capacity(name, gpu.memory_total_bytes or gpu.usable_bytes, gpu.usable_bytes)
 
 
+_contexts: dict[str, Node] = {}
+
+
 def context_node(gpu: Gpu | None) -> Node:
     """CUDA context and loaded kernels of the process."""
+    name = gpu.id if gpu is not None else ""
+    if name not in _contexts:
+        _contexts[name] = _context_node(gpu)
+    return _contexts[name]
+
+
+def _context_node(gpu: Gpu | None) -> Node:
     context = context_bytes(gpu)
     return Node(
         "CUDA context", context.expected, "calibrated", context.low, context.high,

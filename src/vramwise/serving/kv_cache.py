@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
-from vramwise.models import LayerCache
+from vramwise.models import LayerCache, Model
 from vramwise.units import round_up
 
 MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this
@@ -46,6 +47,21 @@ def layer_specs(
     Without `windows`, sliding and chunked layers are charged as full ones.
     """
     return tuple(_spec(cache, tensor_parallel, dtypes, windows) for cache in caches if cache.kind != "none")
+
+
+@lru_cache(maxsize=1024)
+def model_specs(model: Model, tensor_parallel: int, dtypes: CacheDtypes, windows: bool = True) -> tuple[LayerSpec, ...]:
+    """`layer_specs` of all layers of a model, kept for the next scenario."""
+    return layer_specs(model.caches, tensor_parallel, dtypes, windows=windows)
+
+
+@lru_cache(maxsize=1024)
+def sequence_bytes(specs: tuple[LayerSpec, ...], window_share: float = 1.0) -> tuple[int, int]:
+    """Bytes of one token over all layers, and of one sequence's states; windowed layers beside full ones hold
+    `window_share` of the tokens."""
+    mixed = len(set(specs)) > 1
+    token = sum(spec.token_bytes * (window_share if mixed and spec.window is not None else 1) for spec in specs)
+    return round(token), sum(spec.state_bytes for spec in specs)
 
 
 def _spec(cache: LayerCache, tensor_parallel: int, dtypes: CacheDtypes, windows: bool) -> LayerSpec:

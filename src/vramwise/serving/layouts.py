@@ -6,6 +6,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
+from vramwise.units import MIB
 
 from .storage import Storage, storage_of
 from .versions import version_of
@@ -14,6 +15,7 @@ from .weights import Layout, rope_cache_bytes
 
 VOCAB_MULTIPLE = 64  # vLLM, SGLang: DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
 PLAIN = Layout()
+FP32_ROPE_TYPES = frozenset({"gpt_oss"})  # vLLM models/gpt_oss.py makes its table in fp32
 ROPE_SOURCE = "vLLM model_executor/layers/rotary_embedding: one table of positions × rotary_dim for all layers"
 
 
@@ -44,17 +46,38 @@ def engine_storage(model: Model, settings: ServeSettings, engine: str, gpu: Gpu 
     return Storage("fp16" if no_bf16 or old else "bf16", storage.quantization, storage.ignored)
 
 
+def capability_of(gpu: Gpu | None) -> float | None:
+    """CUDA compute capability as a number, None for other cards and none."""
+    if gpu is None or gpu.vendor != "NVIDIA":
+        return None
+    try:
+        return float(gpu.compute_capability)
+    except ValueError:
+        return None
+
+
 def engine_weights(
-    model: Model, settings: ServeSettings, engine: str, storage: Storage, stage: int | None = None
-) -> Node:
-    """Weights of one rank (of the heaviest stage) with the tables that the engine keeps beside them."""
+    model: Model, settings: ServeSettings, engine: str, storage: Storage, capability: float | None = None,
+    stage: int | None = None,
+) -> Node:  # fmt: skip
+    """Weights of one rank (of the heaviest stage) with the tables and copies that the engine keeps beside them."""
     layout = engine_layout(settings, engine)
     chosen = heaviest_stage(model, storage, layout) if stage is None else stage
     weights = weights_node(model, storage, layout, chosen)
-    if engine == "transformers":
-        return weights
-    rope = rope_cache_bytes(model, storage.bytes_per_element)
-    if not rope:
-        return weights
-    table = Node("rotary tables", rope, "exact", formula="positions × rotary_dim × dtype", source=ROPE_SOURCE)
-    return Node.group("weights", (*weights.children, table))
+    beside: list[Node] = []
+    if engine in ("vllm", "sglang"):
+        wide = engine == "vllm" and model.config.model_type in FP32_ROPE_TYPES
+        rope = rope_cache_bytes(model, 4 if wide else storage.bytes_per_element)
+        if rope:
+            formula = "positions × rotary_dim × dtype"
+            beside.append(Node("rotary tables", rope, "exact", formula=formula, source=ROPE_SOURCE))
+    if engine == "vllm":
+        from .constants import constant
+        from .vllm.extras import extra_weights
+
+        version = version_of(settings.engine_version)
+        beside.extend(extra_weights(model, storage, layout, version, capability, chosen))
+        buffers = constant("vllm", "weight_buffers", version)
+        low, expected, high = (round(size * MIB) for size in (buffers.low, buffers.expected, buffers.high))
+        beside.append(Node("runtime buffers", expected, buffers.kind, low, high, source=buffers.source))
+    return Node.group("weights", (*weights.children, *beside)) if beside else weights

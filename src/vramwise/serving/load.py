@@ -9,7 +9,7 @@ from vramwise.scenario import Scenario
 
 from . import estimate_serving
 from .answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
-from .layouts import engine_storage, engine_weights
+from .layouts import capability_of, engine_storage, engine_weights
 from .storage import dtype_notes
 
 
@@ -24,7 +24,7 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     if engine in ("llama.cpp", "ollama"):
         return estimate_serving(scenario, model, source, gpu)
     storage = engine_storage(model, scenario.serve, engine, gpu)
-    weights = engine_weights(model, scenario.serve, engine, storage)
+    weights = engine_weights(model, scenario.serve, engine, storage, capability_of(gpu))
     context = context_node(gpu)
     moment = Phase("load", Node.group("load", (weights, context)))
     held, total = interval(weights), interval(moment.components)

@@ -16,7 +16,7 @@ from vramwise.units import GIB, MIB
 
 from .answer import capacity_of, context_node, resolved
 from .constants import constant
-from .kv_cache import CacheDtypes, layer_specs
+from .kv_cache import CacheDtypes, model_specs, sequence_bytes
 from .layouts import engine_storage, engine_weights
 from .lengths import model_length
 from .pooled import PooledBudget, pooled_result
@@ -121,12 +121,8 @@ def _cell(model: Model, settings: ServeSettings, storage: Storage) -> tuple[int,
     name = settings.kv_cache_dtype
     own = storage.bytes_per_element
     size = own if name == "auto" else dtype(name).bits / 8
-    specs = layer_specs(model.caches, settings.tensor_parallel_size, CacheDtypes(size, own, own))
-    token = sum(
-        spec.token_bytes * (WINDOW_TOKEN_SHARE if spec.window is not None and len(set(specs)) > 1 else 1)
-        for spec in specs
-    )
-    return round(token), sum(spec.state_bytes for spec in specs)
+    specs = model_specs(model, settings.tensor_parallel_size, CacheDtypes(size, own, own))
+    return sequence_bytes(specs, WINDOW_TOKEN_SHARE)
 
 
 def _working(model: Model, settings: ServeSettings, storage: Storage) -> Node:

@@ -73,6 +73,9 @@ def dtype_notes(model: Model, wanted: str) -> tuple[str, ...]:
     return (f"the config states no dtype: {checkpoint_dtype(model)} is assumed, say dtype to change it",)
 
 
+_SAME_TENSORS = {"awq-marlin": "awq-int4"}  # the kernel repacks AWQ's tensors, zero points included
+
+
 @lru_cache(maxsize=1024)
 def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: int | None) -> Storage:
     """Storage of `model` for the dtype and quantization that were asked for, else the checkpoint's own."""
@@ -81,7 +84,7 @@ def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: 
     own = _format_of(table, model.id) if table is not None else None
     if wanted is None:
         return Storage(base) if own is None else Storage(base, own, _ignored(table))
-    asked = quantization(wanted, group_size)
+    asked = quantization(_SAME_TENSORS.get(wanted, wanted), group_size)
     if own is not None and own.layout == asked.layout and own.bits == asked.bits:
         return Storage(base, own, _ignored(table))
     return Storage(base, asked)

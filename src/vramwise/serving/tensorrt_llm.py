@@ -16,7 +16,7 @@ from vramwise.units import GIB
 
 from .answer import capacity_of, context_node, resolved
 from .constants import constant
-from .kv_cache import CacheDtypes, layer_specs
+from .kv_cache import CacheDtypes, model_specs, sequence_bytes
 from .layouts import engine_storage, engine_weights
 from .lengths import model_length
 from .pooled import PooledBudget, pooled_result
@@ -58,16 +58,17 @@ def _settings(given: ServeSettings, model: Model, storage: Storage) -> ServeSett
 def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
     name, own = settings.kv_cache_dtype, storage.bytes_per_element
     size = own if name == "auto" else dtype(name).bits / 8
-    specs = layer_specs(model.caches, settings.tensor_parallel_size, CacheDtypes(size, own, own), windows=False)
+    specs = model_specs(model, settings.tensor_parallel_size, CacheDtypes(size, own, own), False)
+    token, state = sequence_bytes(specs)
     value = constant("tensorrt-llm", "engine_buffers", (0,))
     low, expected, high = (round(x * GIB) for x in (value.low, value.expected, value.high))
     return PooledBudget(
         weights=engine_weights(model, settings, "tensorrt-llm", storage),
         working=(Node("engine buffers", expected, value.kind, low, high, source=value.source),),
-        graphs=Node("CUDA graphs", 0, "assumed", formula="inside the engine buffers"),
+        graphs=Node("CUDA graphs", 0, "assumed", formula="inside the engine buffers", source="not split in any log"),
         context=context_node(gpu),
-        cell_bytes=sum(spec.token_bytes for spec in specs),
-        fixed_bytes=sum(spec.state_bytes for spec in specs),
+        cell_bytes=token,
+        fixed_bytes=state,
         block_size=settings.block_size or DEFAULT_BLOCK,
         max_model_len=settings.max_model_len or 1,
         max_num_seqs=settings.max_num_seqs or 1,

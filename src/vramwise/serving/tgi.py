@@ -15,7 +15,7 @@ from vramwise.scenario.definition import ServeSettings
 
 from .answer import capacity_of, context_node, resolved
 from .constants import constant
-from .kv_cache import CacheDtypes, layer_specs
+from .kv_cache import CacheDtypes, model_specs, sequence_bytes
 from .layouts import engine_storage, engine_weights
 from .lengths import model_length
 from .pooled import PooledBudget, pooled_result
@@ -61,7 +61,8 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
     name, own = settings.kv_cache_dtype, storage.bytes_per_element
     size = own if name == "auto" else dtype(name).bits / 8
     ranks = settings.tensor_parallel_size
-    specs = layer_specs(model.caches, ranks, CacheDtypes(size, own, own), windows=False)
+    specs = model_specs(model, ranks, CacheDtypes(size, own, own), False)
+    token, state = sequence_bytes(specs)
     tokens = settings.max_num_batched_tokens or 1
     copies = constant("vllm", "layer_hidden_copies", (999,)).expected
     prefill = tokens * own * (widest_layer(model, ranks) + round(copies * model.hidden_size / 2))
@@ -73,10 +74,10 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
     return PooledBudget(
         weights=engine_weights(model, settings, "tgi", storage),
         working=(working,),
-        graphs=Node("CUDA graphs", 0, "assumed", formula="inside what the share leaves"),
+        graphs=Node("CUDA graphs", 0, "assumed", formula="inside what the share leaves", source="not split in any log"),
         context=context_node(gpu),
-        cell_bytes=sum(spec.token_bytes for spec in specs),
-        fixed_bytes=sum(spec.state_bytes for spec in specs),
+        cell_bytes=token,
+        fixed_bytes=state,
         block_size=settings.block_size or 1,
         max_model_len=settings.max_model_len or 1,
         max_num_seqs=settings.max_num_seqs or 1,

@@ -38,7 +38,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     if capacity is not None and not custom and plan.devices:
         verdict = _verdict(model, plan, nodes, capacity)
         quantities["oom"] = Quantity.exact(not verdict.fits)
-    phases = nodes.phases()
+    phases = nodes.moments
     notes = _notes(scenario, plan, shrunk)
     table = resolved(scenario, "serve", plan.settings)
     ranks = (Rank("all devices" if plan.devices else "host", max(p.bytes for p in phases)),)
@@ -65,6 +65,7 @@ class _Nodes:
         self.host = host_node(model, plan)
         self.output = output_node(model, plan)
         self.around = self._process(gpu)
+        self.moments = self._phases()
 
     def _process(self, gpu: Gpu | None) -> tuple[Node, ...]:
         """Context of every device, and the pool in which cuBLAS products unpack weights."""
@@ -96,7 +97,7 @@ class _Nodes:
             nodes.append(Node("recurrent state", state, "exact", formula=formula, source=source))
         return nodes
 
-    def phases(self) -> tuple[Phase, ...]:
+    def _phases(self) -> tuple[Phase, ...]:
         """Load, context, prompt: on the GPUs, or on the host of a run on the CPU."""
         if not self.plan.devices:
             held = (self.host_weights, *self.cache_nodes(False))
@@ -130,9 +131,9 @@ class _Nodes:
         found["weights_gpu"] = Quantity.exact(self.placed.gpu_bytes)
         found["weights_host"] = Quantity.exact(self.placed.host_bytes)
         if self.plan.devices:
-            found["nvidia_smi"] = found["total_needed"] = interval(self.phases()[-1].components)
+            found["nvidia_smi"] = found["total_needed"] = interval(self.moments[-1].components)
         else:
-            found["total_needed"] = interval(self.phases()[-1].components)
+            found["total_needed"] = interval(self.moments[-1].components)
         return found
 
 
@@ -163,12 +164,12 @@ def _with_context(plan: Plan, n_ctx: int) -> Plan:
 
 def _needed(model: Model, plan: Plan, gpu: Gpu | None) -> int:
     nodes = _Nodes(model, plan, placement(model, plan), False, gpu)
-    return nodes.phases()[-1].bytes
+    return nodes.moments[-1].bytes
 
 
 def _verdict(model: Model, plan: Plan, nodes: _Nodes, capacity: Capacity) -> Verdict:
     total = capacity.usable_bytes * plan.devices
-    need = nodes.phases()[-1].components
+    need = nodes.moments[-1].components
     room = Quantity(total - need.high, total - need.bytes, total - need.low)
     where = amount(total) if plan.devices == 1 else f"{amount(total)} of {plan.devices} GPUs"
     if need.bytes <= total:

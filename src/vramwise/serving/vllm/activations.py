@@ -12,6 +12,9 @@ from ..layouts import engine_layout
 from ..weights import stage_weights
 from .settings import Resolved, has_encoder
 
+UNPACK_ABOVE_TOKENS = 256
+MARLIN_CAPABILITY = 8.0
+
 _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
 
 
@@ -68,9 +71,13 @@ def _forward(model: Model, r: Resolved) -> Node:
 
 
 def _unpacked(model: Model, r: Resolved) -> int:
-    """AWQ's own kernels unpack a layer for large batches (quantization/awq.py, above 256 tokens)."""
+    """AWQ's own kernels unpack a layer for more than 256 tokens (quantization/awq.py); Marlin's, from compute
+    capability 8.0 on, do not. bitsandbytes always does."""
     rule = r.storage.quantization
-    if rule is None or rule.layout not in ("awq", "bnb-4bit", "bnb-4bit-double") or r.batched_tokens < 256:
+    if rule is None or r.batched_tokens <= UNPACK_ABOVE_TOKENS:
+        return 0
+    own_awq = rule.layout == "awq" and r.capability is not None and r.capability < MARLIN_CAPABILITY
+    if not own_awq and not rule.layout.startswith("bnb-4bit"):
         return 0
     stages = stage_weights(model, r.storage, engine_layout(r.settings, "vllm"))
     return max(stage.largest_linear_elements for stage in stages) * r.storage.bytes_per_element

@@ -110,7 +110,7 @@ def with_tensor_parallel(model: Model, budget: Budget, gpu: Gpu | None, ranks: i
 
 @lru_cache(maxsize=512)
 def _weights(model: Model, r: Resolved, stage: int) -> Node:
-    weights = engine_weights(model, r.settings, "vllm", r.storage, stage)
+    weights = engine_weights(model, r.settings, "vllm", r.storage, r.capability, stage)
     extra = [node for node in (_lora(model, r), _draft(model, r)) if node is not None]
     return Node.group("weights", (*weights.children, *extra)) if extra else weights
 

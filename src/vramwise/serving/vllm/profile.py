@@ -97,14 +97,9 @@ def profile_of(version: tuple[int, ...], old_card: bool) -> Profile:
     return found
 
 
-def is_old_card(gpu: Gpu | None) -> bool:
+def is_old_card(capability: float | None) -> bool:
     """NVIDIA card before compute capability 8.0."""
-    if gpu is None or gpu.vendor != "NVIDIA":
-        return False
-    try:
-        return float(gpu.compute_capability) < 8.0
-    except ValueError:
-        return False
+    return capability is not None and capability < 8.0
 
 
 def default_batched_tokens(version: tuple[int, ...], gpu: Gpu | None, total_bytes: int | None) -> tuple[int, int]:

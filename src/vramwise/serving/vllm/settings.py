@@ -9,7 +9,7 @@ from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 
-from ..layouts import engine_storage
+from ..layouts import capability_of, engine_storage
 from ..lengths import model_length
 from ..storage import Storage
 from ..versions import version_of
@@ -35,6 +35,7 @@ class Resolved:
     max_num_seqs: int
     utilization: float
     block_size: int
+    capability: float | None
 
 
 def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resolved:
@@ -42,7 +43,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     given = scenario.serve
     version_text = given.engine_version or DEFAULT_VERSION
     version = version_of(version_text)
-    profile = profile_of(version, is_old_card(gpu))
+    profile = profile_of(version, is_old_card(capability_of(gpu)))
     storage = engine_storage(model, given, "vllm", gpu)
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
@@ -58,7 +59,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         block_size=block,
         enforce_eager=bool(given.enforce_eager),
     )
-    return Resolved(settings, version, profile, storage, length, tokens, seqs, utilization, block)
+    return Resolved(settings, version, profile, storage, length, tokens, seqs, utilization, block, capability_of(gpu))
 
 
 def _batch(

@@ -1,0 +1,98 @@
+"""What vLLM's kernels add to the checkpoint's weights: padded experts, unpacked latent projections."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from vramwise.models import Block, Model, Op
+from vramwise.result import Node
+from vramwise.units import round_up
+
+from ..storage import Storage
+from ..weights import Layout, stage_layers
+
+HOPPER = 9.0
+TRITON_MXFP4_VERSION = (0, 11)
+MARLIN_INTERMEDIATE, MARLIN_HIDDEN, TRITON_INTERMEDIATE = 128, 256, 256
+ABSORBED_VERSIONS = ((0, 7), (0, 8))  # 0.7 multiplies latent up-projections into query and output weights
+
+_MXFP4 = "vLLM quantization/mxfp4.py create_weights; logs of gpt-oss on H100 (0.10.1, 0.11.0) and RTX 3090"
+_MLA = "vLLM attention/backends/mla: process_weights_after_loading"
+
+
+@lru_cache(maxsize=512)
+def extra_weights(
+    model: Model, storage: Storage, layout: Layout, version: tuple[int, ...], capability: float | None, stage: int
+) -> tuple[Node, ...]:
+    """Nodes beside the tensors of the checkpoint on one rank of a stage."""
+    start, stop = stage_layers(model.num_layers, layout.pipeline_parallel)[stage]
+    layers = list(model.layers())[start:stop]
+    padding = sum(_expert_padding(block, storage, layout, version, capability) for block in layers)
+    latent = sum(_latent_copies(block, storage, layout, version) for block in layers)
+    nodes = []
+    if padding:
+        nodes.append(
+            Node("expert padding", padding, "derived", formula="rows and columns up to the kernel's multiples",
+                 source=_MXFP4)
+        )  # fmt: skip
+    if latent:
+        nodes.append(
+            Node("latent projections", latent, "derived", formula="up-projections unpacked or multiplied in",
+                 source=_MLA)
+        )  # fmt: skip
+    return tuple(nodes)
+
+
+def _expert_padding(
+    block: Block, storage: Storage, layout: Layout, version: tuple[int, ...], capability: float | None
+) -> int:
+    """MXFP4 experts: Marlin pads both sizes with their scales, Triton on Hopper the inner size without them."""
+    rule = storage.quantization
+    if rule is None or rule.layout != "mxfp4" or capability is None or capability < HOPPER:
+        return 0
+    added = 0
+    for op in block.ops:
+        if op.kind != "experts":
+            continue
+        hidden = op.inputs[0].width
+        inner = _inner_width(op, hidden) // (layout.tensor_parallel if layout.expert_parallel == 1 else 1)
+        experts = -(-op.settings["num_experts"] // layout.expert_parallel)
+        bits = rule.bits
+        if version < TRITON_MXFP4_VERSION:
+            wide, tall, bits_all = round_up(inner, MARLIN_INTERMEDIATE), round_up(hidden, MARLIN_HIDDEN), 4.25
+            added += round(3 * experts * (wide * tall - inner * hidden) * bits_all / 8)
+        else:
+            added += 3 * experts * (round_up(inner, TRITON_INTERMEDIATE) - inner) * hidden * bits // 8
+    return added
+
+
+def _inner_width(op: Op, hidden: int) -> int:
+    for parameter in op.parameters:
+        if parameter.shard == "expert_row" and len(parameter.shape) == 3:
+            _, one, other = parameter.shape
+            return one if other == hidden else other
+    return 0
+
+
+def _latent_copies(block: Block, storage: Storage, layout: Layout, version: tuple[int, ...]) -> int:
+    """Latent attention: since 0.8 a 16-bit copy of a quantized up-projection; 0.7 keeps the absorbed products."""
+    latent = next((cache for cache in block.caches if cache.kind == "latent"), None)
+    attention = next((op for op in block.ops if op.kind == "attention"), None)
+    if latent is None or attention is None or version < ABSORBED_VERSIONS[0]:
+        return 0
+    heads: int = -(-attention.settings["num_heads"] // layout.tensor_parallel)
+    size = storage.bytes_per_element
+    key, value = attention.inputs[1].width - latent.rope_dim, attention.inputs[2].width
+    if version >= ABSORBED_VERSIONS[1]:
+        return heads * (key + value) * latent.latent_dim * size if storage.quantization is not None else 0
+    query = _query_input(block)
+    hidden = next(iter(block.inputs.values())).width
+    return heads * (latent.latent_dim * (query + hidden) + latent.rope_dim * query) * size
+
+
+def _query_input(block: Block) -> int:
+    """Width that the query's up-projection reads: the query's own latent where there is one."""
+    for op in block.ops:
+        if op.kind == "linear" and op.module.rpartition(".")[2] in ("q_b_proj", "q_proj"):
+            return op.inputs[0].width
+    return next(iter(block.inputs.values())).width
