@@ -33,10 +33,11 @@ class Moment:
     saved: Dim
     weight_gradients: Dim
     temporaries: Dim
+    total: Dim = field(init=False)
 
-    @property
-    def total(self) -> Dim:
-        return self.saved + self.weight_gradients + self.temporaries
+    def __post_init__(self) -> None:
+        # Kept: moments are compared with one another, and their maximum is taken at many sizes.
+        object.__setattr__(self, "total", total((self.saved, self.weight_gradients, self.temporaries)))
 
 
 @dataclass(frozen=True, slots=True)

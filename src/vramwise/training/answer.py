@@ -10,7 +10,7 @@ from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters
-from vramwise.training.moments import Moment, step_moments
+from vramwise.training.moments import Moment, on_stage, step_moments
 from vramwise.training.notes import notes_of
 from vramwise.training.parallel import Placement, placements
 from vramwise.training.settings import resolved, structural
@@ -110,7 +110,9 @@ def _phases(
             job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating or rank.stages > 1
         )
         rounded = with_rounded_axes(**axes)
-        shared["activations"] = activations_node(shape.at(rounded), end.parts["activations"], rounded, kind)
+        shared["activations"] = activations_node(
+            on_stage(shape.at(rounded), rank), end.parts["activations"], rounded, kind
+        )
     return tuple(
         phase(moment, shared, kind, axes, (() if moment.name == "load" else (workspace,)) + outside)
         for moment in moments

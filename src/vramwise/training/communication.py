@@ -46,7 +46,9 @@ def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers
     if train.zero_stage in (1, 2):
         numel = _bucket_numel(model, train)
         return Buffers(buckets=min(numel, trained) * width(train.compute_dtype or "bf16"))
-    if train.fsdp == "none" and train.framework != "megatron":
+    if train.framework == "megatron":  # gradients are reduced in their own buffer
+        return Buffers()
+    if train.fsdp == "none":
         return Buffers(buckets=trained * grad)
     return Buffers(reduce_scatter=_largest_unit(model, placement) * grad)
 

@@ -1,11 +1,11 @@
 """The way from hidden states to the loss, where it is not the library's own cross entropy.
 
-    shifted       the library's loss before transformers 4.50: a shifted copy of fp32 logits     loss/loss_utils.py
-    fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
-    fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
-    chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
-                  litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
-    vocab-parallel  logits and loss divided over tensor parallel ranks; Megatron's is one kernel in place
+shifted       the library's loss before transformers 4.50: a shifted copy of fp32 logits     loss/loss_utils.py
+fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
+fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
+chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
+              litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
+vocab-parallel  logits and loss divided over tensor parallel ranks; Megatron's is one kernel in place
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def with_loss(forward: Forward, train: TrainSettings) -> Forward:
         return _replaced(below, head, loss, partial(fused, logits=logits, train=train))
     if variant == "vocab-parallel" and train.framework == "megatron":
         return _replaced(below, head, loss, partial(in_place, logits=logits))
+    if train.tensor_parallel_size > 1 and variant == "standard":
+        return _replaced(below, head, loss, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))
     if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE and _is_causal(loss):
         return _replaced(below, head, loss, partial(shifted, logits=logits))
     return forward
@@ -116,6 +118,16 @@ def _loss_of(tape: Tape, x: Tensor) -> Tensor:
 
 
 # -- variants ----------------------------------------------------------------------------------------------
+
+
+def gathered(tape: Tape, logits: Tensor, ranks: int) -> None:
+    """Logits of all tensor-parallel ranks, gathered before an ordinary cross entropy in fp32."""
+    width = logits.shape[-1]
+    whole = tape.new((*logits.shape[:-1], width * ranks), logits.dtype, requires_grad=logits.requires_grad, op="gather")
+    tape.record("all_gather", [logits], [whole])
+    rows = tape.view(tape.to(whole, "fp32"), -1, whole.shape[-1])
+    tape.cross_entropy(rows, tape.new((rows.shape[0],), "int64", op="labels"))
+    tape.record("locals", [whole], [])
 
 
 def shifted(tape: Tape, logits: Tensor) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 from vramwise.models.autograd.size import Axes, evaluate
 from vramwise.models.liveness import Peak
@@ -60,7 +61,7 @@ def step_moments(
     shape: StepShape, model: Model, states: ModelStates, train: TrainSettings, placement: Placement, axes: Axes
 ) -> list[Moment]:
     """Every moment of a steady step (the optimizer's states exist), in order."""
-    runs = [run for run in shape.at(axes) if _on_stage(run, placement)]
+    runs = on_stage(shape.at(axes), placement)
     exchanged = buffers(model, train, placement)
     ratio = gradient_ratio(model, train, placement)
     return _Step(shape, states, train, placement, axes, runs, exchanged, ratio).moments()
@@ -73,13 +74,19 @@ def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> 
     return width(train.grad_dtype), width(made) * placement.gradient_shards
 
 
-def _on_stage(run: RunBytes, placement: Placement) -> bool:
+def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
+    """The blocks of one pipeline stage: its layers, the embedding on the first, head and loss on the last."""
     if placement.stages == 1:
-        return True
-    layer = run.shape.layer
-    if layer is None:
-        return placement.is_last if run.shape.name == "loss" or run.shape.head_peaks else placement.is_first
-    return placement.first_layer <= layer <= placement.last_layer
+        return runs
+    kept, layer = [], 0
+    for run in runs:
+        if run.shape.layer is not None:
+            if placement.first_layer <= layer <= placement.last_layer:
+                kept.append(run)
+            layer += 1
+        elif placement.is_last if run.shape.is_head else placement.is_first:
+            kept.append(run)
+    return kept
 
 
 class _Step:
@@ -106,6 +113,11 @@ class _Step:
         self.kept_gradients = states.gradients if self.accumulates else 0
         flight = placement.micro_batches_in_flight
         self.masks = int(evaluate(shape.masks, axes))
+        # Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
+        self.activations_below = [0, *accumulate(run.activations for run in runs)]
+        self.casts_below = [0, *accumulate(run.weight_casts for run in runs)]
+        self.gradients_below = [0, *accumulate(run.weight_gradients for run in runs)]
+        self.waiting = (flight - 1) * sum(run.activations for run in runs if run.shape.name != "loss")
         self.saved = Forward(
             activations=self.masks + flight * sum(run.activations for run in runs if run.shape.name != "loss"),
             weight_casts=sum(run.weight_casts for run in runs),
@@ -185,22 +197,19 @@ class _Step:
 
     def _inside(self, index: int, peak: Peak, name: str) -> Moment:
         """A moment inside one block's backward: blocks below are whole, blocks above are done."""
-        flight = self.placement.micro_batches_in_flight
         run = self.runs[index]
-        below = self.runs[:index]
-        above = self.runs[index + 1 :]
         own_kept = run.activations + run.weight_casts if run.shape.checkpointed else 0
-        waiting = (flight - 1) * sum(r.activations for r in self.runs if r.shape.name != "loss")
-        finished = sum(r.weight_gradients for r in above) * self.ratio[0] // self.ratio[1]
+        above = self.gradients_below[-1] - self.gradients_below[index + 1]
+        finished = above * self.ratio[0] // self.ratio[1]
         in_loss = run.shape.name == "loss"
         logits = peak is run.head_peak and "norm" not in peak.module
         parts = self._base() | {
-            "activations": waiting
+            "activations": self.waiting
             + self.masks
-            + sum(r.activations for r in below)
+            + self.activations_below[index]
             + own_kept
             + (0 if in_loss else peak.saved),
-            "weight casts": sum(r.weight_casts for r in below),
+            "weight casts": self.casts_below[index],
             "logits and loss": (peak.saved if in_loss else 0) + (peak.temporaries if logits else 0) + SCALAR_BYTES,
             "backward temporaries": 0 if logits else peak.temporaries,
             "second layer's activations": 0 if logits else self._second_layer(run),

@@ -30,7 +30,7 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 
 def resolved(scenario: Scenario, model: Model) -> TrainSettings:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
-    train = scenario.train
+    train = scenario.train.replace(checkpointing=_checkpointing(scenario.train))
     longest = model.config.size("max_position_embeddings", default=LONGEST_DEFAULT_SEQUENCE)
     sequence = train.sequence_length or min(longest, LONGEST_DEFAULT_SEQUENCE)
     return _resolved(_open(train, sequence), train.method).replace(
@@ -78,7 +78,16 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         compute_dtype=train.compute_dtype or compute,
         quantization=quantization,
         kbit_preparation=bool(train.kbit_preparation),
+        sequence_parallel=train.sequence_parallel
+        or (train.framework == "torchtitan" and train.tensor_parallel_size > 1),
     )
+
+
+def _checkpointing(train: TrainSettings) -> str:
+    """torchtune's recipes turn checkpointing on (recipes/configs: enable_activation_checkpointing: True)."""
+    if train.framework == "torchtune" and "checkpointing" not in train.explicit:
+        return "full"
+    return train.checkpointing
 
 
 def sharded(train: TrainSettings) -> bool:

@@ -16,6 +16,7 @@ from vramwise.training.checkpointing import kept_storages
 from vramwise.training.kernels import with_kernels
 from vramwise.training.loss import logits_held, with_loss
 from vramwise.training.settings import execution
+from vramwise.training.sharding import local_model, with_sequence_parallel
 from vramwise.training.states import rounded
 
 Groups = tuple[tuple[Dim, int], ...]
@@ -38,6 +39,7 @@ class RunShape:
 
     name: str
     layer: int | None
+    is_head: bool
     activations: Groups
     weight_casts: Groups
     kept: tuple[KeptTensor, ...]
@@ -116,11 +118,21 @@ def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *,
     key = (model, train, structure_of(model, batch, sequence), accumulating)
     found = _shapes.get(key)
     if found is None:
-        forward = record_forward(model, execution(train, model), batch=batch, sequence=sequence)
-        _shapes[key] = found = _shaped(with_loss(with_kernels(forward, train), train), model, train, accumulating)
+        _shapes[key] = found = _shaped(_forward(model, train, batch, sequence), model, train, accumulating)
         while len(_shapes) > _REMEMBERED_SHAPES:
             del _shapes[next(iter(_shapes))]
     return found
+
+
+def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
+    """The recorded forward pass of one rank, with the scenario's kernels and loss."""
+    tensor_parallel = train.tensor_parallel_size
+    local = local_model(model, tensor_parallel, train.expert_parallel_size)
+    forward = record_forward(local, execution(train, model), batch=batch, sequence=sequence)
+    forward = with_loss(with_kernels(forward, train), train)
+    if train.sequence_parallel:
+        forward = with_sequence_parallel(forward, model.hidden_size, tensor_parallel)
+    return forward
 
 
 _REMEMBERED_SHAPES = 256
@@ -192,6 +204,7 @@ def _run_shape(
     return RunShape(
         name=run.name,
         layer=run.layer,
+        is_head=is_head,
         activations=_groups(storage for storage in stays if storage.kind != "weight_copy"),
         weight_casts=_groups(storage for storage in stays if storage.kind == "weight_copy"),
         kept=_kept(run, stays),

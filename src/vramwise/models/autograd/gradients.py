@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.models.autograd.recorder import promote
-from vramwise.models.autograd.size import Dim, Size, probe, product
+from vramwise.models.autograd.size import Dim, axis, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Tensor
 
 Passing = Literal["same", "view", "new", "in_place"]
@@ -54,7 +54,10 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
     if op == "chunked_cross_entropy":
         # Gradients of one chunk at a time: of the loss and of log-softmax in fp32, then in the logits' dtype.
         return [
-            InputGradient(tensor, "new", scaled(tensor.nbytes), scratch=scaled(tensor.numel * 8)) for tensor in wanted
+            InputGradient(
+                tensor, "new", divided_up(tensor.nbytes, _CHUNKS), scratch=divided_up(tensor.numel * 8, _CHUNKS)
+            )
+            for tensor in wanted
         ]
     if op in ("mul", "div"):
         return [_product(tensor, node, gradient) for tensor in wanted]
@@ -64,11 +67,9 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
     return [InputGradient(tensor, "new", tensor.nbytes) for tensor in wanted]
 
 
-def scaled(size: Dim) -> Dim:
-    """An eighth of a size, for losses that work on an eighth of the logits at a time; at least one byte a term."""
-    if isinstance(size, int):
-        return -(-size // _CHUNKS)
-    return Size({axes: -(-value // _CHUNKS) for axes, value in size.terms.items()})
+def divided_up(size: Dim, parts: int) -> Dim:
+    """A size cut into equal parts, every coefficient rounded up."""
+    return total(-(-value // parts) * product(axis(name) for name in names) for names, value in terms_of(size).items())
 
 
 def _passed_on(tensor: Tensor, gradient: Tensor, passing: Passing, op: str) -> InputGradient:

@@ -1,0 +1,170 @@
+"""The model as one tensor-parallel rank runs it: every operation with the widths that are left.
+
+Column-parallel layers keep 1/t of their outputs, row-parallel ones read 1/t of their inputs and give whole outputs;
+what lies between works on the cut width (Shoeybi et al. 2019, arXiv 1909.08053). Experts are dealt out whole.
+Sequence parallelism cuts what has the hidden size, outside those regions, along the sequence (arXiv 2205.05198).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from vramwise.errors import ScenarioError
+from vramwise.models.autograd.gradients import divided_up
+from vramwise.models.autograd.tensor import Storage, Tensor
+from vramwise.models.blocks import Block, Op, Parameter, Value
+from vramwise.models.model import Model
+from vramwise.models.step import BlockRun, Forward
+
+_COUNTED = ("num_heads", "num_key_value_heads")
+
+
+@lru_cache(maxsize=64)
+def local_model(model: Model, tensor_parallel: int, expert_parallel: int) -> Model:
+    """What one rank runs. Raises `ScenarioError` when a size does not divide."""
+    if tensor_parallel == 1 and expert_parallel == 1:
+        return model
+    blocks = tuple(_Cutter(block, tensor_parallel, expert_parallel).cut() for block in model.blocks)
+    return replace(model, blocks=blocks)
+
+
+class _Cutter:
+    def __init__(self, block: Block, tensor_parallel: int, expert_parallel: int) -> None:
+        self.block = block
+        self.t = tensor_parallel
+        self.experts = expert_parallel
+        self.values: dict[int, Value] = {}
+        self.is_cut: set[int] = set()
+
+    def cut(self) -> Block:
+        for value in self.block.inputs.values():
+            self._keep(value, value.width, cut=False)
+        ops = tuple(self._op(op) for op in self.block.ops)
+        outputs = {name: self.values[value.id] for name, value in self.block.outputs.items()}
+        return replace(self.block, ops=ops, outputs=outputs)
+
+    def _keep(self, value: Value, width: int, *, cut: bool) -> Value:
+        self.values[value.id] = kept = Value(value.id, width)
+        if cut:
+            self.is_cut.add(value.id)
+        return kept
+
+    def _op(self, op: Op) -> Op:
+        inputs = tuple(self.values[value.id] for value in op.inputs)
+        cut = any(value.id in self.is_cut for value in op.inputs)
+        kind = op.parameters[0].shard if op.parameters else "replicated"
+        parameters = tuple(self._parameter(p, op, cut) for p in op.parameters)
+        narrower = any(self.values[value.id].width != value.width for value in op.inputs)
+        settings = self._settings(op.settings, cut, narrower)
+        if op.kind in ("linear", "conv1d_linear"):
+            column = kind in ("column", "vocab")
+            outputs = tuple(
+                self._keep(v, self._share(v.width, op) if column else v.width, cut=column) for v in op.outputs
+            )
+        elif op.kind == "embedding":
+            outputs = tuple(self._keep(value, value.width, cut=False) for value in op.outputs)
+        elif len(op.outputs) == len(op.inputs):  # each output is made of its own input (rotary positions of q and k)
+            pairs = zip(op.inputs, op.outputs, strict=True)
+            outputs = tuple(self._keep(v, self._width(v, (i,), op), cut=i.id in self.is_cut) for i, v in pairs)
+        else:
+            outputs = tuple(self._keep(v, self._width(v, op.inputs, op), cut=cut) for v in op.outputs)
+        return replace(op, inputs=inputs, outputs=outputs, parameters=parameters, settings=settings)
+
+    def _width(self, value: Value, sources: tuple[Value, ...], op: Op) -> int:
+        """A result's width: what is left of it where its sources are narrower than they were."""
+        if op.kind == "attention":
+            return self._share(value.width, op) if any(s.id in self.is_cut for s in sources) else value.width
+        if op.kind == "heads":
+            return value.width
+        narrower = any(self.values[source.id].width != source.width for source in sources)
+        return self._share(value.width, op) if narrower else value.width
+
+    def _share(self, size: int, op: Op) -> int:
+        if size % self.t:
+            name = f"{self.block.name}.{op.module}".strip(".")
+            raise ScenarioError("train.tensor_parallel_size", f"{self.t} does not divide the {size} outputs of {name}")
+        return size // self.t
+
+    def _parameter(self, p: Parameter, op: Op, cut: bool) -> Parameter:
+        shape = list(p.shape)
+        if p.shard.startswith("expert"):
+            shape[0] = -(-shape[0] // self.experts)
+        elif p.shard in ("column", "vocab"):
+            axis = len(shape) - 1 if op.kind == "conv1d_linear" else 0
+            shape[axis] = -(-shape[axis] // self.t)
+        elif p.shard == "row":
+            axis = 0 if op.kind == "conv1d_linear" else len(shape) - 1
+            shape[axis] = -(-shape[axis] // self.t)
+        elif cut:
+            old = {value.width: self.values[value.id].width for value in op.inputs}
+            shape = [old.get(size, size) for size in shape]
+        return replace(p, shape=tuple(shape))
+
+    def _settings(self, settings: Mapping[str, Any], cut: bool, narrower: bool) -> Mapping[str, Any]:
+        if not cut:
+            return settings
+        changed = dict(settings)
+        for name in _COUNTED:
+            if changed.get(name):
+                changed[name] = max(1, changed[name] // self.t)
+        if "pieces" in changed and narrower:
+            changed["pieces"] = tuple(piece // self.t for piece in changed["pieces"])
+        return changed
+
+
+# -- sequence parallelism ----------------------------------------------------------------------------------
+
+
+def with_sequence_parallel(forward: Forward, hidden_size: int, tensor_parallel: int) -> Forward:
+    """What has the hidden size as its last axis, and norms' statistics, hold 1/t of the sequence."""
+    if tensor_parallel == 1:
+        return forward
+    new: dict[Storage, Storage] = {}
+    for run in forward.runs:
+        made = [(tensor, node.module) for node in run.nodes for tensor in node.outputs]
+        for tensor, module in [*((tensor, "") for tensor in run.incoming), *made]:
+            old = tensor.storage
+            if old not in new and _along_sequence(tensor, module, hidden_size):
+                new[old] = Storage(divided_up(old.nbytes, tensor_parallel), old.kind, old.op, old.module)
+    done: dict[int, BlockRun] = {}
+    for run in forward.runs:
+        if id(run) not in done:
+            done[id(run)] = _renewed_run(run, new)
+    return Forward(tuple(done[id(run)] for run in forward.runs))
+
+
+def _along_sequence(tensor: Tensor, module: str, hidden_size: int) -> bool:
+    if tensor.storage.kind != "activation" or tensor.ndim < 2 or tensor.is_parameter:
+        return False
+    return tensor.shape[-1] == hidden_size or "norm" in module.rpartition(".")[2]
+
+
+def _renewed_run(run: BlockRun, new: dict[Storage, Storage]) -> BlockRun:
+    tensors: dict[int, Tensor] = {}
+
+    def renewed(tensor: Tensor) -> Tensor:
+        if tensor.storage not in new:
+            return tensor
+        if id(tensor) not in tensors:
+            tensors[id(tensor)] = replace(tensor, storage=new[tensor.storage])
+        return tensors[id(tensor)]
+
+    nodes = tuple(
+        replace(
+            node,
+            inputs=tuple(renewed(t) for t in node.inputs),
+            outputs=tuple(renewed(t) for t in node.outputs),
+            saved=tuple((new.get(storage, storage), role) for storage, role in node.saved),
+        )
+        for node in run.nodes
+    )
+    return replace(
+        run,
+        nodes=nodes,
+        saved=tuple((new.get(storage, storage), role) for storage, role in run.saved),
+        incoming=tuple(renewed(t) for t in run.incoming),
+        outgoing=tuple(renewed(t) for t in run.outgoing),
+    )
