@@ -19,8 +19,9 @@ from vramwise.models import describe, supported_types
 REMOTE_CODE_TYPES = frozenset({"kimi_k2"})
 TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES)
 
-# Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads.
-REFUSED_DEFAULTS = frozenset({"nemotron"})
+# Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads, the
+# others no head_dim.
+REFUSED_DEFAULTS = frozenset({"hunyuan_v1_dense", "ministral", "nemotron"})
 
 
 def assert_same_parameters(config: dict[str, Any]) -> None:

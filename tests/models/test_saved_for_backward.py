@@ -81,7 +81,13 @@ def drawn_configs(model_type: str, count: int) -> list[dict[str, Any]]:
     configs: list[dict[str, Any]] = []
 
     @seed(2026)
-    @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(STRATEGIES[model_type]())
     def collect(config: dict[str, Any]) -> None:
         configs.append(completed(config))

@@ -8,54 +8,90 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from vramwise.errors import UnsupportedModelError, nearest
+from vramwise.errors import UnsupportedModelError, clipped, nearest
 from vramwise.models.config import Config
 from vramwise.models.model import Model
 
 FAMILY_OF_TYPE: dict[str, str] = {
+    "afmoe": "sigmoid_routed",
+    "apertus": "llama_kin",
+    "arcee": "llama_kin",
+    "aria_text": "softmax_routed",
     "bert": "bert",
+    "bitnet": "llama_kin",
     "bloom": "bloom",
     "cohere": "variants",
+    "cohere2": "alternating",
+    "cohere2_moe": "softmax_routed",
+    "cwm": "alternating",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
     "distilbert": "distilbert",
+    "dots1": "sigmoid_routed",
+    "ernie4_5": "llama_kin",
+    "ernie4_5_moe": "softmax_routed",
+    "exaone4": "alternating",
+    "exaone_moe": "sigmoid_routed",
     "falcon": "falcon",
+    "flex_olmo": "softmax_routed",
     "gemma": "gemma",
     "gemma2": "gemma",
     "gemma3": "gemma",
     "gemma3_text": "gemma",
     "glm": "variants",
     "glm4": "variants",
+    "glm4_moe": "sigmoid_routed",
+    "gpt-sw3": "gpt2",
     "gpt2": "gpt2",
-    "gpt_neo": "gpt_neo",
     "gpt_bigcode": "gpt_bigcode",
+    "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
     "gpt_oss": "gpt_oss",
     "gptj": "gptj",
     "granite": "variants",
+    "granitemoe": "softmax_routed",
+    "granitemoeshared": "softmax_routed",
     "helium": "variants",
+    "hunyuan_v1_dense": "llama_kin",
+    "hunyuan_v1_moe": "softmax_routed",
+    "hy_v3": "sigmoid_routed",
+    "hyperclovax": "llama_kin",
+    "internlm3": "llama_kin",
+    "iquestcoder": "llama_kin",
+    "jais2": "llama_kin",
     "kimi_k2": "deepseek",
+    "laguna": "sigmoid_routed",
     "llama": "llama",
     "mamba": "mamba",
+    "mamba2": "mamba2",
+    "minimax_m2": "sigmoid_routed",
+    "ministral": "alternating",
+    "ministral3": "llama_kin",
     "mistral": "llama",
     "mixtral": "moe",
     "mpt": "mpt",
+    "nanochat": "llama_kin",
     "nemotron": "variants",
     "olmo": "variants",
     "olmo2": "variants",
+    "olmo3": "alternating",
     "olmoe": "moe",
     "opt": "opt",
+    "persimmon": "llama_kin",
     "phi": "variants",
     "phi3": "variants",
+    "phimoe": "softmax_routed",
     "qwen2": "llama",
     "qwen2_moe": "moe",
     "qwen3": "llama",
     "qwen3_moe": "moe",
     "roberta": "bert",
-    "t5": "t5",
+    "seed_oss": "llama_kin",
     "smollm3": "variants",
+    "solar_open": "sigmoid_routed",
     "stablelm": "variants",
     "starcoder2": "variants",
+    "t5": "t5",
 }
 """`model_type` of a config -> module of `vramwise.models.families`."""
 
@@ -86,7 +122,7 @@ def _described(key: str, model_id: str) -> Model:
     if family is None:
         close = nearest(model_type, FAMILY_OF_TYPE)
         hint = f"; the nearest described types are {', '.join(close)}" if close else ""
-        given = f'model_type "{model_type}"' if model_type else "a config without model_type"
+        given = f'model_type "{clipped(model_type)}"' if model_type else "a config without model_type"
         raise UnsupportedModelError(f"{model_id or 'model'}: {given} is not described yet{hint}")
     module = import_module(f"vramwise.models.families.{family}")
     blocks = module.blocks(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.models.autograd.products import Products
+from vramwise.models.autograd.contractions import Contractions
 from vramwise.models.autograd.size import Dim, axis, product
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides
 
@@ -17,7 +17,7 @@ def rounded_up(dim: Dim, multiple: int) -> Dim:
     return axis(f"{names[0]}_up_to_{multiple}")
 
 
-class Attention(Products):
+class Attention(Contractions):
     """Scaled dot-product attention over (batch, heads, sequence, head_dim)."""
 
     def sdpa(
@@ -166,7 +166,8 @@ class Attention(Products):
         if enable_gqa and heads != groups:
             assert isinstance(heads, int)
             assert isinstance(groups, int)
-            k, v = (self.repeat_interleave_heads(x, heads // groups) for x in (k, v))
+            # `at::repeat_interleave` copies even where expanding and reshaping would be a view.
+            k, v = (self.contiguous(self.repeat_interleave_heads(x, heads // groups)) for x in (k, v))
         scores = self.matmul_plain(self.scale(q), self.transpose(self.scale(k), 2, 3))
         if causal or mask is not None:
             scores = self.add_(scores, scores)

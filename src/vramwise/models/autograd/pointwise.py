@@ -16,6 +16,7 @@ _UNARY_SAVES: dict[str, Literal["self", "result", "none"]] = {
     "sqrt": "result", "exp": "result", "pow": "self", "log": "self", "softplus": "self", "neg": "none",
     "cos": "self", "sin": "self", "clamp": "self", "abs": "self", "square": "self", "mish": "self",
     "elu": "result", "leaky_relu": "self", "log_sigmoid": "self", "erf": "self",
+    "expm1": "result",
 }  # fmt: skip
 
 
@@ -68,6 +69,12 @@ class Pointwise(Layout):
         out = self._pointwise("div", [a, b])
         saves = [(b, "other")] * (a.requires_grad or b.requires_grad) + [(a, "self")] * b.requires_grad
         self.record("div", [a, b], [out], saves)
+        return out
+
+    def minimum(self, a: Tensor, b: Tensor) -> Tensor:
+        """`torch.minimum(a, b)`: keeps both, to tell which was smaller."""
+        out = self._pointwise("minimum", [a, b])
+        self.record("minimum", [a, b], [out], [(a, "self"), (b, "other")])
         return out
 
     def scale(self, x: Tensor, op: str = "mul_scalar") -> Tensor:
@@ -139,7 +146,7 @@ class Pointwise(Layout):
         x = self.autocast_high("layer_norm", x)
         parameters = [self._parameter_cast(p) for p in (weight, bias) if p is not None]
         grad = x.requires_grad or any(p.requires_grad for p in parameters)
-        x = self.contiguous(x)
+        self.contiguous(x)  # the kernel's own row-major copy, gone when it returns; what it keeps is x as it came
         out = self.new(x.shape, x.dtype, requires_grad=grad, op="native_layer_norm")
         mixed = bool(parameters) and parameters[0].dtype != x.dtype
         stat_dtype = "fp32" if self.device == "cuda" or mixed else x.dtype

@@ -13,13 +13,16 @@ def token_embedding(c: Config, module: str = "model.embed_tokens") -> Block:
 
 
 def gated_mlp(
-    b: BlockBuilder, x: Value, width: int, function: str, *, module: str = "mlp", bias: bool = False
-) -> Value:
-    """down(act(gate(x)) · up(x))."""
+    b: BlockBuilder, x: Value, width: int, function: str, *, module: str = "mlp", bias: bool = False,
+    sub_norm: str | None = None,
+) -> Value:  # fmt: skip
+    """down(act(gate(x)) · up(x)), with a norm before the last product where `sub_norm` names one."""
     gate = b.linear(x, f"{module}.gate_proj", width, bias=bias, part="mlp")
     gate = b.activation(gate, function, f"{module}.act_fn")
     up = b.linear(x, f"{module}.up_proj", width, bias=bias, part="mlp")
-    return b.linear(b.multiply(gate, up), f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp")
+    h = b.multiply(gate, up)
+    h = b.rms_norm(h, sub_norm) if sub_norm else h
+    return b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp")
 
 
 def lm_head(

@@ -4,47 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.families.decoder import Design, LayerKind, model
+from vramwise.models.families.class_defaults import with_class_defaults
+from vramwise.models.families.decoder import model
+from vramwise.models.families.design import Design, HeadNorm, LayerKind
 
-# Defaults of the configuration classes (transformers 5.23) in the order of _SIZES; 0: num_attention_heads.
-_SIZES = (
-    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads",
-)  # fmt: skip
-_DEFAULTS: dict[str, tuple[int, ...]] = {
-    "cohere": (256_000, 8192, 22_528, 40, 64, 0),
-    "glm": (151_552, 4096, 13_696, 40, 32, 2),
-    "glm4": (151_552, 4096, 13_696, 40, 32, 2),
-    "granite": (32_000, 4096, 11_008, 32, 32, 0),
-    "helium": (48_000, 2560, 7040, 24, 20, 20),
-    "nemotron": (256_000, 6144, 24_576, 32, 48, 0),
-    "olmo": (50_304, 4096, 11_008, 32, 32, 0),
-    "olmo2": (50_304, 4096, 11_008, 32, 32, 0),
-    "phi": (51_200, 2048, 8192, 24, 32, 0),
-    "phi3": (32_064, 3072, 8192, 32, 32, 0),
-    "smollm3": (128_256, 2048, 11_008, 36, 16, 4),
-    "stablelm": (50_304, 2560, 6912, 32, 32, 32),
-    "starcoder2": (49_152, 3072, 12_288, 30, 24, 2),
-}
-_OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "glm": {"head_dim": 128},
-    "glm4": {"head_dim": 128},
-    "helium": {"head_dim": 128},
-    "nemotron": {"hidden_act": "relu2"},
-    "phi": {"hidden_act": "gelu_new"},
-    "starcoder2": {"hidden_act": "gelu_pytorch_tanh"},
-}
+_LAYERNORMS = ("q_layernorm", "k_layernorm")
 
 
 def cohere(c: Config) -> Design:
     bias = c.flag("attention_bias")
     return Design(
         norm="layer", norm_style="python", norms=("input_layernorm", None, None, None), qkv_bias=bias, output_bias=bias,
-        qk_norm="heads" if c.flag("use_qk_norm") else "", rotary="pairs_fp32", scaled_logits=True, tied=True,
+        qk_norm=HeadNorm("heads", "python") if c.flag("use_qk_norm") else None, rotary="pairs_fp32",
+        scaled_logits=True, tied=True,
     )  # fmt: skip
 
 
@@ -91,7 +66,8 @@ def olmo2(c: Config) -> Design:
     bias = c.flag("attention_bias")
     return Design(
         norm_style="fp32-product", norms=(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
-        qkv_bias=bias, output_bias=bias, qk_norm="projection", rotary="half_fp32", rotary_table="fp32",
+        qkv_bias=bias, output_bias=bias, qk_norm=HeadNorm("projection", style="fp32-product"), rotary="half_fp32",
+        rotary_table="fp32",
     )  # fmt: skip
 
 
@@ -100,14 +76,15 @@ def phi(c: Config) -> Design:
     return Design(
         norm="layer", norm_style="torch", norm_bias=True, norms=("input_layernorm", None, None, None),
         final_norm="model.final_layernorm", qkv_bias=True, output_bias=True, mlp_bias=True, head_bias=True,
-        qk_norm="turned" if c.flag("qk_layernorm") else "", output="dense", mlp="plain", mlp_names=("fc1", "fc2"),
+        qk_norm=HeadNorm("heads_first", "layer", _LAYERNORMS) if c.flag("qk_layernorm") else None, output="dense",
+        mlp="plain", mlp_names=("fc1", "fc2"),
         rotary_share=0.5, joined=True, dropouts=(c.number("embd_pdrop"), after, after),
     )  # fmt: skip
 
 
 def phi3(c: Config) -> Design:
     after = c.number("resid_pdrop")
-    return Design(fused_qkv=True, mlp="fused", joined=True, dropouts=(0.0, after, after))
+    return Design(fused_qkv="joint", mlp="fused", joined=True, dropouts=(0.0, after, after))
 
 
 def smollm3(c: Config) -> Design:
@@ -119,7 +96,8 @@ def stablelm(c: Config) -> Design:
     second = None if c.flag("use_parallel_residual") else "post_attention_layernorm"
     return Design(
         norm="layer", norm_style="torch", norm_bias=True, norms=("input_layernorm", None, second, None),
-        qkv_bias=c.flag("use_qkv_bias"), qk_norm="turned-per-head" if c.flag("qk_layernorm") else "",
+        qkv_bias=c.flag("use_qkv_bias"),
+        qk_norm=HeadNorm("heads_first", "per_head", _LAYERNORMS) if c.flag("qk_layernorm") else None,
         rotary_share=0.25, joined=True, dropouts=(0.0, 0.0, c.number("hidden_dropout")),
     )  # fmt: skip
 
@@ -158,6 +136,5 @@ def layer_kinds(c: Config) -> list[LayerKind]:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
-    sizes = {name: size for name, size in zip(_SIZES, _DEFAULTS[c.model_type], strict=True) if size}
-    c = c.filled({**sizes, **_OTHER_DEFAULTS.get(c.model_type, {})})
+    c = with_class_defaults(c)
     return model(c, _DESIGNS[c.model_type](c), layer_kinds(c))

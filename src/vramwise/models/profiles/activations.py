@@ -54,3 +54,15 @@ def _gelu_fast(tape: Tape, x: Tensor) -> Tensor:
     square = tape.mul(tape.scale(x), x)
     inner = tape.mul(tape.scale(x), tape.scale(square, "add_scalar"))
     return tape.mul(half, tape.scale(tape.unary("tanh", inner), "add_scalar"))
+
+
+def xielu(tape: Tape, x: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """xIELU (arXiv 2411.13010) in Python, as without the `xielu` wheel; two scalars of the module are buffers."""
+    beta, epsilon = (tape.new((), positive.dtype, kind="buffer", op="buffer") for _ in range(2))
+    alpha_p = tape.unary("softplus", positive)
+    alpha_n = tape.scale(tape.unary("softplus", negative), "add_scalar")
+    above = tape.new(x.shape, "bool", strides=x.strides, op="gt")
+    left = tape.add(tape.mul(tape.mul(alpha_p, x), x), tape.mul(beta, x))
+    bent = tape.add(tape.unary("expm1", tape.minimum(x, epsilon)), x)
+    right = tape.add(tape.mul(bent, alpha_n), tape.mul(beta, x))
+    return tape.where(above, left, right)

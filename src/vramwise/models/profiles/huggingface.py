@@ -11,10 +11,11 @@ from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Op, Parameter
 from vramwise.models.execution import Execution
-from vramwise.models.profiles.activations import apply_activation
+from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
 from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.experts import ExpertPaths
+from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.inputs import InputPaths
 from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
@@ -25,7 +26,7 @@ Streams = dict[str, Tensor]
 
 
 class HuggingFace(
-    AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, InputPaths, MixerPaths, NormPaths, RelativeBiasPaths
+    AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, GatePaths, InputPaths, MixerPaths, NormPaths, RelativeBiasPaths
 ):
     """Runs blocks on a tape as transformers runs its modules."""
 
@@ -145,6 +146,10 @@ class HuggingFace(
 
     def activation(self, op: Op, x: Tensor) -> Tensor:
         return apply_activation(self.tape, op.settings["function"], x)
+
+    def xielu(self, op: Op, x: Tensor) -> Tensor:
+        positive, negative = self.parameters_of(op)
+        return xielu(self.tape, x, positive, negative)
 
     def dropout(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.dropout(x, op.settings["p"]) if self.execution.dropout else x

@@ -1,0 +1,94 @@
+"""Grouped-query attention with the switches of `design`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.models.blocks import BlockBuilder, Parameter, Value
+from vramwise.models.config import Config
+from vramwise.models.families.design import Design, HeadNorm, LayerKind
+
+
+def rotary_columns(c: Config, s: Design) -> int:
+    """Columns of the rotary table: the share of each head that is turned, in whole pairs."""
+    rope = c.table("rope_parameters") or c.table("rope_scaling") or Config({})
+    share = rope.number("partial_rotary_factor", c.number("partial_rotary_factor", s.rotary_share))
+    if not 0 < share <= 1:
+        raise c.error(f"partial_rotary_factor: expected a number above 0 and at most 1, got {share}")
+    return -(-int(c.head_dim * share) // 2) * 2
+
+
+def split_heads(b: BlockBuilder, x: Value, c: Config, s: Design) -> list[Value]:
+    """q, k and v as (batch, sequence, heads, d), from products of their own or one fused product."""
+    d, counts = c.head_dim, (c.num_attention_heads, c.num_key_value_heads, c.num_key_value_heads)
+    widths = [count * d for count in counts]
+    if s.fused_qkv == "by_head":
+        fused = b.linear(x, "self_attn.query_key_value", sum(widths), bias=s.qkv_bias)
+        return list(b.split(b.heads(fused, counts[0]), [d, d, d]))
+    if s.fused_qkv == "joint":
+        pieces = list(b.split(b.linear(x, "self_attn.qkv_proj", sum(widths), bias=s.qkv_bias), widths))
+    else:
+        pieces = [b.linear(x, f"self_attn.{n}_proj", w, bias=s.qkv_bias) for n, w in zip("qkv", widths, strict=True)]
+    if s.qk_norm is not None and s.qk_norm.place == "projection":
+        pieces = [*both_normed(b, pieces[0], pieces[1], s.qk_norm), pieces[2]]
+    if s.clip_qkv:
+        pieces = [b.unary("clamp_", piece) for piece in pieces]
+    return [b.heads(piece, count) for piece, count in zip(pieces, counts, strict=True)]
+
+
+def both_normed(b: BlockBuilder, q: Value, k: Value, norm: HeadNorm, heads: Sequence[int] = (1, 1)) -> list[Value]:
+    """q and k normed; `heads` counts theirs, for norms that have weights for each."""
+    return [
+        head_norm(b, x, f"self_attn.{n}", count, norm) for x, n, count in zip((q, k), norm.names, heads, strict=True)
+    ]
+
+
+def head_norm(b: BlockBuilder, x: Value, module: str, heads: int, norm: HeadNorm) -> Value:
+    weights: Sequence[Parameter]
+    if norm.kind == "rms":
+        return b.rms_norm(x, module, style=norm.style)
+    if norm.kind == "layer":
+        return b.layer_norm(x, module)
+    if norm.kind == "python":
+        weights = [b.parameter(module, "weight", (heads, x.width), part="norm")]
+        return b.unary("layer_norm", x, module, weights, style="python")
+    weights = [b.parameter(f"{module}.norms.{i}", "weight", (x.width,), part="norm") for i in range(heads)]
+    return b.unary("layer_norm", x, module, weights, style="per-head")
+
+
+def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) -> Value:
+    """Projections, norms of queries and keys, rotary positions, attention, output projection."""
+    b.part = "attention"
+    heads, groups, d = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    place = s.qk_norm.place if s.qk_norm is not None else ""
+    q, k, v = split_heads(b, x, c, s)
+    if s.qk_norm is not None and place == "heads":
+        q, k = both_normed(b, q, k, s.qk_norm, (heads, groups))
+    q, k, v = b.heads_first(q), b.heads_first(k), b.heads_first(v)
+    if s.qk_norm is not None and place == "heads_first":
+        q, k = both_normed(b, q, k, s.qk_norm, (heads, groups))
+    if kind.turned:
+        columns = rotary_columns(c, s)
+        style = f"{s.rotary}_joined" if s.joined and columns == d else s.rotary
+        q, k = b.rotary(q, k, rotary_dim=columns, style=style, table=kind.table or s.rotary_table)
+    if s.qk_norm is not None and place == "turned":
+        q, k = both_normed(b, q, k, s.qk_norm, (heads, groups))
+    if s.scaled_queries:
+        q = b.unary("scale_by_position", q)
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=groups, window=kind.window, dropout=c.number("attention_dropout")
+    )
+    if s.sub_norms:
+        mixed = b.rms_norm(mixed, "self_attn.attn_sub_norm")
+    if s.gate is not None:
+        mixed = gated(b, mixed, x, heads, *s.gate)
+    return b.linear(mixed, f"self_attn.{s.output}", x.width, bias=s.output_bias, shard="row")
+
+
+def gated(b: BlockBuilder, mixed: Value, x: Value, heads: int, module: str, function: str) -> Value:
+    """Attention's result times a function of the layer's input, one number for an element or for a head."""
+    width = heads if function == "softplus_by_head" else mixed.width
+    gate = b.linear(x, f"self_attn.{module}", width)
+    if function == "sigmoid":
+        return b.multiply(mixed, b.activation(gate, "sigmoid", "self_attn"))
+    return b.op("softplus_gate", "self_attn", [mixed, gate], [mixed.width], num_heads=heads)[0]

@@ -1,0 +1,97 @@
+"""The switches that many Llama-like families differ by; `decoder` builds the layers from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.config import Config
+
+Piece = Callable[[BlockBuilder, Value], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorm:
+    """Norms of queries and keys.
+
+    `place`: whole projections, heads as they are split, heads moved before the sequence, or heads after they are
+    turned. `kind`: root mean square, torch's layer norm, Cohere's (a weight for every element of every head) or
+    StableLM's (a module for every head).
+    """
+
+    place: Literal["projection", "heads", "heads_first", "turned"]
+    kind: Literal["rms", "layer", "python", "per_head"] = "rms"
+    names: tuple[str, str] = ("q_norm", "k_norm")
+    style: str = "llama"
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What differs between these families.
+
+    `norms` names the norms before and after attention and before and after the MLP; without the third, the MLP reads
+    what attention reads (parallel residual) or, with a fourth, the stream itself. `sub_norms` are BitNet's, before
+    the last product of attention and MLP; `scaled_queries` multiplies queries by a factor for each position;
+    `gate` names a projection of the layer's input and the function of it that attention's result is multiplied with.
+    """
+
+    norm: Literal["rms", "layer"] = "rms"
+    norm_style: str = "llama"
+    norm_weight: bool = True
+    norm_bias: bool = False
+    norms: tuple[str | None, ...] = ("input_layernorm", None, "post_attention_layernorm", None)
+    final_norm: str = "model.norm"
+    first_norm: bool = False
+    sub_norms: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    fused_qkv: Literal["", "joint", "by_head"] = ""
+    qk_norm: HeadNorm | None = None
+    clip_qkv: bool = False
+    output: str = "o_proj"
+    mlp: Literal["gated", "fused", "plain"] = "gated"
+    mlp_names: tuple[str, str] = ("up_proj", "down_proj")
+    rotary: str = "half"
+    rotary_table: str = "default"
+    rotary_share: float = 1.0
+    joined: bool = False
+    scaled_queries: bool = False
+    gate: tuple[str, str] | None = None
+    scaled: bool = False
+    scaled_embedding: bool = False
+    scaled_logits: bool = False
+    capped_logits: bool = False
+    dropouts: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    tied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """What differs between the layers of one model; without a `table` the design's rotary table serves all.
+
+    `attention` and `mlp` build those halves of a layer in place of the design's own.
+    """
+
+    window: int | None = None
+    turned: bool = True
+    table: str = ""
+    attention: Piece | None = None
+    mlp: Piece | None = None
+
+
+def layer_types(c: Config, default: list[str]) -> list[str]:
+    """`layer_types`, one name a layer, or the class's default."""
+    given = c.items("layer_types")
+    if given is None:
+        return default
+    if len(given) < c.num_hidden_layers:
+        raise c.error(f"layer_types names {len(given)} layers, num_hidden_layers is {c.num_hidden_layers}")
+    return [str(kind) for kind in given[: c.num_hidden_layers]]
+
+
+def sliding_window(c: Config) -> int | None:
+    return c.size("sliding_window", default=0, least=0) or None

@@ -1,0 +1,57 @@
+"""Small configs of the families that are Llama's decoder with switches, with full or alternating attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+from strategies_variants import FLAG, HEAD_DIM, SHARE, WINDOW, decoder
+
+Config = dict[str, Any]
+Strategy = st.SearchStrategy[Config]
+
+
+def internlm3() -> Strategy:
+    """The class wants both biases or none."""
+    both = st.booleans().map(lambda bias: {"attention_bias": bias, "mlp_bias": bias})
+    return st.tuples(decoder("internlm3", head_dim=HEAD_DIM), both).map(lambda pair: {**pair[0], **pair[1]})
+
+
+DROPOUT = st.sampled_from([0.0, 0.1])
+REACHED = st.sampled_from([4, 32])
+PATTERN = st.sampled_from([2, 4])
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "apertus": lambda: decoder("apertus", attention_bias=FLAG, hidden_act=st.sampled_from(["xielu", "silu"])),
+    "arcee": lambda: decoder("arcee", attention_bias=FLAG, mlp_bias=FLAG, head_dim=st.none() | HEAD_DIM),
+    "bitnet": lambda: decoder("bitnet", attention_bias=FLAG),
+    "cohere2": lambda: decoder("cohere2", attention_bias=FLAG, sliding_window=REACHED, sliding_window_pattern=PATTERN),
+    "cwm": lambda: decoder("cwm", mlp_bias=FLAG, head_dim=HEAD_DIM, sliding_window=REACHED),
+    "ernie4_5": lambda: decoder("ernie4_5", use_bias=FLAG, head_dim=st.none() | HEAD_DIM),
+    "exaone4": lambda: decoder("exaone4", sliding_window=REACHED, sliding_window_pattern=PATTERN),
+    "hunyuan_v1_dense": lambda: decoder("hunyuan_v1_dense", attention_bias=FLAG, head_dim=HEAD_DIM),
+    "hyperclovax": lambda: decoder(
+        "hyperclovax", attention_bias=FLAG, mlp_bias=FLAG, use_post_norm=FLAG, head_dim=st.none() | HEAD_DIM
+    ),
+    "internlm3": internlm3,
+    "iquestcoder": lambda: decoder("iquestcoder", attention_bias=FLAG, mlp_bias=FLAG, head_dim=HEAD_DIM),
+    "jais2": lambda: decoder("jais2", attention_bias=FLAG, mlp_bias=FLAG),
+    "ministral": lambda: decoder("ministral", head_dim=HEAD_DIM, sliding_window=REACHED),
+    "ministral3": lambda: decoder("ministral3", head_dim=HEAD_DIM, sliding_window=WINDOW),
+    "nanochat": lambda: decoder(
+        "nanochat", attention_bias=FLAG, final_logit_softcapping=st.none() | st.just(15.0), attention_dropout=DROPOUT
+    ),
+    "olmo3": lambda: decoder("olmo3", attention_bias=FLAG, sliding_window=REACHED),
+    "persimmon": lambda: decoder(
+        "persimmon", qk_layernorm=FLAG, partial_rotary_factor=SHARE, hidden_dropout=DROPOUT, attention_dropout=DROPOUT
+    ),
+    "seed_oss": lambda: decoder(
+        "seed_oss",
+        attention_bias=FLAG,
+        attention_out_bias=FLAG,
+        mlp_bias=FLAG,
+        head_dim=HEAD_DIM,
+        residual_dropout=DROPOUT,
+    ),
+}
