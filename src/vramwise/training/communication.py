@@ -4,6 +4,8 @@
     FSDP 2      2 gathered units and the root unit;         torch 2.13 distributed/fsdp/_fully_shard
                 in backward 1 reduce-scatter input
     FSDP 1      as FSDP 2, and 1 more padded flat gradient  torch 2.13 distributed/fsdp/_runtime_utils.py
+                kept unsharded: gradients between the micro-batches of a pipeline, and
+                weights where they are not resharded after forward
     ZeRO-1, -2  a bucket                                    DeepSpeed 0.17 zero/stage_1_and_2.py, config.py
     ZeRO-3      2 gathered units and the root unit; bucket  DeepSpeed 0.17 zero/stage3.py
 
@@ -30,6 +32,7 @@ class Buffers:
     """Bytes of communication buffers alive in forward and in backward, and for the whole step."""
 
     gathered: int = 0
+    unsharded_gradients: int = 0
     reduce_scatter: int = 0
     buckets: int = 0
 
@@ -57,7 +60,7 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     """FSDP full shard and ZeRO-3: two layers and the root unit are whole."""
     compute = execution(train, model)
     size = width(compute.autocast or compute.param_dtype)
-    unit = root = 0
+    unit = root = layers = 0
     for block in model.blocks:
         held = 0
         for p in block.parameters:
@@ -68,13 +71,37 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
             root += held
         else:
             unit = max(unit, held)
+            layers += held
     trains_whole = train.method == "full"
     scattered = _largest_unit(model, placement) * grad if trains_whole else 0
     if train.zero_stage == 3:
         scattered = _bucket_numel(model, train) * width(train.compute_dtype or "bf16") if trains_whole else 0
     elif train.fsdp_version == 1:
         scattered *= 2
-    return Buffers(gathered=GATHERED_UNITS * unit + root, reduce_scatter=scattered)
+    whole = GATHERED_UNITS * unit if train.reshard_after_forward else layers
+    return Buffers(
+        gathered=whole + root,
+        unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
+        reduce_scatter=scattered,
+    )
+
+
+def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placement, grad: int) -> int:
+    """Gradients that wait whole for the last micro-batch.
+
+    A pipeline stage under FSDP 2 adds them up in the reduction's dtype (torchtitan 0.2 pipeline_parallel.py); litgpt
+    skips reductions between steps, and FSDP 1's flat parameters have gradients for frozen values too.
+    """
+    if train.zero_stage == 3:
+        return 0
+    if placement.stages > 1:
+        return (
+            sum(placement.local_numel(b, t.numel) for t, b in trained_tensors(model, train) if placement.holds(b))
+            * grad
+        )
+    if train.framework == "litgpt" and train.gradient_accumulation_steps > 1:
+        return sum(p.numel for p in model.parameters) * width(train.param_dtype or "bf16")
+    return 0
 
 
 def _bucket_numel(model: Model, train: TrainSettings) -> int:

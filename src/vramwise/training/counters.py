@@ -9,7 +9,6 @@ from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE
 from vramwise.units import format_bytes
 
 INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
@@ -67,7 +66,7 @@ def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
         return calibrated("reserved_over_allocated_megatron")
     if train.expandable_segments:
         return calibrated("reserved_over_allocated_expandable")
-    if placement.weight_shards > 1 and train.framework in HUGGING_FACE:
+    if placement.weight_shards > 1 and not train.compile:
         return calibrated("reserved_over_allocated_sharded")
     return calibrated("reserved_over_allocated")
 

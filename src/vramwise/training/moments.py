@@ -107,6 +107,7 @@ class _Step:
             "master weights": states.master if stepped else 0,
             "optimizer states": states.optimizer if stepped else 0,
             "gathered weights": exchanged.gathered,
+            "unsharded gradients": exchanged.unsharded_gradients,
             "gradient buckets": exchanged.buckets,
         }
         self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"]
@@ -232,4 +233,5 @@ class _Step:
     def _step(self) -> Moment:
         transient = self.states.step_transient if self.train.offload_optimizer == "none" else 0
         parts = self._base(self.states.gradients) | {"optimizer temporaries": transient, "gathered weights": 0}
+        parts["unsharded gradients"] = 0
         return Moment("optimizer step", parts)
