@@ -12,9 +12,10 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
-from vramwise.units import MIB
+from vramwise.units import GIB, MIB
 
 from .answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
+from .constants import constant
 from .forward import forward_live_set
 from .layouts import PLAIN
 from .lengths import model_length
@@ -28,6 +29,7 @@ DEFAULT_NEW_TOKENS = 256
 DEFAULT_VERSION = "5.23.0"  # the version whose rules are the latest that were read
 LAST_LOGITS_ONLY = (4, 45)  # generation/utils.py: num_logits_to_keep=1 for the prefill since 4.45
 FP32_LOGITS_UNTIL = (4, 45)  # modeling files: logits.float() of everything kept
+LATENT_CACHE = (5,)  # modeling_deepseek_v3.py: earlier versions cache whole heads
 BLOCK_REMAINDER = MIB  # a cached tensor keeps up to this much of the block it was given (allocator)
 
 _CACHE = "transformers cache_utils.py DynamicCache: torch.cat of every layer's keys and values"
@@ -131,25 +133,34 @@ def _plan(settings: GenerateSettings, model: Model) -> _Plan:
 
 
 @lru_cache(maxsize=512)
-def cache_elements(model: Model) -> tuple[tuple[int, int | None, int, int], ...]:
-    """Equal layers together: elements a token, window, elements a sequence, number of such layers."""
+def cache_elements(model: Model, whole_heads: bool) -> tuple[tuple[int, int | None, int, int], ...]:
+    """Equal layers together: elements a token, window, elements a sequence, number of such layers.
+
+    With `whole_heads`, latent attention keeps keys and values of every head, as transformers before 5 does.
+    """
     kinds: dict[tuple[int, int | None, int], int] = {}
-    for cache in model.caches:
-        key = (cache.elements_per_token, cache.window, cache.elements_per_sequence)
-        kinds[key] = kinds.get(key, 0) + 1
+    for block in model.blocks:
+        for cache in block.caches:
+            per_token = cache.elements_per_token
+            if cache.kind == "latent" and whole_heads:
+                attention = next(op for op in block.ops if op.kind == "attention")
+                _, k, v = attention.inputs[:3]
+                per_token = attention.settings["num_heads"] * (k.width + v.width)
+            key = (per_token, cache.window, cache.elements_per_sequence)
+            kinds[key] = kinds.get(key, 0) + 1
     return tuple((per_token, window, fixed, count) for (per_token, window, fixed), count in kinds.items())
 
 
 def _cache_bytes(model: Model, plan: _Plan, tokens: int) -> int:
     total = 0
-    for per_token, window, fixed, count in cache_elements(model):
+    for per_token, window, fixed, count in cache_elements(model, plan.version < LATENT_CACHE):
         kept = tokens if window is None else min(tokens, window)
         total += count * (kept * per_token + fixed)
     return total * plan.rows * plan.cache_bytes_per_element
 
 
 def _largest_layer_cache(model: Model, plan: _Plan, tokens: int) -> int:
-    widest = max((per_token for per_token, _, _, _ in cache_elements(model)), default=0)
+    widest = max((per_token for per_token, _, _, _ in cache_elements(model, plan.version < LATENT_CACHE)), default=0)
     return widest * tokens * plan.rows * plan.cache_bytes_per_element
 
 
@@ -167,10 +178,16 @@ def _attention_transient(model: Model, plan: _Plan, rows: int, tokens: int) -> i
     """Eager attention: scores in the compute dtype, their fp32 softmax and its cast, heads · tokens · keys."""
     if plan.attention != "eager":
         return 0
-    heads = max((op.settings["num_heads"] for b in model.layers() for op in b.ops if op.kind == "attention"), default=0)
+    heads = attention_heads(model)
     keys = plan.prompt if tokens > 1 else plan.prompt + plan.new
     compute = plan.storage.bytes_per_element
     return rows * heads * tokens * keys * (2 * compute + 4) + 4 * model.hidden_size * rows * tokens * compute
+
+
+@lru_cache(maxsize=512)
+def attention_heads(model: Model) -> int:
+    """Most query heads of a layer."""
+    return max((op.settings["num_heads"] for b in model.layers() for op in b.ops if op.kind == "attention"), default=0)
 
 
 def _logits_bytes(model: Model, plan: _Plan, tokens: int) -> int:
@@ -193,30 +210,37 @@ def _moments(model: Model, plan: _Plan, weights: Node, context: Node) -> tuple[P
 
 
 def _moment(name: str, model: Model, plan: _Plan, weights: Node, context: Node, cached: int, tokens: int) -> Phase:
-    prefill = name == "prefill"
     cache = _cache_node(model, plan, cached)
     layer = _transient(model, plan, tokens)
     logits = _logits_bytes(model, plan, tokens)
-    growth = 0 if prefill else _largest_layer_cache(model, plan, cached)
+    growth = 0 if name == "prefill" else _largest_layer_cache(model, plan, cached)
+    parts = [weights, cache]
     if logits + model.hidden_size * tokens * plan.rows * plan.storage.bytes_per_element > layer + growth:
-        working = Node(
+        parts.append(Node(
             "logits", logits, "derived", formula="rows × kept tokens × vocabulary × (dtype + fp32)",
             inputs={"vocabulary": model.logit_width}, source="transformers generation/utils.py",
-        )  # fmt: skip
-        parts = [weights, cache, working, context]
+        ))  # fmt: skip
     else:
-        working = Node(
-            "activations", layer, "derived", formula="largest live set of a layer × tokens",
+        spread = constant("generate", "activation_spread", plan.version)
+        parts.append(Node(
+            "activations", layer, "derived", int(layer * spread.low), round(layer * spread.high),
+            formula="largest live set of a layer × tokens",
             inputs={"elements_per_token": forward_live_set(model).elements, "tokens": tokens, "rows": plan.rows},
             source=_LIVE,
-        )  # fmt: skip
-        parts = [weights, cache, working, context]
+        ))  # fmt: skip
         if growth:
-            parts.insert(
-                2,
-                Node("KV cache concatenation", growth, "derived", formula="new copy of one layer", source=_CACHE),
+            parts.append(
+                Node("KV cache concatenation", growth, "derived", formula="new copy of one layer", source=_CACHE)
             )
+    parts.extend((_workspace(plan), context))
     return Phase(name, Node.group(name, parts))
+
+
+def _workspace(plan: _Plan) -> Node:
+    """What libraries allocate through PyTorch beside the model."""
+    value = constant("generate", "workspace", plan.version)
+    low, expected, high = (round(size * GIB) for size in (value.low, value.expected, value.high))
+    return Node("library workspaces", expected, value.kind, low, high, source=value.source)
 
 
 def _unpacked_bytes(model: Model, plan: _Plan, tokens: int) -> int:
@@ -240,9 +264,9 @@ def _loading(model: Model, plan: _Plan, weights: Node, context: Node) -> Phase:
     """After loading; AWQ makes the head's own weight before it is tied to the embedding (transformers 4.46 logs)."""
     parts = [weights, context]
     rule = plan.storage.quantization
-    tied = next((p for p in model.all_parameters if p.part == "head" and p.tied_to is not None), None)
-    if rule is not None and rule.layout == "awq" and tied is not None:
-        size = tied.numel * plan.storage.bytes_per_element
+    if rule is not None and rule.layout == "awq":
+        heads = [p for p in model.all_parameters if p.part == "head" and p.tied_to is not None]
+        size = sum(p.numel for p in heads) * plan.storage.bytes_per_element
         parts.insert(1, Node("head before it is tied", size, "derived", source="transformers 4.46 AWQ measurements"))
     return Phase("load", Node.group("load", parts))
 
