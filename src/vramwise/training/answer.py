@@ -10,6 +10,8 @@ from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters
+from vramwise.training.heads import with_head
+from vramwise.training.largest import largest_within
 from vramwise.training.moments import Moment, on_stage, step_moments
 from vramwise.training.notes import notes_of
 from vramwise.training.parallel import Placement, placements
@@ -53,6 +55,8 @@ class Job:
 
 def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     """The scenario with open settings decided."""
+    if scenario.train.head in ("sequence-classification", "none"):
+        model = with_head(model, scenario.train.head)
     train = resolved(scenario, model)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 
@@ -60,6 +64,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
 def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """Memory of one training step on the rank that needs most (see `vramwise.training`)."""
     job = job_of(scenario, model, gpu)
+    model = job.model
     found = [(rank, job.moments(rank)) for rank in job.ranks]
     peaks = [max(moments, key=lambda moment: moment.total) for _, moments in found]
     worst = max(range(len(found)), key=lambda i: peaks[i].total)
@@ -139,23 +144,11 @@ def _quantities(
 
 
 def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> Quantity:
-    """The largest micro-batch whose expected need is not above the usable memory.
-
-    The peak is the largest of functions that are linear in the batch, so that Newton's steps end at the answer.
-    """
+    """The largest micro-batch whose expected need is not above the usable memory."""
     fixed = int(needed.expected) - peak.total
     room = capacity.usable_bytes - fixed
 
     def total(batch: int) -> int:
         return max(moment.total for moment in job.moments(rank, batch))
 
-    low, high = 0, 1
-    while high <= MOST_SEQUENCES and total(high) <= room:
-        low, high = high, high * 4
-    while high - low > 1:
-        middle = (low + high) // 2
-        if total(middle) <= room:
-            low = middle
-        else:
-            high = middle
-    return Quantity.exact(low)
+    return Quantity.exact(largest_within(total, room, MOST_SEQUENCES))

@@ -108,8 +108,8 @@ def execution(train: TrainSettings, model: Model) -> Execution:
             autocast = train.compute_dtype
             if sharded(train):  # the gathered weights are in the compute dtype already (accelerate's FSDP policy)
                 params = train.compute_dtype
-    if train.kbit_preparation:
-        params, autocast = "fp32", train.compute_dtype
+    if train.kbit_preparation:  # a 4-bit layer answers in its input's dtype, which is fp32 without autocast
+        params, autocast = "fp32", train.compute_dtype if train.precision.endswith("-mixed") else None
     trainable: tuple[str, ...] | None = train.trainable or None
     lora = None
     if train.method in ("lora", "qlora"):

@@ -1,0 +1,63 @@
+"""A model under another head than its own: a classifier over sequences, or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from vramwise.errors import ScenarioError, UnsupportedModelError
+from vramwise.models import describe
+from vramwise.models.blocks import Block, Op, Parameter, Value
+from vramwise.models.model import Model
+
+NUM_LABELS = 2  # transformers 5.23 configuration_utils.py: num_labels when a config names none
+
+
+@lru_cache(maxsize=128)
+def with_head(model: Model, head: str) -> Model:
+    """The model with `sequence-classification` or `none` instead of its output layer.
+
+    A decoder's score layer has no bias and reads every position (transformers modeling_layers.py,
+    GenericForSequenceClassification); an encoder's classifier reads its pooler. Raises `ScenarioError` when the
+    model has no such form.
+    """
+    labels = model.config.size("num_labels", default=NUM_LABELS)
+    if model.head in ("none", "causal-lm") and model.blocks[-1].outputs:
+        return _decoder(model, labels if head == "sequence-classification" else 0)
+    bare = _bare(model)
+    return _classifier(bare, labels) if head == "sequence-classification" else bare
+
+
+def _decoder(model: Model, labels: int) -> Model:
+    *layers, last = model.blocks
+    if "logits" not in last.outputs or last.ops[-1].kind != "linear":
+        raise ScenarioError("train.head", f"the output layer of {model.id or model.family} cannot be exchanged")
+    score = last.ops[-1]
+    if not labels:
+        block = replace(last, ops=last.ops[:-1], outputs={"hidden": score.inputs[0]})
+        return replace(model, blocks=(*layers, block), head="none")
+    weight = Parameter("score.weight", (labels, score.inputs[0].width), "head", is_linear=True)
+    logits = Value(score.outputs[0].id, labels)
+    op = replace(score, module="score", outputs=(logits,), parameters=(weight,))
+    return replace(model, blocks=(*layers, replace(last, ops=(*last.ops[:-1], op), outputs={"logits": logits})))
+
+
+def _bare(model: Model) -> Model:
+    """The encoder with its pooler and no head, as `AutoModel` builds it."""
+    names = {"bert": "BertModel", "roberta": "RobertaModel"}
+    name = names.get(model.config.model_type)
+    if name is None:
+        kind = model.config.model_type
+        raise UnsupportedModelError(f"a {kind} model without its own head is not described; bert and roberta are")
+    return describe({**model.config.values, "architectures": [name]}, model.id)
+
+
+def _classifier(bare: Model, labels: int) -> Model:
+    *layers, last = bare.blocks
+    pooled = last.outputs["pooled"]
+    logits = Value(max(value.id for op in last.ops for value in op.outputs) + 1, labels)
+    weight = Parameter("classifier.weight", (labels, pooled.width), "head", is_linear=True)
+    bias = Parameter("classifier.bias", (labels,), "head")
+    op = Op("linear", "classifier", (pooled,), (logits,), (weight, bias))
+    block: Block = replace(last, ops=(*last.ops, op), outputs={"logits": logits})
+    return replace(bare, blocks=(*layers, block), head="masked-lm")
