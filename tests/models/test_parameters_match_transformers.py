@@ -20,8 +20,8 @@ REMOTE_CODE_TYPES = frozenset({"kimi_k2"})
 TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES)
 
 # Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads, the
-# others no head_dim.
-REFUSED_DEFAULTS = frozenset({"hunyuan_v1_dense", "ministral", "nemotron"})
+# others no head_dim, dots1's no number of experts.
+REFUSED_DEFAULTS = frozenset({"dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral", "nemotron"})
 
 
 def assert_same_parameters(config: dict[str, Any]) -> None:

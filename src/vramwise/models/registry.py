@@ -13,7 +13,7 @@ from vramwise.models.config import Config
 from vramwise.models.model import Model
 
 FAMILY_OF_TYPE: dict[str, str] = {
-    "afmoe": "sigmoid_routed",
+    "afmoe": "gated_mixtures",
     "apertus": "llama_kin",
     "arcee": "llama_kin",
     "aria_text": "softmax_routed",
@@ -22,7 +22,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "bloom": "bloom",
     "cohere": "variants",
     "cohere2": "alternating",
-    "cohere2_moe": "softmax_routed",
+    "cohere2_moe": "cohere_moe",
     "cwm": "alternating",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
@@ -49,8 +49,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "gpt_oss": "gpt_oss",
     "gptj": "gptj",
     "granite": "variants",
-    "granitemoe": "softmax_routed",
-    "granitemoeshared": "softmax_routed",
+    "granitemoe": "granite_moe",
+    "granitemoeshared": "granite_moe",
     "helium": "variants",
     "hunyuan_v1_dense": "llama_kin",
     "hunyuan_v1_moe": "softmax_routed",
@@ -60,7 +60,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "iquestcoder": "llama_kin",
     "jais2": "llama_kin",
     "kimi_k2": "deepseek",
-    "laguna": "sigmoid_routed",
+    "laguna": "gated_mixtures",
     "llama": "llama",
     "mamba": "mamba",
     "mamba2": "mamba2",

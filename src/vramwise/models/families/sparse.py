@@ -36,12 +36,16 @@ def checked(c: Config, e: Experts) -> Experts:
     return e
 
 
-def routed_experts(b: BlockBuilder, x: Value, e: Experts, **routing: Any) -> Value:
+def routed_experts(
+    b: BlockBuilder, x: Value, e: Experts, *, correction: tuple[str, str, tuple[int, ...]] | None = None, **routing: Any
+) -> Value:  # fmt: skip
     """Σ over a token's experts of weight · down(act(gate(x)) · up(x)); experts are fused 3-D parameters."""
     width, inner, num_experts = x.width, e.intermediate_size, e.num_experts
     router = [b.parameter(e.router, "weight", (num_experts, width), part="router")]
     if e.bias:
         router.append(b.parameter(e.router, "bias", (num_experts,), part="router"))
+    if correction is not None:
+        router.append(b.parameter(*correction, part="router"))
     chosen = e.experts_per_token
     weights, indices = b.op(
         "router", e.router, [x], [chosen, chosen], router, style=e.routing, num_experts=num_experts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
@@ -46,6 +47,10 @@ class RouterPaths:
         weights, indices = self.tape.topk(self.tape.softmax(logits, "fp32"), op.settings["experts_per_token"])
         return self.tape.to(self._normalized(op, weights), logits.dtype), indices
 
+    def _route_hunyuan_v1_moe(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """As qwen, on hidden states in fp32: the class makes this weight fp32 whatever the model's dtype."""
+        return self._route_qwen(op, self.tape.to(x, "fp32"), replace(weight, dtype="fp32"))
+
     def _route_gpt_oss(self, op: Op, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """The best logits first, then a softmax over them in their own dtype."""
         best, indices = self.tape.topk(self.tape.linear(x, weight, bias), op.settings["experts_per_token"])
@@ -70,6 +75,88 @@ class RouterPaths:
         indices = tape.topk(choice, op.settings["experts_per_token"])[1]
         weights = self._normalized(op, tape.gather(scores, indices), epsilon=True)
         return tape.scale(weights), indices
+
+    def _route_corrected(self, op: Op, x: Tensor, weight: Tensor, *correction: Tensor) -> tuple[Tensor, Tensor]:
+        """Sigmoid scores in fp32, the choice made on scores plus a correction, weights divided by their sum."""
+        tape, settings = self.tape, op.settings
+        logits = self._fp32_logits(x, weight) if settings["widened"] else tape.to(tape.linear(x, weight), "fp32")
+        if settings["capped"]:
+            logits = tape.scale(tape.unary("tanh", tape.scale(logits)))
+        scores = tape.unary("sigmoid", logits)
+        indices = self._corrected_choice(op, scores, *correction)
+        weights = tape.gather(scores, indices)
+        if settings["in_place"]:
+            weights = self._normalized(op, weights, epsilon=settings["epsilon"])
+        else:
+            total = tape.reduce("sum", weights)
+            weights = tape.div(weights, tape.scale(total, "add_scalar") if settings["epsilon"] else total)
+        weights = tape.scale(weights) if settings["scaled"] else weights
+        return tape.to(weights, x.dtype) if settings["cast"] else weights, indices
+
+    def _corrected_choice(self, op: Op, scores: Tensor, *correction: Tensor) -> Tensor:
+        """The best experts by score plus correction, a buffer where it is no parameter."""
+        tape = self.tape
+        added = (
+            correction[0] if correction else tape.new((op.settings["num_experts"],), "fp32", kind="buffer", op="buffer")
+        )
+        choice = tape.add(tape.detached(scores), tape.detached(added))
+        return tape.topk(choice, op.settings["experts_per_token"])[1]
+
+    def _route_ernie4_5_moe(self, op: Op, x: Tensor, weight: Tensor, correction: Tensor) -> tuple[Tensor, Tensor]:
+        """fp32 softmax outside of autocast; the class keeps this weight in fp32 whatever the model's dtype."""
+        tape = self.tape
+        autocast, tape.autocast = tape.autocast, None
+        try:
+            scores = tape.softmax(tape.linear(tape.to(x, "fp32"), replace(weight, dtype="fp32")))
+            indices = self._corrected_choice(op, scores, tape.squeeze(correction, 0))
+            weights = tape.gather(scores, indices)
+            weights = tape.div(weights, tape.unary("clamp", tape.reduce("sum", weights)))
+        finally:
+            tape.autocast = autocast
+        return tape.to(weights, x.dtype), indices
+
+    def _route_best_first(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The best logits first, then a softmax over them, in fp32 where the class widens the logits, cast back."""
+        tape, logits = self.tape, self.tape.linear(x, weight)
+        best, indices = tape.topk(
+            tape.to(logits, "fp32") if op.settings["widened"] else logits, op.settings["experts_per_token"]
+        )
+        shares = tape.softmax(best)
+        return tape.to(shares, x.dtype) if op.settings["widened"] else shares, indices
+
+    def _route_cohere2_moe(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The best logits first, then an fp32 softmax or a normalized sigmoid over them."""
+        tape = self.tape
+        best, indices = tape.topk(tape.linear(x, weight), op.settings["experts_per_token"])
+        if op.settings["function"] == "softmax":
+            return tape.to(tape.softmax(best, "fp32"), x.dtype), indices
+        weights = tape.unary("sigmoid", best)
+        if op.settings["normalized"]:
+            weights = tape.div(weights, tape.reduce("sum", weights))
+        return tape.to(weights, x.dtype), indices
+
+    def _route_sparsemixer(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Phi 3.5: two rounds of sampling among the experts near the best, the second without the first's choice."""
+        tape = self.tape
+        logits = tape.linear(x, weight)
+        first, chosen = self._sampled_expert(logits, logits)
+        rest = tape.like(logits, requires_grad=logits.requires_grad, op="scatter")
+        tape.record("scatter", [logits, chosen], [rest], [(chosen, "index")])
+        second, other = self._sampled_expert(logits, rest)
+        return tape.cat([first, second]), tape.cat([chosen, other])
+
+    def _sampled_expert(self, logits: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """One expert a token by its share of the softmax, whose gradient the class estimates (`PhimoeMultiplier`)."""
+        tape = self.tape
+        far = tape.like(scores, dtype="bool", requires_grad=False, op="gt")
+        gates = tape.masked_fill(scores, far)
+        chosen = tape.topk(tape.detached(gates), 1)[1]
+        gates = tape.softmax(gates)
+        share = tape.gather(gates, chosen)
+        out = tape.like(share, requires_grad=share.requires_grad, op="PhimoeMultiplier")
+        kept = [(share, "multiplier"), (chosen, "selected_experts"), (gates, "masked_gates")]
+        tape.record("PhimoeMultiplier", [logits, share, gates], [out], kept)
+        return out, chosen
 
     def _fp32_logits(self, x: Tensor, weight: Tensor) -> Tensor:
         """`F.linear` of hidden states and weight that are both cast to fp32 first."""

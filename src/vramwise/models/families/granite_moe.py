@@ -1,0 +1,42 @@
+"""Granite with routed experts: the best logits first; a shared MLP beside them in some."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.families import mixture
+from vramwise.models.families.design import Design
+from vramwise.models.families.mixture import Mixture, experts, full_layers
+from vramwise.models.families.mixture_defaults import completed
+
+
+def granite(c: Config, count: int | None) -> mixture.Parts:
+    module = "block_sparse_moe"
+    e = experts(
+        c,
+        count,
+        keys=("num_local_experts",),
+        routing="best_first",
+        router=f"{module}.router",
+        module=f"{module}.experts",
+    )
+    shared = 0 if c.model_type == "granitemoe" else c.size("shared_intermediate_size", default=0, least=0)
+    m = Mixture(
+        e, routing={"widened": True, "function": "softmax"}, shared=shared, shared_mlp=fused_shared, balanced=True
+    )
+    bias = c.flag("attention_bias")
+    s = Design(qkv_bias=bias, output_bias=bias, scaled=True, scaled_logits=True)
+    return s, m, [True] * c.num_hidden_layers, full_layers(c)
+
+
+def fused_shared(b: BlockBuilder, x: Value, m: Mixture) -> Value:
+    """Granite's shared MLP: gate and up in one product."""
+    gate, up = b.split(b.linear(x, "shared_mlp.input_linear", 2 * m.shared, part="mlp"), [m.shared, m.shared])
+    h = b.multiply(b.activation(gate, m.experts.function, "shared_mlp.activation"), up)
+    return b.linear(h, "shared_mlp.output_linear", x.width, shard="row", part="mlp")
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    c, count = completed(c)
+    return mixture.model(c, *granite(c, count))

@@ -1,0 +1,122 @@
+"""Decoders with the switches of `design` whose sparse layers have routed experts beside shared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.families import decoder
+from vramwise.models.families.design import Design, LayerKind, layer_types, sliding_window
+from vramwise.models.families.parts import gated_mlp
+from vramwise.models.families.sparse import Experts, balancing_loss, checked, routed_experts
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """What the sparse layers of a family have in place of an MLP.
+
+    `shared`: width of the shared experts, 0 without any, in `shared_module`; `joined` says how their result meets the
+    routed one's; `routing` are settings of the router's own code path, `correction` the parameter that corrects the
+    choice of experts (buffers are no parameters); `jitters`: how often noise is multiplied in;
+    `balanced`: whether the class can add a balancing loss.
+    """
+
+    experts: Experts
+    routing: Mapping[str, Any] = field(default_factory=dict)
+    correction: tuple[str, str, tuple[int, ...]] | None = None
+    shared: int = 0
+    shared_module: str = "mlp.shared_experts"
+    shared_mlp: Callable[[BlockBuilder, Value, Mixture], Value] | None = None
+    bias: bool = False
+    joined: Literal["sum", "mean", "fp32"] = "sum"
+    scaled: bool = False
+    jitters: int = 0
+    norm: str | None = None
+    balanced: bool = False
+
+
+Parts = tuple[Design, Mixture, Sequence[bool], Sequence[LayerKind]]
+"""What `model` needs: switches, experts, which layers are sparse, and what differs between layers."""
+
+
+def feed_forward(b: BlockBuilder, x: Value, *, m: Mixture) -> Value:
+    """Routed experts, plus the shared ones where there are any."""
+    for _ in range(m.jitters):
+        x = b.unary("jitter", x, "mlp")
+    h = routed_experts(b, x, m.experts, correction=m.correction, **m.routing)
+    h = b.scale(h) if m.scaled else h
+    if m.shared:
+        build = m.shared_mlp or shared_experts
+        h = (
+            b.op("add_widened", "", [h, build(b, x, m)], [x.width])[0]
+            if m.joined == "fp32"
+            else b.add(h, build(b, x, m))
+        )
+    h = b.scale(h) if m.joined == "mean" and m.shared else h
+    return b.rms_norm(h, m.norm) if m.norm else h
+
+
+def shared_experts(b: BlockBuilder, x: Value, m: Mixture) -> Value:
+    return gated_mlp(b, x, m.shared, m.experts.function, module=m.shared_module, bias=m.bias)
+
+
+def grouped(c: Config, e: Experts, groups: str = "n_group", chosen: str = "topk_group") -> dict[str, Any]:
+    """Settings of a router that looks for experts in the best groups only."""
+    num_groups, num_chosen = c.size(groups, default=1), c.size(chosen, default=1)
+    if e.num_experts % num_groups or num_chosen > num_groups:
+        raise c.error(f"{groups} ({num_groups}) must divide the number of experts ({e.num_experts}) and reach {chosen}")
+    return {"num_groups": num_groups, "num_chosen_groups": num_chosen}
+
+
+def experts(
+    c: Config, count: int | None, *, keys: Sequence[str], routing: str, chosen: str = "num_experts_per_tok", **more: Any
+) -> Experts:
+    """The routed experts by the keys of the family's config; `count` is the class's default."""
+    e = Experts(
+        num_experts=c.size(*keys, default=count), experts_per_token=c.size(chosen),
+        intermediate_size=c.size("moe_intermediate_size", "intermediate_size"), function=c.text("hidden_act", "silu"),
+        routing=routing, **more,
+    )  # fmt: skip
+    return checked(c, e)
+
+
+def sparse_layers(c: Config, dense_first: int) -> list[bool]:
+    """Which layers are sparse: by `mlp_layer_types` where given, else all after the first `dense_first`."""
+    layers = c.num_hidden_layers
+    types = c.items("mlp_layer_types")
+    if types is None:
+        return [i >= dense_first for i in range(layers)]
+    if len(types) < layers:
+        raise c.error(f"mlp_layer_types names {len(types)} layers, num_hidden_layers is {layers}")
+    return [kind == "sparse" for kind in types[:layers]]
+
+
+def full_layers(c: Config) -> list[LayerKind]:
+    return [LayerKind()] * c.num_hidden_layers
+
+
+def typed_layers(c: Config, default: Sequence[str], *, unturned: str = "", tables: bool = False) -> list[LayerKind]:
+    """Windows by `layer_types`; layers of kind `unturned` have no rotary positions."""
+    window = sliding_window(c)
+    return [
+        LayerKind(window if kind == "sliding_attention" else None, kind != unturned, kind if tables else "")
+        for kind in layer_types(c, list(default))
+    ]
+
+
+def every(c: Config, period: int) -> list[str]:
+    """Every `period`th layer full, the others sliding."""
+    return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(c.num_hidden_layers)]
+
+
+def model(c: Config, s: Design, m: Mixture, sparse: Sequence[bool], kinds: Sequence[LayerKind]) -> tuple[Block, ...]:
+    """Embedding, layers, balancing loss, head."""
+    mlp = partial(feed_forward, m=m)
+    kinds = [replace(kind, mlp=mlp) if flag else kind for kind, flag in zip(kinds, sparse, strict=True)]
+    *body, head = decoder.model(c, s, kinds)
+    loss = balancing_loss(c, m.experts, sum(sparse)) if m.balanced else ()
+    return (*body, *loss, head)

@@ -1,0 +1,26 @@
+"""Gates on attention's result and sums in fp32 as transformers 5.23 runs them."""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+
+
+class GatePaths:
+    """Products with gates, widened sums."""
+
+    tape: Tape
+
+    def softplus_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
+        """Laguna: softplus in fp32, cast back; one number for an element or for a head."""
+        tape = self.tape
+        gate = tape.to(tape.unary("softplus", tape.to(gate, "fp32")), x.dtype)
+        if gate.shape[-1] == x.shape[-1]:
+            return tape.mul(x, gate)
+        heads = tape.view(x, *x.shape[:-1], op.settings["num_heads"], -1)
+        return tape.view(tape.mul(heads, tape.unsqueeze(gate, -1)), *x.shape)
+
+    def add_widened(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
+        """Both terms cast to fp32, the sum cast back to the layer's dtype."""
+        return self.tape.to(self.tape.add(self.tape.to(a, "fp32"), self.tape.to(b, "fp32")), a.dtype)
