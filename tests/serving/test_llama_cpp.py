@@ -79,7 +79,7 @@ def test_a_whole_log_with_flash_attention_and_shared_slots() -> None:
         "Qwen/Qwen3-30B-A3B", engine_version="b7342", gguf_quant="Q8_0", n_ctx=65536, n_parallel=4, kv_unified=True,
         flash_attn=True,
     )  # fmt: skip
-    assert mib(result, "weights_gpu") == pytest.approx(30658.12, abs=0.03)
+    assert mib(result, "weights_gpu") == pytest.approx(30658.12, abs=0.015)
     assert mib(result, "weights_host") == 315.3
     assert mib(result, "kv_cache_bytes") == 6144.0
     assert mib(result, "compute_buffer") == 300.75
@@ -101,7 +101,7 @@ def test_windows_experts_on_the_host_and_their_biases() -> None:
 def test_tied_embeddings_lie_on_both_sides() -> None:
     result = serve("meta-llama/Llama-3.2-3B-Instruct", gguf_quant="Q4_K_M")
     weights, gpu = (result.quantities[name].expected for name in ("weights", "weights_gpu"))
-    assert gpu == weights
+    assert 0 <= gpu - weights < 64 * 1024  # rows end on 512 weights
     assert result.quantities["weights_host"].expected == 128256 * 3072 * 210 // 256
 
 
@@ -109,7 +109,7 @@ def test_layers_go_to_the_gpu_from_the_end() -> None:
     full, half, none = (serve(gguf_quant="Q8_0", n_ctx=4096, n_gpu_layers=n) for n in (33, 16, 0))
     for result in (full, half, none):
         held = result.quantities["weights_gpu"].expected + result.quantities["weights_host"].expected
-        assert held == result.quantities["weights"].expected
+        assert held == result.quantities["weights"].expected  # 4,096 and 14,336 columns need no padding
     caches = [result.phases[1].components.find("KV cache") for result in (full, half, none)]
     sizes = [cache.bytes for cache in caches if cache is not None]
     assert sizes == [512 * MIB, 256 * MIB, 0]
@@ -177,3 +177,13 @@ def test_every_measured_case_is_answered() -> None:
         except UnsupportedModelError:
             continue
         assert result.phases
+
+
+def test_recurrent_states() -> None:
+    """Log of Mamba-2.8B: 23.75 MiB a sequence."""
+    mamba = {
+        "model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "vocab_size": 50280, "state_size": 16,
+        "conv_kernel": 4, "expand": 2, "intermediate_size": 5120, "time_step_rank": 160,
+    }  # fmt: skip
+    assert mib(serve(mamba, n_parallel=1, gguf_quant="F16"), "recurrent_state_bytes") == 23.75
+    assert mib(serve(mamba, n_parallel=2, gguf_quant="F16"), "recurrent_state_bytes") == 47.5

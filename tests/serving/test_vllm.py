@@ -138,7 +138,7 @@ def test_without_a_card_only_what_needs_it_is_missing() -> None:
 
 def test_moments_and_peak() -> None:
     result = serve(total=79.18, engine_version="0.11.0")
-    assert [phase.name for phase in result.phases] == ["load", "profile run", "KV cache", "decode"]
+    assert [phase.name for phase in result.phases] == ["load", "profile run", "graph capture", "decode"]
     assert result.peak_phase == "decode"
     assert result.phases[-1].components.find("weights/rotary tables") is not None
 
@@ -192,3 +192,16 @@ def test_pipeline_stages_share_the_weights() -> None:
     whole, split = serve(engine_version="0.11.2"), serve(engine_version="0.11.2", pipeline_parallel_size=2, gpus=2)
     assert 0.5 < split.quantities["weights"].expected / whole.quantities["weights"].expected < 0.55
     assert split.ranks[0].name == "heaviest pipeline stage"
+
+
+def test_cards_without_bf16_are_told() -> None:
+    assert any("has no bf16" in note for note in serve("Qwen/Qwen3-0.6B", "t4").notes)
+    assert not any("has no bf16" in note for note in serve("Qwen/Qwen3-0.6B", "t4", dtype="fp16").notes)
+
+
+def test_a_gguf_file_is_as_large_as_llama_cpp_says() -> None:
+    result = serve(quantization="gguf", gguf_quant="Q4_K_M", engine_version="0.11.2")
+    file = estimate({"model": LLAMA, "task": "serve", "serve": {"engine": "llama.cpp", "gguf_quant": "Q4_K_M"}})
+    held = result.phases[0].components.find("weights/GGUF tensors")
+    assert held is not None
+    assert held.bytes == file.quantities["weights"].expected

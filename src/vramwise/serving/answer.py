@@ -83,8 +83,20 @@ def resolved(scenario: Scenario, table: str, settings: Any) -> dict[str, Any]:
 
 
 def peak_of(phases: Iterable[Phase]) -> Phase:
-    """The moment with the most bytes."""
-    return max(phases, key=lambda phase: phase.bytes)
+    """The moment with the most bytes, the last one of several."""
+    return max(reversed(tuple(phases)), key=lambda phase: phase.bytes)
+
+
+def card_notes(gpu: Gpu | None, stored_dtype: str, quantization: str | None) -> tuple[str, ...]:
+    """What the card cannot compute with."""
+    if gpu is None:
+        return ()
+    notes = []
+    if stored_dtype == "bf16" and gpu.supports("bf16") is False:
+        notes.append(f"{gpu.name} has no bf16: set dtype to fp16 (same size)")
+    if quantization is not None and quantization.startswith("fp8") and gpu.supports("fp8_weights") is False:
+        notes.append(f"{gpu.name} runs no fp8 weights: engines refuse them")
+    return tuple(notes)
 
 
 def assemble(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .versions import LATEST, version_of
+from .versions import version_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Constant:
     source: str
 
 
-Row = tuple[str, str, tuple[int, ...], tuple[int, ...], Constant]
+Row = tuple[str, str, tuple[int, ...], tuple[int, ...] | None, Constant]
 
 
 @cache
@@ -33,7 +33,7 @@ def _rows() -> tuple[Row, ...]:
                 row["engine"],
                 row["name"],
                 version_of(row["from"]) if row["from"] else (0,),
-                version_of(row["until"]) if row["until"] else (*LATEST, 1),
+                version_of(row["until"]) if row["until"] else None,
                 Constant(float(row["low"]), float(row["expected"]), float(row["high"]), row["kind"], row["source"]),
             )
             for row in csv.DictReader(file)
@@ -47,6 +47,6 @@ def constant(engine: str, name: str, version: tuple[int, ...]) -> Constant:
     Raises KeyError when no row covers it.
     """
     for row_engine, row_name, start, stop, value in _rows():
-        if row_engine == engine and row_name == name and start <= version < stop:
+        if row_engine == engine and row_name == name and start <= version and (stop is None or version < stop):
             return value
     raise KeyError(f"{engine} {name} {version}")

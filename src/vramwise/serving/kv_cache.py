@@ -7,12 +7,14 @@ versions), config/model.py get_num_kv_heads (copied heads).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
 from vramwise.models import LayerCache, Model
 from vramwise.units import round_up
+
+from .lengths import engine_conv_elements
 
 MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this
 FP8_MLA_TOKEN_BYTES = 656  # vLLM fp8_ds_mla: 512 fp8 latents, 4 fp32 scales, 64 bf16 rotary values
@@ -52,7 +54,17 @@ def layer_specs(
 @lru_cache(maxsize=1024)
 def model_specs(model: Model, tensor_parallel: int, dtypes: CacheDtypes, windows: bool = True) -> tuple[LayerSpec, ...]:
     """`layer_specs` of all layers of a model, kept for the next scenario."""
-    return layer_specs(model.caches, tensor_parallel, dtypes, windows=windows)
+    return layer_specs(engine_caches(model, model.caches), tensor_parallel, dtypes, windows=windows)
+
+
+def engine_caches(model: Model, caches: Iterable[LayerCache]) -> tuple[LayerCache, ...]:
+    """Layers' caches with convolution states as engines keep them."""
+    return tuple(
+        replace(cache, conv_state_elements=engine_conv_elements(model, cache.conv_state_elements))
+        if cache.kind == "recurrent"
+        else cache
+        for cache in caches
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node
@@ -38,7 +39,12 @@ def engine_storage(model: Model, settings: ServeSettings, engine: str, gpu: Gpu 
 
     vLLM before 0.9 and cards without bf16 take fp16 for them. Source: vLLM config/model.py _get_and_verify_dtype.
     """
-    storage = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size)
+    quantization = settings.quantization
+    if quantization == "gguf":
+        if settings.gguf_quant in (None, "custom"):
+            raise ScenarioError("serve.gguf_quant", "gguf weights need the file's type (Q4_K_M, Q8_0, …)")
+        quantization = None
+    storage = storage_of(model, settings.dtype, quantization, settings.quantization_group_size)
     if settings.dtype != "auto" or storage.dtype != "fp32" or engine == "transformers":
         return storage
     no_bf16 = gpu is not None and gpu.supports("bf16") is False
@@ -61,6 +67,8 @@ def engine_weights(
     stage: int | None = None,
 ) -> Node:  # fmt: skip
     """Weights of one rank (of the heaviest stage) with the tables and copies that the engine keeps beside them."""
+    if settings.quantization == "gguf" and settings.gguf_quant is not None:
+        return _gguf_weights(model, settings, settings.gguf_quant)
     layout = engine_layout(settings, engine)
     chosen = heaviest_stage(model, storage, layout) if stage is None else stage
     weights = weights_node(model, storage, layout, chosen)
@@ -81,3 +89,16 @@ def engine_weights(
         low, expected, high = (round(size * MIB) for size in (buffers.low, buffers.expected, buffers.high))
         beside.append(Node("runtime buffers", expected, buffers.kind, low, high, source=buffers.source))
     return Node.group("weights", (*weights.children, *beside)) if beside else weights
+
+
+def _gguf_weights(model: Model, settings: ServeSettings, file_type: str) -> Node:
+    """The tensors of a GGUF file, shared out over the GPUs."""
+    from .llama_cpp.quantizer import typed_tensors
+
+    ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
+    size = -(-sum(t.bytes for t in typed_tensors(model, file_type, bool(settings.imatrix))) // ranks)
+    return Node.group(
+        "weights",
+        [Node("GGUF tensors", size, "derived", formula="Σ tensors of the file / GPUs", inputs={"gguf_quant": file_type},
+              source="llama.cpp src/llama-quant.cpp llama_tensor_get_type")],
+    )  # fmt: skip

@@ -52,3 +52,16 @@ def model_length(model: Model) -> int:
         base = original if kind == "yarn" and isinstance(original, int) else positions
         return round(base * factor)
     return positions
+
+
+_KERNEL_KEYS = ("conv_kernel", "linear_conv_kernel_dim", "mamba_d_conv", "d_conv", "short_conv_kernel_size")
+
+
+def engine_conv_elements(model: Model, elements: int) -> int:
+    """A convolution state as engines keep it: kernel − 1 past inputs, where transformers keeps `kernel` of them.
+
+    Sources: vLLM model_executor/layers/mamba/mamba_utils.py, llama.cpp src/llama-hparams.cpp n_embd_r.
+    """
+    config = text_config(model)
+    kernel = next((config.size(key) for key in _KERNEL_KEYS if config.has(key)), 0)
+    return elements * (kernel - 1) // kernel if kernel > 1 else elements

@@ -14,7 +14,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.units import GIB, MIB
 
-from .answer import capacity_of, context_node, resolved
+from .answer import capacity_of, card_notes, context_node, resolved
 from .constants import constant
 from .kv_cache import CacheDtypes, model_specs, sequence_bytes
 from .layouts import engine_storage, engine_weights
@@ -29,6 +29,7 @@ DEFAULT_MAX_RUNNING = 2048
 LEAST_RESERVED = 10 * GIB  # on cards above 60 GB
 LARGE_CARD = 60 * GIB
 EAGLE_RESERVED, STANDALONE_RESERVED = 2 * GIB, 6 * GIB
+LEAST_FRACTION = 0.01
 WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio
 
 # card's GiB below -> chunked_prefill_size, cuda_graph_max_bs below four ranks and from four ranks on
@@ -54,9 +55,9 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
             (budget.context.low, budget.weights.low),
         ):
             ends.append(round((total - context) * fraction) - weights)
-        available = Quantity(*ends)
+        available = Quantity(*sorted(ends))
     table = resolved(scenario, "serve", settings)
-    notes = dtype_notes(model, scenario.serve.dtype)
+    notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
 
 
@@ -86,7 +87,7 @@ def _fraction(given: ServeSettings, total: int, chunk: int, batch: int, ranks: i
     method = str((given.speculative or {}).get("method") or "").lower()
     if method:
         reserved += STANDALONE_RESERVED if method == "standalone" else EAGLE_RESERVED
-    return round((total - reserved) / total, 3)
+    return max(LEAST_FRACTION, round((total - reserved) / total, 3))
 
 
 def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:

@@ -14,7 +14,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.units import GIB
 
-from .answer import capacity_of, context_node, resolved
+from .answer import capacity_of, card_notes, context_node, resolved
 from .constants import constant
 from .kv_cache import CacheDtypes, model_specs, sequence_bytes
 from .layouts import engine_storage, engine_weights
@@ -38,9 +38,9 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     if capacity is not None:
         terms = (budget.weights, *budget.working, budget.context)
         taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
-        available = Quantity(*(int((capacity.usable_bytes - size) * budget.share) for size in taken))
+        available = Quantity(*sorted(int((capacity.usable_bytes - size) * budget.share) for size in taken))
     table = resolved(scenario, "serve", settings)
-    notes = dtype_notes(model, scenario.serve.dtype)
+    notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
 
 

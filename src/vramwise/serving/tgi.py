@@ -13,7 +13,7 @@ from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 
-from .answer import capacity_of, context_node, resolved
+from .answer import capacity_of, card_notes, context_node, resolved
 from .constants import constant
 from .kv_cache import CacheDtypes, model_specs, sequence_bytes
 from .layouts import engine_storage, engine_weights
@@ -41,7 +41,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         ends = sorted(int((capacity.usable_bytes - size) * part) for size, part in zip(taken, shares, strict=True))
         available = Quantity(*ends)
     table = resolved(scenario, "serve", settings)
-    notes = dtype_notes(model, scenario.serve.dtype)
+    notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
 
 

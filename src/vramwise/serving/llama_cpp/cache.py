@@ -11,6 +11,7 @@ from functools import lru_cache
 from vramwise.models import LayerCache, Model
 from vramwise.units import round_up
 
+from ..lengths import engine_conv_elements
 from .settings import PADDING, Plan
 from .types import tensor_type
 
@@ -37,7 +38,8 @@ def cache_bytes(model: Model, plan: Plan) -> CacheBytes:
     for index, block in enumerate(model.layers()):
         for cache in block.caches:
             if cache.kind == "recurrent":
-                size = cache.elements_per_sequence * STATE_BYTES * plan.slots
+                conv = engine_conv_elements(model, cache.conv_state_elements)
+                size = (conv + cache.state_elements) * STATE_BYTES * plan.slots
                 state += size
                 state_gpu += size if plan.on_gpu(index) else 0
                 continue

@@ -15,6 +15,7 @@ from vramwise.models import Model
 from .quantizer import TypedTensor, typed_tensors
 from .settings import Plan
 
+ROW_PADDING = 512
 _CPU_RULE = re.compile(r"^(?P<pattern>\S+)=CPU$")
 
 
@@ -41,18 +42,24 @@ def placement(model: Model, plan: Plan) -> Placement:
         size, name, layer = typed.bytes, typed.tensor.name, typed.tensor.layer
         if name == "token_embd":
             host += size
-            gpu += size if tied and plan.output_on_gpu else 0
+            gpu += size + _row_padding(typed) if tied and plan.output_on_gpu else 0
         elif not _on_gpu(typed, plan, patterns):
             host += size
             if name.endswith("_exps") and layer is not None and plan.on_gpu(layer):
                 experts = max(experts, size)
         else:
-            gpu += size
+            gpu += size + _row_padding(typed)
             if layer is not None and typed.type.block_size > 1 and len(typed.tensor.shape) == 2:
                 unpacked = max(unpacked, 2 * typed.tensor.numel)
     head = "token_embd" if tied else "output"
     output = sum(t.bytes for t in tensors if t.tensor.name == head)
     return Placement(sum(t.bytes for t in tensors), gpu, host, output, experts, unpacked)
+
+
+def _row_padding(typed: TypedTensor) -> int:
+    """Quantized tensors end with a row of whole 512 weights (ggml-cuda MATRIX_ROW_PADDING)."""
+    rest = typed.tensor.shape[-1] % ROW_PADDING if typed.type.block_size > 1 else 0
+    return (ROW_PADDING - rest) // typed.type.block_size * typed.type.block_bytes if rest else 0
 
 
 def _on_gpu(typed: TypedTensor, plan: Plan, patterns: tuple[re.Pattern[str], ...]) -> bool:

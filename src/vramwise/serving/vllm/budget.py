@@ -16,7 +16,16 @@ from vramwise.units import GIB, MIB
 
 from ..answer import context_node
 from ..constants import Constant, constant
-from ..kv_cache import MLA_ROW_ALIGNMENT, CacheDtypes, LayerSpec, PoolPlan, layer_specs, plan_pool, request_bytes
+from ..kv_cache import (
+    MLA_ROW_ALIGNMENT,
+    CacheDtypes,
+    LayerSpec,
+    PoolPlan,
+    engine_caches,
+    layer_specs,
+    plan_pool,
+    request_bytes,
+)
 from ..layouts import engine_layout, engine_weights
 from ..lengths import text_config
 from ..weight_nodes import heaviest_stage
@@ -210,7 +219,7 @@ def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...]
     settings, profile = r.settings, r.profile
     start, stop = stage_layers(model.num_layers, settings.pipeline_parallel_size)[stage]
     layers = list(model.layers())[start:stop]
-    caches = [cache for block in layers for cache in block.caches]
+    caches = list(engine_caches(model, (cache for block in layers for cache in block.caches)))
     if _drafts(r) and caches:
         attention = [cache for cache in caches if cache.kind in ("full", "latent")]
         caches.extend(attention[-1:])

@@ -7,7 +7,7 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 
-from ..answer import assemble, capacity_of, interval, resolved
+from ..answer import assemble, capacity_of, card_notes, interval, resolved
 from ..storage import dtype_notes
 from .budget import Budget, budget_of, total_of
 from .limits import pool_verdict
@@ -37,7 +37,12 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     quantities["nvidia_smi"] = interval(phases[-1].components)
     quantities["total_needed"] = _total_needed(budget)
     table = resolved(scenario, "serve", r.settings)
-    notes = (*dtype_notes(model, scenario.serve.dtype), *_notes(scenario, r, capacity))
+    quantization = r.storage.quantization.name if r.storage.quantization is not None else None
+    notes = (
+        *dtype_notes(model, scenario.serve.dtype),
+        *card_notes(gpu, r.storage.dtype, quantization),
+        *_notes(scenario, r, capacity),
+    )
     peak = max(phases, key=lambda phase: phase.bytes)
     ranks = (Rank(_rank_name(r), peak.bytes),)
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
@@ -82,7 +87,10 @@ def _tokens(budget: Budget, blocks: int, requests: float) -> int:
 
 
 def _phases(budget: Budget, kv_bytes: int) -> tuple[Phase, ...]:
-    """Load, profile run, graph capture, decode: what the process holds on the worst rank."""
+    """Load, profile run, graph capture, decode: what the process holds on the worst rank.
+
+    Decode runs in memory that the profile run left in PyTorch's pool, so it holds what graph capture ended with.
+    """
     outside = [budget.context] + ([budget.nccl] if budget.nccl is not None else [])
     cache = Node(
         "KV cache", kv_bytes, "derived", formula="blocks × page × layers of a group",
@@ -96,7 +104,7 @@ def _phases(budget: Budget, kv_bytes: int) -> tuple[Phase, ...]:
     return (
         Phase("load", Node.group("load", (budget.weights, *outside))),
         Phase("profile run", Node.group("profile run", (budget.weights, reserved, budget.non_torch, *outside))),
-        Phase("KV cache", Node.group("KV cache", running)),
+        Phase("graph capture", Node.group("graph capture", (*running, budget.graphs))),
         Phase("decode", Node.group("decode", (*running, budget.graphs))),
     )
 
