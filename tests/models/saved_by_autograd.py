@@ -22,8 +22,9 @@ class _Held:
 
 
 def saved_by_autograd(
-    config: dict[str, Any], head: str, *, attention: str, precision: str, batch: int, sequence: int, device: str
-) -> int:
+    config: dict[str, Any], head: str, *, attention: str, precision: str, batch: int, sequence: int, device: str,
+    padding: bool = False,
+) -> int:  # fmt: skip
     """Bytes of the unique storages that autograd keeps, parameters excluded, loss included."""
     dtype = _DTYPES[precision]
     model = real_model(config, head, device=device, attention=attention, dtype=dtype).train()
@@ -38,8 +39,10 @@ def saved_by_autograd(
         return packed
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed.tensor), _autocast(device, precision):
-        cache = {} if head == "masked-lm" else {"use_cache": False}
-        outputs = model(input_ids=ids, labels=labels, **cache)
+        extra: dict[str, Any] = {} if head == "masked-lm" else {"use_cache": False}
+        if padding:
+            extra["attention_mask"] = torch.ones_like(ids).index_fill(1, torch.tensor([0]), 0)
+        outputs = model(input_ids=ids, labels=labels, **extra)
     storages = {_storage(packed.tensor): packed.tensor.untyped_storage().nbytes() for packed in held}
     total = sum(nbytes for storage, nbytes in storages.items() if storage not in parameters)
     del outputs

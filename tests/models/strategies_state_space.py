@@ -33,4 +33,20 @@ def mamba() -> st.SearchStrategy[Config]:
     )
 
 
-STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {"mamba": mamba}
+@st.composite
+def mamba2(draw: st.DrawFn) -> Config:
+    groups, head_dim = draw(st.sampled_from([1, 2])), draw(st.sampled_from([4, 8]))
+    heads = groups * draw(st.sampled_from([2, 4]))
+    config = {
+        "model_type": "mamba2",
+        "expand": 2,
+        "hidden_size": heads * head_dim // 2,
+        "num_heads": heads,
+        "head_dim": head_dim,
+        "n_groups": groups,
+        "chunk_size": draw(st.sampled_from([4, 8])),
+    }
+    return config | {name: draw(strategy) for name, strategy in SHARED.items()}
+
+
+STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {"mamba": mamba, "mamba2": mamba2}

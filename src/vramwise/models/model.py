@@ -70,6 +70,12 @@ class Model:
         attentions = (op.settings for block in self.blocks for op in block.ops if op.kind == "attention")
         return any(settings.get("alibi") or settings["style"] == "t5" for settings in attentions)
 
+    @cached_property
+    def chunk_sizes(self) -> frozenset[int]:
+        """Lengths of the chunks in which recurrent layers work through a sequence."""
+        chunks = (op.settings.get("chunk_size") for block in self.blocks for op in block.ops)
+        return frozenset(chunk for chunk in chunks if chunk is not None)
+
     @property
     def num_layers(self) -> int:
         return sum(block.layer is not None for block in self.blocks)

@@ -74,8 +74,9 @@ class Forward:
 class Structure:
     """What of the sizes changes the list of operations.
 
-    Sizes of one, windows that the sequence outgrows, whether the encoder has a length of its own, and, where a model
-    hands attention a mask of floats, which axes are whole eights, because a kernel takes a mask of such rows as it is.
+    Sizes of one, windows and chunks that the sequence outgrows, whether the encoder has a length of its own, and,
+    where a model hands attention a mask of floats, which axes are whole eights, because a kernel takes a mask of such
+    rows as it is.
     """
 
     one_batch: bool
@@ -89,6 +90,7 @@ class Structure:
 def structure_of(model: Model, batch: int, sequence: int, source: int | None = None) -> Structure:
     """The structure that a batch, a sequence length and an encoder's length fall into."""
     windows = {cache.window for cache in model.caches if cache.window is not None and sequence > cache.window}
+    windows |= {chunk for chunk in model.chunk_sizes if sequence > chunk}
     if model.head != "seq2seq-lm":
         source = None
     lengths = {"sequence": sequence, "source": source} if model.has_float_mask else {}

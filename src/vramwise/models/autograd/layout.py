@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from vramwise.models.autograd.recorder import Recorder, promote
 from vramwise.models.autograd.size import Dim, exact_quotient, product
-from vramwise.models.autograd.tensor import Tensor, pointwise_strides, view_strides
+from vramwise.models.autograd.tensor import (
+    Tensor,
+    channels_last_strides,
+    is_channels_last,
+    pointwise_strides,
+    view_strides,
+)
 
 
 class Layout(Recorder):
@@ -130,10 +136,11 @@ class Layout(Recorder):
         return self.cat([self.unsqueeze(tensor, dim) for tensor in tensors], dim)
 
     def pad(self, x: Tensor, dim: int, extra: Dim) -> Tensor:
-        """Constant padding along one dimension."""
+        """Constant padding along one dimension; four dimensions keep an order in which the second is the fastest."""
         dim = dim if dim >= 0 else x.ndim + dim
         shape = (*x.shape[:dim], x.shape[dim] + extra, *x.shape[dim + 1 :])
-        out = self.new(shape, x.dtype, requires_grad=x.requires_grad, op="constant_pad_nd")
+        strides = channels_last_strides(shape) if is_channels_last(x) else None
+        out = self.new(shape, x.dtype, requires_grad=x.requires_grad, strides=strides, op="constant_pad_nd")
         self.record("constant_pad_nd", [x], [out])
         return out
 

@@ -22,6 +22,7 @@ _PROBES = (
     23_000_009,
     29_000_039,
 )
+_PRIME_GAP = 6_700_417  # a prime, for the axes after those: one for every chunk length in use
 _probe_of_axis: dict[str, int] = {}
 
 
@@ -116,10 +117,15 @@ def _simplified(terms: dict[tuple[str, ...], int]) -> Dim:
     return Size(kept)
 
 
+def _next_probe() -> int:
+    taken = len(_probe_of_axis)
+    return _PROBES[taken] if taken < len(_PROBES) else _PROBES[-1] + _PRIME_GAP * (taken - len(_PROBES) + 1)
+
+
 def axis(name: str) -> Size:
     """The size that is one axis."""
     if name not in _probe_of_axis:
-        _probe_of_axis[name] = _PROBES[len(_probe_of_axis)]
+        _probe_of_axis[name] = _next_probe()
     return Size({(name,): 1})
 
 
@@ -161,10 +167,32 @@ def total(dims: Iterable[Dim]) -> Dim:
     return _simplified(terms)
 
 
-def with_rounded_axes(**axes: Any) -> dict[str, Any]:
-    """Axes with the rounded-up lengths that some kernels allocate (`sequence_up_to_8`, `sequence_up_to_32`)."""
-    rounded = {f"{name}_up_to_{unit}": -(-value // unit) * unit for name, value in axes.items() for unit in (8, 32)}
-    return {**axes, **rounded}
+class RoundedAxes(dict[str, Any]):
+    """Axes that also know lengths derived from them: `sequence_up_to_8`, `sequence_chunks_of_256`, ..."""
+
+    def __missing__(self, name: str) -> Any:
+        for separator, scaled in (("_up_to_", True), ("_chunks_of_", False)):
+            base, found, unit = name.rpartition(separator)
+            if found:
+                count = -(-self[base] // int(unit))
+                self[name] = value = count * int(unit) if scaled else count
+                return value
+        raise KeyError(name)
+
+
+def with_rounded_axes(**axes: Any) -> RoundedAxes:
+    """Axes with the rounded-up lengths that some kernels allocate and the numbers of chunks that some layers make."""
+    return RoundedAxes(axes)
+
+
+def chunks_of(dim: Dim, length: int) -> Dim:
+    """How many chunks of a length an axis has, the last one perhaps not full: an axis of its own."""
+    if isinstance(dim, int):
+        return -(-dim // length)
+    ((names, coefficient),) = dim.terms.items()
+    if coefficient != 1 or len(names) != 1:
+        raise ArithmeticError(f"{dim} is not a single axis")
+    return axis(f"{names[0]}_chunks_of_{length}")
 
 
 def evaluate(dim: Dim, axes: Axes) -> Any:

@@ -107,6 +107,25 @@ def contiguous_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(reversed(strides))
 
 
+def channels_last_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Strides of four dimensions of which the second is the fastest."""
+    _, channels, height, width = shape
+    return height * width * channels, 1, width * channels, channels
+
+
+def is_channels_last(tensor: Tensor) -> bool:
+    """Whether four dimensions lie in that order (c10 `is_channels_last_strides_2d`, which decides doubtful cases)."""
+    if tensor.ndim != 4 or tensor.strides[1] == 0:
+        return False
+    least = 0
+    for d in (1, 3, 2, 0):
+        stride = probe(tensor.strides[d])
+        if stride < least or (d == 0 and least == probe(tensor.strides[1])):
+            return False
+        least = stride * probe(tensor.shape[d])
+    return True
+
+
 def pointwise_strides(shape: tuple[Dim, ...], operands: tuple[Tensor, ...]) -> tuple[Dim, ...]:
     """Strides of a pointwise result: the operands' order of dimensions, packed densely.
 

@@ -34,18 +34,24 @@ def time_step_rank(c: Config) -> int:
     return -(-c.hidden_size // 16) if c.get("time_step_rank") == "auto" else c.size("time_step_rank")
 
 
+def convolved(b: BlockBuilder, c: Config, x: Value) -> Value:
+    """A causal convolution over positions, each channel for itself, and its activation."""
+    parameters = [b.parameter("mixer.conv1d", "weight", (x.width, 1, c.size("conv_kernel")), shard="column")]
+    if c.flag("use_conv_bias"):
+        parameters.append(b.parameter("mixer.conv1d", "bias", (x.width,), shard="column"))
+    return b.unary("causal_conv1d", x, "mixer.conv1d", parameters, function=c.text("hidden_act"))
+
+
 def mixer(b: BlockBuilder, c: Config, x: Value) -> Value:
     """out(scan(conv(h), dt, B, C) · act(gate)), where (h, gate) = in(x) and (dt, B, C) are projections of conv(h)."""
-    inner, state, kernel = int(c.number("expand") * c.hidden_size), c.size("state_size"), c.size("conv_kernel")
+    inner, state = int(c.number("expand") * c.hidden_size), c.size("state_size")
     rank, bias = time_step_rank(c), c.flag("use_bias")
     b.part = "mixer"
-    h = b.unary("channels_first", b.linear(x, "mixer.in_proj", 2 * inner, bias=bias))
+    h = b.unary("channels_first", b.linear(b.unary("padding_zeroed", x), "mixer.in_proj", 2 * inner, bias=bias))
     h, gate = b.op("halves", "mixer", [h], [inner, inner])
-    convolution = [b.parameter("mixer.conv1d", "weight", (inner, 1, kernel), shard="column")]
-    if c.flag("use_conv_bias"):
-        convolution.append(b.parameter("mixer.conv1d", "bias", (inner,), shard="column"))
-    h = b.unary("causal_conv1d", h, "mixer.conv1d", convolution, function=c.text("hidden_act"))
-    pieces = b.linear(b.unary("channels_last", h), "mixer.x_proj", rank + 2 * state, shard="row")
+    h = convolved(b, c, h)
+    h = b.unary("padding_zeroed", b.unary("channels_last", h))
+    pieces = b.linear(h, "mixer.x_proj", rank + 2 * state, shard="row")
     time_step, inward, outward = b.split(pieces, [rank, state, state])
     time_step = b.unary("channels_first", b.linear(time_step, "mixer.dt_proj", inner))
     parameters = [
@@ -53,8 +59,10 @@ def mixer(b: BlockBuilder, c: Config, x: Value) -> Value:
         b.parameter("mixer", "A_log", (inner, state), shard="column"),
         b.parameter("mixer", "D", (inner,), shard="column"),
     ]
-    (h,) = b.op("selective_scan", "mixer", [h, time_step, inward, outward, gate], [inner], parameters)
-    b.keep(LayerCache("recurrent", conv_state_elements=inner * kernel, state_elements=inner * state))
+    (h,) = b.op(
+        "selective_scan", "mixer", [b.unary("channels_first", h), time_step, inward, outward, gate], [inner], parameters
+    )
+    b.keep(LayerCache("recurrent", conv_state_elements=inner * c.size("conv_kernel"), state_elements=inner * state))
     h = b.unary("to_parameter_dtype", b.unary("channels_last", h))
     return b.linear(h, "mixer.out_proj", c.hidden_size, bias=bias, shard="row")
 

@@ -23,13 +23,14 @@ class InputPaths:
         return self.streams[name]
 
     def _made(self, name: str, buffer_rows: int | None) -> Tensor:
-        """input_ids, encoder_input_ids, labels: the batch. decoder_input_ids: labels shifted right, a new tensor.
+        """input_ids, attention_mask, encoder_input_ids, labels: the batch.
 
-        position_ids: one row for the batch, of a buffer where `buffer_rows` says so. counted_position_ids and
-        counted_token_type_ids: RoBERTa's, one row a sequence. token_type_ids: BERT's, gathered once and expanded.
+        decoder_input_ids: labels shifted right, a new tensor. position_ids: one row for the batch, of a buffer where
+        `buffer_rows` says so. token_type_ids: BERT's, gathered once and expanded. counted_position_ids and
+        counted_token_type_ids: RoBERTa's, one row a sequence.
         """
         batch, sequence = self.batch, self.sequence
-        if name in ("input_ids", "labels"):
+        if name in ("input_ids", "labels", "attention_mask"):
             return self._ids(batch, sequence, name, "input")
         if name == "encoder_input_ids":
             return self._ids(batch, self.source, name, "input")

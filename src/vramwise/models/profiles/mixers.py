@@ -13,17 +13,30 @@ from vramwise.models.autograd.size import product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation
+from vramwise.models.profiles.chunk_scan import ChunkScanPaths
 
 
-class MixerPaths:
+class MixerPaths(ChunkScanPaths):
     """Mamba operations; channels-first tensors are (batch, channels, sequence)."""
 
     tape: Tape
+    execution: Execution
+    input_tensor: Callable[[str], Tensor]
+    tables: dict[str, tuple[Tensor, ...]]
     parameters_of: Callable[[Op], list[Tensor]]
 
     def to_fp32(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.to(x, "fp32")
+
+    def padding_zeroed(self, op: Op, x: Tensor) -> Tensor:
+        """`apply_mask_to_padding_states`: a product with the mask, which backward keeps."""
+        if not self.execution.padding or self.sequence == 1:
+            return x
+        if "padding" not in self.tables:
+            self.tables["padding"] = (self.input_tensor("attention_mask"),)
+        return self.tape.mul(x, self.tape.unsqueeze(self.tables["padding"][0], -1))
 
     def channels_first(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.transpose(x, 1, 2)

@@ -1,0 +1,95 @@
+"""Mamba 2's scan as transformers 5.23 runs it in plain PyTorch: chunks of positions, then their states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.models.autograd.size import Dim, chunks_of
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+
+
+class ChunkScanPaths:
+    """`mamba2_chunk_scan` and the norm after it. Indices: b batch, c chunk, l and s position, h head, p, n state."""
+
+    tape: Tape
+    sequence: Dim
+    windows_reached: frozenset[int]
+    parameters_of: Callable[[Op], list[Tensor]]
+
+    def gated_group_norm(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
+        """`MambaRMSNormGated`: the product with silu(gate) in fp32, normed in groups."""
+        tape = self.tape
+        (weight,) = self.parameters_of(op)
+        groups, dtype = op.settings["num_groups"], x.dtype
+        h = tape.mul(tape.to(x, "fp32"), tape.unary("silu", tape.to(gate, "fp32")))
+        h = tape.view(h, *h.shape[:-1], groups, h.shape[-1] // groups)
+        variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
+        h = tape.mul(h, tape.unary("rsqrt", variance))
+        return tape.mul(weight, tape.to(tape.view(h, *x.shape), dtype))
+
+    def chunk_scan(self, op: Op, x: Tensor, inward: Tensor, outward: Tensor, time_step: Tensor) -> Tensor:
+        """(batch, sequence, channels) -> the same; everything inside is fp32 and padded to whole chunks."""
+        tape, length = self.tape, op.settings["chunk_size"]
+        heads, groups = op.settings["num_heads"], op.settings["num_groups"]
+        bias, a_log, skip = self.parameters_of(op)
+        a = tape.unary("neg", tape.unary("exp", tape.to(a_log, "fp32")))
+        dt = tape.add(time_step, tape.to(bias, time_step.dtype))
+        dt = tape.unary("clamp", tape.unary("softplus", dt))
+        x = tape.to(tape.view(x, *x.shape[:2], heads, x.shape[-1] // heads), "fp32")
+        b, c = (self._for_every_head(projected, heads, groups) for projected in (inward, outward))
+        skipped = tape.mul(tape.unsqueeze(skip, -1), self._padded(x, length))
+        x = tape.mul(x, tape.to(tape.unsqueeze(dt, -1), "fp32"))
+        a = tape.mul(a, tape.to(dt, "fp32"))
+        x, a, b, c = (self._in_chunks(tensor, length) for tensor in (x, a, b, c))
+        out = self._chunks(x, tape.permute(a, 0, 3, 1, 2), b, c)
+        out = tape.add(tape.reshape(out, out.shape[0], -1, *out.shape[3:]), skipped)
+        out = tape.narrow(out, 1, self.sequence)
+        return tape.reshape(out, *out.shape[:2], -1)
+
+    def _for_every_head(self, projected: Tensor, heads: int, groups: int) -> Tensor:
+        """B or C of a group repeated for its heads: always a copy."""
+        tape = self.tape
+        by_group = tape.view(projected, *projected.shape[:2], groups, projected.shape[-1] // groups)
+        wide = tape.unsqueeze(tape.to(by_group, "fp32"), 3)
+        wide = tape.expand(wide, *wide.shape[:3], heads // groups, wide.shape[-1])
+        return tape.reshape(tape.clone_contiguous(wide), *wide.shape[:2], heads, wide.shape[-1])
+
+    def _padded(self, x: Tensor, length: int) -> Tensor:
+        """Zeros after the last position up to a whole chunk; a copy also where there is nothing to add."""
+        chunks = chunks_of(self.sequence, length) if length in self.windows_reached else 1
+        return self.tape.pad(x, 1, chunks * length - self.sequence)
+
+    def _in_chunks(self, x: Tensor, length: int) -> Tensor:
+        padded = self._padded(x, length)
+        chunks = chunks_of(self.sequence, length) if length in self.windows_reached else 1
+        return self.tape.reshape(padded, padded.shape[0], chunks, length, *padded.shape[2:])
+
+    def _chunks(self, x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        """x (b,c,l,h,p), a (b,h,c,l), b and c (b,c,l,h,n): within chunks, between them, and both added."""
+        tape = self.tape
+        cumulated = tape.cumsum(a)
+        decay = tape.unary("exp", self._segment_sum(a))
+        scores = tape.mul(tape.einsum("bclhn,bcshn->bclsh", c, b), tape.permute(decay, 0, 2, 3, 4, 1))
+        within = tape.einsum("bclsh,bcshp->bclhp", scores, x)
+        last = tape.narrow(cumulated, -1, 1)
+        to_end = tape.unary("exp", tape.add(last, cumulated))
+        weighted = tape.mul(b, tape.unsqueeze(tape.permute(to_end, 0, 2, 3, 1), -1))
+        states = tape.einsum("bclhn,bclhp->bchpn", weighted, x)
+        zeros = tape.new((states.shape[0], 1, *states.shape[2:]), states.dtype, op="zeros_like")
+        states = tape.cat([zeros, states], 1)
+        between = tape.unary("exp", self._segment_sum(tape.pad(tape.select(cumulated, -1), -1, 1)))
+        states = tape.einsum("bzch,bzhpn->bchpn", tape.transpose(between, 1, 3), states)
+        states = tape.narrow(states, 1, x.shape[1])
+        from_start = tape.unary("exp", cumulated)
+        before = tape.einsum("bclhn,bchpn->bclhp", c, states)
+        before = tape.mul(before, tape.unsqueeze(tape.permute(from_start, 0, 2, 3, 1), -1))
+        return tape.contiguous(tape.add(within, before))
+
+    def _segment_sum(self, x: Tensor) -> Tensor:
+        """Sums over every run of positions: two triangular masks, each kept."""
+        tape, length = self.tape, x.shape[-1]
+        wide = tape.expand(tape.unsqueeze(x, -1), *x.shape, length)
+        below, on_or_below = (tape.new((length, length), "bool", op="bitwise_not") for _ in range(2))
+        return tape.masked_fill(tape.cumsum(tape.masked_fill(wide, below), -2), on_or_below)
