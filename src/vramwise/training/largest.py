@@ -47,5 +47,6 @@ def _above(need: Callable[[int], int], room: int, low: int, at_low: int, most: i
             return size, needed
         slope = max(1, (needed - at_before) // (size - before))
         before, at_before = size, needed
-        size = min(most, size + 1 + (room - needed) // slope)
+        along_the_line = size + 1 + (room - needed) // slope
+        size = min(most, along_the_line if size == 2 * low else max(along_the_line, 2 * size))
     return before, at_before

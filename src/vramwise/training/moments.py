@@ -179,29 +179,31 @@ class _Step:
         return Moment("forward end", parts)
 
     def _backward_head(self) -> Moment | None:
-        best: Moment | None = None
-        for i, run in enumerate(self.runs):
-            if run.head_peak.total:
-                moment = self._inside(i, run.head_peak, "backward: head")
-                if best is None or moment.total > best.total:
-                    best = moment
-        return best
+        inside = [self._inside(i, self.runs[i].head_peak, "backward: head") for i in self._heaviest(is_head=True)]
+        return max(inside, key=lambda moment: moment.total, default=None)
 
     def _backward_layers(self) -> Moment:
-        best: Moment | None = None
+        inside = [self._inside(i, self.runs[i].peak, "backward: layers") for i in self._heaviest(is_head=False)]
+        return max(inside, key=lambda moment: moment.total, default=Moment("backward: layers", self._base()))
+
+    def _heaviest(self, *, is_head: bool) -> list[int]:
+        """Of blocks that share a shape the one with the most below and above it: nothing else tells them apart."""
+        most: dict[int, tuple[int, int]] = {}
         for i, run in enumerate(self.runs):
-            if run.peak.total:
-                moment = self._inside(i, run.peak, "backward: layers")
-                if best is None or moment.total > best.total:
-                    best = moment
-        return best or Moment("backward: layers", self._base())
+            if (run.head_peak if is_head else run.peak).total:
+                held = self.activations_below[i] + self.casts_below[i] + self._finished_above(i)
+                if held > most.get(id(run), (-1, 0))[0]:
+                    most[id(run)] = held, i
+        return sorted(i for _, i in most.values())
+
+    def _finished_above(self, index: int) -> int:
+        """Gradients of the blocks above, as the step keeps them."""
+        return (self.gradients_below[-1] - self.gradients_below[index + 1]) * self.ratio[0] // self.ratio[1]
 
     def _inside(self, index: int, peak: Peak, name: str) -> Moment:
         """A moment inside one block's backward: blocks below are whole, blocks above are done."""
         run = self.runs[index]
         own_kept = run.activations + run.weight_casts if run.shape.checkpointed else 0
-        above = self.gradients_below[-1] - self.gradients_below[index + 1]
-        finished = above * self.ratio[0] // self.ratio[1]
         in_loss = run.shape.name == "loss"
         logits = peak is run.head_peak and "norm" not in peak.module
         parts = self._base() | {
@@ -216,7 +218,7 @@ class _Step:
             "second layer's activations": 0 if logits else self._second_layer(run),
             "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
         }
-        parts["gradients"] = self.kept_gradients + finished + peak.weight_gradients
+        parts["gradients"] = self.kept_gradients + self._finished_above(index) + peak.weight_gradients
         return Moment(name, parts, peak.operation, run.shape.layer)
 
     def _second_layer(self, run: RunBytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
@@ -31,14 +32,9 @@ class Size:
 
     __slots__ = ("probe", "terms")
 
-    def __init__(self, terms: dict[tuple[str, ...], int]) -> None:
+    def __init__(self, terms: dict[tuple[str, ...], int], probe: int | None = None) -> None:
         self.terms = terms
-        probe = 0
-        for axes, coefficient in terms.items():
-            for name in axes:
-                coefficient *= _probe_of_axis[name]
-            probe += coefficient
-        self.probe = probe
+        self.probe = _at_probe(terms) if probe is None else probe
 
     @property
     def axes(self) -> frozenset[str]:
@@ -46,10 +42,11 @@ class Size:
         return frozenset(name for names in self.terms for name in names)
 
     def __add__(self, other: Dim) -> Dim:
+        if other == 0:
+            return self
         terms = dict(self.terms)
-        for axes, coefficient in terms_of(other).items():
-            terms[axes] = terms.get(axes, 0) + coefficient
-        return _simplified(terms)
+        _add_to(terms, other)
+        return _simplified(terms, self.probe + probe(other))
 
     __radd__ = __add__
 
@@ -64,13 +61,15 @@ class Size:
 
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, int):
-            return _simplified({axes: value * other for axes, value in self.terms.items()})
+            if other in (0, 1):
+                return self if other else 0
+            return Size({axes: value * other for axes, value in self.terms.items()}, self.probe * other)
         terms: dict[tuple[str, ...], int] = {}
         for left, x in self.terms.items():
             for right, y in other.terms.items():
                 axes = tuple(sorted(left + right))
                 terms[axes] = terms.get(axes, 0) + x * y
-        return _simplified(terms)
+        return _simplified(terms, self.probe * other.probe)
 
     __rmul__ = __mul__
 
@@ -79,7 +78,7 @@ class Size:
         if isinstance(divisor, int):
             if any(value % divisor for value in self.terms.values()):
                 raise ArithmeticError(f"{self} does not divide by {divisor}")
-            return _simplified({axes: value // divisor for axes, value in self.terms.items()})
+            return Size({axes: value // divisor for axes, value in self.terms.items()}, self.probe // divisor)
         (axes, coefficient), *rest = divisor.terms.items()
         if rest:
             raise ArithmeticError(f"cannot divide by the sum {divisor}")
@@ -93,7 +92,7 @@ class Size:
             if value % coefficient:
                 raise ArithmeticError(f"{self} does not divide by {divisor}")
             quotient[tuple(left)] = value // coefficient
-        return _simplified(quotient)
+        return _simplified(quotient, self.probe // divisor.probe)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Size) and self.terms == other.terms
@@ -108,13 +107,27 @@ class Size:
         return " + ".join(parts) or "0"
 
 
-def _simplified(terms: dict[tuple[str, ...], int]) -> Dim:
-    kept = {axes: value for axes, value in terms.items() if value}
-    if not kept:
-        return 0
-    if len(kept) == 1 and () in kept:
-        return kept[()]
-    return Size(kept)
+def _at_probe(terms: dict[tuple[str, ...], int]) -> int:
+    value = 0
+    for axes, coefficient in terms.items():
+        for name in axes:
+            coefficient *= _probe_of_axis[name]
+        value += coefficient
+    return value
+
+
+def _add_to(terms: dict[tuple[str, ...], int], dim: Dim) -> None:
+    for axes, coefficient in terms_of(dim).items():
+        terms[axes] = terms.get(axes, 0) + coefficient
+
+
+def _simplified(terms: dict[tuple[str, ...], int], probe: int) -> Dim:
+    """The polynomial without its zero terms, whose value at the comparison point is `probe`."""
+    if not all(terms.values()):
+        terms = {axes: value for axes, value in terms.items() if value}
+    if len(terms) > 1:
+        return Size(terms, probe)
+    return Size(terms, probe) if terms and () not in terms else probe
 
 
 def _next_probe() -> int:
@@ -126,7 +139,7 @@ def axis(name: str) -> Size:
     """The size that is one axis."""
     if name not in _probe_of_axis:
         _probe_of_axis[name] = _next_probe()
-    return Size({(name,): 1})
+    return Size({(name,): 1}, _probe_of_axis[name])
 
 
 def terms_of(dim: Dim) -> dict[tuple[str, ...], int]:
@@ -161,16 +174,23 @@ def product(dims: Iterable[Dim]) -> Dim:
 def total(dims: Iterable[Dim]) -> Dim:
     """The sum of sizes; 0 for none."""
     terms: dict[tuple[str, ...], int] = {}
+    at_probe = 0
     for dim in dims:
-        for axes, value in terms_of(dim).items():
-            terms[axes] = terms.get(axes, 0) + value
-    return _simplified(terms)
+        _add_to(terms, dim)
+        at_probe += probe(dim)
+    return _simplified(terms, at_probe)
 
 
-class RoundedAxes(dict[str, Any]):
-    """Axes that also know lengths derived from them: `sequence_up_to_8`, `sequence_chunks_of_256`, ..."""
+class RoundedAxes(dict[Any, Any]):
+    """Axes that also know lengths derived from them: `sequence_up_to_8`, `sequence_chunks_of_256`, ...
 
-    def __missing__(self, name: str) -> Any:
+    Products of axes are looked up by the tuple of their names, and kept: many polynomials share a few of them.
+    """
+
+    def __missing__(self, name: str | tuple[str, ...]) -> Any:
+        if isinstance(name, tuple):
+            self[name] = value = math.prod(self[one] for one in name)
+            return value
         for separator, scaled in (("_up_to_", True), ("_chunks_of_", False)):
             base, found, unit = name.rpartition(separator)
             if found:
@@ -200,6 +220,10 @@ def evaluate(dim: Dim, axes: Axes) -> Any:
     if isinstance(dim, int):
         return dim
     total: Any = 0
+    if isinstance(axes, RoundedAxes):
+        for names, value in dim.terms.items():
+            total = total + value * axes[names]
+        return total
     for names, value in dim.terms.items():
         for name in names:
             value = value * axes[name]
