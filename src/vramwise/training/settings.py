@@ -30,7 +30,9 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 
 def resolved(scenario: Scenario, model: Model) -> TrainSettings:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
-    train = scenario.train.replace(checkpointing=_checkpointing(scenario.train))
+    train = scenario.train.replace(
+        checkpointing=_checkpointing(scenario.train), precision=default_precision(scenario.train)
+    )
     longest = model.config.size("max_position_embeddings", default=LONGEST_DEFAULT_SEQUENCE)
     sequence = train.sequence_length or min(longest, LONGEST_DEFAULT_SEQUENCE)
     return _resolved(_open(train, sequence), train.method).replace(
@@ -88,6 +90,13 @@ def _checkpointing(train: TrainSettings) -> str:
     if train.framework == "torchtune" and "checkpointing" not in train.explicit:
         return "full"
     return train.checkpointing
+
+
+def default_precision(train: TrainSettings) -> str:
+    """Adapters go on a base in its checkpoint's 16 bits unless asked otherwise (transformers 5 loads dtype="auto")."""
+    if train.method in ("lora", "qlora") and "precision" not in train.explicit:
+        return "bf16"
+    return train.precision
 
 
 def sharded(train: TrainSettings) -> bool:
