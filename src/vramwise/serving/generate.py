@@ -30,6 +30,7 @@ DEFAULT_VERSION = "5.23.0"  # the version whose rules are the latest that were r
 LAST_LOGITS_ONLY = (4, 45)  # generation/utils.py: num_logits_to_keep=1 for the prefill since 4.45
 FP32_LOGITS_UNTIL = (4, 45)  # modeling files: logits.float() of everything kept
 LATENT_CACHE = (5,)  # modeling_deepseek_v3.py: earlier versions cache whole heads
+LARGEST_BATCH = 1_000_000
 BLOCK_REMAINDER = MIB  # a cached tensor keeps up to this much of the block it was given (allocator)
 
 _CACHE = "transformers cache_utils.py DynamicCache: torch.cat of every layer's keys and values"
@@ -306,7 +307,7 @@ def _limits(model: Model, plan: _Plan, capacity: Capacity, held: int) -> dict[st
     """Largest batch at this length, longest prompt at this batch."""
     room = capacity.usable_bytes - held
     return {
-        "max_batch": _largest(lambda n: _needs(model, plan, n, plan.prompt) <= room, 1 << 20),
+        "max_batch": _largest(lambda n: _needs(model, plan, n, plan.prompt) <= room, LARGEST_BATCH),
         "max_seq": _largest(lambda n: _needs(model, plan, plan.batch, n) <= room, model_length(model)),
     }
 

@@ -81,7 +81,7 @@ def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSet
 
 def _fraction(given: ServeSettings, total: int, chunk: int, batch: int, ranks: int) -> float:
     """(gpu − reserved) / gpu with reserved MiB = 512 + 1.5 · chunk + 2 · graph batch + 128 · ranks."""
-    reserved = round((512 + 1.5 * max(chunk, 2048) + 2 * batch + 1024 * ranks / 8) * MIB)
+    reserved = round((512 + 1.5 * max(chunk, 2048) + 2 * batch + 128 * ranks) * MIB)
     if total > LARGE_CARD:
         reserved = max(reserved, LEAST_RESERVED)
     method = str((given.speculative or {}).get("method") or "").lower()
