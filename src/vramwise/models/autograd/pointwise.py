@@ -71,11 +71,14 @@ class Pointwise(Layout):
         self.record("div", [a, b], [out], saves)
         return out
 
-    def minimum(self, a: Tensor, b: Tensor) -> Tensor:
+    def minimum(self, a: Tensor, b: Tensor, op: str = "minimum") -> Tensor:
         """`torch.minimum(a, b)`: keeps both, to tell which was smaller."""
-        out = self._pointwise("minimum", [a, b])
-        self.record("minimum", [a, b], [out], [(a, "self"), (b, "other")])
+        out = self._pointwise(op, [a, b])
+        self.record(op, [a, b], [out], [(a, "self"), (b, "other")])
         return out
+
+    def maximum(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.minimum(a, b, "maximum")
 
     def scale(self, x: Tensor, op: str = "mul_scalar") -> Tensor:
         """Multiplication or division by a Python number, or addition of one: keeps nothing."""

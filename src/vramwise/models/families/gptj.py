@@ -1,25 +1,44 @@
-"""GPT-J: pairwise rotary positions, attention and MLP side by side on one norm, an output bias."""
+"""GPT-J and CodeGen: pairwise rotary positions, attention and MLP side by side on one norm, an output bias."""
 
 from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 
+# Defaults of the configuration classes (transformers 5.23).
+_DEFAULTS = {"vocab_size": 50_400, "n_positions": 2048, "n_embd": 4096, "n_layer": 28, "n_head": 16}
+CODEGEN_SLICES = 4
+"""CodeGen's fused product is laid out for four cores of a TPU."""
+
+
+def heads_of(b: BlockBuilder, x: Value, c: Config) -> tuple[Value, ...]:
+    """q, k and v as (batch, sequence, heads, d), in CodeGen from one product of interleaved slices."""
+    heads, width = c.num_attention_heads, x.width
+    if width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    if c.model_type == "gptj":
+        return tuple(b.heads(b.linear(x, f"attn.{name}_proj", width), heads) for name in "qkv")
+    if heads % CODEGEN_SLICES:
+        raise c.error(f"num_attention_heads: expected a multiple of {CODEGEN_SLICES}, got {heads}")
+    fused = b.linear(x, "attn.qkv_proj", 3 * width)
+    return b.op("codegen_qkv", "attn", [fused], [width // heads] * 3, num_heads=heads, slices=CODEGEN_SLICES)
+
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention with fp32 scores; the class has no SDPA path."""
     b.part = "attention"
     heads, width = c.num_attention_heads, x.width
-    if width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
-    q, k, v = (b.heads(b.linear(x, f"attn.{name}_proj", width), heads) for name in "qkv")
+    q, k, v = heads_of(b, x, c)
     rotary_dim = c.size("rotary_dim", default=64)
     if rotary_dim > q.width or rotary_dim % 2:
         raise c.error(f"rotary_dim: expected an even number up to a head's width ({q.width}), got {rotary_dim}")
-    q, k = b.op("rotary_every_two", "attn", [q, k], [q.width, k.width], rotary_dim=rotary_dim)
+    keeps_fp32 = c.model_type == "codegen"
+    widths = [q.width, k.width]
+    q, k = b.op("rotary_every_two", "attn", [q, k], widths, rotary_dim=rotary_dim, keeps_fp32=keeps_fp32)
     mixed = b.attention(
         b.heads_first(q), b.heads_first(k), b.heads_first(v), num_heads=heads, num_key_value_heads=heads,
-        module="attn", dropout=c.number("attn_pdrop"), style="gptj", eager_only=True, has_flash=True,
+        module="attn", dropout=c.number("attn_pdrop"), style=c.model_type, eager_only=True,
+        has_flash=c.model_type == "gptj",
     )  # fmt: skip
     return b.dropout(b.linear(mixed, "attn.out_proj", width, shard="row"), c.number("resid_pdrop"))
 
@@ -39,6 +58,7 @@ def layer(c: Config, index: int) -> Block:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
+    c = c.filled(_DEFAULTS)
     b = BlockBuilder("transformer")
     words = b.embedding("wte", c.vocab_size, c.hidden_size)
     first = b.build(hidden=b.dropout(words, c.number("embd_pdrop")))

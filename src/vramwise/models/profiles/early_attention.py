@@ -9,9 +9,10 @@ from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
 from vramwise.models.execution import Execution
+from vramwise.models.profiles.old_attention import OldAttentionPaths
 
 
-class EarlyAttentionPaths:
+class EarlyAttentionPaths(OldAttentionPaths):
     """Eager paths by `style` (`_eager_STYLE`), SDPA paths (`_sdpa_STYLE`), and how q and k come about."""
 
     tape: Tape
@@ -60,9 +61,13 @@ class EarlyAttentionPaths:
     # -- GPT-J and GPT-Neo ---------------------------------------------------------------------------------
 
     def rotary_every_two(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """`GPTJAttention`: neighbouring pairs turn, by tables that every layer gathers and widens anew."""
+        """`GPTJAttention`: neighbouring pairs turn, by tables that every layer gathers and widens anew.
+
+        The tables are cast to the keys' dtype unless `keeps_fp32`, which makes the turned heads fp32 (CodeGen).
+        """
         tape, width = self.tape, op.settings["rotary_dim"]
-        table = tape.to(tape.new((1, self.sequence, width), "fp32", op="gather"), k.dtype)
+        table = tape.new((1, self.sequence, width), "fp32", op="gather")
+        table = table if op.settings["keeps_fp32"] else tape.to(table, k.dtype)
         sin, cos = tape.chunk(table, 2)
         k, q = (self._turned_pairs(x, width, sin, cos) for x in (k, q))
         return q, k
@@ -105,12 +110,16 @@ class EarlyAttentionPaths:
     def grouped_qkv(self, op: Op, fused: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`FalconAttention._split_heads`: each group's queries, key and value; key and value are copied out.
 
-        With `broadcast`, every query head gets its own copy of its group's key and value.
+        With `broadcast`, every query head gets its own copy of its group's key and value; with `views` (InternLM 2)
+        key and value stay where they are.
         """
         tape, d, groups = self.tape, op.outputs[0].width, op.settings["num_key_value_heads"]
         queries = op.settings["num_heads"] // groups
         qkv = tape.view(fused, *fused.shape[:-1], groups, queries + 2, d)
-        q, k, v = tape.narrow(qkv, 3, queries), tape.take(qkv, 3), tape.take(qkv, 3)
+        q, k, v = (
+            tape.narrow(qkv, 3, queries),
+            *(tape.narrow(qkv, 3, 1) if op.settings.get("views") else tape.take(qkv, 3) for _ in range(2)),
+        )
         if op.settings["broadcast"]:
             k, v = tape.expand(k, *q.shape), tape.expand(v, *q.shape)
         q, k, v = (tape.reshape(x, *fused.shape[:-1], x.shape[2] * x.shape[3], d) for x in (q, k, v))

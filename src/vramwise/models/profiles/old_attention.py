@@ -1,0 +1,63 @@
+"""Attention of classes that write it out themselves in transformers 5.23: XGLM, CodeGen, the first GPT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
+
+
+class OldAttentionPaths:
+    """Eager paths by `style` (`_eager_STYLE`) and how CodeGen's queries, keys and values come about."""
+
+    tape: Tape
+    execution: Execution
+    batch: Dim
+    attention_dropout: Callable[[Op], float]
+    _float_mask: Callable[[], Tensor]
+
+    def _eager_xglm(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`XGLMAttention`: heads folded into the batch, scores bounded from below by a scalar tensor."""
+        tape = self.tape
+        batch, heads, s, d = q.shape
+        q, k, v = (tape.reshape(x, batch * heads, x.shape[2], d) for x in (q, k, v))
+        scores = tape.view(tape.matmul(q, tape.transpose(k, 1, 2)), batch, heads, s, k.shape[1])
+        scores = tape.maximum(tape.add(scores, self._float_mask()), tape.new((), "fp32", op="full"))
+        scores = tape.view(scores, batch * heads, s, k.shape[1])
+        weights = tape.to(tape.softmax(scores, "fp32"), "fp16") if scores.dtype == "fp16" else tape.softmax(scores)
+        mixed = tape.matmul(tape.dropout(weights, self.attention_dropout(op)), v)
+        return tape.transpose(tape.view(mixed, batch, heads, s, d), 1, 2)
+
+    def _eager_openai_gpt(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`Attention._attn`: scores times a triangle of ones, a buffer of every layer as long as the positions."""
+        tape, rows = self.tape, op.settings["buffer_rows"]
+        scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
+        table = tape.new((1, 1, rows, rows), self.execution.param_dtype, kind="buffer", op="bias")
+        triangle = tape.narrow(tape.narrow(table, 2, q.shape[2]), 3, k.shape[2])
+        scores = tape.add(tape.mul(scores, triangle), tape.scale(triangle))
+        if self.execution.padding:
+            scores = tape.add(scores, tape.new((self.batch, 1, 1, k.shape[2]), self.execution.param_dtype, op="mul"))
+        weights = tape.dropout(tape.softmax(scores), self.attention_dropout(op))
+        return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
+
+    def codegen_qkv(self, op: Op, fused: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`CodeGenAttention._split_heads`: four slices of queries, values and keys, each joined to all heads."""
+        tape, slices, heads, d = self.tape, op.settings["slices"], op.settings["num_heads"], op.outputs[0].width
+        sliced = tape.view(fused, *fused.shape[:-1], slices, -1)
+        pieces = tape.chunk(sliced, 3)
+        split = (tape.view(piece, *piece.shape[:-1], heads // slices, d) for piece in pieces)
+        q, v, k = (tape.reshape(x, *fused.shape[:-1], heads, d) for x in split)
+        return q, k, v
+
+    def _eager_codegen(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`CodeGenAttention._attn`: q and k in fp32, the mask added before the scores are scaled."""
+        tape = self.tape
+        scores = tape.matmul(tape.to(q, "fp32"), tape.transpose(tape.to(k, "fp32"), 2, 3))
+        scores = tape.scale(tape.add(scores, self._float_mask()))
+        weights = tape.to(tape.softmax(scores), v.dtype)
+        weights = tape.dropout(weights, self.attention_dropout(op))
+        return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
