@@ -42,6 +42,26 @@ def a_result(**changes):
     return Result(**{**fields, **changes})
 
 
+@given(
+    text=st.text(max_size=20),
+    number=st.integers(0, 2**60),
+    inputs=st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans(), max_size=3),
+    moments=st.integers(0, 3),
+)
+def test_the_json_text_is_that_of_the_dict(text, number, inputs, moments):
+    shared = Node(text, number, "derived", high=number + 1, formula=text, inputs=inputs, source=text)
+    phases = tuple(Phase(f"{text}{i}", Node.group("all", [shared, Node("own", i, "exact")])) for i in range(moments))
+    result = a_result(phases=phases, peak_phase=None, notes=(text,), scenario={"model": text})
+    assert json.loads(result.to_json()) == result.to_dict()
+    assert result.to_json() == json.dumps(result.to_dict(), separators=(",", ":"))
+
+
+def test_the_json_text_has_no_number_that_json_lacks():
+    endless = a_result(quantities={"max_concurrency": Quantity(1, float("inf"), float("inf"))})
+    with pytest.raises(ValueError, match="Out of range float"):
+        endless.to_json()
+
+
 def test_the_json_has_the_keys_of_the_contract_in_order():
     data = a_result().to_dict()
     assert list(data) == [

@@ -6,8 +6,11 @@ that the command line, the Python API and the web page share, and `Result.from_d
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final, cast
 
 from .errors import UsageError, clipped
@@ -48,6 +51,8 @@ KINDS: Final = ("exact", "derived", "measured", "calibrated", "assumed")
 
 _KIND_RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 _SAME_AS_BYTES = cast(int, None)
+_compact = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
+_quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)  # names, formulas and sources recur
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,18 +224,34 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-able data; keys and order are part of the contract."""
+        return {**self._before_phases(), "phases": [phase.to_dict() for phase in self.phases], **self._after_phases()}
+
+    def _before_phases(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "scenario": dict(self.scenario),
             "model": _plain(self.model),
             "quantities": {name: quantity.to_dict() for name, quantity in self.quantities.items()},
-            "phases": [phase.to_dict() for phase in self.phases],
+        }
+
+    def _after_phases(self) -> dict[str, Any]:
+        return {
             "peak_phase": self.peak_phase,
             "ranks": [_plain(rank) for rank in self.ranks],
             "capacity": _plain(self.capacity) if self.capacity else None,
             "verdict": self.verdict.to_dict() if self.verdict else None,
             "notes": list(self.notes),
         }
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON on one line. Terms that several moments share are written out once, so that a batch
+        of answers costs a third of encoding the dicts. Raises ValueError for a number that JSON does not have."""
+        known: dict[int, str] = {}
+        phases = ",".join(
+            f'{{"name":{_quoted(p.name)},"bytes":{p.bytes:d},"components":{_node_json(p.components, known)}}}'
+            for p in self.phases
+        )
+        return f'{_compact(self._before_phases())[:-1]},"phases":[{phases}],{_compact(self._after_phases())[1:]}'
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
@@ -307,6 +328,20 @@ def _table(**properties: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(row: ModelFacts | Rank | Capacity) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__slots__}
+
+
+def _node_json(node: Node, known: dict[int, str]) -> str:
+    """A term as JSON; `known` holds those already written, by identity."""
+    text = known.get(id(node))
+    if text is None:
+        children = ",".join([_node_json(child, known) for child in node.children])
+        known[id(node)] = text = (
+            f'{{"name":{_quoted(node.name)},"bytes":{node.bytes:d},"low":{node.low:d},"high":{node.high:d},'
+            f'"kind":"{node.kind}","formula":{_quoted(node.formula)},'
+            f'"inputs":{_compact(dict(node.inputs)) if node.inputs else "{}"},"source":{_quoted(node.source)},'
+            f'"children":[{children}]}}'
+        )
+    return text
 
 
 def _quantity(value: Mapping[str, Any]) -> Quantity:

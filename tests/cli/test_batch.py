@@ -23,6 +23,9 @@ class FakeResult:
     def to_dict(self):
         return {"model": self.scenario.model, "task": self.scenario.task}
 
+    def to_json(self):
+        return json.dumps(self.to_dict(), allow_nan=False)
+
 
 def estimate(scenario):
     if scenario.model == "odd":

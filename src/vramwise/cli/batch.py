@@ -24,7 +24,7 @@ MOST_LINES_NAMED = 8
 class Estimated(Protocol):
     """What an estimate gives back: a Result, or anything else that becomes JSON."""
 
-    def to_dict(self) -> dict[str, Any]: ...
+    def to_json(self) -> str: ...
 
 
 Estimate = Callable[[Scenario], Estimated]
@@ -81,8 +81,8 @@ def _answer(number: int, line: bytes | None, estimate: Estimate) -> Answer:
     try:
         document = parse_line(line)
         name = _id(document, number)
-        result = estimate(Scenario.from_dict(_scenario_of(document))).to_dict()
-        return Answer(number, True, _json({"id": name, "result": result}))
+        result = estimate(Scenario.from_dict(_scenario_of(document))).to_json()
+        return Answer(number, True, f'{{"id":{json.dumps(name)},"result":{result}}}\n')
     except VramwiseError as error:
         kind, message = type(error).__name__, str(error)
     except Exception as error:  # one line's bug must not cost the other lines their answers
