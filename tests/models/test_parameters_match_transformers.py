@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 from config_strategies import STRATEGIES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from remote_code_pairs import REMOTE_CODE_TYPES
 from transformers_models import model_config, parameter_table, real_model
 
 from vramwise.models import describe, supported_types

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
-from vramwise.models.config import Config
+from vramwise.models.config import LARGEST_SIZE, Config
 
 _DEFAULTS = {"d_model": 2048, "n_heads": 16, "n_layers": 24, "vocab_size": 50_368, "max_seq_len": 2048}
 
@@ -33,7 +33,10 @@ class Switches:
 
 def switches(c: Config) -> Switches:
     a = c.table("attn_config") or Config({})
-    heads, inner = c.num_attention_heads, c.number("expansion_ratio", 4) * c.hidden_size
+    heads, ratio = c.num_attention_heads, c.number("expansion_ratio", 4)
+    if not 0 < ratio <= LARGEST_SIZE:
+        raise c.error(f"expansion_ratio: expected a positive number, got {ratio}")
+    inner = int(ratio * c.hidden_size)
     alibi, bias, norm_heads = a.flag("alibi", True), not c.flag("no_bias", True), a.flag("qk_ln")
     kinds = {"multihead_attention": heads, "multiquery_attention": 1}
     groups = a.size("kv_n_heads", default=kinds.get(a.text("attn_type"), heads))
@@ -43,7 +46,7 @@ def switches(c: Config) -> Switches:
     low = own and c.text("norm_type", "low_precision_layernorm") == "low_precision_layernorm"
     pdrop = a.number("attn_pdrop")
     return Switches(
-        alibi, bias, int(inner), groups, norm_heads, pdrop, c.number("resid_pdrop") if own else pdrop,
+        alibi, bias, inner, groups, norm_heads, pdrop, c.number("resid_pdrop") if own else pdrop,
         a.number("clip_qkv") > 0, "low-precision" if low else "torch", own,
     )  # fmt: skip
 

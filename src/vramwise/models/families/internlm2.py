@@ -1,0 +1,61 @@
+"""InternLM 2 and 2.5: grouped queries from one product whose rows are ordered by group.
+
+Parameter names are those of `modeling_internlm2.py` in internlm/internlm2-chat-7b. What autograd keeps is derived from
+Llama's paths, which the file follows.
+"""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+# Defaults of the remote configuration class.
+_DEFAULTS = {
+    "vocab_size": 103_168, "hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}  # fmt: skip
+
+
+def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """Each group's queries, key and value lie side by side in the product's result."""
+    b.part = "attention"
+    heads, groups, d, bias = c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.flag("bias", True)
+    fused = b.linear(x, "attention.wqkv", (heads + 2 * groups) * d, bias=bias)
+    pieces = b.op(
+        "grouped_qkv",
+        "attention",
+        [fused],
+        [d, d, d],
+        num_heads=heads,
+        num_key_value_heads=groups,
+        broadcast=False,
+        views=True,
+    )
+    q, k, v = (b.heads_first(piece) for piece in pieces)
+    q, k = b.rotary(q, k)
+    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, module="attention")
+    return b.linear(mixed, "attention.wo", x.width, bias=bias, shard="row")
+
+
+def layer(c: Config, index: int, name: str) -> Block:
+    """A pre-norm decoder layer; w1 is the gate, w3 goes up and w2 down."""
+    b = BlockBuilder(f"{name}model.layers.{index}", layer=index)
+    x = b.input("hidden", c.hidden_size)
+    x = b.add(x, attention(b, b.rms_norm(x, "attention_norm"), c))
+    h = b.rms_norm(x, "ffn_norm")
+    b.part = "mlp"
+    gate = b.activation(b.linear(h, "feed_forward.w1", c.intermediate_size), c.text("hidden_act", "silu"))
+    h = b.multiply(gate, b.linear(h, "feed_forward.w3", c.intermediate_size))
+    return b.build(hidden=b.add(x, b.linear(h, "feed_forward.w2", x.width, shard="row")))
+
+
+def blocks(c: Config, name: str = "") -> tuple[Block, ...]:
+    """Embedding, layers, head; `name` is what parameter names begin with."""
+    c = c.filled(_DEFAULTS)
+    b = BlockBuilder("")
+    first = b.build(hidden=b.embedding(f"{name}model.tok_embeddings", c.vocab_size, c.hidden_size))
+    b = BlockBuilder("")
+    x = b.rms_norm(b.input("hidden", c.hidden_size), f"{name}model.norm")
+    tied_to = f"{name}model.tok_embeddings.weight" if c.flag("tie_word_embeddings") else None
+    logits = b.linear(x, f"{name}output", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
+    return (first, *(layer(c, i, name) for i in range(c.num_hidden_layers)), b.build(logits=logits))

@@ -1,0 +1,110 @@
+"""Small configs of remote-code types, each with that of an architecture of transformers that has equal weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+REMOTE_CODE_TYPES = frozenset(
+    {
+        "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "mimo", "minicpm", "orion", "qwen",
+    }
+)  # fmt: skip
+"""Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
+
+Config = dict[str, Any]
+Pair = tuple[Config, Config]
+
+
+@st.composite
+def sizes(draw: st.DrawFn, *, grouped: bool = False) -> dict[str, int]:
+    heads = draw(st.sampled_from([2, 4]))
+    return {
+        "hidden_size": heads * draw(st.sampled_from([8, 12])),
+        "intermediate_size": 2 * draw(st.integers(5, 30)),
+        "num_hidden_layers": draw(st.integers(1, 3)),
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw(st.sampled_from([1, 2])) if grouped else heads,
+        "vocab_size": draw(st.integers(17, 90)),
+    }
+
+
+@st.composite
+def alike(draw: st.DrawFn, model_type: str, equal_type: str, *, grouped: bool = False, **equal: Any) -> Pair:
+    """The same keys under two model types; `equal` are those that only the second one has."""
+    values = {**draw(sizes(grouped=grouped)), "tie_word_embeddings": draw(st.booleans())}
+    return {"model_type": model_type, **values}, {"model_type": equal_type, **values, **equal}
+
+
+@st.composite
+def biased(draw: st.DrawFn, model_type: str, key: str, *, grouped: bool = False) -> Pair:
+    """Llama with biases in attention, under a key of its own."""
+    bias = draw(st.booleans())
+    given, equal = draw(alike(model_type, "llama", grouped=grouped))
+    return {**given, key: bias}, {**equal, "attention_bias": bias}
+
+
+@st.composite
+def first_chatglm(draw: st.DrawFn) -> Pair:
+    given = draw(sizes())
+    common = {key: given[key] for key in ("hidden_size", "num_attention_heads", "vocab_size")}
+    first = {"inner_hidden_size": given["intermediate_size"], "num_layers": given["num_hidden_layers"]}
+    given.pop("num_key_value_heads")
+    return (
+        {"model_type": "chatglm", "position_encoding_2d": True, **common, **first},
+        {"model_type": "gpt_neox", "tie_word_embeddings": True, **given},
+    )
+
+
+@st.composite
+def chatglm(draw: st.DrawFn) -> Pair:
+    """The second and later generations, whose keys have names of their own."""
+    given, bias, width = draw(sizes(grouped=True)), draw(st.booleans()), draw(st.sampled_from([8, 16]))
+    later = {
+        "hidden_size": given["hidden_size"],
+        "num_attention_heads": given["num_attention_heads"],
+        "ffn_hidden_size": given["intermediate_size"],
+        "num_layers": given["num_hidden_layers"],
+        "multi_query_attention": given["num_key_value_heads"] != given["num_attention_heads"] or draw(st.booleans()),
+        "multi_query_group_num": given["num_key_value_heads"],
+        "padded_vocab_size": given["vocab_size"],
+        "kv_channels": width,
+        "add_qkv_bias": bias,
+    }
+    equal = {**given, "head_dim": width, "attention_bias": bias, "tie_word_embeddings": False, "pad_token_id": None}
+    return {"model_type": "chatglm", **later}, {"model_type": "glm", **equal}
+
+
+@st.composite
+def qwen(draw: st.DrawFn) -> Pair:
+    given, equal = draw(alike("qwen", "qwen2"))
+    width = given["hidden_size"] // given["num_attention_heads"]
+    doubled = {"kv_channels": width, "intermediate_size": 2 * given["intermediate_size"]}
+    return {**given, **doubled}, equal
+
+
+@st.composite
+def minicpm_moe(draw: st.DrawFn) -> Pair:
+    given, equal = draw(alike("minicpm", "mixtral", grouped=True))
+    count = draw(st.integers(2, 4))
+    return (
+        {**given, "num_experts": count, "num_experts_per_tok": 2},
+        {**equal, "num_local_experts": count, "num_experts_per_tok": 2},
+    )
+
+
+PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
+    "baichuan": lambda: alike("baichuan", "llama"),
+    "chatglm": chatglm,
+    "chatglm-first": first_chatglm,
+    "deepseek-dense": lambda: biased("deepseek", "attention_bias", grouped=True),
+    "internlm": lambda: biased("internlm", "bias"),
+    "internlm2": lambda: biased("internlm2", "bias", grouped=True),
+    "mimo": lambda: alike("mimo", "qwen2", grouped=True),
+    "minicpm": lambda: alike("minicpm", "llama", grouped=True),
+    "minicpm-moe": minicpm_moe,
+    "orion": lambda: alike("orion", "stablelm", grouped=True, use_parallel_residual=False, use_qkv_bias=False),
+    "qwen": qwen,
+}

@@ -1,0 +1,106 @@
+"""Types whose code is not in transformers: the same tensors as an architecture that is, and saved bytes like its."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from hypothesis import HealthCheck, given, settings
+from remote_code_pairs import PAIRS
+from transformers_models import model_config, parameter_table, real_model
+
+from vramwise.errors import SourceError
+from vramwise.models import describe
+from vramwise.models.autograd import evaluate, with_rounded_axes
+from vramwise.models.execution import Execution
+from vramwise.models.step import record_forward
+
+_QKV = re.compile(r"[qkv]_proj\.|query_key_value\.|W_pack\.|c_attn\.|wqkv\.")
+
+
+def tensors(shapes: dict[str, tuple[int, ...]]) -> Counter[tuple[int, ...]]:
+    """How many parameters there are of each shape, those of q, k and v of one layer joined into one."""
+    joined: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        key = _QKV.sub("qkv.", name)
+        rows = joined[key][0] if key in joined else 0
+        joined[key] = (rows + shape[0], *shape[1:])
+    return Counter(joined.values())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", sorted(PAIRS))
+def test_tensors_are_those_of_an_equal_architecture(name: str) -> None:
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(PAIRS[name]())
+    def same(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        config, equal = pair
+        described = describe(config)
+        completed = {**model_config(equal).to_dict(), "model_type": equal["model_type"]}
+        shapes, ties = parameter_table(real_model(completed, "causal-lm"))
+        own = {parameter.name: parameter.shape for parameter in described.parameters}
+        assert tensors(own) == tensors({name: shape for name, shape in shapes.items() if name not in ties})
+        assert [c.elements_per_token for c in described.caches] == [
+            c.elements_per_token for c in describe(completed).caches
+        ]
+
+    same()
+
+
+def saved_bytes(config: dict[str, Any], attention: Any) -> int:
+    execution = Execution(attention=attention)
+    forward = record_forward(describe(config), execution, batch=2, sequence=64)
+    total: int = evaluate(forward.saved_bytes, with_rounded_axes(batch=2, sequence=64))
+    return total
+
+
+LLAMA = {
+    "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "vocab_size": 100, "tie_word_embeddings": False,
+}  # fmt: skip
+OF_LLAMA_S_SHAPE = {
+    "baichuan": {"architectures": ["BaiChuanForCausalLM"]}, "deepseek": {}, "internlm": {"bias": False},
+    "internlm2": {"bias": False}, "minicpm": {},
+}  # fmt: skip
+FUSED = frozenset({"baichuan", "internlm2"})
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "flash"])
+@pytest.mark.parametrize("model_type", sorted(OF_LLAMA_S_SHAPE))
+def test_saved_bytes_are_llama_s(model_type: str, attention: str) -> None:
+    """Where the value is a view of the product of all three, it keeps twice its size more alive."""
+    llama = saved_bytes({"model_type": "llama", **LLAMA}, attention)
+    own = saved_bytes({"model_type": model_type, **LLAMA, **OF_LLAMA_S_SHAPE[model_type]}, attention)
+    kept_along = 2 * (2 * 64) * 2 * 64 * 2 if model_type in FUSED and attention != "eager" else 0
+    assert own == llama + kept_along
+
+
+def test_alibi_of_baichuan_13b_keeps_no_rotary_products() -> None:
+    wide = {"model_type": "baichuan", **LLAMA}
+    turned = {**wide, "architectures": ["BaiChuanForCausalLM"]}
+    kinds = {op.kind for block in describe(wide).blocks for op in block.ops}
+    assert "rotary" not in kinds
+    assert "rotary" in {op.kind for block in describe(turned).blocks for op in block.ops}
+
+
+def test_deepseek_has_dense_layers_first_and_shared_experts() -> None:
+    """Closed form: a dense layer is Llama's; a sparse one has a router, routed and shared experts in place of it."""
+    config = {
+        "model_type": "deepseek", **LLAMA, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 2,
+        "moe_intermediate_size": 24, "first_k_dense_replace": 1,
+    }  # fmt: skip
+    dense = describe({"model_type": "llama", **LLAMA}).num_parameters
+    sparse = 8 * 64 + 3 * 64 * 24 * (8 + 2)
+    model = describe(config)
+    assert model.num_parameters == dense - 3 * 64 * 160 + sparse
+    assert model.num_active_parameters == model.num_parameters - 3 * 64 * 24 * 6
+
+
+def test_a_prefix_of_chatglm_is_refused() -> None:
+    with pytest.raises(SourceError, match="pre_seq_len"):
+        describe({"model_type": "chatglm", "pre_seq_len": 128})
