@@ -16,8 +16,6 @@ from transformers_models import model_config, parameter_table, real_model
 
 from vramwise.models import describe, supported_types
 
-# Types whose code is not in transformers; they are described through an architecture that is.
-REMOTE_CODE_TYPES = frozenset({"kimi_k2"})
 TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES)
 
 # Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads, the
