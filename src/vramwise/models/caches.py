@@ -14,7 +14,8 @@ class LayerCache:
 
     full:      every token keeps num_key_value_heads · (key_head_dim + value_head_dim) elements.
     sliding:   the same, of the last `window` tokens at most; chunked: of the current chunk of `window` tokens.
-    latent:    every token keeps latent_dim + rope_dim elements, one head for all (multi-head latent attention).
+    latent:    every token keeps latent_dim + rope_dim elements, one head for all (multi-head latent attention), and
+               index_dim more where an indexer picks the tokens that attention reads.
     cross:     as full, of the encoder's tokens: it does not grow while the decoder generates.
     recurrent: a state that does not grow: conv_state_elements + state_elements a sequence.
     """
@@ -26,6 +27,7 @@ class LayerCache:
     window: int | None = None
     latent_dim: int = 0
     rope_dim: int = 0
+    index_dim: int = 0
     conv_state_elements: int = 0
     state_elements: int = 0
 
@@ -33,7 +35,7 @@ class LayerCache:
     def elements_per_token(self) -> int:
         """Elements that one more token adds while it is inside the window."""
         if self.kind == "latent":
-            return self.latent_dim + self.rope_dim
+            return self.latent_dim + self.rope_dim + self.index_dim
         return self.num_key_value_heads * (self.key_head_dim + self.value_head_dim)
 
     @property

@@ -134,7 +134,7 @@ class AttentionPaths:
     def needs_mask(self, op: Op) -> bool:
         """SDPA and flash get a mask only for padding or a window shorter than the sequence."""
         window = op.settings["window"]
-        return self.execution.padding or window in self.windows_reached
+        return self.execution.padding or bool(op.settings.get("masked")) or window in self.windows_reached
 
     def _eager(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         tape = self.tape

@@ -21,6 +21,12 @@ class GatePaths:
         heads = tape.view(x, *x.shape[:-1], op.settings["num_heads"], -1)
         return tape.view(tape.mul(heads, tape.unsqueeze(gate, -1)), *x.shape)
 
+    def sigmoid_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
+        """A.X K2: sigmoid and product in fp32, cast back; gates that come by head are laid side by side first."""
+        tape = self.tape
+        gate = tape.reshape(gate, *gate.shape[:2], -1) if gate.ndim > x.ndim else gate
+        return tape.to(tape.mul(x, tape.unary("sigmoid", tape.to(gate, "fp32"))), x.dtype)
+
     def add_widened(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
         """Both terms cast to fp32, the sum cast back to the layer's dtype."""
         return self.tape.to(self.tape.add(self.tape.to(a, "fp32"), self.tape.to(b, "fp32")), a.dtype)

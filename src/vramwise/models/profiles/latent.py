@@ -37,6 +37,20 @@ class LatentPaths:
         tape.record("copy_", [own, tape.expand(shared, -1, own.shape[1], -1, -1)], [key])
         return key
 
+    def indexer(self, op: Op, x: Tensor, compressed_query: Tensor) -> tuple[()]:
+        """Scores of every token for every later one, outside of autograd; the indices that it picks are not counted."""
+        tape, settings = self.tape, op.settings
+        x, compressed_query = tape.detached(x), tape.detached(compressed_query)
+        wq, wk, weight, bias, weigh = (tape.detached(parameter) for parameter in self.parameters_of(op))
+        q = tape.linear(compressed_query, wq)
+        q = tape.cat([tape.view(q, *q.shape[:-1], settings["num_heads"], settings["head_dim"])])
+        k = tape.cat([tape.layer_norm(tape.linear(x, wk), weight, bias)])
+        key = tape.unsqueeze(tape.to(tape.transpose(k, 1, 2), "fp32"), 1)
+        scores = tape.unary("relu", tape.scale(tape.matmul(tape.to(q, "fp32"), key)))
+        weights = tape.scale(tape.to(tape.linear(x, weigh), "fp32"))
+        tape.scale(tape.matmul(tape.unsqueeze(weights, -2), scores), "add_mask")
+        return ()
+
     def rotary_complex(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Pairs of neighbours turned as complex numbers in fp32; one complex table of width/2 for all layers."""
         tape, half = self.tape, op.inputs[0].width // 2

@@ -71,7 +71,8 @@ class RouterPaths:
         scores = tape.unary("sigmoid", self._fp32_logits(x, weight))
         correction = tape.new((op.settings["num_experts"],), "fp32", kind="buffer", op="buffer")
         choice = tape.add(tape.detached(scores), correction)
-        choice = tape.masked_fill(choice, self._group_mask(op, choice))
+        if op.settings["num_groups"]:
+            choice = tape.masked_fill(choice, self._group_mask(op, choice))
         indices = tape.topk(choice, op.settings["experts_per_token"])[1]
         weights = self._normalized(op, tape.gather(scores, indices), epsilon=True)
         return tape.scale(weights), indices

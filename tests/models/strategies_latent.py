@@ -1,0 +1,49 @@
+"""Small configs of decoders with latent attention beside DeepSeek V2 and V3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+from strategies_sparse import latent_attention
+
+Config = dict[str, Any]
+
+FLAG = st.booleans()
+
+
+@st.composite
+def latent(draw: st.DrawFn, model_type: str, *, rank: bool = False, groups: bool = True, **switches: Any) -> Config:
+    """As DeepSeek V3, with a list of dense and sparse layers; `rank`: queries are always compressed."""
+    config = draw(latent_attention(model_type))
+    # Their routers look at the two best of a group.
+    config["num_hidden_layers"] = min(config["num_hidden_layers"], 3)
+    if rank and config["q_lora_rank"] is None:
+        config["q_lora_rank"] = 8
+    if draw(FLAG):
+        kinds = st.sampled_from(["dense", "sparse"])
+        config["mlp_layer_types"] = [draw(kinds) for _ in range(config["num_hidden_layers"])]
+    config |= {"bos_token_id": 1, "eos_token_id": 2}
+    if not groups and draw(FLAG):
+        config["n_group"] = config["topk_group"] = None
+    config.update({name: draw(strategy) for name, strategy in switches.items()})
+    return config
+
+
+INDEXER = {"index_n_heads": st.integers(1, 2), "index_head_dim": st.sampled_from([8, 16]), "index_topk": st.just(4)}
+
+
+def youtu() -> st.SearchStrategy[Config]:
+    keys = ("moe_", "first_k", "n_", "num_experts", "topk_group", "norm_topk", "mlp_layer")
+    return latent("youtu").map(lambda config: {key: value for key, value in config.items() if not key.startswith(keys)})
+
+
+STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
+    "axk1": lambda: latent("axk1", rank=True, moe_layer_freq=st.integers(1, 2)),
+    "axk2": lambda: latent("axk2", rank=True, groups=False, **INDEXER, gated_norm_rank=st.sampled_from([4, 8])),
+    "deepseek_v32": lambda: latent("deepseek_v32", rank=True, **INDEXER),
+    "glm4_moe_lite": lambda: latent("glm4_moe_lite"),
+    "glm_moe_dsa": lambda: latent("glm_moe_dsa", rank=True, **INDEXER, index_topk_freq=st.integers(1, 2)),
+    "youtu": youtu,
+}
