@@ -340,23 +340,18 @@ def _last_uses(run: BlockRun) -> dict[Storage, int]:
 
 
 def _frames(run: BlockRun) -> list[list[tuple[int, int]]]:
-    """For every operation the spans of operations (first, last) of the module calls that it runs in."""
+    """For every operation the spans of operations (first, last) of the module calls that it runs in.
+
+    A call spans all operations of its module and of those inside it; a block calls each of its modules once.
+    """
+    calls: dict[str, tuple[int, int]] = {}
+    for i, node in enumerate(run.nodes):
+        pieces = node.module.split(".") if node.module else []
+        for depth in range(len(pieces)):
+            name = ".".join(pieces[: depth + 1])
+            calls[name] = calls.get(name, (i, i))[0], i
     spans: list[list[tuple[int, int]]] = [[] for _ in run.nodes]
-    prefixes = {
-        ".".join(pieces[: depth + 1])
-        for node in run.nodes
-        for pieces in [node.module.split(".")]
-        for depth in range(len(pieces))
-        if node.module
-    }
-    for prefix in prefixes:
-        start = None
-        for i, node in enumerate([*run.nodes, None]):
-            inside = node is not None and f"{node.module}.".startswith(f"{prefix}.")
-            if inside and start is None:
-                start = i
-            elif not inside and start is not None:
-                for j in range(start, i):
-                    spans[j].append((start, i - 1))
-                start = None
+    for first, last in calls.values():
+        for i in range(first, last + 1):
+            spans[i].append((first, last))
     return spans

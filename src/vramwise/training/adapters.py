@@ -63,7 +63,8 @@ def adapters(model: Model, targets: str | tuple[str, ...], rank: int, *, dora: b
     """
     result = []
     for parameter in targeted(model, targets):
-        rows, columns = parameter.shape
+        # An embedding maps rows to columns; a linear weight is (out, in).
+        rows, columns = parameter.shape if parameter.part != "embedding" else parameter.shape[::-1]
         shapes: tuple[tuple[int, ...], ...] = ((rank, columns), (rows, rank))
         if dora:
             shapes = (*shapes, (rows,))

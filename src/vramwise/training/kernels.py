@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from vramwise.models.autograd.size import product
 from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
@@ -74,7 +75,7 @@ def rewritten(run: BlockRun, nodes: tuple[Node, ...]) -> BlockRun:
 def _statistics(x: Tensor) -> Tensor:
     """One fp32 number a row."""
     shape = x.shape[:-1]
-    size = x.numel // x.shape[-1] * 4
+    size = product(shape) * 4
     return Tensor(shape, contiguous_strides(shape), "fp32", Storage(size, "activation", "rstd", x.storage.module))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
 from vramwise.models.step import BlockRun, Forward
@@ -110,7 +110,7 @@ def _without_logits(
 
 
 def _rows(x: Tensor) -> Dim:
-    return x.numel // x.shape[-1]
+    return product(x.shape[:-1])
 
 
 def _loss_of(tape: Tape, x: Tensor) -> Tensor:

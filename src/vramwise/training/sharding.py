@@ -83,6 +83,8 @@ class _Cutter:
         return self._share(value.width, op) if narrower else value.width
 
     def _share(self, size: int, op: Op) -> int:
+        if op.parameters and op.parameters[0].shard == "vocab":  # padded to a multiple
+            return -(-size // self.t)
         if size % self.t:
             name = f"{self.block.name}.{op.module}".strip(".")
             raise ScenarioError("train.tensor_parallel_size", f"{self.t} does not divide the {size} outputs of {name}")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, total
+from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward, walk_forward
 from vramwise.models.model import Model
@@ -20,7 +20,7 @@ from vramwise.training.sharding import local_model, with_sequence_parallel
 from vramwise.training.states import rounded
 
 Groups = tuple[tuple[Dim, int], ...]
-"""Equal sizes with how often each occurs."""
+"""Sizes with how often each occurs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,12 @@ def _sum(groups: Groups, axes: Axes) -> int:
 
 
 def _groups(storages: Iterable[Storage]) -> Groups:
-    return tuple(Counter(storage.nbytes for storage in storages).items())
+    """Equal sizes together; those that the allocator never rounds up are one sum."""
+    counts = Counter(storage.nbytes for storage in storages)
+    whole = [size for size in counts if all(rounded(value) == value for value in terms_of(size).values())]
+    together = total(size * counts[size] for size in whole)
+    others = tuple((size, count) for size, count in counts.items() if size not in whole)
+    return ((together, 1), *others) if whole else others
 
 
 def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *, accumulating: bool) -> StepShape:
@@ -135,7 +140,7 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     return forward
 
 
-_REMEMBERED_SHAPES = 256
+_REMEMBERED_SHAPES = 512
 _shapes: dict[tuple[Model, TrainSettings, Structure, bool], StepShape] = {}
 
 

@@ -1,0 +1,213 @@
+"""States are those of the real optimizers and adapters, tensor by tensor."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vramwise.errors import ScenarioError
+from vramwise.models import describe
+from vramwise.models.model import Model
+from vramwise.result import Node
+from vramwise.scenario import Scenario
+from vramwise.sources import resolve
+from vramwise.training import estimate_training
+from vramwise.training.adapters import adapters
+from vramwise.training.answer import Job, job_of
+from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
+from vramwise.training.states import trained_tensors
+
+TINY = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320, "max_position_embeddings": 128,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def job(model: Model, **train: Any) -> Job:
+    return job_of(Scenario.from_dict({"model": "tiny", "task": "train", "train": train}), model, None)
+
+
+def kept_for(optimizer: str, model: Model, **train: Any) -> int:
+    made = job(model, optimizer=optimizer, **train)
+    return sum(sum(kept_bytes(optimizer, tensor)) for tensor, _ in trained_tensors(model, made.structure))
+
+
+def real_states(optimizer_class: Any, **options: Any) -> int:
+    """Bytes of state tensors that an optimizer holds after one step on a real model."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    real = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY))
+    optimizer = optimizer_class([p for p in real.parameters()], **options)
+    real(input_ids=torch.zeros(1, 8, dtype=torch.long), labels=torch.zeros(1, 8, dtype=torch.long)).loss.backward()
+    optimizer.step()
+    tensors = [v for state in optimizer.state.values() for k, v in state.items() if k != "step"]
+    return sum(t.numel() * t.element_size() for t in tensors if torch.is_tensor(t) and t.ndim > 0)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("name", "path", "options"),
+    [
+        ("adamw", "AdamW", {}),
+        ("sgd", "SGD", {"lr": 0.1}),
+        ("sgd-momentum", "SGD", {"lr": 0.1, "momentum": 0.9}),
+    ],
+)
+def test_states_of_torch_optimizers(name: str, path: str, options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    assert kept_for(name, describe(TINY)) == real_states(getattr(torch.optim, path), **options)
+
+
+@pytest.mark.oracle
+def test_states_of_adafactor() -> None:
+    transformers = pytest.importorskip("transformers")
+    options = {"scale_parameter": False, "relative_step": False, "lr": 1e-3}
+    assert kept_for("adafactor", describe(TINY)) == real_states(transformers.Adafactor, **options)
+
+
+@pytest.mark.oracle
+def test_states_of_muon_on_hidden_matrices() -> None:
+    torch = pytest.importorskip("torch")
+    weights = [torch.nn.Parameter(torch.randn(24, 16)), torch.nn.Parameter(torch.randn(8, 40))]
+    optimizer = torch.optim.Muon(weights)
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    real = sum(state["momentum_buffer"].numel() * 4 for state in optimizer.state.values())
+    ours = [TrainedTensor("w", tuple(w.shape), "mlp", True, 4, 4, 4) for w in weights]
+    assert sum(sum(kept_bytes("muon", tensor)) for tensor in ours) == real
+
+
+def tensor(*shape: int, part: str = "mlp", name: str = "mlp.up_proj.weight") -> TrainedTensor:
+    return TrainedTensor(name, shape, part, True, 2, 2, 4, head_dim=16)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "shape", "expected"),
+    [
+        ("adamw", (4096, 4096), 8 * 4096**2),
+        ("adamw-8bit", (4096, 4096), 2 * (4096**2 + 4096**2 // 64)),
+        ("adamw-8bit", (1000,), 8 * 1000),
+        ("paged-adamw-8bit", (4096, 4096), 2 * (4096**2 + 4096**2 // 64)),
+        ("lion", (512, 512), 4 * 512**2),
+        ("lion-8bit", (512, 512), 512**2 + 4 * 1024),
+        ("adafactor", (300, 200), 4 * 500),
+        ("adafactor", (300,), 4 * 300),
+        ("adam-mini", (300, 200), 4 * 300 * 200 + 4 * 300),
+        ("galore-adamw", (1024, 4096), 4 * 128 * (2 * 4096 + 1024)),
+        ("apollo", (1024, 4096), 4 * 128 * 2 * 4096),
+        ("lomo", (300, 200), 0),
+        ("none", (300, 200), 0),
+    ],
+)
+def test_kept_bytes_by_hand(optimizer: str, shape: tuple[int, ...], expected: int) -> None:
+    assert sum(kept_bytes(optimizer, tensor(*shape))) == expected
+
+
+def test_trainer_keeps_8_bit_states_of_embeddings_in_fp32() -> None:
+    embedding = tensor(1000, 64, part="embedding")
+    assert sum(kept_bytes("adamw-8bit", embedding, fp32_embeddings=True)) == 8 * 64_000
+    assert is_paged("paged-adamw-8bit", tensor(1000, 200))
+    assert not is_paged("paged-adamw-8bit", embedding)
+
+
+def test_the_step_needs_a_copy_only_where_it_is_foreach() -> None:
+    tensors = [tensor(100, 10), tensor(50, 10)]
+    assert step_transient_bytes("adamw", "foreach", tensors) == 4 * 1500
+    assert step_transient_bytes("adamw", "for-loop", tensors) == 2 * 4 * 1000
+    assert step_transient_bytes("adamw", "fused", tensors) == 0
+    assert step_transient_bytes("adafactor", "foreach", tensors) == 4 * 4 * 1000
+    assert step_transient_bytes("sgd", "foreach", tensors) == 0
+
+
+# -- adapters ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("targets", "rank", "trainable"),
+    [
+        ("all-linear", 8, 19_988_480),
+        (("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 8, 19_988_480),
+        (("q_proj", "v_proj"), 8, 4_194_304),
+        (("self_attn.q_proj",), 64, 32 * 64 * 2 * 4096),
+    ],
+)
+def test_trainable_parameters_of_llama_2_7b(targets: Any, rank: int, trainable: int) -> None:
+    """peft prints 19,988,480 || 6,758,404,096 || 0.2958 for rank 8 on all seven."""
+    found = resolve("meta-llama/Llama-2-7b-hf")
+    model = describe(found.config, found.id)
+    settings = {
+        "method": "lora",
+        "precision": "bf16",
+        "lora_targets": list(targets) if targets != "all-linear" else targets,
+    }
+    scenario = Scenario.from_dict({"model": "x", "task": "train", "train": {**settings, "lora_rank": rank}})
+    assert estimate_training(scenario, model, "", None).model.num_trainable_parameters == trainable
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft 0.21 asks by the old name
+@pytest.mark.filterwarnings("ignore::UserWarning:peft")
+@pytest.mark.parametrize("dora", [False, True])
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "v_proj"], ["down_proj"], ["embed_tokens", "o_proj"]])
+def test_adapters_are_those_of_peft(targets: Any, dora: bool) -> None:
+    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
+    real = peft.get_peft_model(
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY)),
+        peft.LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=targets, use_dora=dora),
+    )
+    names = targets if isinstance(targets, str) else tuple(targets)
+    ours = adapters(describe(TINY), names, 4, dora=dora)
+    theirs = sorted(tuple(p.shape) for n, p in real.named_parameters() if p.requires_grad)
+    assert sorted(shape for adapter in ours for shape in adapter.shapes) == theirs
+
+
+def test_an_unknown_target_names_the_near_ones() -> None:
+    with pytest.raises(ScenarioError, match=r'train.lora_targets: no module .* "q_porj".*q_proj'):
+        job(describe(TINY), method="lora", lora_targets=["q_porj"]).moments(job(describe(TINY)).ranks[0])
+
+
+# -- whole answers -----------------------------------------------------------------------------------------
+
+
+def loaded(**train: Any) -> Node:
+    scenario = Scenario.from_dict({"model": "tiny", "task": "train", "train": train})
+    return estimate_training(scenario, describe(TINY), "", None).phases[0].components
+
+
+def test_weights_by_precision() -> None:
+    n = describe(TINY).num_parameters
+    rounding = 512 * len(describe(TINY).parameters)
+    for precision, size in (("bf16", 2), ("fp16", 2), ("bf16-mixed", 4), ("fp32", 4), ("bf16-master", 2)):
+        weights = loaded(precision=precision).find("weights")
+        assert weights is not None
+        assert 0 <= weights.bytes - size * n <= rounding
+
+
+def test_a_quantized_base_keeps_embeddings_norms_and_head_in_16_bit() -> None:
+    found = resolve("mistralai/Mistral-7B-v0.1")
+    model = describe(found.config, found.id)
+    sizes = {}
+    for name, settings in {"nf4-dq": {}, "prepared": {"kbit_preparation": True}}.items():
+        table = {"method": "qlora", "precision": "bf16", "quantization": "nf4-dq", **settings}
+        scenario = Scenario.from_dict({"model": "x", "task": "train", "train": table})
+        node = estimate_training(scenario, model, "", None).phases[0].components.find("weights")
+        assert node is not None
+        sizes[name] = node.bytes
+    linear = sum(p.numel for p in model.parameters if p.is_linear and p.part != "head")
+    rest = model.num_parameters - linear
+    assert sizes["nf4-dq"] == pytest.approx(linear * (0.5 + 1 / 64 + 4 / (64 * 256)) + 2 * rest, rel=1e-4)
+    assert sizes["prepared"] - sizes["nf4-dq"] == pytest.approx(2 * rest, rel=1e-3)
+
+
+def test_dtypes_override_what_precision_implies() -> None:
+    made = job(describe(TINY), precision="bf16", grad_dtype="fp32", optimizer_state_dtype="fp32", master_dtype="fp32")
+    states, n = made.states(made.ranks[0]), describe(TINY).num_parameters
+    assert states.weights == pytest.approx(2 * n, rel=0.05)
+    assert states.gradients == pytest.approx(4 * n, rel=0.05)
+    assert states.master == pytest.approx(4 * n, rel=0.05)
+    assert states.optimizer == pytest.approx(8 * n, rel=0.05)
+    assert json.loads(json.dumps(made.train.to_dict()))["master_dtype"] == "fp32"
