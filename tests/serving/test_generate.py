@@ -29,6 +29,17 @@ def small(**generate: object) -> Result:
     return estimate({"model": "Qwen/Qwen2.5-0.5B", "task": "generate", "generate": generate})
 
 
+def test_layers_with_many_small_steps_are_walked_operation_by_operation() -> None:
+    """GPT-2's gelu_new is Python arithmetic: four tensors of the MLP's width at once, and residual, norm, inputs."""
+    result = estimate({"model": "gpt2", "task": "generate", "generate": {"prompt_tokens": 512, "dtype": "fp32"}})
+    assert result.quantities["activation_peak"].expected == 512 * (4 * 3072 + 4 * 768) * 4
+
+
+def test_prefill_runs_every_beam() -> None:
+    one, four = (small(prompt_tokens=4096, new_tokens=1, num_beams=n) for n in (1, 4))
+    assert four.quantities["activation_peak"].expected == 4 * one.quantities["activation_peak"].expected
+
+
 def test_beams_multiply_the_cache() -> None:
     one = small(prompt_tokens=100, new_tokens=29)
     four = small(prompt_tokens=100, new_tokens=29, num_beams=4)

@@ -17,6 +17,7 @@ from vramwise.units import GIB, MIB
 from .answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
 from .constants import constant
 from .forward import forward_live_set
+from .inference import layer_peak_bytes
 from .layouts import PLAIN
 from .lengths import model_length
 from .storage import Storage, dtype_notes, storage_of
@@ -167,22 +168,25 @@ def _largest_layer_cache(model: Model, plan: _Plan, tokens: int) -> int:
 
 def _transient(model: Model, plan: _Plan, tokens: int) -> int:
     """Bytes alive in the fullest layer while `tokens` of every row pass."""
-    compute = plan.storage.bytes_per_element
-    rows = plan.batch if tokens > 1 else plan.rows
-    live = forward_live_set(model).elements * rows * tokens * compute
+    size = plan.storage.bytes_per_element
+    if tokens == 1:
+        live = forward_live_set(model).elements * plan.rows * size
+        return max(live, _decode_scores(model, plan))
+    live = layer_peak_bytes(
+        model, dtype=plan.storage.dtype, element_bytes=size, attention=plan.attention, batch=plan.rows,
+        sequence=tokens, version=plan.version,
+    )  # fmt: skip
     # an unpacked weight lives during its product, when the product's largest tensor is not there yet
     unpacked = _unpacked_bytes(model, plan, tokens)
-    return max(live, unpacked and unpacked + live * 2 // 3, _attention_transient(model, plan, rows, tokens))
+    return max(live, unpacked and unpacked + live * 2 // 3)
 
 
-def _attention_transient(model: Model, plan: _Plan, rows: int, tokens: int) -> int:
-    """Eager attention: scores in the compute dtype, their fp32 softmax and its cast, heads · tokens · keys."""
+def _decode_scores(model: Model, plan: _Plan) -> int:
+    """Eager attention of one token: scores in the compute dtype, their fp32 softmax and its cast, for every key."""
     if plan.attention != "eager":
         return 0
-    heads = attention_heads(model)
-    keys = plan.prompt if tokens > 1 else plan.prompt + plan.new
-    compute = plan.storage.bytes_per_element
-    return rows * heads * tokens * keys * (2 * compute + 4) + 4 * model.hidden_size * rows * tokens * compute
+    per_key = 2 * plan.storage.bytes_per_element + 4
+    return plan.rows * attention_heads(model) * (plan.prompt + plan.new) * per_key
 
 
 @lru_cache(maxsize=512)
@@ -193,7 +197,7 @@ def attention_heads(model: Model) -> int:
 
 def _logits_bytes(model: Model, plan: _Plan, tokens: int) -> int:
     """Logits that the head makes, with the fp32 copy that sampling works on."""
-    rows = plan.batch if tokens > 1 else plan.rows
+    rows = plan.rows  # beams are expanded before the prefill (generation/utils.py _expand_inputs_for_generation)
     kept = 1 if plan.version >= LAST_LOGITS_ONLY else tokens
     compute = plan.storage.bytes_per_element
     return rows * kept * model.logit_width * (compute + 4)
@@ -225,8 +229,7 @@ def _moment(name: str, model: Model, plan: _Plan, weights: Node, context: Node, 
         spread = constant("generate", "activation_spread", plan.version)
         parts.append(Node(
             "activations", layer, "derived", int(layer * spread.low), round(layer * spread.high),
-            formula="largest live set of a layer × tokens",
-            inputs={"elements_per_token": forward_live_set(model).elements, "tokens": tokens, "rows": plan.rows},
+            formula="largest live set of a layer", inputs={"tokens": tokens, "rows": plan.rows},
             source=_LIVE,
         ))  # fmt: skip
         if growth:
@@ -250,7 +253,7 @@ def _unpacked_bytes(model: Model, plan: _Plan, tokens: int) -> int:
     if rule is None:
         return 0
     unpacks = rule.layout.startswith("bnb-4bit") and tokens > 1
-    unpacks = unpacks or (rule.layout == "awq" and tokens * plan.batch >= 1024)
+    unpacks = unpacks or (rule.layout == "awq" and tokens * plan.rows >= 1024)
     if not unpacks:
         return 0
     return largest_unpacked(model, plan.storage)
@@ -306,30 +309,41 @@ def _cache_node(model: Model, plan: _Plan, tokens: int) -> Node:
 def _limits(model: Model, plan: _Plan, capacity: Capacity, held: int) -> dict[str, int]:
     """Largest batch at this length, longest prompt at this batch."""
     room = capacity.usable_bytes - held
+    one_row = _needs(model, plan, plan.prompt) / plan.batch
+    most = model_length(model)
     return {
-        "max_batch": _largest(lambda n: _needs(model, plan, n, plan.prompt) <= room, LARGEST_BATCH),
-        "max_seq": _largest(lambda n: _needs(model, plan, plan.batch, n) <= room, model_length(model)),
+        "max_batch": min(LARGEST_BATCH, int(max(0, room) / one_row)) if one_row else LARGEST_BATCH,
+        "max_seq": largest_within(lambda n: _needs(model, plan, n), room, most),
     }
 
 
-def _needs(model: Model, plan: _Plan, batch: int, prompt: int) -> int:
-    """Bytes besides weights and context with another batch or prompt."""
-    per_row = _cache_bytes(model, plan, prompt + plan.new - 1) // plan.rows
-    row = _transient(model, plan, prompt) // plan.batch
-    prefill = _cache_bytes(model, plan, prompt) // plan.rows + row
-    return batch * max(per_row * plan.beams, prefill)
+def _needs(model: Model, plan: _Plan, prompt: int) -> int:
+    """Bytes besides weights and context with another prompt."""
+    decode = _cache_bytes(model, plan, prompt + plan.new - 1)
+    prefill = _cache_bytes(model, plan, prompt) + _transient(model, plan, prompt)
+    return max(decode, prefill)
 
 
-def _largest(fits: Callable[[int], bool], limit: int) -> int:
-    """Largest n up to `limit` for which `fits(n)`, 0 when none; `fits` is monotone."""
-    low, high = 0, 1
-    while high < limit and fits(high):
-        low, high = high, min(2 * high, limit)
-    if fits(high):
-        return high
+def largest_within(need: Callable[[int], int], room: int, most: int) -> int:
+    """The largest n from 1 to `most` with need(n) ≤ room, 0 when none; need must not fall.
+
+    The line through the bracket's ends is near the answer where need is nearly linear; halving follows where not.
+    """
+    low, high = 0, most
+    at_low, at_high = 0, need(most)
+    if at_high <= room:
+        return most
+    halve = False
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        line = low + max(0, room - at_low) * (high - low) // max(1, at_high - at_low)
+        middle = (low + high) // 2 if halve else min(max(line, low + 1), high - 1)
+        size = need(middle)
+        width = high - low
+        if size <= room:
+            low, at_low = middle, size
+        else:
+            high, at_high = middle, size
+        halve = not halve and 2 * (high - low) > width
     return low
 
 

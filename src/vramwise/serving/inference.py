@@ -1,0 +1,76 @@
+"""What transformers holds inside one layer of a forward pass without gradients: the model's recorded operations."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from vramwise.errors import UnsupportedModelError
+from vramwise.models import Model
+from vramwise.models.autograd.size import evaluate, with_rounded_axes
+from vramwise.models.execution import Execution
+from vramwise.models.liveness import Moment, largest, undominated, walk_forward
+from vramwise.models.step import Structure, record_forward, structure_of
+
+from .forward import forward_live_set
+
+_BATCHES = (1, 2, 64, 4096)
+_SEQUENCES = tuple(2**power for power in range(1, 22))
+GROUPED_EXPERTS = (5,)  # transformers from here on runs all chosen experts at once, before one expert at a time
+
+
+def layer_peak_bytes(
+    model: Model, *, dtype: str, element_bytes: int, attention: str, batch: int, sequence: int, version: tuple[int, ...]
+) -> int:  # fmt: skip
+    """Bytes alive at the fullest moment of any layer while (batch, sequence) tokens pass.
+
+    The walk of the layer's operations, plus the layer's input and the embeddings' output, which the frames around
+    still name. Where the operations are not recorded (an activation or head that is not described), the simpler
+    walk of `forward`.
+    """
+    held = 2 * model.hidden_size * batch * sequence * element_bytes
+    simple = forward_live_set(model).elements * batch * sequence * element_bytes
+    if "experts" in model.parts and version < GROUPED_EXPERTS:
+        return simple
+    kernel = cast(Literal["eager", "sdpa", "flash"], attention)
+    moments = _moments(model, dtype, kernel, structure_of(model, batch, sequence), batch, sequence)
+    if not moments:
+        return simple
+    return held + largest(moments, with_rounded_axes(batch=batch, sequence=sequence)).total
+
+
+_known: dict[tuple[Model, str, str, Structure], tuple[Moment, ...]] = {}
+
+
+def _moments(
+    model: Model, dtype: str, attention: Literal["eager", "sdpa", "flash"], structure: Structure, batch: int,
+    sequence: int,
+) -> tuple[Moment, ...]:  # fmt: skip
+    """The moments that can be largest, of all layers; empty where the model cannot be recorded."""
+    key = (model, dtype, attention, structure)
+    if key not in _known:
+        if len(_known) >= 256:
+            _known.clear()
+        execution = Execution(param_dtype=dtype, attention=attention, dropout=False, trainable=("",))
+        _known[key] = _recorded(model, execution, batch, sequence)
+    return _known[key]
+
+
+def _recorded(model: Model, execution: Execution, batch: int, sequence: int) -> tuple[Moment, ...]:
+    try:
+        forward = record_forward(model, execution, batch=batch, sequence=sequence)
+    except UnsupportedModelError:
+        return ()
+    runs = {id(run): run for run in forward.runs if run.layer is not None}
+    return _winners(undominated([moment for run in runs.values() for moment in walk_forward(run, keeps=False)]))
+
+
+def _winners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
+    """The moments that are largest at some power of two of batch and sequence: a handful, in place of dozens."""
+    won: dict[int, Moment] = {}
+    for batch in _BATCHES:
+        for sequence in _SEQUENCES:
+            axes = with_rounded_axes(batch=batch, sequence=sequence)
+            best = max(moments, key=lambda moment: evaluate(moment.total, axes), default=None)
+            if best is not None:
+                won[id(best)] = best
+    return tuple(won.values())
