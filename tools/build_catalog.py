@@ -4,7 +4,8 @@ CONFIGS_DIR holds ORG--NAME.json files, SOURCES.csv says where each came from (n
 note), PARAMS.csv gives exact parameter counts. Out come src/vramwise/sources/catalog.jsonl, one line of
 hyperparameters a model, and the golden tables tests/golden/parameter_counts.csv and
 tests/golden/default_parameter_counts.csv. A line is not a copy of a file: only what sets sizes, caches,
-precision or structure is kept.
+precision or structure is kept. models_extra.jsonl, beside this file, adds models in the same form, one JSON object
+each: a row of SOURCES.csv with the config itself in place of its file, and `params`, its row of PARAMS.csv.
 """
 
 from __future__ import annotations
@@ -158,7 +159,13 @@ def hyperparameters(name: str, config: dict[str, Any]) -> tuple[dict[str, Any], 
     return essentials(config), ""
 
 
-def catalog_lines(configs: str, sources: list[dict[str, str]], params: dict[str, dict[str, str]]) -> list[str]:
+def extra_models() -> list[dict[str, Any]]:
+    """The lines of models_extra.jsonl."""
+    lines = (HERE / "models_extra.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def catalog_lines(configs: str, sources: list[dict[str, Any]], params: dict[str, dict[str, str]]) -> list[str]:
     """One JSON line a model, sorted by id."""
     ids = {row["name"] for row in sources}
     aliases = read_csv(HERE / "model_aliases.csv")
@@ -168,7 +175,7 @@ def catalog_lines(configs: str, sources: list[dict[str, str]], params: dict[str,
     lines = []
     for row in sorted(sources, key=lambda row: row["name"]):
         name = row["name"]
-        config = json.loads((Path(configs) / Path(row["file"]).name).read_text(encoding="utf-8"))
+        config = row.get("config") or json.loads((Path(configs) / Path(row["file"]).name).read_text(encoding="utf-8"))
         kept, remark = hyperparameters(name, config)
         kept.setdefault("model_type", params[name]["model_type"])
         org, _, short = name.partition("/")
@@ -198,8 +205,9 @@ def write_csv(path: Path, columns: list[str], rows: list[list[str]]) -> None:
 
 def main(configs: str, sources_csv: str, params_csv: str, default_params_csv: str = "") -> int:
     """Write the catalog and the golden tables."""
-    params = {row["name"]: row for row in read_csv(params_csv)}
-    lines = catalog_lines(configs, read_csv(sources_csv), params)
+    extra = extra_models()
+    params = {row["name"]: row for row in read_csv(params_csv)} | {row["name"]: row["params"] for row in extra}
+    lines = catalog_lines(configs, [*read_csv(sources_csv), *extra], params)
     CATALOG.write_text("\n".join(lines) + "\n", encoding="utf-8")
     made_with = "transformers 5.23.0 on the meta device, tied weights once"
     write_csv(

@@ -19,6 +19,7 @@ from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
 from vramwise.models.step import record_forward
+from vramwise.sources import resolve
 
 _QKV = re.compile(r"[qkv]_proj\.|query_key_value\.|W_pack\.|c_attn\.|wqkv\.")
 
@@ -99,6 +100,14 @@ def test_deepseek_has_dense_layers_first_and_shared_experts() -> None:
     model = describe(config)
     assert model.num_parameters == dense - 3 * 64 * 160 + sparse
     assert model.num_active_parameters == model.num_parameters - 3 * 64 * 24 * 6
+
+
+def test_chatglm_6b_as_a_fine_tuning_log_counts_it() -> None:
+    """CSHaitao/LexiLaw, README: with the last five layers trainable, PEFT printed 1006899200 of 6173286400."""
+    model = describe(resolve("THUDM/chatglm-6b").config)
+    layers = [sum(parameter.numel for parameter in block.parameters) for block in model.layers()]
+    assert (sum(layers[-5:]), model.num_parameters) == (1_006_899_200, 6_173_286_400)
+    assert model.num_parameters * 2 / 2**30 == pytest.approx(11.5, abs=0.01)
 
 
 def test_a_prefix_of_chatglm_is_refused() -> None:
