@@ -91,3 +91,25 @@ def test_transformers_serves_like_generate() -> None:
          "generate": {"batch_size": 4, "prompt_tokens": 1792, "new_tokens": 256}}
     )  # fmt: skip
     assert served.quantities == generated.quantities
+
+
+@pytest.mark.parametrize("engine", ["sglang", "tensorrt-llm", "tgi"])
+def test_weights_that_do_not_fit_name_the_number_of_gpus(engine: str) -> None:
+    small = serve(engine, "Qwen/Qwen3-32B", gpu="rtx-4090", max_model_len=4096)
+    assert small.verdict is not None
+    ranks = int(small.verdict.reasons[-1].rpartition(" ")[2])
+    assert small.verdict.reasons[-1] == f"set tensor_parallel_size to {ranks}"
+    spread = estimate(
+        {"model": "Qwen/Qwen3-32B", "task": "serve", "gpu": "rtx-4090", "num_gpus": ranks,
+         "serve": {"engine": engine, "tensor_parallel_size": ranks, "max_model_len": 4096}}
+    )  # fmt: skip
+    assert spread.verdict is not None
+    assert spread.verdict.fits, spread.verdict.reasons
+
+
+def test_a_length_beyond_the_pool_names_length_and_share() -> None:
+    result = serve("tensorrt-llm", gpu="rtx-3090", max_model_len=131072)
+    assert result.verdict is not None
+    longest = int(result.quantities["max_seq"].expected)
+    assert f"set max_model_len to {longest:,}" in result.verdict.reasons
+    assert serve("tensorrt-llm", gpu="rtx-3090", max_model_len=longest).quantities["max_batch"].expected == 1

@@ -13,6 +13,9 @@ from vramwise.scenario import Scenario
 
 from .answer import amount, assemble, capacity_of, interval, verdict_of
 
+HIGHEST_SHARE = 0.97
+MOST_RANKS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class PooledBudget:
@@ -33,6 +36,7 @@ class PooledBudget:
     max_num_seqs: int
     share_name: str
     share: float
+    tensor_parallel: int
 
     @property
     def one_request(self) -> int:
@@ -125,19 +129,41 @@ def _problems(budget: PooledBudget, total: int, left: int, share: str, beside: i
     if budget.weights.bytes + budget.context.bytes > total:
         return [
             f"weights of {amount(budget.weights.bytes)} do not fit in {amount(total)}",
-            "raise tensor_parallel_size, quantize the weights or take a larger GPU",
+            _more_ranks(budget, total),
         ]
     if left < budget.cell_bytes * budget.block_size:
-        return [f"no room for the KV cache: {share} is used up by the weights", f"raise {budget.share_name}"]
+        return [f"no room for the KV cache: the weights use up {share}", _fix(budget, total, left)]
     if left < budget.one_request:
         tokens = left // budget.cell_bytes // budget.block_size * budget.block_size if budget.cell_bytes else 0
         return [
             f"max_model_len {budget.max_model_len:,} needs {amount(budget.one_request)} of KV cache, "
             f"{amount(left)} is left",
             f"set max_model_len to {tokens:,}",
+            _fix(budget, total, left),
         ]
     lower = budget.share + beside / total
     return [
         f"activations and CUDA graphs lack {amount(-beside)} beside {share}",
         f"set {budget.share_name} to {max(0.01, int(lower * 100) / 100):g}",
     ]
+
+
+def _fix(budget: PooledBudget, total: int, left: int) -> str:
+    """A larger share where all else finds room beside it, else more GPUs."""
+    wanted = budget.share + (budget.one_request - left) / total
+    rounded = -int(-wanted * 100 // 1) / 100
+    if budget.beside + budget.one_request <= total and rounded <= HIGHEST_SHARE:
+        return f"set {budget.share_name} to {rounded:g}"
+    return _more_ranks(budget, total)
+
+
+def _more_ranks(budget: PooledBudget, total: int) -> str:
+    """The least power of two of GPUs that share weights and one request."""
+    shared = budget.weights.bytes + budget.one_request
+    alone = budget.beside - budget.weights.bytes
+    ranks = budget.tensor_parallel
+    while ranks < MOST_RANKS:
+        ranks *= 2
+        if shared * budget.tensor_parallel // ranks + alone <= min(budget.share, HIGHEST_SHARE) * total:
+            return f"set tensor_parallel_size to {ranks}"
+    return "quantize the weights, take a larger GPU, or more of them"

@@ -104,6 +104,7 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         max_num_seqs=settings.max_num_seqs or 1,
         share_name="mem_fraction_static",
         share=settings.mem_fraction_static or 0.0,
+        tensor_parallel=settings.tensor_parallel_size,
     )
 
 

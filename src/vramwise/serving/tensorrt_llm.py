@@ -74,4 +74,5 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         max_num_seqs=settings.max_num_seqs or 1,
         share_name="gpu_memory_utilization",
         share=settings.gpu_memory_utilization or DEFAULT_FRACTION,
+        tensor_parallel=settings.tensor_parallel_size,
     )
