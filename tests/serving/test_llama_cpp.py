@@ -187,3 +187,10 @@ def test_recurrent_states() -> None:
     }  # fmt: skip
     assert mib(serve(mamba, n_parallel=1, gguf_quant="F16"), "recurrent_state_bytes") == 23.75
     assert mib(serve(mamba, n_parallel=2, gguf_quant="F16"), "recurrent_state_bytes") == 47.5
+
+
+def test_layers_for_multi_token_prediction_have_a_cache_in_ik() -> None:
+    """ik_llama.cpp log of GLM-4.5-Air: 12,032 MiB at 65,536 tokens, 47 layers of 256 MiB."""
+    options = {"gguf_quant": "custom", "n_ctx": 65536, "n_parallel": 1}
+    assert mib(serve("zai-org/GLM-4.5-Air", variant="ik_llama.cpp", **options), "kv_cache_bytes") == 12032.0
+    assert mib(serve("zai-org/GLM-4.5-Air", **options), "kv_cache_bytes") == 11776.0

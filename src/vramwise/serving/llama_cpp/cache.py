@@ -48,7 +48,27 @@ def cache_bytes(model: Model, plan: Plan) -> CacheBytes:
             size = cells * plan.streams * _cell_bytes(cache, block.ops, plan)
             kv += size
             kv_gpu += size if plan.on_gpu(index) else 0
+    predicted = _prediction_layers(model, plan) * _last_layer_bytes(model, plan)
+    kv += predicted
+    kv_gpu += predicted if plan.gpu_layers else 0
     return CacheBytes(kv, kv_gpu, state, state_gpu, plan.cells, narrow)
+
+
+_PREDICTION_KEPT = frozenset({"glm4_moe"})  # the converter keeps the layers for multi-token prediction
+
+
+def _prediction_layers(model: Model, plan: Plan) -> int:
+    """Layers for multi-token prediction that ik_llama.cpp gives a cache of their own (logs of GLM-4.5 and 4.6)."""
+    if not plan.is_ik or model.config.model_type not in _PREDICTION_KEPT:
+        return 0
+    return model.config.size("num_nextn_predict_layers", default=1, least=0)
+
+
+def _last_layer_bytes(model: Model, plan: Plan) -> int:
+    last = next((block for block in reversed(model.blocks) if block.caches), None)
+    if last is None or last.caches[0].kind == "recurrent":
+        return 0
+    return cells_of(last.caches[0], plan) * plan.streams * _cell_bytes(last.caches[0], last.ops, plan)
 
 
 def cells_of(cache: LayerCache, plan: Plan) -> int:
