@@ -18,7 +18,8 @@ class _Held:
     """A saved tensor for as long as a node of the graph holds it: branches that end in indices die with forward."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
+        # Without its history: an output that its own node saves would otherwise keep the node alive.
+        self.tensor = tensor.detach()
 
 
 def saved_by_autograd(

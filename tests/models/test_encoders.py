@@ -17,6 +17,12 @@ from vramwise.models.step import record_forward
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
                          "vocab_size": 60, "max_position_embeddings": 40}  # fmt: skip
 
+BARE_CLASSES = {
+    "bert": "BertModel", "big_bird": "BigBirdModel", "electra": "ElectraModel", "megatron-bert": "MegatronBertModel",
+    "rembert": "RemBertModel", "roberta": "RobertaModel", "roc_bert": "RoCBertModel", "roformer": "RoFormerModel",
+    "xlm-roberta-xl": "XLMRobertaXLModel", "xmod": "XmodModel",
+}  # fmt: skip
+
 
 def bare(model_type: str, **overrides: Any) -> Any:
     config = transformers.CONFIG_MAPPING[model_type](**SMALL, **overrides)
@@ -25,9 +31,9 @@ def bare(model_type: str, **overrides: Any) -> Any:
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("model_type", ["bert", "roberta"])
+@pytest.mark.parametrize("model_type", sorted(BARE_CLASSES))
 def test_bare_model_has_the_parameters_that_auto_model_has(model_type: str) -> None:
-    name = "BertModel" if model_type == "bert" else "RobertaModel"
+    name = BARE_CLASSES[model_type]
     described = describe({**SMALL, "model_type": model_type, "architectures": [name]})
     real = {name: tuple(parameter.shape) for name, parameter in bare(model_type).named_parameters()}
     assert {parameter.name: parameter.shape for parameter in described.all_parameters} == real

@@ -27,11 +27,29 @@ NOT_RUN = {
 }
 TYPES = sorted(set(STRATEGIES) - set(NOT_RUN))
 EAGER_ONLY = frozenset(
-    {"bloom", "codegen", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mpt", "openai-gpt", "xglm"}
+    {
+        "big_bird",
+        "bloom",
+        "codegen",
+        "gemma2",
+        "gpt_neo",
+        "gpt_oss",
+        "gptj",
+        "granite_swa",
+        "megatron-bert",
+        "mpt",
+        "openai-gpt",
+        "rembert",
+        "roformer",
+        "vaultgemma",
+        "xglm",
+    }
 )
 PRECISIONS = ("fp32", "bf16", "bf16-mixed")
-# Its class compares the ids with the image token's, and fake tensors have no values.
-DATA_DEPENDENT = frozenset({"gemma3"})
+# Its class writes bf16 rows into an fp32 tensor under autocast, which torch refuses.
+NO_AUTOCAST = frozenset({"xmod"})
+# Their classes look at values, which fake tensors do not have: image tokens' ids, the languages of the sequences.
+DATA_DEPENDENT = frozenset({"gemma3", "xmod"})
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
@@ -61,6 +79,8 @@ def described_bytes(
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("model_type", TYPES)
 def test_small_configs_on_cpu(model_type: str, precision: str) -> None:
+    if precision == "bf16-mixed" and model_type in NO_AUTOCAST:
+        pytest.skip("the class itself does not run under autocast")
     attentions = ["eager"] if model_type in EAGER_ONLY else ["eager", "sdpa"]
 
     @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

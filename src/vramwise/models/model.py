@@ -26,8 +26,9 @@ class Model:
 
     @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:
-        """Every parameter in order, tied ones included."""
-        return tuple(parameter for block in self.blocks for parameter in block.parameters)
+        """Every parameter in order, tied ones included; one that several operations use counts once."""
+        every = (parameter for block in self.blocks for parameter in block.parameters)
+        return tuple({parameter.name: parameter for parameter in every}.values())
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -25,19 +25,21 @@ class AttentionPaths:
 
     # -- rotary positions ----------------------------------------------------------------------------------
 
-    def rotary(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    def rotary(self, op: Op, *turned: Tensor) -> tuple[Tensor, ...]:
         width = op.settings["rotary_dim"]
         cos, sin = self.rotary_table(op.settings["table"], width)
         if op.settings["style"] in ("pairs", "pairs_joined", "pairs_widened"):
             cos, sin = self._doubled(cos), self._doubled(sin)
         rotate = getattr(self, f"_rotate_{op.settings['style']}")
-        return self._partial(rotate, q, width, cos, sin), self._partial(rotate, k, width, cos, sin)
+        return tuple(self._partial(rotate, x, width, cos, sin) for x in turned)
 
     def rotary_table(self, name: str, width: int) -> tuple[Tensor, ...]:
-        """cos and sin of shape (1, sequence, width) in the hidden states' dtype or fp32, made once for all layers."""
+        """cos and sin of shape (1, sequence, width) in the hidden states' dtype, a parameter's or fp32, made once."""
         key = f"{name}/{width}"
         if key not in self.tables:
-            shape, dtype = (1, self.sequence, width), "fp32" if name.startswith("fp32") else self.hidden_dtype
+            shape = (1, self.sequence, width)
+            kept = self.execution.param_dtype if name == "parameter" else self.hidden_dtype
+            dtype = "fp32" if name.startswith("fp32") else kept
             self.tables[key] = tuple(self.tape.new(shape, dtype, op=fn) for fn in ("cos", "sin"))
         return self.tables[key]
 

@@ -14,6 +14,7 @@ from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
 from vramwise.models.profiles.early_attention import EarlyAttentionPaths
+from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.inputs import InputPaths
@@ -26,7 +27,16 @@ Streams = dict[str, Tensor]
 
 
 class HuggingFace(
-    AttentionPaths, EarlyAttentionPaths, LatentPaths, ExpertPaths, GatePaths, InputPaths, MixerPaths, NormPaths, RelativeBiasPaths
+    AttentionPaths,
+    EarlyAttentionPaths,
+    EncoderPaths,
+    LatentPaths,
+    ExpertPaths,
+    GatePaths,
+    InputPaths,
+    MixerPaths,
+    NormPaths,
+    RelativeBiasPaths,
 ):
     """Runs blocks on a tape as transformers runs its modules."""
 

@@ -28,12 +28,16 @@ class InputPaths:
         decoder_input_ids: labels shifted right, a new tensor. position_ids: one row for the batch, of a buffer where
         `buffer_rows` says so. token_type_ids: BERT's, gathered once and expanded. counted_position_ids and
         counted_token_type_ids: RoBERTa's, one row a sequence.
+        narrowed_token_type_ids: BigBird's, a view of a buffer.
         """
         batch, sequence = self.batch, self.sequence
         if name in ("input_ids", "labels", "attention_mask"):
             return self._ids(batch, sequence, name, "input")
         if name == "encoder_input_ids":
             return self._ids(batch, self.source, name, "input")
+        if name == "narrowed_token_type_ids" and buffer_rows is not None:
+            row = self.tape.narrow(self._ids(1, buffer_rows, name, "buffer"), -1, sequence)
+            return self.tape.expand(row, batch, sequence)
         if buffer_rows is not None:
             return self.tape.narrow(self._ids(1, buffer_rows, name, "buffer"), -1, sequence)
         if name == "token_type_ids":
