@@ -69,7 +69,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     peaks = [max(moments, key=lambda moment: moment.total) for _, moments in found]
     worst = max(range(len(found)), key=lambda i: peaks[i].total)
     rank, moments = found[worst]
-    outside = [counters.context_node(gpu)]
+    outside = counters.outside_torch(job.train, gpu)
     nccl = counters.nccl_node(rank)
     if nccl is not None:
         outside.append(nccl)

@@ -31,6 +31,12 @@ def context_node(gpu: Gpu | None) -> Node:
     )
 
 
+def outside_torch(train: TrainSettings, gpu: Gpu | None) -> list[Node]:
+    """The CUDA context, unless a rollout engine in the same process brought it (its memory is not counted)."""
+    shared = any(name.startswith("rollout") for name in train.extra_models)
+    return [] if shared else [context_node(gpu)]
+
+
 def nccl_node(placement: Placement) -> Node | None:
     """NCCL's buffers, one set for each dimension of parallelism in use; torch's counters do not see them."""
     groups = sum(

@@ -24,7 +24,8 @@ from vramwise.training.kernels import rewritten
 from vramwise.training.settings import HUGGING_FACE
 
 CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
-TILE_ROWS = 1024  # assumed: rows of a recomputed tile in RL trainers
+TILE_BYTES = 2**28  # AgileRL algorithms/core/base.py: rows of a tile so that its fp32 logits take 256 MiB, 128 to 4,096
+TILE_ROWS = (128, 4096)
 LABELS_SHIFTED_SINCE = (4, 50)  # transformers loss/loss_utils.py ForCausalLMLoss pads labels instead of slicing logits
 LOSS_FUNCTION_SINCE = (4, 46)  # before, the modeling file upcasts `logits` in its own frame
 
@@ -178,10 +179,12 @@ def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
 
 
 def tiled(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
-    """Tiles of 1,024 positions, made again one at a time in backward; the hidden states are kept."""
+    """Tiles of 256 MiB of fp32 logits, made again one at a time in backward; the hidden states are kept."""
     vocabulary = weight.shape[0]
-    tile = tape.new((TILE_ROWS, vocabulary), "bf16", op="tile of logits")
-    wide = tape.new((TILE_ROWS, vocabulary), "fp32", op="tile of logits")
+    assert isinstance(vocabulary, int)
+    rows = min(max(TILE_BYTES // (4 * vocabulary), TILE_ROWS[0]), TILE_ROWS[1])
+    tile = tape.new((rows, vocabulary), "bf16", op="tile of logits")
+    wide = tape.new((rows, vocabulary), "fp32", op="tile of logits")
     tape.record("tile_of_logits", [hidden, weight], [tile, wide])
     tape.record("tiled_log_probabilities", [hidden, weight, tile, wide], [_loss_of(tape, hidden)], [(hidden, "hidden")])
 

@@ -215,6 +215,7 @@ class _Step:
             "weight casts": self.casts_below[index],
             "logits and loss": (peak.saved if in_loss else 0) + (peak.temporaries if logits else 0) + SCALAR_BYTES,
             "backward temporaries": 0 if logits else peak.temporaries,
+            "dequantized weight": 0 if logits else self.states.dequantized,
             "second layer's activations": 0 if logits else self._second_layer(run),
             "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
         }

@@ -25,7 +25,9 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
     if train.compile:
         notes.append("torch.compile: fused operations keep less than counted here")
     if train.extra_models:
-        notes.append(f"not counted: {', '.join(train.extra_models)}")
+        shared = any(name.startswith("rollout") for name in train.extra_models)
+        context = ", and the CUDA context that a rollout engine in the process shares" if shared else ""
+        notes.append(f"not counted: {', '.join(train.extra_models)}{context}")
     if states.paged_optimizer:
         notes.append("paged optimizer states live in managed memory: on the GPU between none and all of them")
     if train.optimizer in ("galore-adamw", "apollo"):
