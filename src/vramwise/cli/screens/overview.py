@@ -129,7 +129,10 @@ def _headline(model: Model) -> list[Line]:
     active = model.num_active_parameters
     if active == model.num_parameters:
         return lines
-    return [*lines, f"{active:,} of them are active for a token (routed experts)"]
+    lines.append(f"{active:,} of them are active for a token (routed experts)")
+    if any(op.kind == "experts" for block in model.blocks for op in block.ops):
+        lines.append("bitsandbytes (int8, nf4) leaves experts that are one fused tensor in 16 bit")
+    return lines
 
 
 def _loading(settings: dict[str, Any]) -> dict[str, Any]:
