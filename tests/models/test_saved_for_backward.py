@@ -50,6 +50,8 @@ PRECISIONS = ("fp32", "bf16", "bf16-mixed")
 NO_AUTOCAST = frozenset({"xmod"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, the languages of the sequences.
 DATA_DEPENDENT = frozenset({"gemma3", "xmod"})
+# `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.
+KERNEL_ABSENT = frozenset({"diffllama"})
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def test_small_configs_on_fake_cuda_tensors() -> None:
             "sequence": 2 + index % 5,
         }
         for model_type in TYPES
-        if model_type not in DATA_DEPENDENT
+        if model_type not in DATA_DEPENDENT | KERNEL_ABSENT
         for index, config in enumerate(drawn_configs(model_type, 3))
         if not has_experts(config)
         for precision in PRECISIONS

@@ -36,7 +36,9 @@ class Pointwise(Layout):
 
     def _pointwise(self, op: str, inputs: Sequence[Tensor], dtype: str | None = None) -> Tensor:
         shape = broadcast_shape(*inputs)
-        out_dtype = dtype or promote(*(tensor.dtype for tensor in inputs if tensor.ndim or len(inputs) == 1))
+        # Scalars do not widen a tensor's dtype; among themselves they do.
+        deciding = [tensor for tensor in inputs if tensor.ndim] or inputs
+        out_dtype = dtype or promote(*(tensor.dtype for tensor in deciding))
         return self.new(
             shape,
             out_dtype,
@@ -122,6 +124,13 @@ class Pointwise(Layout):
         shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :]) if keepdim else x.shape[:dim] + x.shape[dim + 1 :]
         out = self.new(shape, x.dtype, requires_grad=x.requires_grad, op=op)
         self.record(op, [x], [out])
+        return out
+
+    def logsumexp(self, x: Tensor) -> Tensor:
+        """`logsumexp(x, -1)`: keeps its operand and its result."""
+        x = self.autocast_high("logsumexp", x)
+        out = self.new(x.shape[:-1], x.dtype, requires_grad=x.requires_grad, op="logsumexp")
+        self.record("logsumexp", [x], [out], [(x, "self"), (out, "result")])
         return out
 
     def softmax(self, x: Tensor, dtype: str | None = None, op: str = "softmax") -> Tensor:

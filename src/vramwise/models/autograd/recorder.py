@@ -22,8 +22,8 @@ Device = Literal["cuda", "cpu"]
 # AT_FORALL_FP32 for CUDA; the CPU list has none of the operations that language models use but these).
 _FP32_UNDER_AUTOCAST: dict[Device, frozenset[str]] = {
     "cuda": frozenset(
-        {"pow", "rsqrt", "softmax", "log_softmax", "layer_norm", "nll_loss", "exp", "expm1", "log", "softplus",
-         "sum", "cumsum", "prod", "norm"}
+        {"pow", "rsqrt", "softmax", "log_softmax", "layer_norm", "rms_norm", "nll_loss", "exp", "expm1", "log",
+         "logsumexp", "softplus", "sum", "cumsum", "prod", "norm"}
     ),
     "cpu": frozenset({"nll_loss", "prod"}),
 }  # fmt: skip

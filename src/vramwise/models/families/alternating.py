@@ -1,4 +1,4 @@
-"""Decoders whose layers take turns between sliding and full attention: Command R7B, CWM, EXAONE 4, OLMo 3."""
+"""Decoders whose layers take turns between sliding and full attention: Command R7B, CWM, EXAONE 4, OLMo 3, Granite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from vramwise.models.families.design import (
     Design,
     HeadNorm,
     LayerKind,
-    layer_types,
     sliding_window,
 )
 
@@ -24,6 +23,11 @@ def design(c: Config) -> Design:
         return Design(
             norm="layer", norm_style="python", norms=("input_layernorm", None, None, None), qkv_bias=bias,
             output_bias=bias, rotary="pairs_fp32", scaled_logits=True, tied=True,
+        )  # fmt: skip
+    if c.model_type == "granite_swa":
+        return Design(
+            qkv_bias=bias, output_bias=bias, mlp_bias=c.flag("mlp_bias"), core="lse_sink", scaled=True,
+            scaled_logits=True, tied=True,
         )  # fmt: skip
     if c.model_type == "cwm":
         return Design(mlp_bias=c.flag("mlp_bias"))
@@ -42,7 +46,7 @@ def default_types(c: Config) -> list[str]:
     layers = range(c.num_hidden_layers)
     if c.model_type == "ministral":
         full = [sliding_window(c) is None for _ in layers]
-    elif c.model_type == "cwm":
+    elif c.model_type in ("cwm", "granite_swa"):
         full = [i % 4 == 0 for i in layers]
     else:
         period = c.size("sliding_window_pattern", default=4) if c.model_type != "olmo3" else 4
@@ -51,13 +55,22 @@ def default_types(c: Config) -> list[str]:
 
 
 def layer_kinds(c: Config) -> list[LayerKind]:
-    """Windows; Command R7B and EXAONE 4 turn only sliding layers, OLMo 3 turns each kind by a table of its own."""
+    """Windows; Command R7B and EXAONE 4 turn only sliding layers, Granite those whose base is not 0.
+
+    OLMo 3 has a rotary table for each kind of layer, Granite one for each base.
+    """
     window = sliding_window(c)
+    bases = c.items("layer_rope_theta") or [1] * c.num_hidden_layers
+    if len(bases) < c.num_hidden_layers:
+        raise c.error(f"layer_rope_theta names {len(bases)} layers, num_hidden_layers is {c.num_hidden_layers}")
     kinds = []
-    for name in layer_types(c, default_types(c)):
+    for name, base in zip(c.layer_types() or default_types(c), bases, strict=False):
         own = window if name == "sliding_attention" else None
-        turned = {"cohere2": own is not None, "exaone4": window is None or name == "sliding_attention"}
-        table = f"fp32 {name}" if c.model_type == "olmo3" else ""
+        turned = {
+            "cohere2": own is not None, "exaone4": window is None or name == "sliding_attention",
+            "granite_swa": bool(base),
+        }  # fmt: skip
+        table = {"olmo3": f"fp32 {name}", "granite_swa": f"base {base}"}.get(c.model_type, "")
         kinds.append(LayerKind(own, turned.get(c.model_type, True), table))
     return kinds
 

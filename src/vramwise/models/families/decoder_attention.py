@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.models.blocks import BlockBuilder, Parameter, Value
+from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families.design import Design, HeadNorm, LayerKind
 
@@ -56,6 +57,22 @@ def head_norm(b: BlockBuilder, x: Value, module: str, heads: int, norm: HeadNorm
     return b.unary("layer_norm", x, module, weights, style="per-head")
 
 
+def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Design, kind: LayerKind) -> Value:
+    """Attention itself, with parameters of its own in the families where it has some."""
+    heads, groups, d, window = c.num_attention_heads, c.num_key_value_heads, c.head_dim, kind.window
+    dropout = c.number("attention_dropout")
+    if not s.core:
+        return b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout)
+    b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
+    names = ("sinks",) if s.core == "lse_sink" else ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
+    width = heads if s.core == "lse_sink" else d
+    return b.op(
+        f"{s.core}_attention", "self_attn", [q, k, v], [heads * d],
+        [b.parameter("self_attn", name, (width,)) for name in names], num_heads=heads, num_key_value_heads=groups,
+        causal=True, window=window, dropout=dropout, style="llama",
+    )[0]  # fmt: skip
+
+
 def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) -> Value:
     """Projections, norms of queries and keys, rotary positions, attention, output projection."""
     b.part = "attention"
@@ -75,9 +92,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) 
         q, k = both_normed(b, q, k, s.qk_norm, (heads, groups))
     if s.scaled_queries:
         q = b.unary("scale_by_position", q)
-    mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=groups, window=kind.window, dropout=c.number("attention_dropout")
-    )
+    mixed = core(b, q, k, v, c, s, kind)
     if s.sub_norms:
         mixed = b.rms_norm(mixed, "self_attn.attn_sub_norm")
     if s.gate is not None:

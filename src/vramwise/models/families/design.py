@@ -52,6 +52,7 @@ class Design:
     fused_qkv: Literal["", "joint", "by_head"] = ""
     qk_norm: HeadNorm | None = None
     clip_qkv: bool = False
+    core: Literal["", "lse_sink", "differential"] = ""
     output: str = "o_proj"
     mlp: Literal["gated", "fused", "plain"] = "gated"
     mlp_names: tuple[str, str] = ("up_proj", "down_proj")
@@ -81,16 +82,6 @@ class LayerKind:
     table: str = ""
     attention: Piece | None = None
     mlp: Piece | None = None
-
-
-def layer_types(c: Config, default: list[str]) -> list[str]:
-    """`layer_types`, one name a layer, or the class's default."""
-    given = c.items("layer_types")
-    if given is None:
-        return default
-    if len(given) < c.num_hidden_layers:
-        raise c.error(f"layer_types names {len(given)} layers, num_hidden_layers is {c.num_hidden_layers}")
-    return [str(kind) for kind in given[: c.num_hidden_layers]]
 
 
 def sliding_window(c: Config) -> int | None:

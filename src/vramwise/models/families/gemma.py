@@ -1,4 +1,4 @@
-"""Gemma 1 to 3: scaled embeddings, (1 + weight) norms; from Gemma 2 on also norms after and two kinds of layers."""
+"""Gemma 1 to 3, VaultGemma: scaled embeddings, (1 + weight) norms; from Gemma 2 on norms after, two kinds of layers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "gemma2": _SECOND,
     "gemma3_text": {**_SECOND, "vocab_size": 262_208},
+    "vaultgemma": _SECOND,
 }  # fmt: skip
 
 
@@ -30,6 +31,7 @@ class Switches:
     """What differs between the generations."""
 
     norms_after: bool = False
+    mlp_norm: str = "pre_feedforward_layernorm"
     qk_norm: bool = False
     attention_softcap: bool = False
     eager_only: bool = False
@@ -39,11 +41,12 @@ class Switches:
 def switches(c: Config, model_type: str) -> Switches:
     """The switches of a generation; transformers lets Gemma 2 run without SDPA only, for the cap on its scores."""
     if model_type == "gemma":
-        return Switches()
-    if model_type == "gemma2":
+        return Switches(mlp_norm="post_attention_layernorm")
+    if model_type in ("gemma2", "vaultgemma"):
         # An explicit null switches a cap off, an absent key leaves the class default of 50 and 30 on.
         caps = [c.values.get(f"{name}_logit_softcapping", 1.0) is not None for name in ("attn", "final")]
-        return Switches(norms_after=True, attention_softcap=caps[0], eager_only=True, logit_softcap=caps[1])
+        after = model_type == "gemma2"
+        return Switches(norms_after=after, attention_softcap=caps[0], eager_only=True, logit_softcap=caps[1])
     return Switches(norms_after=True, qk_norm=True, logit_softcap=c.has("final_logit_softcapping"))
 
 
@@ -57,7 +60,7 @@ def layer_windows(c: Config, model_type: str) -> list[int | None]:
         window = window // 2 + 1
     types = c.layer_types()
     if types is None:
-        period = 2 if model_type == "gemma2" else c.size("sliding_window_pattern", default=6)
+        period = 2 if model_type in ("gemma2", "vaultgemma") else c.size("sliding_window_pattern", default=6)
         types = ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]
     return [window if kind == "sliding_attention" else None for kind in types]
 
@@ -89,7 +92,7 @@ def layer(c: Config, s: Switches, name: str, index: int, window: int | None, fun
     if s.norms_after:
         h = b.rms_norm(h, "post_attention_layernorm", style="gemma")
     x = b.add(x, h)
-    h = b.rms_norm(x, "pre_feedforward_layernorm" if s.norms_after else "post_attention_layernorm", style="gemma")
+    h = b.rms_norm(x, s.mlp_norm, style="gemma")
     h = gated_mlp(b, h, c.intermediate_size, function)
     if s.norms_after:
         h = b.rms_norm(h, "post_feedforward_layernorm", style="gemma")

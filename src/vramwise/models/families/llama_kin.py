@@ -49,6 +49,13 @@ def hyperclovax(c: Config) -> Design:
     )  # fmt: skip
 
 
+def diffllama(c: Config) -> Design:
+    if c.number("attention_dropout") or c.num_key_value_heads % 2:
+        raise c.error("differential attention wants an even num_key_value_heads and no attention_dropout")
+    bias = c.flag("attention_bias")
+    return Design(qkv_bias=bias, output_bias=bias, core="differential")
+
+
 def llama(c: Config) -> Design:
     """InternLM 3 spells the biases `qkv_bias` and `bias`; Arcee has Nemotron's MLP."""
     bias = c.flag("attention_bias", c.flag("qkv_bias"))
@@ -94,8 +101,8 @@ def seed_oss(c: Config) -> Design:
 
 
 _DESIGNS: dict[str, Callable[[Config], Design]] = {
-    "apertus": apertus, "arcee": llama, "bitnet": bitnet, "ernie4_5": ernie4_5, "hunyuan_v1_dense": hunyuan,
-    "hyperclovax": hyperclovax, "internlm3": llama, "iquestcoder": llama, "jais2": jais2,
+    "apertus": apertus, "arcee": llama, "bitnet": bitnet, "diffllama": diffllama, "ernie4_5": ernie4_5,
+    "hunyuan_v1_dense": hunyuan, "hyperclovax": hyperclovax, "internlm3": llama, "iquestcoder": llama, "jais2": jais2,
     "ministral3": lambda c: Design(scaled_queries=True), "nanochat": nanochat, "persimmon": persimmon,
     "seed_oss": seed_oss,
 }  # fmt: skip

@@ -9,10 +9,11 @@ from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
 from vramwise.models.execution import Execution
+from vramwise.models.profiles.altered_attention import AlteredAttentionPaths
 from vramwise.models.profiles.old_attention import OldAttentionPaths
 
 
-class EarlyAttentionPaths(OldAttentionPaths):
+class EarlyAttentionPaths(OldAttentionPaths, AlteredAttentionPaths):
     """Eager paths by `style` (`_eager_STYLE`), SDPA paths (`_sdpa_STYLE`), and how q and k come about."""
 
     tape: Tape

@@ -1,0 +1,77 @@
+"""Attention that is more than softmax(q·kᵀ)·v in transformers 5.23: DiffLlama, Granite with sinks, Doge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
+
+
+class AlteredAttentionPaths:
+    """Differences of two attentions, learned sinks outside the softmax, masks that are trained."""
+
+    tape: Tape
+    execution: Execution
+    batch: Dim
+    sequence: Dim
+    hidden_dtype: str
+    windows_reached: frozenset[int]
+    parameters_of: Callable[[Op], list[Tensor]]
+    attention_dropout: Callable[[Op], float]
+    cached: Callable[..., tuple[Tensor, ...]]
+    needs_mask: Callable[[Op], bool]
+    _eager: Callable[[Op, Tensor, Tensor, Tensor], Tensor]
+    _sdpa: Callable[[Op, Tensor, Tensor, Tensor], Tensor]
+
+    def differential_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`DiffLlamaAttention`: attention over each half of the values; the second half of heads is subtracted."""
+        tape = self.tape
+        k, v = self.cached(op, k, v)
+        attend = self._eager if self.execution.attention == "eager" else self._sdpa
+        groups = k.shape[1]
+        halves = [tape.clone_contiguous(tape.stack([half, half], 1)) for half in tape.chunk(v, 2, 1)]
+        mixed = tape.cat([attend(op, q, k, tape.view(x, x.shape[0], groups, *x.shape[3:])) for x in halves])
+        first, second = tape.chunk(mixed, 2, 2)
+        q1, k1, q2, k2 = self.parameters_of(op)
+        factors = [tape.to(self._exponential(a, b), q.dtype) for a, b in ((q1, k1), (q2, k2))]
+        factor = tape.scale(tape.add(*factors), "add_scalar")
+        out = tape.scale(self._rms_kernel(tape.add(first, tape.mul(factor, second))))
+        return tape.reshape(out, *out.shape[:2], -1)
+
+    def _exponential(self, a: Tensor, b: Tensor) -> Tensor:
+        tape = self.tape
+        return tape.unary("exp", tape.reduce("sum", tape.to(tape.mul(a, b), "fp32"), keepdim=False))
+
+    def _rms_kernel(self, x: Tensor) -> Tensor:
+        """`F.rms_norm` without a weight: one kernel on CUDA, composed of others in fp32 on CPU."""
+        tape = self.tape
+        x = tape.autocast_high("rms_norm", x)
+        if tape.device == "cuda":
+            out = tape.new(x.shape, x.dtype, requires_grad=x.requires_grad, op="_fused_rms_norm")
+            rstd = tape.new((*x.shape[:-1], 1), "fp32", op="_fused_rms_norm")
+            tape.record("_fused_rms_norm", [x], [out, rstd], [(x, "input"), (rstd, "rstd")])
+            return out
+        wide = tape.to(x, "fp32")
+        variance = tape.scale(tape.reduce("mean", tape.unary("pow", wide)), "add_scalar")
+        return tape.to(tape.mul(wide, tape.unary("rsqrt", variance)), x.dtype)
+
+    def lse_sink_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`GraniteSWAAttention`: the result times sigmoid(log-sum-exp of the scores − the head's sink)."""
+        tape = self.tape
+        k, v = self.cached(op, k, v)
+        times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
+        k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+        scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
+        mask = tape.new((self.batch, 1, self.sequence, self.sequence), self.hidden_dtype, op="mask")
+        scores = tape.add(scores, mask)
+        (sinks,) = self.parameters_of(op)
+        excess = tape.add(tape.logsumexp(scores), tape.view(sinks, 1, -1, 1))
+        share = tape.unary("sigmoid", tape.to(excess, "fp32"))
+        weights = tape.dropout(tape.to(tape.softmax(scores, "fp32"), q.dtype), self.attention_dropout(op))
+        mixed = tape.matmul(weights, v)
+        mixed = tape.mul(mixed, tape.to(tape.unsqueeze(share, -1), mixed.dtype))
+        return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), self.batch, self.sequence, -1)
