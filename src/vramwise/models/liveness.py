@@ -196,7 +196,7 @@ class _BackwardWalker:
         scratch = max((each.scratch for each, _, _ in made), key=probe, default=0)
         larger = total(each.raw - each.nbytes for each, _, _ in made if each.raw)
         larger = larger - total(each.nbytes for each, _, _ in made if each.passing == "in_place")
-        self._note(f"{node.op} backward", node.module, scratch + larger)
+        self._note(f"{node.op} backward", node.module, scratch + larger + node.workspace_bytes)
         if self.recomputed:
             self._release(node)
         if any(each.raw for each, _, _ in made):
@@ -305,7 +305,7 @@ def walk_forward(
             else:
                 temporaries = temporaries + storage.nbytes
             alive.add(storage)
-        moments.append(Moment(node.op, node.module, saved, 0, temporaries))
+        moments.append(Moment(node.op, node.module, saved, 0, temporaries + node.workspace_bytes))
         for storage in [storage for storage in alive if last.get(storage, i) <= i and storage not in kept]:
             alive.discard(storage)
             temporaries = temporaries - storage.nbytes

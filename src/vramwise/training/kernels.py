@@ -60,6 +60,26 @@ def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
     return Forward(tuple(done[id(run)] for run in forward.runs))
 
 
+def with_dequantization(forward: Forward) -> Forward:
+    """Products with a quantized weight make a 16-bit copy of it for as long as they run.
+
+    bitsandbytes 0.50 autograd/_functions.py MatMul4Bit: forward and backward each dequantize the whole weight.
+    """
+    done: dict[int, BlockRun] = {}
+    for run in forward.runs:
+        if id(run) not in done:
+            nodes = tuple(_dequantizing(node) if run.layer is not None else node for node in run.nodes)
+            done[id(run)] = replace(run, nodes=nodes)
+    return Forward(tuple(done[id(run)] for run in forward.runs))
+
+
+def _dequantizing(node: Node) -> Node:
+    if node.op not in ("mm", "addmm"):
+        return node
+    frozen = [t for t in node.inputs if t.is_parameter and not t.requires_grad and t.ndim == 2]
+    return replace(node, workspace_bytes=2 * frozen[0].numel) if frozen else node
+
+
 def rewritten(run: BlockRun, nodes: tuple[Node, ...]) -> BlockRun:
     """A block with other operations; it is the first to save what it saved before and what is new."""
     made = {output.storage for node in nodes for output in node.outputs}

@@ -215,12 +215,14 @@ class _Step:
             "weight casts": self.casts_below[index],
             "logits and loss": (peak.saved if in_loss else 0) + (peak.temporaries if logits else 0) + SCALAR_BYTES,
             "backward temporaries": 0 if logits else peak.temporaries,
-            "dequantized weight": 0 if logits else self.states.dequantized,
             "second layer's activations": 0 if logits else self._second_layer(run),
             "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
         }
         parts["gradients"] = self.kept_gradients + self._finished_above(index) + peak.weight_gradients
-        return Moment(name, parts, peak.operation, run.shape.layer)
+        layer = None
+        if run.shape.layer is not None:  # equal layers share one shape, so the number is counted
+            layer = self.placement.first_layer + sum(r.shape.layer is not None for r in self.runs[:index])
+        return Moment(name, parts, peak.operation, layer)
 
     def _second_layer(self, run: RunBytes) -> int:
         """FSDP 1 with frozen weights keeps one more recomputed layer than one GPU does.

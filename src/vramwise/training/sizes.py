@@ -13,7 +13,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
 from vramwise.scenario import TrainSettings
 from vramwise.training.checkpointing import kept_storages
-from vramwise.training.kernels import with_kernels
+from vramwise.training.kernels import with_dequantization, with_kernels
 from vramwise.training.loss import logits_held, with_loss
 from vramwise.training.settings import execution
 from vramwise.training.sharding import local_model, with_sequence_parallel
@@ -134,6 +134,8 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     tensor_parallel = train.tensor_parallel_size
     local = local_model(model, tensor_parallel, train.expert_parallel_size)
     forward = record_forward(local, execution(train, model), batch=batch, sequence=sequence)
+    if train.quantization is not None:
+        forward = with_dequantization(forward)
     forward = with_loss(with_kernels(forward, train), train)
     if train.sequence_parallel:
         forward = with_sequence_parallel(forward, model.hidden_size, tensor_parallel)

@@ -24,7 +24,7 @@ ALLOCATION_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class ModelStates:
-    """Bytes of one rank's states; `dequantized` is the 16-bit copy of the largest quantized weight, made for use."""
+    """Bytes of one rank's states"""
 
     weights: int
     frozen_weights: int
@@ -37,7 +37,6 @@ class ModelStates:
     num_trainable: int
     num_trained_tensors: int
     gradient_numel: int
-    dequantized: int
 
 
 def rounded(nbytes: int) -> int:
@@ -133,16 +132,4 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
         optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
         num_trainable=sum(tensor.numel for tensor, _ in trained_tensors(model, train)),
         num_trained_tensors=len(pairs), gradient_numel=numel_sum,
-        dequantized=_dequantized(model, train, placement),
     )  # fmt: skip
-
-
-def _dequantized(model: Model, train: TrainSettings, placement: Placement) -> int:
-    """bitsandbytes multiplies by a 16-bit copy of the whole weight, one at a time (functional.py dequantize_4bit)."""
-    if train.quantization is None:
-        return 0
-    rule = quantization(train.quantization)
-    largest = (
-        placement.local_numel(p, p.numel) for p in model.parameters if rule.quantizes(p.part, p.shape, p.is_linear)
-    )
-    return rounded(2 * max(largest, default=0))
