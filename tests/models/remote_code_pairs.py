@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 REMOTE_CODE_TYPES = frozenset(
     {
-        "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "mimo", "minicpm", "orion", "qwen",
+        "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "mimo", "minicpm",
+        "nemotron-nas", "orion", "qwen", "yuan",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
@@ -95,6 +96,21 @@ def minicpm_moe(draw: st.DrawFn) -> Pair:
     )
 
 
+@st.composite
+def searched(draw: st.DrawFn) -> Pair:
+    """Nemotron-NAS with the same choice for every layer."""
+    given = draw(sizes(grouped=True))
+    heads, groups, count = (given[key] for key in ("num_attention_heads", "num_key_value_heads", "num_hidden_layers"))
+    factor = draw(st.sampled_from([1.0, 2.5, 12.0]))
+    inner = -(-int(2 * factor * given["hidden_size"] / 3) // 256) * 256
+    choice = {"attention": {"n_heads_in_group": heads // groups}, "ffn": {"ffn_mult": factor}}
+    own = {key: given[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")}
+    return (
+        {"model_type": "nemotron-nas", **own, "block_configs": [choice] * count},
+        {"model_type": "llama", **given, "intermediate_size": inner},
+    )
+
+
 PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "baichuan": lambda: alike("baichuan", "llama"),
     "chatglm": chatglm,
@@ -105,6 +121,7 @@ PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "mimo": lambda: alike("mimo", "qwen2", grouped=True),
     "minicpm": lambda: alike("minicpm", "llama", grouped=True),
     "minicpm-moe": minicpm_moe,
+    "nemotron-nas": searched,
     "orion": lambda: alike("orion", "stablelm", grouped=True, use_parallel_residual=False, use_qkv_bias=False),
     "qwen": qwen,
 }

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
+import torch
 from hypothesis import HealthCheck, given, settings
 from remote_code_pairs import PAIRS
 from transformers_models import model_config, parameter_table, real_model
@@ -17,7 +18,10 @@ from transformers_models import model_config, parameter_table, real_model
 from vramwise.errors import SourceError
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.blocks import BlockBuilder
 from vramwise.models.execution import Execution
+from vramwise.models.profiles.huggingface import HuggingFace
 from vramwise.models.step import record_forward
 from vramwise.sources import resolve
 
@@ -108,6 +112,71 @@ def test_chatglm_6b_as_a_fine_tuning_log_counts_it() -> None:
     layers = [sum(parameter.numel for parameter in block.parameters) for block in model.layers()]
     assert (sum(layers[-5:]), model.num_parameters) == (1_006_899_200, 6_173_286_400)
     assert model.num_parameters * 2 / 2**30 == pytest.approx(11.5, abs=0.01)
+
+
+def test_nemotron_nas_leaves_halves_out_or_makes_them_one_matrix() -> None:
+    whole = {"attention": {"n_heads_in_group": 2}, "ffn": {"ffn_mult": 3.0}}
+    config = {**LLAMA, "model_type": "nemotron-nas", "block_configs": [whole, whole]}
+
+    def change(second: dict[str, Any]) -> int:
+        return (
+            describe({**config, "block_configs": [whole, {**whole, **second}]}).num_parameters
+            - describe(config).num_parameters
+        )
+
+    attention, inner = 64 * (64 + 2 * 32 + 64), 3 * 64 * 256
+    assert change({"attention": {"no_op": True}}) == -attention - 64
+    assert change({"attention": {"replace_with_linear": True}}) == -attention + 64 * 64
+    assert change({"ffn": {"no_op": True}}) == -inner - 64
+    assert change({"ffn": {"replace_with_linear": True}}) == -inner + 64 * 64
+    assert change({"ffn": {"ffn_mult": 6.1}}) == inner  # 260 rounded up to 512
+    none = describe({**config, "block_configs": [whole, {"attention": {"no_op": True}, "ffn": {"no_op": True}}]})
+    assert (none.num_layers, len(none.caches)) == (2, 1)
+    one = {**config, "num_hidden_layers": 1, "block_configs": [whole]}
+    assert saved_bytes({**config, "block_configs": none.config.values["block_configs"]}, "sdpa") == saved_bytes(
+        one, "sdpa"
+    )
+
+
+def test_yuan_adds_two_convolutions_and_a_norm_to_llama() -> None:
+    filtering = 2 * (2 * 64 * 32) + 32 + 64 + 64
+    yuan = describe({**LLAMA, "model_type": "yuan"})
+    assert yuan.num_parameters - describe({**LLAMA, "model_type": "llama"}).num_parameters == 2 * filtering
+    assert {cache.kind for cache in yuan.caches} == {"recurrent", "full"}
+    shared = describe({**LLAMA, "model_type": "yuan", "use_shareqk": True})
+    assert yuan.num_parameters - shared.num_parameters == 2 * (filtering + 64 * 64 - 4 * 64)
+    # The paper (arXiv 2311.15786) calls the model 2.1B.
+    assert describe(resolve("IEITYuan/Yuan2-2B").config).num_parameters == 2_088_724_480
+
+
+def test_yuan_s_convolutions_keep_what_torch_keeps() -> None:
+    """The input and the first one's result, one row longer than the sequence."""
+    batch, sequence, width = 2, 6, 8
+    first = torch.nn.Conv2d(width, width // 2, (2, 1), padding=(1, 0))
+    second = torch.nn.Conv2d(width // 2, width, (2, 1), padding=(1, 0))
+    parameters = {p.untyped_storage()._cdata for p in (*first.parameters(), *second.parameters())}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    x = torch.zeros(batch, sequence, width, requires_grad=True) * 2
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        h = x.transpose(0, 1).view(sequence, 1, batch, width).permute(2, 3, 0, 1)
+        second(first(h)[:, :, :sequence])[:, :, :sequence].permute(2, 3, 0, 1).contiguous()
+    b = BlockBuilder("")
+    weights = [
+        b.parameter("", name, shape)
+        for name, shape in (("1", (4, 8, 2, 1)), ("2", (4,)), ("3", (8, 4, 2, 1)), ("4", (8,)))
+    ]
+    b.unary("localized_filtering", b.input("hidden", width), "", weights)
+    tape = Tape(device="cpu", autocast=None)
+    profile = HuggingFace(tape, Execution(param_dtype="fp32"), batch, sequence, frozenset())
+    profile.streams["hidden"] = tape.new((batch, sequence, width), "fp32", requires_grad=True)
+    profile.run(b.build())
+    own = sum(evaluate(storage.nbytes, {}) for storage in tape.saved if storage.kind == "activation")
+    assert own == sum(nbytes for storage, nbytes in kept.items() if storage not in parameters)
 
 
 def test_a_prefix_of_chatglm_is_refused() -> None:

@@ -66,6 +66,19 @@ class Products(Pointwise):
         self.record("index", [x, index], [out], [(index, "indices")])
         return out
 
+    def short_conv2d(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """`F.conv2d` with a kernel of two rows, padded by one: (batch, channels, rows, 1) gets a row more."""
+        x, weight, bias = self.autocast_low(x, weight, bias)
+        shape = (x.shape[0], weight.shape[0], x.shape[2] + 1, 1)
+        grad = x.requires_grad or weight.requires_grad or bias.requires_grad
+        out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
+        flops = 2 * product(shape) * product(weight.shape[1:])
+        self.record(
+            "convolution", [x, weight, bias], [out], [(x, "input"), (weight, "weight")],
+            flops=flops, backward_flops=flops * (x.requires_grad + weight.requires_grad),
+        )  # fmt: skip
+        return out
+
     def depthwise_conv1d(self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Dim) -> Tensor:
         """Causal depthwise `F.conv1d` over (batch, channels, sequence): keeps the input (and the weight)."""
         x, weight = self.autocast_low(x, weight)

@@ -56,6 +56,21 @@ class MixerPaths(ChunkScanPaths):
         out = apply_activation(tape, op.settings["function"], tape.narrow(wide, -1, x.shape[-1]))
         return tape.to(out, x.dtype)
 
+    def localized_filtering(self, op: Op, x: Tensor) -> Tensor:
+        """Yuan's two convolutions over positions, (batch, sequence, width) seen as (batch, width, sequence, 1)."""
+        tape, sequence = self.tape, x.shape[1]
+        first, first_bias, second, second_bias = self.parameters_of(op)
+        h = tape.unsqueeze(tape.permute(x, 0, 2, 1), -1)
+        h = tape.narrow(tape.short_conv2d(h, first, first_bias), 2, sequence)
+        h = tape.narrow(tape.short_conv2d(h, second, second_bias), 2, sequence)
+        return tape.transpose(tape.select(tape.contiguous(tape.permute(h, 2, 0, 1, 3)), -1), 0, 1)
+
+    def scaled_twice(self, op: Op, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Yuan's shared queries and keys: one tensor times two weights plus two biases."""
+        weight, bias = self.parameters_of(op)
+        both = self.tape.add(self.tape.mul(self.tape.unsqueeze(x, 2), weight), bias)
+        return self.tape.select(both, 2), self.tape.select(both, 2)
+
     def selective_scan(
         self, op: Op, x: Tensor, time_step: Tensor, inward: Tensor, outward: Tensor, gate: Tensor
     ) -> Tensor:  # fmt: skip
