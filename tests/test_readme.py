@@ -1,0 +1,111 @@
+"""README.md and the pages under docs/: every `$ vramwise …` in a console block prints what the page shows.
+
+After a change of the output, write the pages anew: python tests/test_readme.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/accuracy.md")  # seed-facts.md has its own test
+BLOCK = re.compile(r"(?<=```console\n).*?(?=^```)", re.DOTALL | re.MULTILINE)
+SESSION = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
+OURS = re.compile(r"vramwise ")
+LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
+
+
+def sessions(page: str) -> Iterator[tuple[str, str]]:
+    """Each of our commands on a page with the output below it."""
+    for block in BLOCK.findall((ROOT / page).read_text("utf-8")):
+        for session in SESSION.finditer(block):
+            if OURS.match(session["command"]):
+                yield session["command"], session["output"]
+
+
+@cache
+def printed(command: str) -> str:
+    """What a shell of 100 columns shows for a command, run at the root of the repository."""
+    first, bar, rest = command.partition(" | ")
+    if bar:  # commands that take long are run once, whatever the pages cut out of them
+        return _shell(rest, printed(first))
+    return _shell(command, "")
+
+
+def _shell(command: str, given: str) -> str:
+    with TemporaryDirectory() as folder:
+        program = Path(folder) / "vramwise"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vramwise "$@"\n')
+        program.chmod(0o755)
+        variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100", "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(
+            ["sh", "-c", command], input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            encoding="utf-8", timeout=300, check=False, cwd=ROOT, env={**os.environ, **variables},
+        )  # fmt: skip
+    return done.stdout
+
+
+def commands_by_program() -> dict[str, list[tuple[str, str, str]]]:
+    """(page, command, output) by what runs: one test each, so that nothing runs twice."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for page in PAGES:
+        for command, output in sessions(page):
+            found.setdefault(command.partition(" | ")[0], []).append((page, command, output))
+    return found
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the pages' commands are for a POSIX shell")
+@pytest.mark.parametrize("shown", commands_by_program().values(), ids=commands_by_program())
+def test_the_page_shows_what_the_command_prints(shown):
+    for page, command, output in shown:
+        assert printed(command) == output, f"{page} is out of date: python tests/test_readme.py"
+
+
+def test_the_readme_shows_the_main_commands():
+    commands = [command for command, _ in sessions("README.md")]
+    assert any(command.startswith("vramwise estimate") and "--task" not in command for command in commands)
+    assert all(any(f"--task {task}" in command for command in commands) for task in ("train", "serve"))
+    assert any(command.startswith("vramwise accuracy benchmarks/cases") for command in commands)
+
+
+def test_the_readme_shows_python_that_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"\d+\.\d\d GiB (True|False)\n", done.stdout)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page):
+    for target in LINK.findall((ROOT / page).read_text("utf-8")):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_is_named_is_there(page):
+    text = (ROOT / page).read_text("utf-8")
+    named = re.findall(r"`((?:src|tests|benchmarks|docs|scripts|tools)/[\w./-]+?)`", text)
+    assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
+
+
+if __name__ == "__main__":
+
+    def fresh(block: re.Match[str]) -> str:
+        def session(found: re.Match[str]) -> str:
+            command = found["command"]
+            return f"$ {command}\n{printed(command) if OURS.match(command) else found['output']}"
+
+        return SESSION.sub(session, block.group())
+
+    for name in sys.argv[1:] or PAGES:
+        page = ROOT / name
+        page.write_text(BLOCK.sub(fresh, page.read_text("utf-8")), "utf-8")
