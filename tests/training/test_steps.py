@@ -123,6 +123,21 @@ def test_selective_checkpointing_lies_between_none_and_full(recompute: list[str]
     assert ends[0] < ends[1] < ends[2]
 
 
+def test_offloaded_activations_leave_one_layer() -> None:
+    settings = {"precision": "bf16", "checkpointing": "full", "sequence_length": 8192, "optimizer": "sgd"}
+    plain = peaks(job("meta-llama/Llama-3.2-1B", **settings))
+    moved = peaks(job("meta-llama/Llama-3.2-1B", offload_activations="cpu", **settings))
+    assert plain["forward end"] - moved["forward end"] == 16 * 8192 * 2048 * 2
+    assert plain["backward end"] == moved["backward end"]
+
+
+def test_offloaded_states_and_weights_leave_the_gpu() -> None:
+    plain = peaks(job("meta-llama/Llama-3.2-1B", precision="bf16"))
+    moved = peaks(job("meta-llama/Llama-3.2-1B", precision="bf16", offload_optimizer="cpu"))
+    assert plain["backward end"] - moved["backward end"] == pytest.approx(2 * 2 * 1_235_814_400, rel=1e-3)
+    assert moved["optimizer step"] == moved["backward end"]
+
+
 # -- parallelism -------------------------------------------------------------------------------------------
 
 

@@ -32,8 +32,10 @@ def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
 def boundary(run: BlockRun) -> list[Storage]:
     """The incoming hidden states, and what is saved here but made outside any block (rotary tables)."""
     made = {output.storage for node in run.nodes for output in node.outputs}
+    read = {tensor.storage for node in run.nodes for tensor in node.inputs}
     streams = {tensor.storage: None for tensor in run.incoming}
-    constants = [storage for storage, _ in run.saved if storage not in made and storage.kind == "activation"]
+    saved = (storage for storage, _ in run.saved if storage.kind == "activation")
+    constants = [storage for storage in saved if storage in read and storage not in made]
     return list(dict.fromkeys([*streams, *constants]))
 
 

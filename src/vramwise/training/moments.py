@@ -115,15 +115,20 @@ class _Step:
         flight = placement.micro_batches_in_flight
         self.masks = int(evaluate(shape.masks, axes))
         # Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
-        self.activations_below = [0, *accumulate(run.activations for run in runs)]
+        self.offloads = train.offload_activations != "none"
+        self.activations_below = [0, *accumulate(self._kept(run) for run in runs)]
         self.casts_below = [0, *accumulate(run.weight_casts for run in runs)]
         self.gradients_below = [0, *accumulate(run.weight_gradients for run in runs)]
-        self.waiting = (flight - 1) * sum(run.activations for run in runs if run.shape.name != "loss")
+        self.waiting = (flight - 1) * sum(self._kept(run) for run in runs if run.shape.name != "loss")
         self.saved = Forward(
-            activations=self.masks + flight * sum(run.activations for run in runs if run.shape.name != "loss"),
+            activations=self.masks + flight * sum(self._kept(run) for run in runs if run.shape.name != "loss"),
             weight_casts=sum(run.weight_casts for run in runs),
             logits_loss=sum(run.activations for run in runs if run.shape.name == "loss"),
         )
+
+    def _kept(self, run: RunBytes) -> int:
+        """What a block keeps on the GPU until its own backward; with offloading its layers keep nothing there."""
+        return 0 if self.offloads and run.shape.layer is not None else run.activations
 
     def moments(self) -> list[Moment]:
         found = [Moment("load", {name: self.static[name] for name in ("weights", "adapters")})]

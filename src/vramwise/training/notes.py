@@ -33,5 +33,6 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
     if train.optimizer in ("galore-adamw", "apollo"):
         notes.append(f"{train.optimizer}: rank 128, Trainer's default")
     if train.checkpointing == "full":
-        notes.append("full checkpointing computes the forward pass of every layer twice")
+        default = "; it is on in torchtune's recipes" if train.framework == "torchtune" else ""
+        notes.append(f"full checkpointing computes the forward pass of every layer twice{default}")
     return tuple(notes)
