@@ -15,11 +15,16 @@ def rounded_maximum(lines, unit):
 
 
 @given(
-    lines=LINES, room=st.integers(0, 10**14), unit=st.sampled_from([1, 512, 2**21]), most=st.sampled_from([1, 7, MOST])
+    lines=LINES,
+    room=st.integers(0, 10**14),
+    unit=st.sampled_from([1, 512, 2**21]),
+    most=st.sampled_from([1, 7, MOST]),
+    data=st.data(),
 )
-def test_it_is_the_largest_that_fits(lines, room, unit, most):
+def test_it_is_the_largest_that_fits(lines, room, unit, most, data):
     need = rounded_maximum(lines, unit)
-    found = largest_within(need, room, most)
+    known = data.draw(st.none() | st.integers(1, most).map(lambda size: (size, need(size))))
+    found = largest_within(need, room, most, known)
     assert 0 <= found <= most
     assert found == 0 or need(found) <= room
     assert found == most or need(found + 1) > room

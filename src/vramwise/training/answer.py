@@ -151,4 +151,5 @@ def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, 
     def total(batch: int) -> int:
         return max(moment.total for moment in job.moments(rank, batch))
 
-    return Quantity.exact(largest_within(total, room, MOST_SEQUENCES))
+    known = job.train.micro_batch_size, peak.total
+    return Quantity.exact(largest_within(total, room, MOST_SEQUENCES, known if known[0] <= MOST_SEQUENCES else None))

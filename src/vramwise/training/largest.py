@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-def largest_within(need: Callable[[int], int], room: int, most: int) -> int:
+def largest_within(need: Callable[[int], int], room: int, most: int, known: tuple[int, int] | None = None) -> int:
     """The largest n from 1 to `most` with need(n) ≤ room; 0 when even need(1) is above it.
+
+    `known` is a size up to `most` with its need, where that was worked out already.
 
     `need` must not fall. It is a maximum of functions that are nearly linear in n (bytes in the batch), so the line
     through the two ends of the bracket meets the room close to the answer; halving takes over when a line gains little.
     """
-    low, at_low = 1, need(1)
-    if at_low > room:
-        return 0
-    high, at_high = _above(need, room, low, at_low, most)
+    if known is not None and known[1] <= room:
+        low, at_low = known
+    else:
+        low, at_low = 1, need(1)
+        if at_low > room:
+            return 0
+    high, at_high = known if known is not None and known[1] > room else _above(need, room, low, at_low, most)
     if at_high <= room:
         return high
     halve = False
