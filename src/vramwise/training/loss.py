@@ -22,9 +22,12 @@ from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.kernels import rewritten
 from vramwise.training.settings import HUGGING_FACE
+from vramwise.units import MIB
 
 CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
-TILE_BYTES = 2**28  # AgileRL algorithms/core/base.py: rows of a tile so that its fp32 logits take 256 MiB, 128 to 4,096
+TILE_BYTES = (
+    256 * MIB
+)  # AgileRL algorithms/core/base.py: rows of a tile so that its fp32 logits take this, 128 to 4,096
 TILE_ROWS = (128, 4096)
 LABELS_SHIFTED_SINCE = (4, 50)  # transformers loss/loss_utils.py ForCausalLMLoss pads labels instead of slicing logits
 LOSS_FUNCTION_SINCE = (4, 46)  # before, the modeling file upcasts `logits` in its own frame

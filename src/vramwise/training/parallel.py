@@ -25,7 +25,7 @@ class Placement:
     stages: int = 1
     stage: int = 0
     first_layer: int = 0
-    last_layer: int = 2**30
+    last_layer: int = 1_000_000
     micro_batches_in_flight: int = 1
     data_parallel: int = 1
 
