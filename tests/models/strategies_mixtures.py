@@ -86,6 +86,27 @@ def laguna() -> st.SearchStrategy[Config]:
     )
 
 
+def dbrx() -> st.SearchStrategy[Config]:
+    """Every token goes to all experts: which ones it meets depends on the data."""
+
+    @st.composite
+    def config(draw: st.DrawFn) -> Config:
+        groups, experts = draw(SOME), draw(st.integers(1, 3))
+        heads = groups * draw(SOME)
+        ffn = {
+            "moe_num_experts": experts, "moe_top_k": experts, "ffn_hidden_size": draw(WIDTH), "moe_jitter_eps": None,
+            "moe_normalize_expert_weights": draw(st.sampled_from([None, 1.0])), "ffn_act_fn": {"name": "silu"},
+        }  # fmt: skip
+        return {
+            "model_type": "dbrx", "d_model": heads * draw(HEAD_DIM), "n_heads": heads, "n_layers": draw(SOME),
+            "vocab_size": draw(st.integers(17, 40)), "max_seq_len": 64, "resid_pdrop": draw(DROPOUT),
+            "emb_pdrop": draw(DROPOUT), "ffn_config": ffn,
+            "attn_config": {"kv_n_heads": groups, "clip_qkv": 8.0, "rope_theta": 10_000.0, "attn_pdrop": draw(DROPOUT)},
+        }  # fmt: skip
+
+    return config()
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "afmoe": lambda: mixture(
         "afmoe", "num_experts", attention_bias=FLAG, head_dim=HEAD_DIM, moe_intermediate_size=WIDTH, mup_enabled=FLAG,
@@ -101,6 +122,7 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
         prefix_dense_intermediate_size=st.none() | WIDTH, prefix_dense_sliding_window_pattern=SOME,
         sliding_window=WINDOW, sliding_window_pattern=SOME, rms_norm_eps=st.none() | st.just(1e-6),
     ),
+    "dbrx": dbrx,
     "dots1": lambda: mixture(
         "dots1", "n_routed_experts", **DEEPSEEK, attention_bias=FLAG, n_shared_experts=SOME, first_k_dense_replace=FEW,
         sliding_window=st.none() | WINDOW, max_window_layers=FEW,
@@ -123,6 +145,13 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "granitemoeshared": lambda: mixture(
         "granitemoeshared", "num_local_experts", attention_bias=FLAG, shared_intermediate_size=st.sampled_from([0, 8])
     ),
+    "granitemoe_swa": lambda: with_layer_lists(
+        mixture(
+            "granitemoe_swa", "num_local_experts", attention_bias=FLAG, sliding_window=WINDOW,
+            shared_intermediate_size=st.sampled_from([0, 8]), attention_dropout=DROPOUT,
+        ),
+        layer_types=TYPES, layer_rope_theta=(0, 10_000.0, 20_000.0),
+    ),
     "hunyuan_v1_moe": lambda: mixture(
         "hunyuan_v1_moe", "num_experts", "moe_topk", attention_bias=FLAG, head_dim=HEAD_DIM
     ),
@@ -134,6 +163,13 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
         mlp_layer_types=("dense", "sparse"),
     ),
     "laguna": laguna,
+    "mimo_v2_flash": lambda: with_layer_lists(
+        mixture(
+            "mimo_v2_flash", "n_routed_experts", **DEEPSEEK, attention_bias=FLAG, head_dim=HEAD_DIM,
+            v_head_dim=HEAD_DIM, num_attention_heads=st.just(4), sliding_window=WINDOW, attention_value_scale=st.none() | st.just(0.7),
+        ),
+        layer_types=TYPES, mlp_layer_types=("dense", "sparse"),
+    ),
     "minimax_m2": lambda: mixture(
         "minimax_m2", "num_local_experts", head_dim=HEAD_DIM, rotary_dim=st.sampled_from([4, 8]),
         router_jitter_noise=DROPOUT,

@@ -99,3 +99,27 @@ class Experts(Losses):
             flops=flops, backward_flops=flops * (x.requires_grad + weights.requires_grad),
         )  # fmt: skip
         return out
+
+    def expert_mm(self, x: Tensor, weights: Tensor) -> Tensor:
+        """One product an expert over its own rows, experts as slices of (experts, in, out): keeps as products do.
+
+        Slices are no leaves, so autocast casts each anew. All experts count as used.
+        """
+        (x,) = self.autocast_low(x)
+        (weights,) = self.autocast_low(replace(weights, is_parameter=False))
+        shape = (x.shape[0], weights.shape[-1])
+        grad = x.requires_grad or weights.requires_grad
+        out = self.new(shape, x.dtype, requires_grad=grad, op="mm")
+        flops = 2 * product(shape) * x.shape[-1]
+        saves = [(x, "self")] * weights.requires_grad + [(weights, "mat2")] * x.requires_grad
+        self.record(
+            "mm", [x, weights], [out], saves, flops=flops,
+            backward_flops=flops * (x.requires_grad + weights.requires_grad),
+        )  # fmt: skip
+        return out
+
+    def index_add_(self, x: Tensor, index: Tensor, like: Tensor) -> Tensor:
+        """Rows summed into a tensor of zeros like another: keeps the rows, for their shape, and their numbers."""
+        out = self.new(like.shape, like.dtype, requires_grad=x.requires_grad, op="zeros")
+        self.record("index_add_", [x, index], [out], [(x, "source"), (index, "index")])
+        return out

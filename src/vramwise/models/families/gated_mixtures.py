@@ -9,7 +9,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families import mixture
 from vramwise.models.families.decoder_attention import attention
-from vramwise.models.families.design import Design, HeadNorm, layer_types
+from vramwise.models.families.design import Design, HeadNorm
 from vramwise.models.families.mixture import Parts, every, sparse_layers, typed_layers
 from vramwise.models.families.mixture_defaults import completed
 from vramwise.models.families.sigmoid_routed import corrected
@@ -38,7 +38,7 @@ def laguna(c: Config, count: int | None) -> Parts:
     capped = c.number("moe_router_logit_softcapping") > 0
     m = corrected(c, count, shared=shared, epsilon=False, scaled=False, cast=True, capped=capped)
     m = replace(m, scaled=True, correction=("mlp.gate", "e_score_correction_bias", (m.experts.num_experts,)))
-    types = layer_types(c, ["full_attention"] * c.num_hidden_layers)
+    types = c.layer_types() or ["full_attention"] * c.num_hidden_layers
     heads = c.items("num_attention_heads_per_layer") or [c.num_attention_heads] * len(types)
     if len(heads) < len(types):
         raise c.error(f"num_attention_heads_per_layer names {len(heads)} layers, num_hidden_layers is {len(types)}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families import mixture
-from vramwise.models.families.design import Design
-from vramwise.models.families.mixture import Mixture, experts, full_layers
+from vramwise.models.families.design import Design, LayerKind
+from vramwise.models.families.mixture import Mixture, experts, full_layers, typed_layers
 from vramwise.models.families.mixture_defaults import completed
 
 
@@ -25,8 +27,21 @@ def granite(c: Config, count: int | None) -> mixture.Parts:
         e, routing={"widened": True, "function": "softmax"}, shared=shared, shared_mlp=fused_shared, balanced=True
     )
     bias = c.flag("attention_bias")
-    s = Design(qkv_bias=bias, output_bias=bias, scaled=True, scaled_logits=True)
-    return s, m, [True] * c.num_hidden_layers, full_layers(c)
+    swa = c.model_type == "granitemoe_swa"
+    s = Design(qkv_bias=bias, output_bias=bias, scaled=True, scaled_logits=True, core="lse_sink" if swa else "")
+    return s, m, [True] * c.num_hidden_layers, windowed_layers(c) if swa else full_layers(c)
+
+
+def windowed_layers(c: Config) -> list[LayerKind]:
+    """Every fourth layer is full; layers can have rotary tables of their own, or no rotary positions."""
+    layers = c.num_hidden_layers
+    thetas = c.items("layer_rope_theta") or [1.0] * layers
+    if len(thetas) < layers:
+        raise c.error(f"layer_rope_theta names {len(thetas)} layers, num_hidden_layers is {layers}")
+    kinds = typed_layers(c, ["sliding_attention" if i % 4 else "full_attention" for i in range(layers)])
+    return [
+        replace(kind, turned=bool(theta), table=f"theta {theta}") for kind, theta in zip(kinds, thetas, strict=False)
+    ]
 
 
 def fused_shared(b: BlockBuilder, x: Value, m: Mixture) -> Value:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families import decoder
-from vramwise.models.families.design import Design, LayerKind, layer_types, sliding_window
+from vramwise.models.families.design import Design, LayerKind, sliding_window
 from vramwise.models.families.parts import gated_mlp
 from vramwise.models.families.sparse import Experts, balancing_loss, checked, routed_experts
 
@@ -104,7 +104,7 @@ def typed_layers(c: Config, default: Sequence[str], *, unturned: str = "", table
     window = sliding_window(c)
     return [
         LayerKind(window if kind == "sliding_attention" else None, kind != unturned, kind if tables else "")
-        for kind in layer_types(c, list(default))
+        for kind in c.layer_types() or default
     ]
 
 

@@ -22,8 +22,13 @@ class ExpertPaths(RouterPaths):
     _adapter: Callable[[str, tuple[int, ...], str], Tensor]
 
     def experts(self, op: Op, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
-        """`grouped_mm_experts_forward`: rows sorted by expert, two grouped products, weighted and summed."""
+        """`grouped_mm_experts_forward`: rows sorted by expert, two grouped products, weighted and summed.
+
+        Classes that do not use it name the `style` of their own code.
+        """
         tape, settings = self.tape, op.settings
+        if "style" in settings:
+            return getattr(self, f"_experts_{settings['style']}")(op, x, weights, indices)  # type: ignore[no-any-return]
         gate_up, down, *biases = self.adapted_parameters(op)
         hidden = tape.reshape(x, -1, x.shape[-1])
         k = settings["experts_per_token"]
@@ -39,6 +44,30 @@ class ExpertPaths(RouterPaths):
         back = tape.index_rows(weighted, tape.indices_from("empty_like", order))
         total = tape.reduce("sum", tape.view(back, hidden.shape[0], k, x.shape[-1]), 1, keepdim=False)
         return tape.view(tape.to(total, x.dtype), *x.shape)
+
+    def _experts_flat(self, op: Op, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
+        """DBRX: one expert after another on its own rows, seen as slices of flat matrices."""
+        tape, count = self.tape, op.settings["num_experts"]
+        w1, v1, w2 = (tape.view(w, count, w.shape[0] // count, w.shape[1]) for w in self.parameters_of(op))
+        hidden = tape.reshape(x, -1, x.shape[-1])
+        picked, places = self._rows_of_experts(op, hidden)
+        gate = tape.expert_mm(picked, tape.transpose(w1, 1, 2))
+        up = tape.expert_mm(picked, tape.transpose(v1, 1, 2))
+        h = tape.mul(apply_activation(tape, op.settings["function"], gate), up)
+        return tape.view(self._weighted_rows(tape.expert_mm(h, w2), weights, places, hidden), *x.shape)
+
+    def _rows_of_experts(self, op: Op, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Every token once for each of its experts, and the places in (experts per token, tokens) of `torch.where`."""
+        tape = self.tape
+        rows = hidden.shape[0] * op.settings["experts_per_token"]
+        places = tape.select(tape.new((rows, 2), "int64", op="nonzero"), 1)
+        return tape.index_rows(hidden, places), places
+
+    def _weighted_rows(self, h: Tensor, weights: Tensor, places: Tensor, hidden: Tensor) -> Tensor:
+        """Rows times their weights, summed by token."""
+        tape = self.tape
+        own = tape.index_rows(tape.reshape(weights, -1), places)
+        return tape.index_add_(tape.to(tape.mul(h, tape.unsqueeze(own, -1)), hidden.dtype), places, hidden)
 
     def _grouped_linear(self, op: Op, x: Tensor, weight: Tensor, offsets: Tensor, bias: Tensor | None) -> Tensor:
         matrices = weight if op.settings["transposed"] else self.tape.transpose(weight, 1, 2)

@@ -17,6 +17,7 @@ class LatentPaths:
     tape: Tape
     execution: Execution
     sequence: Dim
+    hidden_dtype: str
     tables: dict[str, tuple[Tensor, ...]]
     parameters_of: Callable[[Op], list[Tensor]]
     rotary_table: Callable[[str, int], tuple[Tensor, ...]]
@@ -78,18 +79,24 @@ class LatentPaths:
         return turned[0], turned[1]
 
     def sink_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """gpt-oss: one more column of scores, the head's sink, joins the softmax and is dropped after it."""
+        """gpt-oss: one more column of scores, the head's sink, joins the softmax and is dropped after it.
+
+        MiMo's full layers run the same code without a sink.
+        """
         tape, settings = self.tape, op.settings
         k, v = self.cached(op, k, v)
         times = settings["num_heads"] // settings["num_key_value_heads"]
         k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
         scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
-        scores = tape.scale(scores, "add_mask")
-        (sinks,) = self.parameters_of(op)
-        column = tape.expand(tape.reshape(sinks, 1, -1, 1, 1), q.shape[0], -1, q.shape[2], -1)
-        scores = tape.cat([scores, column])
+        mask = tape.new((q.shape[0], 1, q.shape[2], k.shape[2]), self.hidden_dtype, op="mask")
+        scores = tape.add(scores, mask)
+        sinks = self.parameters_of(op)
+        if sinks:
+            column = tape.expand(tape.reshape(sinks[0], 1, -1, 1, 1), q.shape[0], -1, q.shape[2], -1)
+            scores = tape.cat([scores, column])
         scores = tape.add(scores, tape.largest(scores))
-        shares = tape.narrow(tape.softmax(scores, scores.dtype), -1, k.shape[2])
+        shares = tape.softmax(scores, scores.dtype)
+        shares = tape.narrow(shares, -1, k.shape[2]) if sinks else shares
         shares = tape.to(tape.dropout(shares, self.attention_dropout(op)), v.dtype)
         out = tape.contiguous(tape.transpose(tape.matmul(shares, v), 1, 2))
         return tape.reshape(out, *out.shape[:2], -1)

@@ -51,6 +51,17 @@ class RouterPaths:
         """As qwen, on hidden states in fp32: the class makes this weight fp32 whatever the model's dtype."""
         return self._route_qwen(op, self.tape.to(x, "fp32"), replace(weight, dtype="fp32"))
 
+    def _route_dbrx(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Softmax over all experts in the logits' dtype; the best weights divided by their norm."""
+        tape = self.tape
+        logits = tape.linear(x, weight)
+        weights, indices = tape.topk(tape.softmax(logits, logits.dtype), op.settings["experts_per_token"])
+        if not op.settings["normalized"]:
+            return weights, indices
+        norm = tape.new((*weights.shape[:-1], 1), weights.dtype, requires_grad=weights.requires_grad, op="norm")
+        tape.record("norm", [weights], [norm], [(weights, "self"), (norm, "result")])
+        return tape.div(weights, norm), indices
+
     def _route_gpt_oss(self, op: Op, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """The best logits first, then a softmax over them in their own dtype."""
         best, indices = self.tape.topk(self.tape.linear(x, weight, bias), op.settings["experts_per_token"])
