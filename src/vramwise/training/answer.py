@@ -20,7 +20,7 @@ from vramwise.training.sizes import step_shape
 from vramwise.training.states import ModelStates, model_states
 from vramwise.training.tree import activations_node, phase, state_nodes
 
-MOST_SEQUENCES = 2**20
+MOST_SEQUENCES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
