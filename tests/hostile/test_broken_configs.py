@@ -116,11 +116,11 @@ def test_one_broken_value(model_type, data, value, task):
 @pytest.mark.parametrize("layers", [MOST_LAYERS + 1, 10**9, 10**30])
 def test_a_model_of_a_billion_layers_is_refused_before_it_is_built(model_type, layers):
     config = valid_config(model_type)
-    text = config.get("text_config")
-    sizes = text if isinstance(text, dict) else config
+    nested = next((key for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), None)
+    sizes = config[nested] if nested else config
     changed = {**sizes, **dict.fromkeys([key for key in LAYERS if key in sizes] or LAYERS[:1], layers)}
     with bounded(), pytest.raises(VramwiseError, match="expected a whole number from 1 to 4,096"):
-        describe({**config, "text_config": changed} if sizes is text else changed)
+        describe({**config, nested: changed} if nested else changed)
 
 
 @given(value=st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), st.lists, max_leaves=3))

@@ -51,7 +51,7 @@ PRECISIONS = ("fp32", "bf16", "bf16-mixed")
 # Its class writes bf16 rows into an fp32 tensor under autocast, which torch refuses.
 NO_AUTOCAST = frozenset({"dbrx", "xmod"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, the languages of the sequences.
-DATA_DEPENDENT = frozenset({"gemma3", "xmod"})
+DATA_DEPENDENT = frozenset({"gemma3", "kimi_k25", "xmod"})
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.
 KERNEL_ABSENT = frozenset({"diffllama"})
 

@@ -1,0 +1,44 @@
+"""A language model inside another model: the blocks of its own family under other parameter names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+
+from vramwise.errors import UnsupportedModelError, clipped
+from vramwise.models.blocks import Block, Parameter
+from vramwise.models.config import Config
+from vramwise.models.registry import FAMILY_OF_TYPE
+
+
+def language_model(c: Config, rename: Callable[[str], str]) -> tuple[Block, ...]:
+    """The blocks of a nested config by its `model_type`; `rename` makes the outer name of each parameter."""
+    family = FAMILY_OF_TYPE.get(c.model_type)
+    if family is None:
+        name = clipped(c.model_type)
+        raise UnsupportedModelError(
+            f'{c.model_id or "model"}: its language model\'s model_type "{name}" is not described'
+        )
+    blocks = import_module(f"vramwise.models.families.{family}").blocks(c)
+    return tuple(renamed(block, rename) for block in blocks)
+
+
+def renamed(block: Block, rename: Callable[[str], str]) -> Block:
+    """The block with other parameter names."""
+
+    def parameter(p: Parameter) -> Parameter:
+        return replace(p, name=rename(p.name), tied_to=rename(p.tied_to) if p.tied_to else None)
+
+    ops = tuple(replace(op, parameters=tuple(map(parameter, op.parameters))) for op in block.ops)
+    return replace(block, name=rename(block.name) if block.name else "", ops=ops)
+
+
+def under(prefix: str) -> Callable[[str], str]:
+    """Every name behind a prefix."""
+    return lambda name: f"{prefix}.{name}"
+
+
+def inside(module: str) -> Callable[[str], str]:
+    """`model` becomes another module; the head keeps its name, as in transformers' conditional-generation classes."""
+    return lambda name: f"{module}{name.removeprefix('model')}" if name.startswith("model.") else name
