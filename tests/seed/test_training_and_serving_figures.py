@@ -97,7 +97,17 @@ def test_s18_four_v100_do_not_train_65b(capsys):
     assert result["quantities"]["weights"]["expected"] / GIB == pytest.approx(30.4, abs=0.05)
     assert result["capacity"]["total_bytes"] / GIB == pytest.approx(31.75, abs=0.01)
     assert result["verdict"]["fits"] is False
-    assert "too little" in " ".join(result["verdict"]["reasons"])
+    memory, kernels = result["verdict"]["reasons"]
+    assert "too little" in memory
+    assert "flash-attention" in kernels
+    assert "V100" in kernels
+
+
+def test_s18_flash_attention_asked_for_on_a_v100_never_fits(capsys):
+    result = answer(capsys, "gpt2", "--task", "train", "--attention", "flash", "--gpu", "v100-sxm2-32gb", code=3)
+    assert result["verdict"]["fits"] is False
+    assert result["quantities"]["oom"]["expected"] is False
+    assert "does not run" in result["verdict"]["reasons"][1]
 
 
 def test_s19_for_65b_the_first_change_to_try_is_a_4_bit_base_with_adapters(capsys):

@@ -79,8 +79,8 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     capacity = counters.capacity_of(scenario, gpu)
     verdict = None
     if capacity is not None:
-        verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name)
-        quantities["oom"] = Quantity.exact(not verdict.fits)
+        verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name, job.train, gpu)
+        quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
         quantities["max_batch"] = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
     return Result(
         scenario=replace(scenario, train=job.train).to_dict(),

@@ -108,12 +108,39 @@ def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
     return Capacity(name, gpu.memory_total_bytes or gpu.usable_bytes, gpu.usable_bytes)
 
 
-def verdict_of(needed: Quantity, capacity: Capacity, peak_phase: str) -> Verdict:
-    """Fits when the expected need is not above the usable memory; the probability is that of a normal error."""
+def cannot_run(train: TrainSettings, gpu: Gpu | None) -> str | None:
+    """What was asked for and has no kernel on this card, or None."""
+    if gpu is not None and train.attention == "flash" and gpu.supports("flash_attention_2") is False:
+        return f"flash-attention does not run on {gpu.name} ({gpu.arch}); it needs compute capability 8.0 or newer"
+    return None
+
+
+def left_out_by_the_card(train: TrainSettings, gpu: Gpu | None) -> list[str]:
+    """Ways of saving memory that this card does not offer; worth saying where memory is short."""
+    if gpu is None:
+        return []
+    found = []
+    if train.attention != "flash" and gpu.supports("flash_attention_2") is False:
+        found.append(f"flash-attention, which would keep less, does not run on {gpu.name} ({gpu.arch})")
+    if "bf16" in (train.compute_dtype, train.param_dtype) and gpu.supports("bf16") is False:
+        found.append(f"{gpu.name} does not compute in bf16: use an fp16 precision (the same sizes)")
+    return found
+
+
+def verdict_of(needed: Quantity, capacity: Capacity, peak_phase: str, train: TrainSettings, gpu: Gpu | None) -> Verdict:
+    """Fits when the expected need is not above the usable memory and the card has the kernels that are asked for.
+
+    The probability is that of a normal error around the expected need.
+    """
     headroom = int(capacity.usable_bytes - needed.expected)
     spread = (needed.high - needed.low) / (2 * INTERVAL_Z)
     share = headroom / (spread * math.sqrt(2)) if spread else math.copysign(math.inf, headroom)
     probability = round(0.5 * (1 + math.erf(share)), 4)
     what = "to spare" if headroom >= 0 else "too little"
-    reason = f"{format_bytes(abs(headroom))} {what}; the peak is at: {peak_phase}"
-    return Verdict(headroom >= 0, headroom, probability, (reason,))
+    reasons = [f"{format_bytes(abs(headroom))} {what}; the peak is at: {peak_phase}"]
+    obstacle = cannot_run(train, gpu)
+    if obstacle is not None:
+        return Verdict(False, headroom, 0.0, (*reasons, obstacle))
+    if headroom < 0:
+        reasons += left_out_by_the_card(train, gpu)
+    return Verdict(headroom >= 0, headroom, probability, tuple(reasons))

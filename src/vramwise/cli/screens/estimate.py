@@ -11,7 +11,7 @@ from vramwise.cli.screens.paint import Line, Segment, columns, screen_width, wra
 from vramwise.cli.screens.suggestions import Suggestion
 from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
-from vramwise.result import Phase, Quantity, Result
+from vramwise.result import Phase, Quantity, Result, Verdict
 from vramwise.units import format_bytes, gib
 
 BYTE_COUNTERS = {
@@ -140,15 +140,20 @@ def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
     tail += [f"moment: {result.peak_phase}"] if result.peak_phase else []
     answer: list[Segment] = [(text, "bold")]
     if result.verdict is not None:
-        gap = format_bytes(abs(result.verdict.headroom_bytes))
-        fits = result.verdict.fits
-        answer.append(
-            (f"   fits with {gap} to spare", "bold green") if fits else (f"   DOES NOT FIT by {gap}", "bold red")
-        )
+        answer.append(_verdict(result.verdict))
     used = sum(len(piece) for piece, _ in answer)
     if not tail or used + sum(len(piece) + 6 for piece in tail) <= width:
         return [[*answer, ("".join(f"      {piece}" for piece in tail), "")]]
     return [answer, *wrapped([f"      {tail[0]}", *tail[1:]], width, indent=6)]
+
+
+def _verdict(verdict: Verdict) -> Segment:
+    gap = format_bytes(abs(verdict.headroom_bytes))
+    if verdict.fits:
+        return f"   fits with {gap} to spare", "bold green"
+    if verdict.headroom_bytes < 0:
+        return f"   DOES NOT FIT by {gap}", "bold red"
+    return "   DOES NOT RUN on this card", "bold red"
 
 
 def _legend(parts: list[tuple[str, int]], width: int) -> list[Line]:
