@@ -107,6 +107,14 @@ def dbrx() -> st.SearchStrategy[Config]:
     return config()
 
 
+def llama4() -> st.SearchStrategy[Config]:
+    return mixture(
+        "llama4_text", "num_local_experts", attention_bias=FLAG, head_dim=HEAD_DIM, intermediate_size_mlp=WIDTH,
+        interleave_moe_layer_step=SOME, use_qk_norm=FLAG, attn_temperature_tuning=FLAG, no_rope_layer_interval=SOME,
+        attention_chunk_size=WINDOW,
+    )  # fmt: skip
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "afmoe": lambda: mixture(
         "afmoe", "num_experts", attention_bias=FLAG, head_dim=HEAD_DIM, moe_intermediate_size=WIDTH, mup_enabled=FLAG,
@@ -163,6 +171,7 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
         mlp_layer_types=("dense", "sparse"),
     ),
     "laguna": laguna,
+    "llama4_text": llama4,
     "mimo_v2_flash": lambda: with_layer_lists(
         mixture(
             "mimo_v2_flash", "n_routed_experts", **DEEPSEEK, attention_bias=FLAG, head_dim=HEAD_DIM,

@@ -86,6 +86,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "kimi_k25": "kimi_k25",
     "laguna": "gated_mixtures",
     "llama": "llama",
+    "llama4_text": "llama4",
     "mamba": "mamba",
     "mamba2": "mamba2",
     "megatron-bert": "bert",

@@ -21,18 +21,18 @@ class ExpertPaths(RouterPaths):
     parameters_of: Callable[[Op], list[Tensor]]
     _adapter: Callable[[str, tuple[int, ...], str], Tensor]
 
-    def experts(self, op: Op, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
+    def experts(self, op: Op, x: Tensor, weights: Tensor, *indices: Tensor) -> Tensor:
         """`grouped_mm_experts_forward`: rows sorted by expert, two grouped products, weighted and summed.
 
         Classes that do not use it name the `style` of their own code.
         """
         tape, settings = self.tape, op.settings
         if "style" in settings:
-            return getattr(self, f"_experts_{settings['style']}")(op, x, weights, indices)  # type: ignore[no-any-return]
+            return getattr(self, f"_experts_{settings['style']}")(op, x, weights)  # type: ignore[no-any-return]
         gate_up, down, *biases = self.adapted_parameters(op)
         hidden = tape.reshape(x, -1, x.shape[-1])
         k = settings["experts_per_token"]
-        numbers, order, offsets = tape.sorted_by_expert(tape.reshape(indices, -1), settings["num_experts"])
+        numbers, order, offsets = tape.sorted_by_expert(tape.reshape(indices[0], -1), settings["num_experts"])
         source_rows = tape.indices_from("floor_divide", order)
         picked = tape.index_rows(hidden, source_rows)
         sample_weights = tape.index_rows(tape.reshape(weights, -1), order)
@@ -45,7 +45,7 @@ class ExpertPaths(RouterPaths):
         total = tape.reduce("sum", tape.view(back, hidden.shape[0], k, x.shape[-1]), 1, keepdim=False)
         return tape.view(tape.to(total, x.dtype), *x.shape)
 
-    def _experts_flat(self, op: Op, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
+    def _experts_flat(self, op: Op, x: Tensor, weights: Tensor) -> Tensor:
         """DBRX: one expert after another on its own rows, seen as slices of flat matrices."""
         tape, count = self.tape, op.settings["num_experts"]
         w1, v1, w2 = (tape.view(w, count, w.shape[0] // count, w.shape[1]) for w in self.parameters_of(op))
@@ -55,6 +55,19 @@ class ExpertPaths(RouterPaths):
         up = tape.expert_mm(picked, tape.transpose(v1, 1, 2))
         h = tape.mul(apply_activation(tape, op.settings["function"], gate), up)
         return tape.view(self._weighted_rows(tape.expert_mm(h, w2), weights, places, hidden), *x.shape)
+
+    def _experts_everywhere(self, op: Op, x: Tensor, scores: Tensor) -> Tensor:
+        """Llama 4: every expert on all tokens, each token times its score for that expert."""
+        tape, count = self.tape, op.settings["num_experts"]
+        gate_up, down = self.parameters_of(op)
+        hidden = tape.reshape(x, -1, x.shape[-1])
+        rows = tape.new((hidden.shape[0] * count, x.shape[-1]), x.dtype, requires_grad=x.requires_grad, op="repeat")
+        tape.record("repeat", [hidden], [rows])
+        rows = tape.mul(rows, tape.reshape(tape.transpose(scores, 0, 1), -1, 1))
+        h = tape.matmul(tape.view(rows, count, hidden.shape[0], x.shape[-1]), gate_up)
+        gate, up = tape.chunk(h, 2)
+        out = tape.matmul(tape.mul(up, apply_activation(tape, op.settings["function"], gate)), down)
+        return tape.view(tape.reduce("sum", out, 0, keepdim=False), *x.shape)
 
     def _rows_of_experts(self, op: Op, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Every token once for each of its experts, and the places in (experts per token, tokens) of `torch.where`."""

@@ -57,8 +57,14 @@ class LatentPaths:
         tape, half = self.tape, op.inputs[0].width // 2
         if "complex" not in self.tables:
             self.tables["complex"] = (tape.new((1, self.sequence, half), "complex64", op="mul"),)
-        turn = tape.unsqueeze(self.tables["complex"][0], 1)
+        turn = tape.unsqueeze(self.tables["complex"][0], op.settings.get("heads_axis", 1))
         return self._turned(q, turn), self._turned(k, turn)
+
+    def temperature(self, op: Op, q: Tensor) -> Tensor:
+        """Llama 4: queries times a factor in fp32 that grows with the position, made by each layer for itself."""
+        tape = self.tape
+        factors = tape.new((1, self.sequence, 1, 1), "fp32", op="add_scalar")
+        return tape.to(tape.mul(q, tape.expand(factors, q.shape[0], -1, -1, -1)), q.dtype)
 
     def _turned(self, x: Tensor, turn: Tensor) -> Tensor:
         tape = self.tape

@@ -28,6 +28,15 @@ class RouterPaths:
         weights, indices = route(op, rows, *self.adapted_parameters(op))
         return weights, indices
 
+    def router_scores(self, op: Op, x: Tensor) -> Tensor:
+        """Llama 4: sigmoid of the best logits, zero for the other experts, (tokens, experts)."""
+        tape = self.tape
+        logits = tape.linear(tape.reshape(x, -1, x.shape[-1]), *self.adapted_parameters(op))
+        best, indices = tape.topk(logits, op.settings["experts_per_token"])
+        spread = tape.like(logits, requires_grad=logits.requires_grad, op="full_like")
+        tape.record("scatter_", [best, indices], [spread], [(indices, "index")])
+        return tape.to(tape.unary("sigmoid", tape.to(spread, "fp32")), logits.dtype)
+
     def _normalized(self, op: Op, weights: Tensor, *, epsilon: bool = False) -> Tensor:
         """`weights /= weights.sum()`, in place, where the config asks for it."""
         if not op.settings["normalized"]:
