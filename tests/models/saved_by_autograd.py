@@ -31,6 +31,10 @@ def saved_by_autograd(
     model = real_model(config, head, device=device, attention=attention, dtype=dtype).train()
     ids = torch.zeros(batch, sequence, dtype=torch.int64, device=device)
     labels = ids.clone()
+    inputs = {"input_ids": ids}
+    if hasattr(model.config, "num_mel_bins") and head == "seq2seq-lm":
+        shape = (batch, model.config.num_mel_bins, 2 * model.config.max_source_positions)
+        inputs = {"input_features": torch.zeros(shape, device=device, dtype=dtype)}
     parameters = {_storage(parameter) for parameter in model.parameters()}
     held: weakref.WeakSet[_Held] = weakref.WeakSet()
 
@@ -43,7 +47,7 @@ def saved_by_autograd(
         extra: dict[str, Any] = {} if head == "masked-lm" else {"use_cache": False}
         if padding:
             extra["attention_mask"] = torch.ones_like(ids).index_fill(1, torch.tensor([0]), 0)
-        outputs = model(input_ids=ids, labels=labels, **extra)
+        outputs = model(**inputs, labels=labels, **extra)
     storages = {_storage(packed.tensor): packed.tensor.untyped_storage().nbytes() for packed in held}
     total = sum(nbytes for storage, nbytes in storages.items() if storage not in parameters)
     del outputs

@@ -43,10 +43,10 @@ def distilbert() -> st.SearchStrategy[Config]:
     )
 
 
-def t5() -> st.SearchStrategy[Config]:
+def t5(model_type: str = "t5") -> st.SearchStrategy[Config]:
     return st.fixed_dictionaries(
         {
-            "model_type": st.just("t5"),
+            "model_type": st.just(model_type),
             "decoder_start_token_id": st.just(0),
             "d_model": st.sampled_from([16, 32, 40]),
             "d_kv": st.sampled_from([4, 8, 16]),
@@ -66,5 +66,7 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "bert": lambda: bert("bert"),
     "distilbert": distilbert,
     "roberta": lambda: bert("roberta"),
+    "mt5": lambda: t5("mt5"),
     "t5": t5,
+    "umt5": lambda: t5("umt5"),
 }

@@ -29,6 +29,7 @@ TYPES = sorted(set(STRATEGIES) - set(NOT_RUN))
 EAGER_ONLY = frozenset(
     {
         "big_bird",
+        "bigbird_pegasus",
         "bloom",
         "codegen",
         "gemma2",
@@ -40,9 +41,11 @@ EAGER_ONLY = frozenset(
         "megatron-bert",
         "mimo_v2_flash",
         "mpt",
+        "mvp",
         "openai-gpt",
         "rembert",
         "roformer",
+        "trocr",
         "vaultgemma",
         "xglm",
     }

@@ -12,6 +12,7 @@ _LOADERS = (
     ("masked-lm", transformers.AutoModelForMaskedLM),
     ("seq2seq-lm", transformers.AutoModelForSeq2SeqLM),
     ("image-text-to-text", transformers.AutoModelForImageTextToText),
+    ("speech-seq2seq", transformers.AutoModelForSpeechSeq2Seq),
 )
 
 
@@ -33,7 +34,7 @@ def real_model(
     loader = dict(_LOADERS)[head]
     config = model_config(values)
     if type(config) not in loader._model_mapping:
-        loader = dict(_LOADERS)["image-text-to-text"]
+        loader = dict(_LOADERS)["speech-seq2seq" if head == "seq2seq-lm" else "image-text-to-text"]
     with torch.device(device):
         return loader.from_config(config, attn_implementation=attention, dtype=dtype)
 

@@ -15,7 +15,8 @@ from vramwise.models.config import Config
 class Model:
     """A model as its blocks in the order in which they run.
 
-    `head` names the task of the last block (`causal-lm`, `masked-lm`, `seq2seq-lm`, or `none` without logits).
+    `head` names the task of the last block (`causal-lm`, `masked-lm`, `seq2seq-lm`, or `none` without logits), `loss`
+    the task whose loss the class computes where it is another.
     """
 
     id: str
@@ -23,6 +24,7 @@ class Model:
     config: Config
     blocks: tuple[Block, ...]
     head: str = "causal-lm"
+    loss: str = ""
 
     @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:

@@ -138,7 +138,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
                 seen[key] = run, {name: (tensor, tape.saved.get(tensor.storage)) for name, tensor in handed_on}
         runs.append(run)
     losses = {"causal-lm": profile.causal_lm_loss, "masked-lm": profile.lm_loss, "seq2seq-lm": profile.lm_loss}
-    loss = losses.get(model.head)
+    loss = losses.get(model.loss or model.head)
     if loss is not None:
         logits = profile.streams["logits"]
         runs.append(replace(_run("loss", None, tape, partial(loss, logits)), incoming=(logits,)))

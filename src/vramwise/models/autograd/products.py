@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.autograd.pointwise import Pointwise
-from vramwise.models.autograd.size import Dim, product
+from vramwise.models.autograd.size import Dim, exact_quotient, product
 from vramwise.models.autograd.tensor import Tensor
 
 
@@ -70,6 +70,19 @@ class Products(Pointwise):
         """`F.conv2d` with a kernel of two rows, padded by one: (batch, channels, rows, 1) gets a row more."""
         x, weight, bias = self.autocast_low(x, weight, bias)
         shape = (x.shape[0], weight.shape[0], x.shape[2] + 1, 1)
+        grad = x.requires_grad or weight.requires_grad or bias.requires_grad
+        out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
+        flops = 2 * product(shape) * product(weight.shape[1:])
+        self.record(
+            "convolution", [x, weight, bias], [out], [(x, "input"), (weight, "weight")],
+            flops=flops, backward_flops=flops * (x.requires_grad + weight.requires_grad),
+        )  # fmt: skip
+        return out
+
+    def conv1d(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+        """`F.conv1d` over (batch, channels, length), padded to keep its length, then thinned by `stride`."""
+        x, weight, bias = self.autocast_low(x, weight, bias)
+        shape = (x.shape[0], weight.shape[0], exact_quotient(x.shape[-1], stride))
         grad = x.requires_grad or weight.requires_grad or bias.requires_grad
         out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
         flops = 2 * product(shape) * product(weight.shape[1:])

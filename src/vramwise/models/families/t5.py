@@ -1,4 +1,4 @@
-"""T5 and its relatives (v1.1, Flan-T5, UL2): an encoder and a decoder with learned relative position biases.
+"""T5 and its relatives (v1.1, Flan-T5, UL2, mT5, UMT5): an encoder and a decoder with learned relative position biases.
 
 Streams: `hidden` runs through both stacks, `encoder` is the encoder's result, `position_bias` and `cross_bias` are
 made by the first layer of a stack for all of its layers. The token embedding, both stacks' names for it and the
@@ -28,6 +28,11 @@ CLASS_DEFAULTS = {
     "feed_forward_proj": "relu",
 }
 """Defaults of `T5Config`."""
+MULTILINGUAL_DEFAULTS = {
+    **CLASS_DEFAULTS, "vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6,
+    "feed_forward_proj": "gated-gelu",
+}  # fmt: skip
+"""Defaults of `MT5Config` and `UMT5Config`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,9 @@ def feed_forward(b: BlockBuilder, c: Config, x: Value, module: str) -> Value:
 def layer(c: Config, stack: Stack, index: int) -> Block:
     """Self-attention, in the decoder cross-attention, feed-forward; each pre-norm with a residual around it."""
     b = BlockBuilder(f"{stack.name}.block.{index}", layer=stack.first_layer + index)
-    x, first, made = b.input("hidden", c.hidden_size), index == 0, {}
+    x, made = b.input("hidden", c.hidden_size), {}
+    each = c.model_type == "umt5"  # biases of its own in every layer
+    first = each or index == 0
     bias = relative_bias(b, c, stack) if first else b.input("position_bias", c.num_attention_heads)
     made["position_bias"] = bias
     h = b.rms_norm(x, "layer.0.layer_norm", style="t5")
@@ -115,7 +122,7 @@ def layer(c: Config, stack: Stack, index: int) -> Block:
     last = f"layer.{2 if stack.is_decoder else 1}"
     h = b.rms_norm(x, f"{last}.layer_norm", style="t5")
     x = b.unary("clamp_fp16", b.add(x, feed_forward(b, c, h, last)))
-    return b.build(hidden=x, **(made if first else {}))
+    return b.build(hidden=x, **(made if first and not each else {}))
 
 
 def final_norm(b: BlockBuilder, c: Config, stack: Stack) -> Value:
@@ -134,14 +141,15 @@ def head(c: Config, stack: Stack) -> Block:
     """The decoder's norm and the output projection; v1.1 does not scale what it projects."""
     b = BlockBuilder("")
     x = final_norm(b, c, stack)
-    if c.flag("scale_decoder_outputs", c.get("tie_word_embeddings") is not False):
+    tied = c.get("tie_word_embeddings") is not False
+    if c.model_type == "umt5" or (c.model_type == "t5" and c.flag("scale_decoder_outputs", tied)):
         x = b.scale(x)
     return b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to="shared.weight"))
 
 
 def blocks(config: Config) -> tuple[Block, ...]:
     """Encoder, then decoder and head; layers are numbered through both stacks."""
-    c = config.filled(CLASS_DEFAULTS)
+    c = config.filled(CLASS_DEFAULTS if config.model_type == "t5" else MULTILINGUAL_DEFAULTS)
     encoder = Stack("encoder", c.num_hidden_layers)
     decoder = Stack("decoder", c.size("num_decoder_layers", default=encoder.num_layers), encoder.num_layers)
     stacks = [

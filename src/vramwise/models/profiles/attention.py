@@ -163,7 +163,7 @@ class AttentionPaths:
         tape = self.tape
         mask = None
         if self.needs_mask(op):
-            mask = tape.new((self.batch, 1, self.sequence, self.sequence), "bool", op="mask")
+            mask = tape.new((self.batch, 1, q.shape[2], k.shape[2]), "bool", op="mask")
         times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
         native_groups = False
         if times > 1:

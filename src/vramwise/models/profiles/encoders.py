@@ -1,19 +1,25 @@
-"""Operations of single encoder families as transformers 5.23 runs them."""
+"""Operations of single encoder and encoder-decoder families as transformers 5.23 runs them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
 
 
 class EncoderPaths:
-    """What BERT's relatives do beside attention."""
+    """What BERT's and BART's relatives do beyond the usual."""
 
     tape: Tape
     batch: Dim
     hidden_dtype: str
+    execution: Execution
+    parameters_of: Callable[[Op], list[Tensor]]
+    attention_dropout: Callable[[Op], float]
 
     def concatenate(self, op: Op, *pieces: Tensor) -> Tensor:
         """Joined along the last axis."""
@@ -23,6 +29,47 @@ class EncoderPaths:
         """The classes make their mask from this tensor: autocast may have narrowed it."""
         self.hidden_dtype = x.dtype
         return x
+
+    def contiguous(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.contiguous(x)
+
+    def bound_fp16(self, op: Op, x: Tensor) -> Tensor:
+        """fp16 hidden states are clamped between two numbers; other dtypes pass."""
+        if x.dtype != "fp16":
+            return x
+        out = self.tape.like(x, requires_grad=x.requires_grad, op="clamp")
+        self.tape.record("clamp", [x], [out], [(x, "self")])
+        return out
+
+    def add_buffer(self, op: Op, x: Tensor) -> Tensor:
+        """A row of numbers that the module holds as a buffer in the parameters' dtype (`final_logits_bias`)."""
+        return self.tape.add(x, self.tape.new((1, x.shape[-1]), self.execution.param_dtype, kind="buffer", op="buffer"))
+
+    def add_frozen(self, op: Op, x: Tensor) -> Tensor:
+        """A parameter that is never trained."""
+        return self.tape.add(x, *self.parameters_of(op))
+
+    def sound(self, op: Op) -> Tensor:
+        """Spectrograms: (batch, mel bins, frames) in the parameters' dtype."""
+        shape = (self.batch, op.outputs[0].width, op.settings["frames"])
+        return self.tape.new(shape, self.execution.param_dtype, kind="input", op="input_features")
+
+    def convolution(self, op: Op, x: Tensor) -> Tensor:
+        weight, bias = self.parameters_of(op)
+        return self.tape.conv1d(x, weight, bias, op.settings["stride"])
+
+    def _eager_folded(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Heads folded into the batch, the mask added in between (MVP, TrOCR)."""
+        tape = self.tape
+        batch, heads, s, d = q.shape
+        q, k, v = (tape.reshape(x, batch * heads, x.shape[2], d) for x in (q, k, v))
+        scores = tape.matmul(q, tape.transpose(k, 1, 2))
+        if op.settings["causal"] or self.execution.padding:
+            mask = tape.new((batch, 1, s, k.shape[1]), self.hidden_dtype, op="mask")
+            scores = tape.add(tape.view(scores, batch, heads, s, k.shape[1]), mask)
+            scores = tape.view(scores, batch * heads, s, k.shape[1])
+        weights = tape.dropout(tape.softmax(scores), self.attention_dropout(op))
+        return tape.transpose(tape.view(tape.matmul(weights, v), batch, heads, s, d), 1, 2)
 
     def rows_of_language(self, op: Op, x: Tensor) -> Tensor:
         """X-MOD's sequences of one language: a copy, and a mask over the batch that backward keeps per language."""

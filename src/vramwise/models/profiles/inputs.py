@@ -35,6 +35,8 @@ class InputPaths:
             return self._ids(batch, sequence, name, "input")
         if name == "encoder_input_ids":
             return self._ids(batch, self.source, name, "input")
+        if name.startswith("encoder_position"):
+            return self._ids(batch if name.endswith("rows") else 1, self.source, name)
         if name == "narrowed_token_type_ids" and buffer_rows is not None:
             row = self.tape.narrow(self._ids(1, buffer_rows, name, "buffer"), -1, sequence)
             return self.tape.expand(row, batch, sequence)
