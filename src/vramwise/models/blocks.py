@@ -13,8 +13,8 @@ from typing import Any, Literal
 from vramwise.errors import SourceError
 from vramwise.models.caches import LayerCache
 
-Part = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "projector"]
-Modality = Literal["text", "image"]
+Part = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "audio", "projector"]
+Modality = Literal["text", "image", "audio"]
 Shard = Literal["column", "row", "vocab", "expert_column", "expert_row", "replicated"]
 
 
@@ -90,7 +90,7 @@ class Block:
             (op.kind, op.module, op.inputs, op.outputs, tuple(p.shape for p in op.parameters), _frozen(op.settings))
             for op in self.ops
         )
-        return (*ops, tuple(self.inputs.items()))
+        return (*ops, tuple(self.inputs.items()), tuple(self.outputs.items()))
 
 
 def _frozen(settings: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -186,7 +186,7 @@ class BlockBuilder:
         self, x: Value, module: str, *, style: str = "llama", leaf: str = "weight", part: Part = "norm"
     ) -> Value:
         """Root-mean-square norm over the last axis, with a weight unless `style` has none."""
-        parameters = [self.parameter(module, leaf, (x.width,), part=part)] if style != "unweighted" else []
+        parameters = [self.parameter(module, leaf, (x.width,), part=part)] if not style.startswith("unweighted") else []
         return self.unary("rms_norm", x, module, parameters, style=style)
 
     def layer_norm(

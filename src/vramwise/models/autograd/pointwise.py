@@ -126,6 +126,12 @@ class Pointwise(Layout):
         self.record(op, [x], [out])
         return out
 
+    def std(self, x: Tensor) -> Tensor:
+        """`torch.std(x, -1, keepdim=True)`: keeps its operand and its result."""
+        out = self.new((*x.shape[:-1], 1), x.dtype, requires_grad=x.requires_grad, op="std")
+        self.record("std", [x], [out], [(x, "self"), (out, "result")])
+        return out
+
     def logsumexp(self, x: Tensor) -> Tensor:
         """`logsumexp(x, -1)`: keeps its operand and its result."""
         x = self.autocast_high("logsumexp", x)

@@ -10,10 +10,12 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.altered_attention import AlteredAttentionPaths
+from vramwise.models.profiles.gemma import GemmaPaths
 from vramwise.models.profiles.old_attention import OldAttentionPaths
+from vramwise.models.profiles.streams import StreamPaths
 
 
-class EarlyAttentionPaths(OldAttentionPaths, AlteredAttentionPaths):
+class EarlyAttentionPaths(OldAttentionPaths, AlteredAttentionPaths, GemmaPaths, StreamPaths):
     """Eager paths by `style` (`_eager_STYLE`), SDPA paths (`_sdpa_STYLE`), and how q and k come about."""
 
     tape: Tape

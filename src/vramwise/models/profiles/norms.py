@@ -14,14 +14,20 @@ class NormPaths:
 
     tape: Tape
     parameters_of: Callable[[Op], list[Tensor]]
+    unweighted: Callable[[Tensor], Tensor]
 
     def rms_norm(self, op: Op, x: Tensor) -> Tensor:
         """The norms written in Python: fp32 inside; where the cast back happens is the family's `style`."""
         tape, style = self.tape, op.settings["style"]
+        if style == "unweighted-factor":
+            return self.unweighted(x)
         weights = self.parameters_of(op)
         dtype = x.dtype
         h = tape.to(x, "fp32")
         variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
+        if style == "gemma4":  # the root is a power too, and a norm of values has no weight
+            normalized = tape.mul(h, tape.unary("pow", variance))
+            return tape.to(tape.mul(normalized, tape.to(weights[0], "fp32")) if weights else normalized, dtype)
         normalized = tape.mul(x if style == "t5" else h, tape.unary("rsqrt", variance))
         if style == "gemma":
             scale = tape.scale(tape.to(weights[0], "fp32"), "add_scalar")
