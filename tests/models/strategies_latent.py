@@ -39,9 +39,32 @@ def youtu() -> st.SearchStrategy[Config]:
     return latent("youtu").map(lambda config: {key: value for key, value in config.items() if not key.startswith(keys)})
 
 
+@st.composite
+def deepseek_v4(draw: st.DrawFn) -> Config:
+    """Streams, rates of compression, groups of the output product."""
+    heads, layers = draw(st.sampled_from([2, 4])), draw(st.integers(1, 3))
+    kinds = ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"]
+    return {
+        "model_type": "deepseek_v4", "vocab_size": draw(st.integers(17, 40)),
+        "hidden_size": draw(st.sampled_from([16, 24])), "num_hidden_layers": layers, "num_attention_heads": heads,
+        "moe_intermediate_size": draw(st.sampled_from([8, 16])),
+        "num_key_value_heads": 1, "head_dim": 16, "q_lora_rank": 8, "num_experts_per_tok": draw(st.integers(1, 2)),
+        "n_routed_experts": draw(st.integers(2, 4)),
+        "layer_types": [draw(st.sampled_from(kinds)) for _ in range(layers)],
+        "mlp_layer_types": [draw(st.sampled_from(["hash_moe", "moe"])) for _ in range(layers)],
+        "compress_rates": {kinds[1]: draw(st.sampled_from([2, 3])), kinds[2]: draw(st.sampled_from([2, 4]))},
+        "hc_mult": draw(st.sampled_from([2, 4])), "hc_sinkhorn_iters": draw(st.integers(1, 3)),
+        "sliding_window": draw(st.sampled_from([3, 16])), "o_groups": draw(st.sampled_from([1, 2])), "o_lora_rank": 8,
+        "index_n_heads": draw(st.integers(1, 2)), "index_head_dim": 16, "index_topk": 2, "mlp_bias": draw(FLAG),
+        "partial_rotary_factor": draw(st.sampled_from([0.25, 0.5])), "tie_word_embeddings": draw(FLAG),
+        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "max_position_embeddings": 64,
+    }  # fmt: skip
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "axk1": lambda: latent("axk1", rank=True, moe_layer_freq=st.integers(1, 2)),
     "axk2": lambda: latent("axk2", rank=True, groups=False, **INDEXER, gated_norm_rank=st.sampled_from([4, 8])),
+    "deepseek_v4": deepseek_v4,
     "deepseek_v32": lambda: latent("deepseek_v32", rank=True, **INDEXER),
     "glm4_moe_lite": lambda: latent("glm4_moe_lite"),
     "glm_moe_dsa": lambda: latent("glm_moe_dsa", rank=True, **INDEXER, index_topk_freq=st.integers(1, 2)),

@@ -32,6 +32,7 @@ EAGER_ONLY = frozenset(
         "bigbird_pegasus",
         "bloom",
         "codegen",
+        "deepseek_v4",
         "gemma2",
         "gpt_neo",
         "gpt_oss",

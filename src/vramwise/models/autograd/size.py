@@ -191,6 +191,10 @@ class RoundedAxes(dict[Any, Any]):
         if isinstance(name, tuple):
             self[name] = value = math.prod(self[one] for one in name)
             return value
+        base, found, unit = name.rpartition("_whole_chunks_of_")
+        if found:
+            self[name] = value = self[base] // int(unit)
+            return value
         for separator, scaled in (("_up_to_", True), ("_chunks_of_", False)):
             base, found, unit = name.rpartition(separator)
             if found:
@@ -213,6 +217,18 @@ def chunks_of(dim: Dim, length: int) -> Dim:
     if coefficient != 1 or len(names) != 1:
         raise ArithmeticError(f"{dim} is not a single axis")
     return axis(f"{names[0]}_chunks_of_{length}")
+
+
+def whole_chunks_of(dim: Dim, length: int) -> Dim:
+    """How many whole chunks of a length an axis has: an axis of its own."""
+    if length == 1:
+        return dim
+    if isinstance(dim, int):
+        return dim // length
+    ((names, coefficient),) = dim.terms.items()
+    if coefficient != 1 or len(names) != 1:
+        raise ArithmeticError(f"{dim} is not a single axis")
+    return axis(f"{names[0]}_whole_chunks_of_{length}")
 
 
 def evaluate(dim: Dim, axes: Axes) -> Any:

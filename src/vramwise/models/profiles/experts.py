@@ -92,6 +92,11 @@ class ExpertPaths(RouterPaths):
         gate, up = self.tape.chunk(h, 2)
         return self.tape.mul(apply_activation(self.tape, op.settings["function"], gate), up)
 
+    def _gate_limited(self, op: Op, h: Tensor) -> Tensor:
+        """act(gate)·up, both clamped first."""
+        gate, up = (self.tape.unary("clamp", half) for half in self.tape.chunk(h, 2))
+        return self.tape.mul(apply_activation(self.tape, op.settings["function"], gate), up)
+
     def _gate_clamped(self, op: Op, h: Tensor) -> Tensor:
         """gpt-oss: (up + 1)·gate·sigmoid(gate·alpha), gate and up interleaved and clamped."""
         tape = self.tape

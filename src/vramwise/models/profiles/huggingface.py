@@ -17,6 +17,7 @@ from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.gates import GatePaths
+from vramwise.models.profiles.hyper import HyperPaths
 from vramwise.models.profiles.inputs import InputPaths
 from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
@@ -33,6 +34,7 @@ class HuggingFace(
     LatentPaths,
     ExpertPaths,
     GatePaths,
+    HyperPaths,
     InputPaths,
     MixerPaths,
     NormPaths,

@@ -136,6 +136,15 @@ class RouterPaths:
             tape.autocast = autocast
         return tape.to(weights, x.dtype), indices
 
+    def _route_deepseek_v4(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """sqrt(softplus) scores, corrected for the choice only; layers that choose by token id keep as much."""
+        tape = self.tape
+        scores = tape.unary("sqrt", tape.unary("softplus", tape.linear(x, weight)))
+        indices = self._corrected_choice(op, scores)
+        weights = tape.gather(scores, indices)
+        weights = tape.div(weights, tape.scale(tape.reduce("sum", weights), "add_scalar"))
+        return tape.scale(weights), indices
+
     def _route_best_first(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The best logits first, then a softmax over them, in fp32 where the class widens the logits, cast back."""
         tape, logits = self.tape, self.tape.linear(x, weight)

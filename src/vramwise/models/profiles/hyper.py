@@ -1,0 +1,147 @@
+"""DeepSeek V4 in transformers 5.23: hyper-connections, compressed tokens, rotary positions on a head's last columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.models.autograd.size import Dim, whole_chunks_of
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+
+
+class HyperPaths:
+    """Streams of (batch, sequence, streams, width); one head that is key and value."""
+
+    tape: Tape
+    sequence: Dim
+    hidden_dtype: str
+    windows_reached: frozenset[int]
+    parameters_of: Callable[[Op], list[Tensor]]
+    rotary_table: Callable[[str, int], tuple[Tensor, ...]]
+    _turned_neighbours: Callable[[Tensor], Tensor]
+
+    # -- hyper-connections ---------------------------------------------------------------------------------
+
+    def copy_streams(self, op: Op, x: Tensor) -> Tensor:
+        tape = self.tape
+        return tape.contiguous(tape.expand(tape.unsqueeze(x, 2), *x.shape[:2], op.settings["copies"], x.shape[-1]))
+
+    def _normed_streams(self, x: Tensor) -> Tensor:
+        """All streams of a token as one fp32 vector over its root mean square."""
+        flat = self.tape.to(self.tape.view(x, *x.shape[:2], -1), "fp32")
+        return self.unweighted(flat)
+
+    def unweighted(self, x: Tensor) -> Tensor:
+        """`x · rsqrt(mean(x²) + ε)`, the factor in fp32 and cast to x's dtype."""
+        tape = self.tape
+        squares = tape.reduce("mean", tape.unary("pow", tape.to(x, "fp32")))
+        return tape.mul(x, tape.to(tape.unary("rsqrt", tape.scale(squares, "add_scalar")), x.dtype))
+
+    def hyper_connection(self, op: Op, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights of the result, a doubly stochastic mix of the streams (Sinkhorn), and the streams' weighted sum."""
+        tape, m = self.tape, x.shape[2]
+        fn, base, scale = self.parameters_of(op)
+        scores = tape.linear(self._normed_streams(x), tape.to(fn, "fp32"))
+        pieces = tape.split(scores, [m, m, m * m])
+        biases = tape.split(base, [m, m, m * m])
+        factors = [tape.select(scale, 0) for _ in range(3)]
+        pre, post = (tape.unary("sigmoid", tape.add(tape.mul(pieces[i], factors[i]), biases[i])) for i in range(2))
+        pre, post = tape.scale(pre, "add_scalar"), tape.scale(post)
+        mix = tape.mul(tape.view(pieces[2], *x.shape[:2], m, m), factors[2])
+        mix = tape.scale(tape.softmax(tape.add(mix, tape.view(biases[2], m, m))), "add_scalar")
+        for step in range(2 * op.settings["iterations"] - 1):
+            sums = tape.reduce("sum", mix, -1 if step % 2 else -2)
+            mix = tape.div(mix, tape.scale(sums, "add_scalar"))
+        return post, mix, self._weighted_sum(pre, x)
+
+    def _weighted_sum(self, weights: Tensor, x: Tensor) -> Tensor:
+        tape = self.tape
+        return tape.to(tape.reduce("sum", tape.mul(tape.unsqueeze(weights, -1), x), 2, keepdim=False), x.dtype)
+
+    def hyper_merge(self, op: Op, post: Tensor, mix: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        """The result spread over the streams, plus the streams mixed."""
+        tape = self.tape
+        spread = tape.mul(tape.unsqueeze(tape.to(post, x.dtype), -1), tape.unsqueeze(y, -2))
+        return tape.add(spread, tape.matmul(tape.transpose(tape.to(mix, x.dtype), 2, 3), x))
+
+    def hyper_head(self, op: Op, x: Tensor) -> Tensor:
+        tape = self.tape
+        fn, base, scale = (tape.to(parameter, "fp32") for parameter in self.parameters_of(op))
+        scores = tape.mul(tape.linear(self._normed_streams(x), fn), scale)
+        return self._weighted_sum(tape.scale(tape.unary("sigmoid", tape.add(scores, base)), "add_scalar"), x)
+
+    # -- attention -----------------------------------------------------------------------------------------
+
+    def rotary_tail(self, op: Op, x: Tensor) -> Tensor:
+        """The last columns turned in fp32 by tables that every call doubles for itself."""
+        cos, sin = self.rotary_table(f"half {op.settings['table']}", op.settings["rotary_dim"] // 2)
+        return self._turned_tail(x, cos, self.tape.unary("neg", sin) if op.settings["inverse"] else sin)
+
+    def _turned_tail(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        tape, columns = self.tape, 2 * cos.shape[-1]
+        cos, sin = (tape.unsqueeze(self._each_twice(table), 1) for table in (cos, sin))
+        passed, tail = tape.split(x, [x.shape[-1] - columns, columns])
+        turned = tape.mul(tape.to(self._turned_neighbours(tail), "fp32"), sin)
+        return tape.cat([passed, tape.to(tape.add(tape.mul(tape.to(tail, "fp32"), cos), turned), x.dtype)])
+
+    def _each_twice(self, table: Tensor) -> Tensor:
+        wide = self.tape.expand(self.tape.unsqueeze(table, -1), *table.shape, 2)
+        return self.tape.reshape(wide, *table.shape[:-1], 2 * table.shape[-1])
+
+    def compress_tokens(self, op: Op, x: Tensor) -> Tensor:
+        """One vector for each whole window: values weighted by a softmax over the window, normed, turned."""
+        tape, rate, width = self.tape, op.settings["rate"], op.outputs[0].width
+        batch = x.shape[0]
+        if rate > 1 and op.settings["chunk_size"] not in self.windows_reached:
+            return tape.new((batch, 1, 0, width), x.dtype, op="zeros")
+        count = whole_chunks_of(self.sequence, rate)
+        parameters = self.parameters_of(op)
+        if op.settings["for_index"]:  # only indices come of it: nothing outlives the forward pass
+            x, parameters = tape.detached(x), [tape.detached(parameter) for parameter in parameters]
+        kv_weight, gate_weight, bias, norm = parameters
+        kv, gate = (tape.linear(x, weight) for weight in (kv_weight, gate_weight))
+        kv, gate = (tape.view(tape.narrow(part, 1, count * rate), batch, count, rate, -1) for part in (kv, gate))
+        gate = tape.add(gate, bias)
+        if op.settings["overlapping"]:
+            kv, gate = (self._with_window_before(part, width) for part in (kv, gate))
+        weights = tape.to(tape.softmax(gate, "fp32"), kv.dtype)
+        total = tape.reduce("sum", tape.mul(kv, weights), 2, keepdim=False)
+        h = tape.to(total, "fp32")
+        variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
+        h = tape.to(tape.mul(norm, tape.mul(h, tape.unary("rsqrt", variance))), total.dtype)
+        columns = op.settings["rotary_dim"] // 2
+        cos, sin = (tape.new((batch, count, columns), h.dtype, op=function) for function in ("cos", "sin"))
+        return self._turned_tail(tape.unsqueeze(h, 1), cos, sin)
+
+    def _with_window_before(self, x: Tensor, width: int) -> Tensor:
+        """The second half of every window's columns, and beside it the first half of the window before."""
+        shape = (*x.shape[:2], 2 * x.shape[2], width)
+        out = self.tape.new(shape, x.dtype, requires_grad=x.requires_grad, op="new_zeros")
+        self.tape.record("copy_", [x], [out])
+        return out
+
+    def index_scores(self, op: Op, x: Tensor, compressed_query: Tensor, keys: Tensor) -> tuple[()]:
+        """Scores of compressed tokens; only indices come of them, so nothing of it outlives the forward pass."""
+        tape, heads = self.tape, op.settings["num_heads"]
+        query_weight, weight = (tape.detached(parameter) for parameter in self.parameters_of(op))
+        q = tape.linear(tape.detached(compressed_query), query_weight)
+        q = tape.cat([tape.view(q, *q.shape[:2], heads, -1)])
+        weights = tape.to(tape.linear(tape.detached(x), weight), "fp32")
+        scores = tape.new((*q.shape[:3], keys.shape[2]), "fp32", op="bmm")
+        tape.record("bmm", [tape.to(q, "fp32"), tape.detached(keys)], [scores])
+        tape.reduce("sum", tape.mul(tape.unary("relu", scores), tape.unsqueeze(weights, -1)), 2)
+        return ()
+
+    def append_tokens(self, op: Op, kv: Tensor, far: Tensor) -> Tensor:
+        return self.tape.cat([kv, far], 2)
+
+    def grouped_linear(self, op: Op, x: Tensor) -> Tensor:
+        """Heads in groups, each group with a product of its own."""
+        tape, groups = self.tape, op.settings["groups"]
+        (weight,) = self.parameters_of(op)
+        rows = tape.reshape(x, *x.shape[:2], groups, -1)
+        rows = tape.transpose(tape.reshape(rows, -1, groups, rows.shape[-1]), 0, 1)
+        matrices = tape.transpose(tape.view(weight, groups, -1, rows.shape[-1]), 1, 2)
+        out = tape.transpose(tape.mm("bmm", *tape.autocast_low(rows, matrices)), 0, 1)
+        return tape.reshape(out, *x.shape[:2], -1)
