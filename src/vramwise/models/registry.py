@@ -118,6 +118,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "mixtral": "moe",
     "mpt": "mpt",
     "mt5": "t5",
+    "muse_glimmer": "muse_glimmer",
     "mvp": "bart",
     "nanochat": "llama_kin",
     "nemotron": "variants",

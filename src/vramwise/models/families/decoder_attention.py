@@ -102,8 +102,9 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) 
 
 def gated(b: BlockBuilder, mixed: Value, x: Value, heads: int, module: str, function: str) -> Value:
     """Attention's result times a function of the layer's input, one number for an element or for a head."""
-    width = heads if function == "softplus_by_head" else mixed.width
+    width = heads if function.endswith("_by_head") else mixed.width
     gate = b.linear(x, f"self_attn.{module}", width)
     if function == "sigmoid":
         return b.multiply(mixed, b.activation(gate, "sigmoid", "self_attn"))
-    return b.op("softplus_gate", "self_attn", [mixed, gate], [mixed.width], num_heads=heads)[0]
+    kind = "sigmoid_head_gate" if function == "sigmoid_by_head" else "softplus_gate"
+    return b.op(kind, "self_attn", [mixed, gate], [mixed.width], num_heads=heads)[0]

@@ -11,7 +11,10 @@ from vramwise.models.config import Config
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The routed experts of one layer; `routing` and `gating` name the ways of the implementation."""
+    """The routed experts of one layer; `routing` and `gating` name the ways of the implementation.
+
+    `style` names the code of a class that does not use the library's grouped products.
+    """
 
     num_experts: int
     experts_per_token: int
@@ -25,6 +28,7 @@ class Experts:
     router: str = "mlp.gate"
     module: str = "mlp.experts"
     fused_branches: int = 2
+    style: str = ""
 
 
 def checked(c: Config, e: Experts) -> Experts:
@@ -66,7 +70,7 @@ def routed_experts(
     return b.op(
         "experts", e.module, [x, weights, indices], [width], parameters, num_experts=num_experts,
         experts_per_token=chosen, function=e.function, gating=e.gating, transposed=e.transposed,
-        fused_branches=e.fused_branches,
+        fused_branches=e.fused_branches, **({"style": e.style} if e.style else {}),
     )[0]  # fmt: skip
 
 

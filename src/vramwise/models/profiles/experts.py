@@ -56,6 +56,15 @@ class ExpertPaths(RouterPaths):
         h = tape.mul(apply_activation(tape, op.settings["function"], gate), up)
         return tape.view(self._weighted_rows(tape.expert_mm(h, w2), weights, places, hidden), *x.shape)
 
+    def _experts_loop(self, op: Op, x: Tensor, weights: Tensor) -> Tensor:
+        """Step 3.7: one expert after another on its own rows, gate and up in one product."""
+        tape = self.tape
+        gate_up, down = (tape.transpose(weight, 1, 2) for weight in self.parameters_of(op))
+        hidden = tape.reshape(x, -1, x.shape[-1])
+        picked, places = self._rows_of_experts(op, hidden)
+        h = getattr(self, f"_gate_{op.settings['gating']}")(op, tape.expert_mm(picked, gate_up))
+        return tape.view(self._weighted_rows(tape.expert_mm(h, down), weights, places, hidden), *x.shape)
+
     def _experts_everywhere(self, op: Op, x: Tensor, scores: Tensor) -> Tensor:
         """Llama 4: every expert on all tokens, each token times its score for that expert."""
         tape, count = self.tape, op.settings["num_experts"]
@@ -96,6 +105,12 @@ class ExpertPaths(RouterPaths):
         """act(gate)·up, both clamped first."""
         gate, up = (self.tape.unary("clamp", half) for half in self.tape.chunk(h, 2))
         return self.tape.mul(apply_activation(self.tape, op.settings["function"], gate), up)
+
+    def _gate_clamped_halves(self, op: Op, h: Tensor) -> Tensor:
+        """As halves, both factors clamped (Step 3.7)."""
+        gate, up = self.tape.chunk(h, 2)
+        gate = self.tape.unary("clamp", apply_activation(self.tape, op.settings["function"], gate))
+        return self.tape.mul(gate, self.tape.unary("clamp", up))
 
     def _gate_clamped(self, op: Op, h: Tensor) -> Tensor:
         """gpt-oss: (up + 1)·gate·sigmoid(gate·alpha), gate and up interleaved and clamped."""

@@ -21,6 +21,12 @@ class GatePaths:
         heads = tape.view(x, *x.shape[:-1], op.settings["num_heads"], -1)
         return tape.view(tape.mul(heads, tape.unsqueeze(gate, -1)), *x.shape)
 
+    def sigmoid_head_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
+        """Step 3.7: one sigmoid for each head, in the gate's dtype."""
+        heads = self.tape.view(x, *x.shape[:-1], op.settings["num_heads"], -1)
+        gate = self.tape.unary("sigmoid", self.tape.unsqueeze(gate, -1))
+        return self.tape.view(self.tape.mul(heads, gate), *x.shape)
+
     def sigmoid_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
         """A.X K2: sigmoid and product in fp32, cast back; gates that come by head are laid side by side first."""
         tape = self.tape

@@ -1,0 +1,117 @@
+"""Muse Glimmer: gated attention with normed queries and keys, norms around every half, capped logits, vision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.families import decoder
+from vramwise.models.families.design import Design, LayerKind
+from vramwise.models.families.mixture import typed_layers
+from vramwise.models.families.nested import inside, renamed
+from vramwise.models.families.vision_tower import Tower, layer_norm, tower_blocks
+
+# Defaults of MuseGlimmerTextConfig, MuseGlimmerVisionConfig and MuseGlimmerConfig (transformers 5.23).
+_TEXT: dict[str, Any] = {
+    "vocab_size": 202_048, "hidden_size": 6656, "intermediate_size": 19_968, "num_hidden_layers": 52,
+    "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "hidden_activation": "silu",
+    "sliding_window": 2048,
+}  # fmt: skip
+_VISION: dict[str, Any] = {
+    "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 50, "num_attention_heads": 16,
+    "patch_size": 14, "patch_temporal": 2, "pos_emb_height": 32, "pos_emb_width": 32, "hidden_act": "gelu",
+}  # fmt: skip
+_NORMS = (
+    "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
+)  # fmt: skip
+
+
+def plain_norm(b: BlockBuilder, x: Value, module: str) -> Value:
+    """A root-mean-square norm without a weight."""
+    return b.unary("rms_norm", x, module, style="gemma4")
+
+
+def attention(b: BlockBuilder, x: Value, *, c: Config, window: int | None, turned: bool) -> Value:
+    """Grouped queries with norms without weights, queries times a number, the result times a sigmoid of the input."""
+    b.part = "attention"
+    heads, groups, d, bias = c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.flag("attention_bias")
+    q, k, v = (
+        b.heads_first(b.heads(b.linear(x, f"self_attn.{name}_proj", n * d, bias=bias), n))
+        for name, n in zip("qkv", (heads, groups, groups), strict=True)
+    )
+    q, k = (plain_norm(b, y, "self_attn.qk_norm") for y in (q, k))
+    q = b.scale(q)
+    if turned:
+        q, k = b.rotary(q, k)
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=c.number("attention_dropout")
+    )
+    gate = b.activation(b.linear(x, "self_attn.gate_proj", heads * d), "sigmoid", "self_attn")
+    return b.linear(b.multiply(mixed, gate), "self_attn.o_proj", x.width, bias=bias, shard="row")
+
+
+def layer_kinds(c: Config) -> list[LayerKind]:
+    """Every fourth layer, counted from the last, is full and without rotary positions."""
+    last = c.num_hidden_layers - 1
+    full = [(last - i) % 4 == 0 for i in range(last + 1)]
+    types = ["full_attention" if flag else "sliding_attention" for flag in full]
+    thetas = c.items("layer_rope_theta") or [not flag for flag in full]
+    if len(thetas) <= last:
+        raise c.error(f"layer_rope_theta names {len(thetas)} layers, num_hidden_layers is {last + 1}")
+    return [
+        LayerKind(attention=partial(attention, c=c, window=kind.window, turned=bool(theta)))
+        for kind, theta in zip(typed_layers(c, types), thetas, strict=False)
+    ]
+
+
+def text_blocks(c: Config, *, tied: bool) -> tuple[Block, ...]:
+    """The language model, named as one of its own."""
+    c = Config({**c.values, "hidden_act": c.text("hidden_activation")}, c.model_id)
+    s = Design(norm_style="gemma", norms=_NORMS)
+    b = BlockBuilder("")
+    words = b.embedding("model.embed_tokens", c.vocab_size, c.hidden_size)
+    first = b.build(hidden=plain_norm(b, words, "model.embed_tokens.embed_norm"))
+    layers = (decoder.layer(c, s, index, kind) for index, kind in enumerate(layer_kinds(c)))
+    b = BlockBuilder("")
+    x = b.rms_norm(b.input("hidden", c.hidden_size), "model.norm", style="gemma4")
+    tied_to = "model.embed_tokens.weight" if tied else None
+    logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
+    return (first, *layers, b.build(logits=b.softcap(b.scale(logits))))
+
+
+def tower(v: Config) -> Tower:
+    """Patches of two frames through one matrix, learned and rotary positions."""
+    width, rows = v.hidden_size, v.size("pos_emb_height") * v.size("pos_emb_width")
+    patch = 3 * v.size("patch_temporal") * v.size("patch_size") ** 2
+    return Tower(
+        width, v.intermediate_size, v.num_hidden_layers, v.num_attention_heads, v.text("hidden_act"), layers="layers",
+        before=(
+            ("patch_embedder.patch_embedding.weight", (width, patch)),
+            ("patch_embedder.position_embedding_table.weight", (rows, width)), *layer_norm("ln_pre", width),
+        ),
+        after=layer_norm("ln_post", width), norms=("norm1", "norm2"),
+        qkv=("attn.q_proj", "attn.k_proj", "attn.v_proj"), output="attn.proj",
+    )  # fmt: skip
+
+
+def projector(c: Config, width: int) -> Block:
+    """Neighbouring patches joined, three matrices, a norm without weights."""
+    b = BlockBuilder("model", part="projector", modality="image")
+    inner, function = c.size("projector_hidden_size", default=4096), c.text("projector_hidden_act", "gelu")
+    x = b.input("image", c.size("out_hidden_size", default=6144))
+    for name in ("fc1", "fc2"):
+        x = b.activation(b.linear(x, f"vision_adapter.{name}", inner), function, "vision_adapter.act")
+    x = b.linear(x, "vision_projection", width)
+    return b.build(image=plain_norm(b, x, "perception_emb_norm"))
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Vision tower, projector, language model."""
+    v = (c.table("vision_config") or Config({}, c.model_id)).filled(_VISION)
+    text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
+    rename: Callable[[str], str] = inside("model.language_model")
+    language = tuple(renamed(block, rename) for block in text_blocks(text, tied=c.flag("tie_word_embeddings")))
+    return (*tower_blocks(v, tower(v), "model.vision_tower"), projector(c, text.hidden_size), *language)

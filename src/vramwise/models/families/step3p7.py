@@ -1,0 +1,113 @@
+"""Step 3.7: gated attention with more heads in sliding layers, clamped experts and MLPs, and a vision tower.
+
+Without a `text_config` the class takes its text part's defaults, whatever else the config holds; so does this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import LARGEST_SIZE, Config
+from vramwise.models.families import mixture
+from vramwise.models.families.decoder_attention import attention
+from vramwise.models.families.design import Design, HeadNorm, LayerKind
+from vramwise.models.families.mixture import Mixture, sparse_layers, typed_layers
+from vramwise.models.families.nested import inside, renamed
+from vramwise.models.families.sparse import Experts, checked
+from vramwise.models.families.vision_tower import Tower, layer_norm, num_patches, tower_blocks, with_bias
+
+# Defaults of Step3p7TextConfig and Step3p7VisionConfig (transformers 5.23).
+_TEXT: dict[str, Any] = {
+    "vocab_size": 128_815, "hidden_size": 4096, "intermediate_size": 11_264, "num_hidden_layers": 45,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 1280, "n_routed_experts": 288, "share_expert_dim": 1280, "hidden_act": "silu",
+}  # fmt: skip
+_VISION: dict[str, Any] = {
+    "hidden_size": 1536, "num_hidden_layers": 47, "num_attention_heads": 16, "num_channels": 3, "image_size": 728,
+    "patch_size": 14, "hidden_act": "quick_gelu", "mlp_ratio": 8960 / 1536,
+}  # fmt: skip
+
+
+def clamped_mlp(b: BlockBuilder, x: Value, *, width: int, module: str, bias: bool) -> Value:
+    """down(clamp(act(gate(x))) · clamp(up(x))); without a limit the bound is infinite."""
+    b.part = "mlp"
+    gate = b.activation(b.linear(x, f"{module}.gate_proj", width, bias=bias), "silu", f"{module}.act_fn")
+    gate = b.unary("clamp", gate, module)
+    up = b.unary("clamp", b.linear(x, f"{module}.up_proj", width, bias=bias), module)
+    return b.linear(b.multiply(gate, up), f"{module}.down_proj", x.width, bias=bias, shard="row")
+
+
+def shared_expert(b: BlockBuilder, x: Value, m: Mixture) -> Value:
+    return clamped_mlp(b, x, width=m.shared, module=m.shared_module, bias=m.bias)
+
+
+def layer_kinds(c: Config, s: Design) -> list[LayerKind]:
+    """Sliding layers have their own number of heads; each kind has its own rotary table."""
+    types = c.layer_types() or ["full_attention"] * c.num_hidden_layers
+    heads = c.size("num_sliding_attention_heads", default=c.num_attention_heads)
+    rope = c.table("rope_parameters") or Config({})
+    dense = partial(clamped_mlp, width=c.intermediate_size, module="mlp", bias=s.mlp_bias)
+    kinds = []
+    for name, kind in zip(types, typed_layers(c, types, tables=True), strict=True):
+        share = (rope.table(name) or Config({})).number("partial_rotary_factor", 1.0)
+        own: dict[str, Any] = {"rope_parameters": {"partial_rotary_factor": share}}
+        if name == "sliding_attention":
+            own |= {"num_attention_heads": heads}
+        built = partial(attention, c=Config({**c.values, **own}, c.model_id), s=s, kind=kind)
+        kinds.append(replace(kind, attention=built, mlp=dense))
+    return kinds
+
+
+def text_blocks(c: Config) -> tuple[Block, ...]:
+    """The language model, named as one of its own."""
+    bias, mlp_bias = c.flag("attention_bias"), c.flag("mlp_bias")
+    s = Design(
+        norm_style="gemma", qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias, joined=True,
+        qk_norm=HeadNorm("heads", style="gemma"), gate=("g_proj", "sigmoid_by_head"),
+    )  # fmt: skip
+    e = checked(c, Experts(
+        num_experts=c.size("num_local_experts", "n_routed_experts"), experts_per_token=c.size("num_experts_per_tok"),
+        intermediate_size=c.size("moe_intermediate_size"), function="silu", routing="corrected",
+        gating="clamped_halves", style="loop",
+    ))  # fmt: skip
+    choice = {"widened": False, "in_place": True, "epsilon": False, "scaled": False, "cast": False, "capped": False}
+    m = Mixture(
+        e, routing=choice, shared=c.size("share_expert_dim"), shared_mlp=shared_expert, bias=mlp_bias, scaled=True
+    )
+    return mixture.model(c, s, m, sparse_layers(c, 3), layer_kinds(c, s))
+
+
+def tower(v: Config) -> Tower:
+    """Rotary positions besides learned ones; two convolutions make one patch of sixteen, four times as wide."""
+    width, patch = v.hidden_size, v.size("patch_size")
+    ratio = v.number("mlp_ratio")
+    if not 0 < ratio <= LARGEST_SIZE:
+        raise v.error(f"mlp_ratio: expected a positive number, got {ratio}")
+    return Tower(
+        width, int(width * ratio), v.num_hidden_layers, v.num_attention_heads, v.text("hidden_act"), layers="layers",
+        before=(
+            ("embeddings.patch_embedding.weight", (width, v.size("num_channels"), patch, patch)),
+            ("embeddings.position_embedding.weight", (num_patches(v), width)),
+            *layer_norm("pre_layernorm", width),
+        ),
+        after=(
+            *with_bias("downsampler1", 2 * width, width, 3, 3), *with_bias("downsampler2", 4 * width, 2 * width, 3, 3)
+        ),
+        norms=("layernorm_before", "layernorm_after"), scales=("lambda_1", "lambda_2"), scale_width=width,
+    )  # fmt: skip
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Vision tower, projector, language model."""
+    c.size("num_hidden_layers", default=1)  # a flat config's own is not used, but it must be a number of layers
+    v = (c.table("vision_config") or Config({}, c.model_id)).filled(_VISION)
+    text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
+    text = Config({**text.values, "tie_word_embeddings": c.flag("tie_word_embeddings")}, c.model_id)
+    b = BlockBuilder("model", part="projector", modality="image")
+    x = b.input("image", 4 * v.hidden_size)
+    projected = b.linear(x, "multi_modal_projector", text.hidden_size, bias=c.flag("projector_bias"))
+    language = tuple(renamed(block, inside("model.language_model")) for block in text_blocks(text))
+    return (*tower_blocks(v, tower(v), "model.vision_model"), b.build(image=projected), *language)
