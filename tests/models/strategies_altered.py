@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from strategies_gemma import language_model
-from strategies_variants import FLAG, HEAD_DIM, decoder
+from strategies_variants import FLAG, HEAD_DIM, WINDOW, decoder
 
 Config = dict[str, Any]
 Strategy = st.SearchStrategy[Config]
@@ -48,8 +48,20 @@ def minicpm3(draw: st.DrawFn) -> Config:
     }
 
 
+def doge() -> Strategy:
+    return decoder(
+        "doge",
+        attention_bias=FLAG,
+        mlp_bias=FLAG,
+        sliding_window=WINDOW,
+        keep_window_size=st.sampled_from([2, 64]),
+        hidden_dropout=st.sampled_from([0.0, 0.1]),
+    )
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "diffllama": diffllama,
+    "doge": doge,
     "granite_swa": granite_swa,
     "minicpm3": minicpm3,
     "vaultgemma": lambda: language_model("vaultgemma"),

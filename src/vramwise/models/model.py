@@ -69,15 +69,25 @@ class Model:
 
     @cached_property
     def has_float_mask(self) -> bool:
-        """Whether attention is handed position biases as a mask of floats (ALiBi or T5's through SDPA)."""
-        attentions = (op.settings for block in self.blocks for op in block.ops if op.kind == "attention")
-        return any(settings.get("alibi") or settings["style"] == "t5" for settings in attentions)
+        """Whether attention is handed a mask of floats: position biases (ALiBi, T5's) or a mask that is trained."""
+        ops = [op for block in self.blocks for op in block.ops]
+        biased = (op.settings for op in ops if op.kind == "attention")
+        return any(op.kind == "dynamic_mask_attention" for op in ops) or any(
+            settings.get("alibi") or settings["style"] == "t5" for settings in biased
+        )
 
     @cached_property
     def chunk_sizes(self) -> frozenset[int]:
         """Lengths of the chunks in which recurrent layers work through a sequence."""
         chunks = (op.settings.get("chunk_size") for block in self.blocks for op in block.ops)
         return frozenset(chunk for chunk in chunks if chunk is not None)
+
+    @cached_property
+    def windows(self) -> frozenset[int]:
+        """Windows of caches and of attention that keeps no cache."""
+        attentions = (op.settings for block in self.blocks for op in block.ops if op.kind == "attention")
+        found = {cache.window for cache in self.caches} | {settings["window"] for settings in attentions}
+        return frozenset(window for window in found if window is not None)
 
     @property
     def num_layers(self) -> int:

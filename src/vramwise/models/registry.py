@@ -14,6 +14,7 @@ from vramwise.models.model import Model
 
 FAMILY_OF_TYPE: dict[str, str] = {
     "afmoe": "gated_mixtures",
+    "albert": "albert",
     "apertus": "llama_kin",
     "arcee": "llama_kin",
     "aria_text": "softmax_routed",
@@ -36,16 +37,19 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "cohere": "variants",
     "cohere2": "alternating",
     "cohere2_moe": "cohere_moe",
+    "ctrl": "ctrl",
     "cwm": "alternating",
     "data2vec-text": "bert",
     "dbrx": "dbrx",
     "deepseek": "remote_llama",
+    "deepseek_ref": "deepseek_v4",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
     "deepseek_v32": "deepseek",
     "deepseek_v4": "deepseek_v4",
     "diffllama": "llama_kin",
     "distilbert": "distilbert",
+    "doge": "doge",
     "dots1": "sigmoid_routed",
     "electra": "bert",
     "ernie": "bert",
@@ -100,6 +104,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "llama4_text": "llama4",
     "llava": "vision_language",
     "llava_next": "vision_language",
+    "longcat_flash": "longcat",
     "mamba": "mamba",
     "mamba2": "mamba2",
     "marian": "bart",
@@ -111,11 +116,15 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "minicpm3": "minicpm3",
     "minicpmv": "minicpmv",
     "minimax_m2": "sigmoid_routed",
+    "minimax_m3_vl_text": "minimax_m3",
     "ministral": "alternating",
     "ministral3": "llama_kin",
     "mistral": "llama",
     "mistral3": "vision_language",
     "mixtral": "moe",
+    "modernbert": "modernbert",
+    "modernbert-decoder": "modernbert",
+    "mpnet": "mpnet",
     "mpt": "mpt",
     "mt5": "t5",
     "muse_glimmer": "muse_glimmer",
@@ -177,6 +186,11 @@ FAMILY_OF_TYPE: dict[str, str] = {
 }
 """`model_type` of a config -> module of `vramwise.models.families`."""
 
+_SAME_TYPE = {"deepseek_ref": "deepseek_v4"}
+"""Other names of a type, as SGLang's copies of DeepSeek V4 have."""
+_TYPE_OF_CLASS = {"MiniCPM3ForCausalLM": "minicpm3"}
+"""The type of configs that name only their class."""
+
 
 def supported_types() -> tuple[str, ...]:
     """Every `model_type` whose family is described."""
@@ -196,9 +210,18 @@ def describe(config: Mapping[str, Any], model_id: str = "") -> Model:
     return _described(key, model_id)
 
 
+def _typed(c: Config) -> Config:
+    """The config under the type's own name; one without `model_type` is known by its class."""
+    names = c.get("architectures") if not c.model_type else None
+    classes = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    found = next((_TYPE_OF_CLASS[name] for name in classes if name in _TYPE_OF_CLASS), c.model_type)
+    found = _SAME_TYPE.get(found, found)
+    return c if found == c.model_type else Config({**c.values, "model_type": found}, c.model_id)
+
+
 @lru_cache(maxsize=512)
 def _described(key: str, model_id: str) -> Model:
-    config = Config(json.loads(key), model_id)
+    config = _typed(Config(json.loads(key), model_id))
     model_type = config.model_type
     family = FAMILY_OF_TYPE.get(model_type)
     if family is None:

@@ -23,7 +23,6 @@ class AlteredAttentionPaths:
     parameters_of: Callable[[Op], list[Tensor]]
     attention_dropout: Callable[[Op], float]
     cached: Callable[..., tuple[Tensor, ...]]
-    needs_mask: Callable[[Op], bool]
     _eager: Callable[[Op, Tensor, Tensor, Tensor], Tensor]
     _sdpa: Callable[[Op, Tensor, Tensor, Tensor], Tensor]
 
@@ -75,3 +74,39 @@ class AlteredAttentionPaths:
         mixed = tape.matmul(weights, v)
         mixed = tape.mul(mixed, tape.to(tape.unsqueeze(share, -1), mixed.dtype))
         return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), self.batch, self.sequence, -1)
+
+    def dynamic_mask_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`DogeAttention`: a factor for every key made from its value, as a mask of floats that has a gradient."""
+        tape, times = self.tape, op.settings["num_heads"] // op.settings["num_key_value_heads"]
+        k, v = self.cached(op, k, v)
+        mask = tape.repeat_interleave_heads(self._dynamic_mask(op, v), times)
+        eager, dropout = self.execution.attention == "eager", self.attention_dropout(op)
+        if not eager and times > 1 and self.sequence == 1:
+            # `pack_gqa`: the heads of a group stand in for tokens.
+            q, mask = (tape.reshape(x, self.batch, k.shape[1], times, x.shape[-1]) for x in (q, mask))
+        else:
+            k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+        if eager:
+            scores = tape.add(tape.scale(tape.matmul(q, tape.transpose(k, 2, 3))), mask)
+            weights = tape.dropout(tape.to(tape.softmax(scores, "fp32"), q.dtype), dropout)
+            mixed = tape.matmul(weights, v)
+        else:
+            mixed = tape.sdpa(q, k, v, mask=mask, dropout=dropout, backend=self.execution.sdpa_backend)
+            mixed = tape.reshape(mixed, self.batch, -1, self.sequence, v.shape[-1])
+        return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), self.batch, self.sequence, -1)
+
+    def _dynamic_mask(self, op: Op, v: Tensor) -> Tensor:
+        """`prepare_dynamic_mask`: causal, and only the best keys of many."""
+        tape, length = self.tape, op.settings["chunk_size"]
+        decay, weight, *bias = self.parameters_of(op)
+        rows = tape.reshape(tape.transpose(v, 1, 2), v.shape[0], v.shape[2], -1)
+        factors = tape.unary("exp", tape.mul(decay, tape.unary("softplus", tape.linear(rows, weight, *bias))))
+        mask = tape.unsqueeze(tape.transpose(factors, 1, 2), 2)
+        mask = tape.expand(mask, -1, -1, self.sequence, -1)
+        outside = tape.new((self.batch, 1, self.sequence, self.sequence), "bool", op="ne")
+        mask = tape.masked_fill(mask, outside)
+        if length in self.windows_reached:
+            # Only the indices are used, so the node goes with the values and keeps nothing.
+            tape.topk(tape.detached(mask), length)
+            mask = tape.masked_fill(mask, tape.new(mask.shape, "bool", op="eq"))
+        return mask
