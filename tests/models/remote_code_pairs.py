@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 REMOTE_CODE_TYPES = frozenset(
     {
-        "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "internvl_chat", "kimi_k2", "mimo", "minicpm",
-        "minicpmv", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan",
+        "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2", "mimo",
+        "minicpm", "minicpmv", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""

@@ -179,6 +179,17 @@ def test_yuan_s_convolutions_keep_what_torch_keeps() -> None:
     assert own == sum(nbytes for storage, nbytes in kept.items() if storage not in parameters)
 
 
+def test_other_names_of_a_type() -> None:
+    """A copy of DeepSeek V4 under a name of its own, and MiniCPM 3, whose config names only its class."""
+    copy, original = (
+        describe(resolve(name).config)
+        for name in ("sgl-project/DeepSeek-V4-Flash-FP8", "deepseek-ai/DeepSeek-V4-Flash")
+    )
+    assert copy.all_parameters == original.all_parameters
+    assert copy.caches == original.caches
+    assert describe(resolve("openbmb/MiniCPM3-4B").config).num_parameters == 4_073_875_968
+
+
 def test_a_prefix_of_chatglm_is_refused() -> None:
     with pytest.raises(SourceError, match="pre_seq_len"):
         describe({"model_type": "chatglm", "pre_seq_len": 128})
