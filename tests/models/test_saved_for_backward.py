@@ -55,8 +55,9 @@ PRECISIONS = ("fp32", "bf16", "bf16-mixed")
 # DBRX and X-MOD write bf16 rows into an fp32 tensor under autocast, which torch refuses; Step 3.7 casts the weights of
 # the experts that are used, which here depends on the data (test_step.py uses all of them).
 NO_AUTOCAST = frozenset({"dbrx", "step3p7", "xmod"})
-# Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen.
-DATA_DEPENDENT = frozenset({"gemma3", "kimi_k25", "step3p7", "xmod"})
+# Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
+# positions of packed sequences.
+DATA_DEPENDENT = frozenset({"gemma3", "kimi_k25", "llava", "llava_next", "step3p7", "xmod"})
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.
 KERNEL_ABSENT = frozenset({"diffllama"})
 

@@ -28,7 +28,7 @@ class AttentionPaths:
     def rotary(self, op: Op, *turned: Tensor) -> tuple[Tensor, ...]:
         width = op.settings["rotary_dim"]
         cos, sin = self.rotary_table(op.settings["table"], width)
-        if op.settings["style"] in ("pairs", "pairs_joined", "pairs_widened"):
+        if op.settings["style"] in ("pairs", "pairs_joined", "pairs_widened") and op.settings["table"] != "rows":
             cos, sin = self._doubled(cos), self._doubled(sin)
         rotate = getattr(self, f"_rotate_{op.settings['style']}")
         return tuple(self._partial(rotate, x, width, cos, sin) for x in turned)
@@ -37,7 +37,8 @@ class AttentionPaths:
         """cos and sin of shape (1, sequence, width) in the hidden states' dtype, a parameter's or fp32, made once."""
         key = f"{name}/{width}"
         if key not in self.tables:
-            shape = (1, self.sequence, width)
+            # Multimodal rotary positions come for every row of the batch, and so do their tables.
+            shape = (self.batch if name.startswith("rows") else 1, self.sequence, width)
             kept = self.execution.param_dtype if name == "parameter" else self.hidden_dtype
             dtype = "fp32" if name.startswith("fp32") else kept
             self.tables[key] = tuple(self.tape.new(shape, dtype, op=fn) for fn in ("cos", "sin"))

@@ -1,0 +1,84 @@
+"""The language model inside a model that also reads images or sound: its own family's blocks under other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from vramwise.models.blocks import Block
+from vramwise.models.config import Config
+from vramwise.models.families.nested import inside, language_model
+
+_QWEN2: dict[str, Any] = {
+    "vocab_size": 151_936, "hidden_size": 4096, "intermediate_size": 22_016, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "sliding_window": 4096,
+}  # fmt: skip
+_QWEN2_VL = {
+    "vocab_size": 152_064, "hidden_size": 8192, "intermediate_size": 29_568, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "sliding_window": 4096, "max_window_layers": 80,
+}  # fmt: skip
+_MISTRAL = {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 14_336, "num_key_value_heads": 8}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 11_008, "num_key_value_heads": None},
+    "mistral": _MISTRAL,
+    "qwen2": _QWEN2,
+    "qwen3": {**_QWEN2, "head_dim": 128},
+    "qwen2_vl_text": _QWEN2_VL,
+    "qwen2_5_vl_text": _QWEN2_VL,
+    "qwen2_5_omni_text": {
+        **_QWEN2, "vocab_size": 152_064, "hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "sliding_window": 32_768,
+    },
+    "glm4v_text": {"partial_rotary_factor": 1.0, "attention_bias": True, "head_dim": None},
+    "qwen3_vl_text": {**_QWEN2, "head_dim": 128},
+    "qwen3_vl_moe_text": {
+        **_QWEN2, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16,
+        "num_key_value_heads": 16, "moe_intermediate_size": 1408, "num_local_experts": 60, "num_experts_per_tok": 4,
+        "norm_topk_prob": True,
+    },
+}  # fmt: skip
+"""What the configuration classes of transformers 5.23 take for keys that a text config leaves out."""
+
+_SAME_DECODER = {
+    "glm4v_text": "glm4",
+    "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen2_5_omni_text": "qwen2", "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+}  # fmt: skip
+"""Text configs of models with images -> the `model_type` whose decoder they have, with positions of three axes."""
+_NEVER_SLIDES = frozenset({"qwen3_vl_text", "qwen3_vl_moe_text"})
+
+
+def text_config(c: Config, default_type: str, absent: Mapping[str, Any]) -> Config:
+    """The text config with its class's defaults; of a model without one, the keys of its flat config over `absent`."""
+    text = c.table("text_config") or Config({**absent, **c.values, "model_type": default_type}, c.model_id)
+    model_type = text.model_type or default_type
+    values = {**text.filled(_DEFAULTS.get(model_type, {})).values, "model_type": model_type}
+    if model_type in _NEVER_SLIDES:
+        values["use_sliding_window"] = False
+    return Config(values, c.model_id)
+
+
+def language_blocks(text: Config, name: str, *, tied: bool, head: str = "lm_head") -> tuple[Block, ...]:
+    """The blocks of a text config's family, its inner model named `name` and its head, without additions, `head`."""
+    decoder = _SAME_DECODER.get(text.model_type, text.model_type)
+    inner = Config({**text.values, "model_type": decoder, "tie_word_embeddings": tied}, text.model_id)
+    place = inside(name)
+    blocks = language_model(inner, lambda old: place(old).replace("lm_head", head, 1))
+    if text.model_type in _SAME_DECODER:
+        blocks = tuple(_with_tables_by_row(block) for block in blocks)
+    return (*blocks[:-1], _bare_head(blocks[-1]))
+
+
+def _with_tables_by_row(block: Block) -> Block:
+    """Positions of time, height and width come for every sequence of the batch, and so do their rotary tables."""
+    turned = ({**op.settings, "table": "rows"} if op.kind == "rotary" else op.settings for op in block.ops)
+    ops = tuple(replace(op, settings=settings) for op, settings in zip(block.ops, turned, strict=True))
+    return replace(block, ops=ops)
+
+
+def _bare_head(block: Block) -> Block:
+    """The norm and one product without bias: these models neither scale nor cap their logits."""
+    last = next(i for i, op in enumerate(block.ops) if any(p.part == "head" for p in op.parameters))
+    head = replace(block.ops[last], parameters=block.ops[last].parameters[:1])
+    return replace(block, ops=(*block.ops[:last], head), outputs={"logits": head.outputs[0]})

@@ -1,0 +1,103 @@
+"""What lies between a tower and the language model: tokens joined, normed and brought to its width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The configs of a projector's ends: the whole model's, the tower's, and the language model's width."""
+
+    model: Config
+    tower: Config
+    width: int
+
+
+Projector = Callable[[BlockBuilder, Value, Ends], Value]
+
+
+def joined(b: BlockBuilder, x: Value, tokens: int) -> Value:
+    """Neighbouring tokens side by side in one."""
+    return b.unary("join_tokens", x, width=x.width * tokens)
+
+
+def _norm(b: BlockBuilder, x: Value, module: str) -> Value:
+    return b.layer_norm(x, module, part="projector")
+
+
+def two_products(
+    b: BlockBuilder, x: Value, names: tuple[str, str], widths: tuple[int, int], bias: bool = True
+) -> Value:
+    h = b.activation(b.linear(x, names[0], widths[0], bias=bias), "gelu")
+    return b.linear(h, names[1], widths[1], bias=bias, shard="row")
+
+
+def _num_features(e: Ends) -> int:
+    """Layers of the tower whose results are taken side by side."""
+    features = e.model.get("vision_feature_layer", -1)
+    return len(features) if isinstance(features, list | tuple) else 1
+
+
+def llava(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    bias = e.model.flag("multimodal_projector_bias", True)
+    return two_products(b, joined(b, x, _num_features(e)), ("linear_1", "linear_2"), (e.width, e.width), bias)
+
+
+def mistral3(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A norm, squares of patches merged by a product, then as LLaVA."""
+    x = b.rms_norm(x, "norm", part="projector")
+    merged = joined(b, x, e.model.size("spatial_merge_size", default=2) ** 2)
+    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), _num_features(e))
+    bias = e.model.flag("multimodal_projector_bias")
+    return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias)
+
+
+def internvl(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    share = e.model.number("downsample_ratio", 0.5)
+    if not 0 < share <= 1:
+        raise e.model.error(f"downsample_ratio: expected a number above 0 and at most 1, got {share}")
+    x = _norm(b, joined(b, x, int(1 / share) ** 2), "layer_norm")
+    return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width))
+
+
+def idefics3(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    return b.linear(joined(b, x, e.model.size("scale_factor", default=2) ** 2), "proj", e.width)
+
+
+def linear(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """One product (PaliGemma, Qwen2-Audio)."""
+    return b.linear(x, "linear", e.model.size("projection_dim", default=e.width), bias=True)
+
+
+def qwen2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A norm, squares of patches side by side, two products; Qwen2.5-VL's norm is a root-mean-square one."""
+    rms = e.tower.model_type != "qwen2_vl_vision"
+    x = b.rms_norm(x, "ln_q", part="projector") if rms else _norm(b, x, "ln_q")
+    x = joined(b, x, e.tower.size("spatial_merge_size") ** 2)
+    return two_products(b, x, ("mlp.0", "mlp.2"), (x.width, e.tower.size("out_hidden_size" if rms else "hidden_size")))
+
+
+def qwen3_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Qwen2-VL's, and one more for each layer whose result goes to a layer of the language model."""
+    tokens, names = e.tower.size("spatial_merge_size") ** 2, ("linear_fc1", "linear_fc2")
+    widths = (x.width * tokens, e.tower.size("out_hidden_size"))
+    for index, _ in enumerate(e.tower.items("deepstack_visual_indexes") or ()):
+        module = f"deepstack_merger_list.{index}"
+        h = _norm(b, joined(b, x, tokens), f"{module}.norm")
+        two_products(b, h, (f"{module}.{names[0]}", f"{module}.{names[1]}"), widths)
+    x = joined(b, _norm(b, x, "merger.norm"), tokens)
+    return two_products(b, x, (f"merger.{names[0]}", f"merger.{names[1]}"), widths)
+
+
+def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A product, a norm, and a gated MLP."""
+    width, inner = e.tower.size("out_hidden_size"), e.tower.intermediate_size
+    x = b.unary("join_tokens", x, width=width)
+    x = b.activation(_norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
+    h = b.multiply(b.activation(b.linear(x, "gate_proj", inner), "silu"), b.linear(x, "up_proj", inner))
+    return b.linear(h, "down_proj", width, shard="row")

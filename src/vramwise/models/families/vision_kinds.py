@@ -1,0 +1,119 @@
+"""The towers of pre-trained image encoders: CLIP, SigLIP, Idefics 3, Pixtral, InternVL, Llama 4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.models.config import Config
+from vramwise.models.families.vision_tower import Tower, Weight, layer_norm, num_patches, pair, with_bias
+
+# Defaults of the configuration classes of transformers 5.23.
+_SIGLIP: dict[str, Any] = {
+    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "num_channels": 3, "image_size": 224, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh",
+}  # fmt: skip
+_LARGE = {**_SIGLIP, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "clip_vision_model": {**_SIGLIP, "patch_size": 32, "hidden_act": "quick_gelu"},
+    "siglip_vision_model": _SIGLIP,
+    "idefics3_vision": {**_SIGLIP, "hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32},
+    "pixtral": {**_LARGE, "image_size": 1024, "hidden_act": "gelu"},
+    "internvl_vision": {**_LARGE, "image_size": 448, "patch_size": 14, "hidden_act": "gelu"},
+    "llama4_vision_model": {
+        **_LARGE, "hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "image_size": 448,
+        "patch_size": 14, "hidden_act": "gelu",
+    },
+}  # fmt: skip
+
+
+def _sizes(c: Config) -> dict[str, Any]:
+    return {
+        "width": c.hidden_size, "intermediate_size": c.intermediate_size, "num_layers": c.num_hidden_layers,
+        "num_heads": c.num_attention_heads, "function": c.text("hidden_act"),
+    }  # fmt: skip
+
+
+def _patches(c: Config, name: str) -> tuple[Weight, Weight]:
+    """The convolution that turns patches into vectors."""
+    return with_bias(name, c.hidden_size, c.size("num_channels"), *pair(c, "patch_size"))
+
+
+def clip(c: Config) -> Tower:
+    """CLIP: a class token, patches without bias, a norm before the layers."""
+    width, embeddings = c.hidden_size, "embeddings.patch_embedding"
+    return Tower(
+        **_sizes(c),
+        before=(
+            ("embeddings.class_embedding", (width,)), _patches(c, embeddings)[0],
+            ("embeddings.position_embedding.weight", (num_patches(c) + 1, width)), *layer_norm("pre_layrnorm", width),
+        ),
+        after=layer_norm("post_layernorm", width),
+    )  # fmt: skip
+
+
+def siglip(c: Config) -> Tower:
+    """SigLIP: no class token; an attention pooling head where the config does not switch it off."""
+    width, head = c.hidden_size, ()
+    if c.model_type == "siglip_vision_model" and c.flag("vision_use_head", True):
+        head = (
+            ("head.probe", (1, 1, width)), ("head.attention.in_proj_weight", (3 * width, width)),
+            ("head.attention.in_proj_bias", (3 * width,)), *with_bias("head.attention.out_proj", width, width),
+            *layer_norm("head.layernorm", width), *with_bias("head.mlp.fc1", c.intermediate_size, width),
+            *with_bias("head.mlp.fc2", width, c.intermediate_size),
+        )  # fmt: skip
+    positions = ("embeddings.position_embedding.weight", (num_patches(c), width))
+    return Tower(
+        **_sizes(c),
+        before=(*_patches(c, "embeddings.patch_embedding"), positions),
+        after=(*layer_norm("post_layernorm", width), *head),
+    )
+
+
+def pixtral(c: Config) -> Tower:
+    """Pixtral: rotary positions, RMS norms, gated MLP, no biases."""
+    return Tower(
+        **_sizes(c), before=(_patches(c, "patch_conv")[0], ("ln_pre.weight", (c.hidden_size,))),
+        layers="transformer.layers", norm="rms", norms=("attention_norm", "ffn_norm"),
+        qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"), output="attention.o_proj",
+        biases=(False,) * 4, mlp=tuple(f"feed_forward.{n}_proj" for n in ("gate", "up", "down")), mlp_bias=False,
+    )  # fmt: skip
+
+
+def internvl(c: Config) -> Tower:
+    """InternViT: a class token, layer scales, norms of q and k where switched on."""
+    width, bias = c.hidden_size, c.flag("attention_bias")
+    before: list[Weight] = [("embeddings.cls_token", (1, 1, width))]
+    if c.flag("use_mask_token"):
+        before.append(("embeddings.mask_token", (1, 1, width)))
+    if c.flag("use_absolute_position_embeddings", True):
+        before.append(("embeddings.position_embeddings", (1, num_patches(c) + 1, width)))
+    return Tower(
+        **_sizes(c), before=(*before, *_patches(c, "embeddings.patch_embeddings.projection")),
+        after=() if c.flag("use_mean_pooling", True) else layer_norm("layernorm", width), layers="encoder.layer",
+        norm="rms" if c.text("norm_type") == "rms_norm" else "layer", norms=("layernorm_before", "layernorm_after"),
+        qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"), output="attention.projection_layer",
+        biases=(bias, bias, bias, True), scales=("lambda_1", "lambda_2"), scale_width=width,
+        qk_norms=("attention.q_norm", "attention.k_norm") if c.flag("use_qk_norm") else None,
+    )  # fmt: skip
+
+
+def llama4(c: Config) -> Tower:
+    """Llama 4: patches unfolded for a product, a class token at the end, norms around the layers."""
+    width, (height, breadth) = c.hidden_size, pair(c, "patch_size")
+    return Tower(
+        **_sizes(c),
+        before=(
+            ("class_embedding", (width,)), ("positional_embedding_vlm", (num_patches(c) + 1, width)),
+            ("patch_embedding.linear.weight", (width, c.size("num_channels") * height * breadth)),
+            *layer_norm("layernorm_pre", width),
+        ),
+        after=layer_norm("layernorm_post", width), layers="model.layers", output="self_attn.o_proj",
+        norms=("input_layernorm", "post_attention_layernorm"),
+    )  # fmt: skip
+
+
+TOWERS = {
+    "clip_vision_model": clip, "siglip_vision_model": siglip, "idefics3_vision": siglip, "pixtral": pixtral,
+    "internvl_vision": internvl, "llama4_vision_model": llama4,
+}  # fmt: skip
+"""`model_type` of a vision config -> its tower."""

@@ -1,0 +1,126 @@
+"""Towers that read images or sound: patches or frames in, transformer layers, with the switches of `Tower`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.models.blocks import Block, BlockBuilder, Modality, Part, Value
+from vramwise.models.config import Config
+
+Weight = tuple[str, tuple[int, ...]]
+"""Name below the tower, and shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """What differs between towers.
+
+    `before` and `after` are the weights around the layers: patch embedding, positions, norms, pooling. `qkv` names
+    three products or one fused; `biases` says which of q, k, v and the output have one. `mlp` names two products or,
+    gated, three. `scales` names what the results of attention and MLP are multiplied with, of `scale_width`.
+    """
+
+    width: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    function: str
+    before: tuple[Weight, ...]
+    after: tuple[Weight, ...] = ()
+    layers: str = "encoder.layers"
+    norm: Literal["layer", "rms"] = "layer"
+    norms: tuple[str, str] = ("layer_norm1", "layer_norm2")
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    output: str = "self_attn.out_proj"
+    biases: tuple[bool, bool, bool, bool] = (True, True, True, True)
+    qk_norms: tuple[str, str] | None = None
+    mlp: tuple[str, ...] = ("mlp.fc1", "mlp.fc2")
+    mlp_bias: bool = True
+    scales: tuple[str, str] | None = None
+    scale_width: int = 0
+    part: Part = "vision"
+    modality: Modality = "image"
+
+
+def pair(c: Config, name: str) -> tuple[int, int]:
+    """Height and width, given as one number or as two."""
+    sides = c.get(name)
+    if not isinstance(sides, list | tuple):
+        return c.size(name), c.size(name)
+    if len(sides) != 2:
+        raise c.error(f"{name}: expected one number or two, got {len(sides)}")
+    height, width = (Config({name: side}, c.model_id).size(name) for side in sides)
+    return height, width
+
+
+def num_patches(c: Config) -> int:
+    """Patches of an image of the tower's own size."""
+    (height, width), (patch_height, patch_width) = pair(c, "image_size"), pair(c, "patch_size")
+    return (height // patch_height) * (width // patch_width)
+
+
+def with_bias(name: str, *shape: int) -> tuple[Weight, Weight]:
+    """Weight and bias of a convolution or product whose first axis is its output's."""
+    return (f"{name}.weight", shape), (f"{name}.bias", shape[:1])
+
+
+def layer_norm(name: str, width: int) -> tuple[Weight, Weight]:
+    """Weight and bias of a layer norm."""
+    return (f"{name}.weight", (width,)), (f"{name}.bias", (width,))
+
+
+def _norm(b: BlockBuilder, x: Value, module: str, t: Tower) -> Value:
+    return b.rms_norm(x, module, part=t.part) if t.norm == "rms" else b.layer_norm(x, module, part=t.part)
+
+
+def _projections(b: BlockBuilder, x: Value, t: Tower) -> Sequence[Value]:
+    """q, k and v from products of their own or a fused one, normed whole where the tower does so."""
+    if len(t.qkv) == 1:
+        return b.split(b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0]), [t.width] * 3)
+    pieces = [b.linear(x, name, t.width, bias=bias) for name, bias in zip(t.qkv, t.biases[:3], strict=True)]
+    if t.qk_norms is not None:
+        pieces[:2] = [b.rms_norm(x, name, part=t.part) for x, name in zip(pieces[:2], t.qk_norms, strict=True)]
+    return pieces
+
+
+def _mlp(b: BlockBuilder, x: Value, t: Tower) -> Value:
+    *first, last = t.mlp
+    h = b.activation(b.linear(x, first[0], t.intermediate_size, bias=t.mlp_bias), t.function, "mlp.act_fn")
+    if len(first) == 2:
+        h = b.multiply(h, b.linear(x, first[1], t.intermediate_size, bias=t.mlp_bias))
+    return b.linear(h, last, t.width, bias=t.mlp_bias, shard="row")
+
+
+def _scaled(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
+    if t.scales is None:
+        return x
+    return b.unary("layer_scale", x, "", [b.parameter("", t.scales[index], (t.scale_width,))])
+
+
+def layer(t: Tower, name: str, index: int) -> Block:
+    """A pre-norm encoder layer with full attention."""
+    b = BlockBuilder(f"{name}.{t.layers}.{index}", part=t.part, modality=t.modality)
+    x = b.input(t.modality, t.width)
+    h = _norm(b, x, t.norms[0], t)
+    q, k, v = (b.heads_first(b.heads(piece, t.num_heads)) for piece in _projections(b, h, t))
+    h = b.attention(q, k, v, num_heads=t.num_heads, num_key_value_heads=t.num_heads, causal=False, cache=None)
+    x = b.add(x, _scaled(b, b.linear(h, t.output, t.width, bias=t.biases[3], shard="row"), t, 0))
+    return b.build(**{t.modality: b.add(x, _scaled(b, _mlp(b, _norm(b, x, t.norms[1], t), t), t, 1))})
+
+
+def tower_blocks(c: Config, t: Tower, name: str) -> tuple[Block, ...]:
+    """What comes before the layers, the layers, what comes after; they run only for batches that hold such input."""
+    if t.width % t.num_heads:
+        raise c.error(f"a tower's number of heads ({t.num_heads}) does not divide its width ({t.width})")
+    b = BlockBuilder(name, part=t.part, modality=t.modality)
+    weights = [b.parameter("", leaf, shape) for leaf, shape in t.before]
+    blocks = [b.build(**{t.modality: b.op("patch_embedding", "", [], [t.width], weights)[0]})]
+    blocks += [layer(t, name, i) for i in range(t.num_layers)]
+    if t.after:
+        b = BlockBuilder(name, part=t.part, modality=t.modality)
+        weights = [b.parameter("", leaf, shape) for leaf, shape in t.after]
+        x = b.unary("tower_output", b.input(t.modality, t.width), "", weights)
+        blocks.append(b.build(**{t.modality: x}))
+    return tuple(blocks)

@@ -1,0 +1,138 @@
+"""Small configs of models that read images or sound beside text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+Config = dict[str, Any]
+Strategy = st.SearchStrategy[Config]
+FLAG = st.booleans()
+COUNT = st.integers(1, 2)
+WIDTH = st.sampled_from([8, 16])
+LISTED = st.sampled_from([-1, [-1, -2]])
+
+
+@st.composite
+def text(draw: st.DrawFn, model_type: str, **switches: Strategy) -> Config:
+    """A grouped-query decoder with heads of 8 columns, and sections for positions of three axes."""
+    groups, times = draw(COUNT), draw(COUNT)
+    config: Config = {
+        "model_type": model_type,
+        "hidden_size": groups * times * 8,
+        "intermediate_size": draw(st.integers(5, 20)) * 2,
+        "num_hidden_layers": draw(COUNT),
+        "num_attention_heads": groups * times,
+        "num_key_value_heads": groups,
+        "vocab_size": draw(st.integers(17, 40)),
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]},
+    }
+    return config | {name: draw(strategy) for name, strategy in switches.items()}
+
+
+def any_text() -> Strategy:
+    return st.one_of(
+        text("llama", attention_bias=FLAG, mlp_bias=FLAG),
+        text("mistral", head_dim=WIDTH, sliding_window=st.none() | st.just(4)),
+        text("qwen2", use_sliding_window=FLAG, sliding_window=st.just(4), max_window_layers=COUNT),
+        text("qwen3", attention_bias=FLAG, head_dim=WIDTH),
+    )
+
+
+@st.composite
+def vision(draw: st.DrawFn, model_type: str, **switches: Strategy) -> Config:
+    """A tower of a pre-trained encoder; images are larger than whole patches."""
+    heads = draw(COUNT)
+    config: Config = {
+        "model_type": model_type,
+        "hidden_size": heads * draw(WIDTH),
+        "intermediate_size": draw(st.integers(5, 40)),
+        "num_hidden_layers": draw(COUNT),
+        "num_attention_heads": heads,
+        "num_channels": draw(COUNT),
+        "image_size": draw(st.sampled_from([16, 21])),
+        "patch_size": draw(st.sampled_from([4, 8])),
+    }
+    return config | {name: draw(strategy) for name, strategy in switches.items()}
+
+
+@st.composite
+def frames(draw: st.DrawFn, model_type: str, **switches: Strategy) -> Config:
+    """A tower over pairs of frames."""
+    heads = draw(COUNT)
+    config: Config = {
+        "model_type": model_type,
+        "hidden_size": heads * draw(WIDTH),
+        "intermediate_size": draw(st.integers(5, 40)),
+        "depth": draw(COUNT),
+        "num_heads": heads,
+        "in_channels": draw(COUNT),
+        "patch_size": draw(st.sampled_from([4, 8])),
+        "temporal_patch_size": draw(COUNT),
+        "spatial_merge_size": draw(COUNT),
+        "out_hidden_size": draw(st.sampled_from([8, 24])),
+    }
+    return config | {name: draw(strategy) for name, strategy in switches.items()}
+
+
+@st.composite
+def whole(draw: st.DrawFn, model_type: str, texts: Strategy, visions: Strategy, **switches: Strategy) -> Config:
+    config: Config = {"model_type": model_type, "text_config": draw(texts), "vision_config": draw(visions)}
+    return config | {name: draw(strategy) for name, strategy in switches.items()}
+
+
+POOLED = vision("siglip_vision_model", vision_use_head=FLAG)
+PIXTRAL = vision("pixtral")
+ENCODER = st.one_of(vision("clip_vision_model"), POOLED, PIXTRAL)
+PIXEL_SIDES = st.sampled_from([[8, 8], [16, 8]])
+INTERNVL = vision(
+    "internvl_vision", image_size=PIXEL_SIDES, patch_size=st.just([4, 4]), attention_bias=FLAG, use_qk_norm=FLAG,
+    norm_type=st.sampled_from(["layer_norm", "rms_norm"]), use_mask_token=FLAG, use_mean_pooling=FLAG,
+    use_absolute_position_embeddings=FLAG,
+)  # fmt: skip
+DEEP = {"deepstack_visual_indexes": st.sampled_from([[], [0]]), "num_position_embeddings": st.just(16)}
+TIED = {"tie_word_embeddings": FLAG}
+SLIDING = {"use_sliding_window": FLAG, "sliding_window": st.just(4), "max_window_layers": COUNT}
+SPARSE = {
+    "num_experts": st.just(4), "num_experts_per_tok": COUNT, "moe_intermediate_size": WIDTH,
+    "decoder_sparse_step": COUNT, "mlp_only_layers": st.sampled_from([[], [0]]), "attention_bias": FLAG,
+    "head_dim": st.just(8),
+}  # fmt: skip
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "glm4v": lambda: whole(
+        "glm4v", text("glm4v_text", **TIED), frames("glm4v_vision", image_size=st.just(16), attention_bias=FLAG), **TIED
+    ),
+    "idefics3": lambda: whole(
+        "idefics3", any_text(), vision("idefics3_vision"), scale_factor=COUNT, pad_token_id=st.just(0), **TIED
+    ),
+    "internvl": lambda: whole("internvl", any_text(), INTERNVL, downsample_ratio=st.sampled_from([0.5, 1.0]), **TIED),
+    "llava": lambda: whole(
+        "llava", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
+    ),
+    "llava_next": lambda: whole(
+        "llava_next", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
+    ),
+    "mistral3": lambda: whole(
+        "mistral3", any_text(), PIXTRAL, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG,
+        spatial_merge_size=COUNT, **TIED
+    ),
+    "qwen2_5_vl": lambda: whole(
+        "qwen2_5_vl", text("qwen2_5_vl_text", **SLIDING, **TIED), frames("qwen2_5_vl_vision"), **TIED
+    ),
+    "qwen2_vl": lambda: whole(
+        "qwen2_vl", text("qwen2_vl_text", **SLIDING, **TIED), frames("qwen2_vl_vision", embed_dim=WIDTH), **TIED
+    ),
+    "qwen3_vl": lambda: whole(
+        "qwen3_vl", text("qwen3_vl_text", attention_bias=FLAG, head_dim=st.just(8)),
+        frames("qwen3_vl_vision", **DEEP), **TIED
+    ),
+    "qwen3_vl_moe": lambda: whole(
+        "qwen3_vl_moe", text("qwen3_vl_moe_text", **SPARSE), frames("qwen3_vl_moe_vision", **DEEP), **TIED
+    ),
+    "smolvlm": lambda: whole(
+        "smolvlm", any_text(), vision("smolvlm_vision"), scale_factor=COUNT, pad_token_id=st.just(0), **TIED
+    ),
+}  # fmt: skip
