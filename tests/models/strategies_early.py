@@ -99,10 +99,29 @@ def xglm() -> Strategy:
     )
 
 
+def gpt_neox_japanese() -> Strategy:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just("gpt_neox_japanese"),
+            "hidden_size": st.sampled_from([16, 32, 64]),
+            "num_hidden_layers": st.integers(1, 4),
+            "num_attention_heads": st.sampled_from([1, 2, 4]),
+            "intermediate_multiple_size": st.integers(1, 4),
+            "vocab_size": st.integers(17, 90),
+            "partial_rotary_factor": st.sampled_from([0.5, 1.0]),
+            "hidden_dropout": DROPOUT,
+            "attention_dropout": DROPOUT,
+            "tie_word_embeddings": st.booleans(),
+            **SPECIAL_TOKENS,
+        }
+    )
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "biogpt": biogpt,
     "codegen": codegen,
     "gpt-sw3": gpt_sw3,
+    "gpt_neox_japanese": gpt_neox_japanese,
     "openai-gpt": openai_gpt,
     "xglm": xglm,
 }

@@ -35,6 +35,7 @@ EAGER_ONLY = frozenset(
         "deepseek_v4",
         "gemma2",
         "gpt_neo",
+        "gpt_neox_japanese",
         "gpt_oss",
         "gptj",
         "granite_swa",

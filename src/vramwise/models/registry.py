@@ -77,6 +77,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "gpt_bigcode": "gpt_bigcode",
     "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
+    "gpt_neox_japanese": "gpt_neox_japanese",
     "gpt_oss": "gpt_oss",
     "gptj": "gptj",
     "granite": "variants",

@@ -1,4 +1,4 @@
-"""Attention of classes that write it out themselves in transformers 5.23: XGLM, CodeGen, the first GPT."""
+"""Attention of classes that write it out themselves in transformers 5.23: XGLM, CodeGen, GPT-NeoX Japanese, GPT."""
 
 from __future__ import annotations
 
@@ -61,3 +61,14 @@ class OldAttentionPaths:
         weights = tape.to(tape.softmax(scores), v.dtype)
         weights = tape.dropout(weights, self.attention_dropout(op))
         return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
+
+    def _eager_neox_japanese(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`GPTNeoXJapaneseAttention._attn`: scores on top of zeros in one product, dropout before the cast back."""
+        tape = self.tape
+        batch, heads, s, _ = q.shape
+        q, k = (tape.view(x, batch * heads, x.shape[2], x.shape[3]) for x in (q, k))
+        zeros = tape.new((batch * heads, s, k.shape[1]), q.dtype, op="zeros")
+        scores = tape.view(tape.baddbmm(zeros, q, tape.transpose(k, 1, 2)), batch, heads, s, k.shape[1])
+        weights = tape.dropout(tape.softmax(tape.add(scores, self._float_mask())), self.attention_dropout(op))
+        mixed = tape.matmul(tape.to(weights, v.dtype), v)
+        return tape.contiguous(tape.transpose(mixed, 1, 2))
