@@ -42,6 +42,7 @@ EAGER_ONLY = frozenset(
         "granitemoe_swa",
         "megatron-bert",
         "mimo_v2_flash",
+        "mpnet",
         "mpt",
         "mvp",
         "openai-gpt",

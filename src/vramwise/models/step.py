@@ -89,7 +89,7 @@ class Structure:
 
 def structure_of(model: Model, batch: int, sequence: int, source: int | None = None) -> Structure:
     """The structure that a batch, a sequence length and an encoder's length fall into."""
-    windows = {cache.window for cache in model.caches if cache.window is not None and sequence > cache.window}
+    windows = {window for window in model.windows if sequence > window}
     windows |= {chunk for chunk in model.chunk_sizes if sequence > chunk}
     if model.head != "seq2seq-lm":
         source = None
@@ -125,6 +125,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         key = _state(block, profile) if block.layer is not None else None
         if key is not None and key in seen:
             run, outputs = seen[key]
+            for parameter in block.parameters:
+                profile.parameter(parameter)  # so that a later layer with the same ones is known to share them
             for name, (tensor, role) in outputs.items():
                 profile.streams[name] = _renewed(tensor, role, tape)
         else:
@@ -137,7 +139,12 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
                 handed_on = ((name, profile.streams[name]) for name in block.outputs)
                 seen[key] = run, {name: (tensor, tape.saved.get(tensor.storage)) for name, tensor in handed_on}
         runs.append(run)
-    losses = {"causal-lm": profile.causal_lm_loss, "masked-lm": profile.lm_loss, "seq2seq-lm": profile.lm_loss}
+    losses = {
+        "causal-lm": profile.causal_lm_loss,
+        "masked-lm": profile.lm_loss,
+        "seq2seq-lm": profile.lm_loss,
+        "fp32-lm": profile.fp32_lm_loss,
+    }
     loss = losses.get(model.loss or model.head)
     if loss is not None:
         logits = profile.streams["logits"]
@@ -159,8 +166,9 @@ def _state(block: Block, profile: HuggingFace) -> tuple[Any, ...]:
         x = profile.streams[name]
         incoming.append((x.shape, x.strides, x.dtype, x.requires_grad, x.storage in profile.tape.saved))
     trains = tuple(profile.execution.trains(p.name) for p in block.parameters)
+    met = tuple((p.tied_to or p.name) in profile.parameters for p in block.parameters)
     shared = tuple(table.storage in profile.tape.saved for tables in profile.tables.values() for table in tables)
-    return (block.signature(), tuple(incoming), trains, shared)
+    return (block.signature(), tuple(incoming), trains, met, shared)
 
 
 def _renewed(x: Tensor, role: str | None, tape: Tape) -> Tensor:

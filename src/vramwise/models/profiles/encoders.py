@@ -20,6 +20,7 @@ class EncoderPaths:
     execution: Execution
     parameters_of: Callable[[Op], list[Tensor]]
     attention_dropout: Callable[[Op], float]
+    _rotate_half: Callable[[Tensor, Tensor, Tensor], Tensor]
 
     def concatenate(self, op: Op, *pieces: Tensor) -> Tensor:
         """Joined along the last axis."""
@@ -57,6 +58,25 @@ class EncoderPaths:
     def convolution(self, op: Op, x: Tensor) -> Tensor:
         weight, bias = self.parameters_of(op)
         return self.tape.conv1d(x, weight, bias, op.settings["stride"])
+
+    def unbound_qkv(self, op: Op, fused: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values as views of one product (ModernBERT)."""
+        tape, width = self.tape, op.outputs[0].width
+        stacked = tape.view(fused, *fused.shape[:-1], 3, op.settings["num_heads"], width)
+        return tuple(tape.squeeze(tape.narrow(stacked, 2, 1), 2) for _ in range(3))
+
+    def _eager_biased(self, op: Op, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """Biases added to the scores in place, then the mask (MPNet)."""
+        tape = self.tape
+        scores = tape.add_(tape.scale(tape.matmul(q, tape.transpose(k, 2, 3))), bias)
+        if self.execution.padding:
+            scores = tape.add(scores, tape.new((self.batch, 1, 1, k.shape[2]), self.hidden_dtype, op="mask"))
+        weights = tape.dropout(tape.softmax(scores), self.attention_dropout(op))
+        return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
+
+    def _rotate_half_widened(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """x·cos + rotate_half(x)·sin on an fp32 copy, cast back (ModernBERT)."""
+        return self.tape.to(self._rotate_half(self.tape.to(x, "fp32"), cos, sin), x.dtype)
 
     def _eager_folded(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Heads folded into the batch, the mask added in between (MVP, TrOCR)."""

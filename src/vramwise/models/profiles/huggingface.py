@@ -192,6 +192,10 @@ class HuggingFace(
             rows = tape.view(logits, -1, logits.shape[-1])
             return tape.cross_entropy(rows, tape.view(shifted, -1))
 
+    def fp32_lm_loss(self, logits: Tensor) -> Tensor:
+        """`ForMaskedLMLoss`: as `lm_loss` on fp32 logits."""
+        return self.lm_loss(self.tape.to(logits, "fp32"))
+
     def lm_loss(self, logits: Tensor) -> Tensor:
         """`CrossEntropyLoss` over every position, in the logits' dtype."""
         tape = self.tape

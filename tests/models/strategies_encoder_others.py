@@ -1,0 +1,66 @@
+"""Small configs of encoders of other shapes than BERT's, and of early decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+Config = dict[str, Any]
+Strategy = st.SearchStrategy[Config]
+
+COUNT, FLAG, VOCABULARY = st.integers(1, 3), st.booleans(), st.integers(17, 60)
+WIDTH, HEADS, INNER = st.sampled_from([16, 32]), st.sampled_from([1, 2, 4]), st.integers(5, 40)
+FUNCTION, CHANCE = st.sampled_from(["gelu", "relu", "gelu_new"]), st.sampled_from([0.0, 0.1])
+
+
+def like_bert(model_type: str, **switches: st.SearchStrategy[Any]) -> Strategy:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just(model_type), "hidden_size": WIDTH, "intermediate_size": INNER,
+            "num_hidden_layers": COUNT, "num_attention_heads": HEADS, "vocab_size": VOCABULARY,
+            "max_position_embeddings": st.integers(16, 40), "hidden_act": FUNCTION, "tie_word_embeddings": FLAG,
+            "hidden_dropout_prob": CHANCE, "attention_probs_dropout_prob": CHANCE, **switches,
+        }
+    )  # fmt: skip
+
+
+def albert() -> Strategy:
+    return like_bert(
+        "albert", embedding_size=st.sampled_from([8, 16]), type_vocab_size=COUNT, inner_group_num=st.integers(1, 2),
+        num_hidden_layers=st.integers(2, 4), num_hidden_groups=st.integers(1, 2),
+    )  # fmt: skip
+
+
+def modernbert(model_type: str) -> Strategy:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just(model_type), "hidden_size": WIDTH, "intermediate_size": INNER,
+            "num_hidden_layers": st.integers(1, 4), "num_attention_heads": HEADS, "vocab_size": VOCABULARY,
+            "hidden_activation": FUNCTION, "tie_word_embeddings": FLAG, "norm_bias": FLAG, "attention_bias": FLAG,
+            "mlp_bias": FLAG, "decoder_bias": FLAG, "classifier_bias": FLAG, "attention_dropout": CHANCE,
+            "mlp_dropout": CHANCE, "embedding_dropout": CHANCE, "local_attention": st.sampled_from([4, 8, 128]),
+            "pad_token_id": st.just(0), "bos_token_id": st.just(1), "eos_token_id": st.just(2),
+            "cls_token_id": st.just(1), "sep_token_id": st.just(2),
+        }
+    )  # fmt: skip
+
+
+def ctrl() -> Strategy:
+    return st.fixed_dictionaries(
+        {
+            "model_type": st.just("ctrl"), "n_embd": WIDTH, "n_layer": COUNT, "n_head": HEADS, "dff": INNER,
+            "vocab_size": VOCABULARY, "n_positions": st.just(16), "tie_word_embeddings": FLAG, "resid_pdrop": CHANCE,
+            "embd_pdrop": CHANCE,
+        }
+    )  # fmt: skip
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "albert": albert,
+    "ctrl": ctrl,
+    "modernbert": lambda: modernbert("modernbert"),
+    "modernbert-decoder": lambda: modernbert("modernbert-decoder"),
+    "mpnet": lambda: like_bert("mpnet", relative_attention_num_buckets=st.sampled_from([32, 40])),
+}
