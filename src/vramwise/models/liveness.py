@@ -185,7 +185,8 @@ class _BackwardWalker:
         """Tensors whose gradient arrives from outside: the outgoing streams, or the loss."""
         if self.run.outgoing:
             return [tensor for tensor in self.run.outgoing if tensor.requires_grad and id(tensor) in self.made_here]
-        return [output for output in self.run.nodes[-1].outputs if output.requires_grad]
+        ends = ([output for output in node.outputs if output.requires_grad] for node in reversed(self.run.nodes))
+        return next((found for found in ends if found), [])
 
     def _run(self, node: Node, output: Tensor) -> None:
         if not self.asked and any(storage in self.savers for storage, _ in node.saved):

@@ -5,7 +5,8 @@ fused         one kernel over materialized logits, its gradient in their place  
 fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
 chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
               litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
-vocab-parallel  logits and loss divided over tensor parallel ranks; Megatron's is one kernel in place
+vocab-parallel  logits and loss divided over tensor parallel ranks; Megatron's is one kernel in place, torch's
+              loss_parallel eager operations on DTensors   torch 2.13 distributed/tensor/parallel/loss.py
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def with_loss(forward: Forward, train: TrainSettings) -> Forward:
         return _replaced(below, head, loss, partial(fused, logits=logits, train=train))
     if variant == "vocab-parallel" and train.framework == "megatron":
         return _replaced(below, head, loss, partial(in_place, logits=logits))
+    if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
+        return _replaced(below, head, loss, partial(loss_parallel, logits=logits))
     if train.tensor_parallel_size > 1 and variant == "standard":
         return _replaced(below, head, loss, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))
     if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE and _is_causal(loss):
@@ -132,6 +135,25 @@ def gathered(tape: Tape, logits: Tensor, ranks: int) -> None:
     rows = tape.view(tape.to(whole, "fp32"), -1, whole.shape[-1])
     tape.cross_entropy(rows, tape.new((rows.shape[0],), "int64", op="labels"))
     tape.record("locals", [whole], [])
+
+
+def loss_parallel(tape: Tape, logits: Tensor) -> None:
+    """Cross entropy over logits cut along the vocabulary: log-softmax and both backward steps as eager operations.
+
+    Forward holds the fp32 logits, the shifted ones and their exponentials; backward the log-probabilities, a gradient
+    of the loss, exponentials and their sum (16 bytes a local logit), and log-softmax has nothing left to do.
+    """
+    wide = tape.to(logits, "fp32")
+    rows = tape.view(wide, -1, wide.shape[-1])
+    shifted_rows = tape.new(rows.shape, "fp32", op="sub")
+    tape.record("sub", [rows], [shifted_rows])
+    exponentials = tape.new(rows.shape, "fp32", op="exp")
+    tape.record("exp", [shifted_rows], [exponentials])
+    kept = tape.new(rows.shape, "fp32", requires_grad=rows.requires_grad, op="log_softmax")
+    tape.record("parallel_log_softmax", [rows, shifted_rows], [kept], [(kept, "result")])
+    target = tape.new((rows.shape[0],), "int64", op="labels")
+    tape.record("parallel_nll_loss", [kept, target], [_loss_of(tape, kept)], [(kept, "self"), (target, "target")])
+    tape.record("locals", [wide], [])
 
 
 def shifted(tape: Tape, logits: Tensor) -> None:

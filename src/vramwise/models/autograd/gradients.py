@@ -16,7 +16,7 @@ from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Tensor
 Passing = Literal["same", "view", "new", "in_place"]
 
 # The incoming gradient goes on as it is.
-_SAME = frozenset({"add", "add_", "clone", "add_scalar", "add_mask", "sub_scalar"})
+_SAME = frozenset({"add", "add_", "clone", "add_scalar", "add_mask", "sub_scalar", "parallel_log_softmax"})
 # The incoming gradient goes on seen differently.
 _VIEW = frozenset({"view", "permute", "unsqueeze", "squeeze", "cat", "sum"})
 # The gradient is written over what was kept.
@@ -59,6 +59,9 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
             )
             for tensor in wanted
         ]
+    if op == "parallel_nll_loss":
+        # grad = (zeros with -1 at the labels + exp(x)) · grad: two of the three factors stand beside the result.
+        return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2) for tensor in wanted]
     if op in ("mul", "div"):
         return [_product(tensor, node, gradient) for tensor in wanted]
     if op == "pow":

@@ -1,0 +1,18 @@
+"""Bytes alive on the CPU while a function runs, as torch's profiler sees its allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+
+
+def peak_bytes(function: Callable[[], object]) -> int:
+    """The most bytes that were alive at once beyond what was there before; runs `function` twice."""
+    from torch.profiler import ProfilerActivity, profile
+
+    function()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        function()
+    recorded = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    changes = sorted((event.start_ns(), event.nbytes()) for event in recorded if event.name() == "[memory]")
+    return max(accumulate(change for _, change in changes))
