@@ -61,6 +61,22 @@ def deepseek_v4(draw: st.DrawFn) -> Config:
     }  # fmt: skip
 
 
+@st.composite
+def longcat(draw: st.DrawFn) -> Config:
+    """Every token goes to all experts, none of which does nothing: the class's own loop depends on the choice."""
+    base = draw(latent_attention("longcat_flash"))
+    names = ("hidden_size", "num_attention_heads", "vocab_size", "tie_word_embeddings", "kv_lora_rank",
+             "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "attention_bias")  # fmt: skip
+    experts = draw(st.integers(2, 3))
+    return {
+        **{name: base[name] for name in names}, "model_type": "longcat_flash", "q_lora_rank": 8, "moe_topk": experts,
+        "num_layers": draw(st.integers(1, 2)), "ffn_hidden_size": 16, "expert_ffn_hidden_size": 8,
+        "n_routed_experts": experts, "zero_expert_num": 0, "head_dim": base["qk_rope_head_dim"],
+        "bos_token_id": 1, "eos_token_id": 2,
+        "max_position_embeddings": 64,
+    }  # fmt: skip
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "axk1": lambda: latent("axk1", rank=True, moe_layer_freq=st.integers(1, 2)),
     "axk2": lambda: latent("axk2", rank=True, groups=False, **INDEXER, gated_norm_rank=st.sampled_from([4, 8])),
@@ -68,5 +84,6 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "deepseek_v32": lambda: latent("deepseek_v32", rank=True, **INDEXER),
     "glm4_moe_lite": lambda: latent("glm4_moe_lite"),
     "glm_moe_dsa": lambda: latent("glm_moe_dsa", rank=True, **INDEXER, index_topk_freq=st.integers(1, 2)),
+    "longcat_flash": longcat,
     "youtu": youtu,
 }

@@ -175,13 +175,22 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "mimo_v2_flash": lambda: with_layer_lists(
         mixture(
             "mimo_v2_flash", "n_routed_experts", **DEEPSEEK, attention_bias=FLAG, head_dim=HEAD_DIM,
-            v_head_dim=HEAD_DIM, num_attention_heads=st.just(4), sliding_window=WINDOW, attention_value_scale=st.none() | st.just(0.7),
+            v_head_dim=HEAD_DIM, num_attention_heads=st.just(4), sliding_window=WINDOW,
+            attention_value_scale=st.none() | st.just(0.7),
         ),
         layer_types=TYPES, mlp_layer_types=("dense", "sparse"),
     ),
     "minimax_m2": lambda: mixture(
         "minimax_m2", "num_local_experts", head_dim=HEAD_DIM, rotary_dim=st.sampled_from([4, 8]),
         router_jitter_noise=DROPOUT,
+    ),
+    "minimax_m3_vl_text": lambda: with_layer_lists(
+        mixture(
+            "minimax_m3_vl_text", "num_local_experts", head_dim=HEAD_DIM, dense_intermediate_size=WIDTH,
+            shared_intermediate_size=WIDTH, index_n_heads=st.just(1), index_head_dim=st.just(8), rotary_dim=st.just(8),
+            index_block_size=st.just(2), index_topk_blocks=SOME, index_local_blocks=SOME,
+        ),
+        layer_types=("full_attention", "minimax_m3_sparse"), mlp_layer_types=("dense", "sparse"),
     ),
     "phimoe": lambda: mixture(
         "phimoe", "num_local_experts", num_experts_per_tok=st.just(2), attention_bias=FLAG, lm_head_bias=FLAG,

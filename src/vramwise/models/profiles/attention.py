@@ -163,7 +163,9 @@ class AttentionPaths:
     def _sdpa(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         tape = self.tape
         mask = None
-        if self.needs_mask(op):
+        if op.settings.get("block_mask"):
+            mask = tape.new((self.batch, q.shape[1], q.shape[2], k.shape[2]), q.dtype, op="mask")
+        elif self.needs_mask(op):
             mask = tape.new((self.batch, 1, q.shape[2], k.shape[2]), "bool", op="mask")
         times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
         native_groups = False

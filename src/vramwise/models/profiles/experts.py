@@ -101,6 +101,16 @@ class ExpertPaths(RouterPaths):
         gate, up = self.tape.chunk(h, 2)
         return self.tape.mul(apply_activation(self.tape, op.settings["function"], gate), up)
 
+    def _gate_clamped_halves_glu(self, op: Op, h: Tensor) -> Tensor:
+        return self.clamped_glu(op, h)
+
+    def clamped_glu(self, op: Op, h: Tensor) -> Tensor:
+        """(up + 1)·gate·sigmoid(gate·alpha) over two halves, both clamped (MiniMax M3)."""
+        tape = self.tape
+        gate, up = (tape.unary("clamp", half) for half in tape.chunk(h, 2))
+        glu = tape.mul(gate, tape.unary("sigmoid", tape.scale(gate)))
+        return tape.mul(tape.scale(up, "add_scalar"), glu)
+
     def _gate_limited(self, op: Op, h: Tensor) -> Tensor:
         """act(gate)·up, both clamped first."""
         gate, up = (self.tape.unary("clamp", half) for half in self.tape.chunk(h, 2))

@@ -52,6 +52,16 @@ class LatentPaths:
         tape.scale(tape.matmul(tape.unsqueeze(weights, -2), scores), "add_mask")
         return ()
 
+    def block_scores(self, op: Op, x: Tensor) -> tuple[()]:
+        """MiniMax M3: scores of every token for every later one; only indices of blocks come of them."""
+        tape, heads = self.tape, op.settings["num_heads"]
+        wq, wk, q_norm, k_norm = (tape.detached(parameter) for parameter in self.parameters_of(op))
+        q, k = (tape.linear(tape.detached(x), weight) for weight in (wq, wk))
+        q = tape.transpose(tape.mul(tape.view(q, *q.shape[:2], heads, -1), q_norm), 1, 2)
+        k = tape.transpose(tape.mul(tape.view(k, *k.shape[:2], 1, -1), k_norm), 1, 2)
+        tape.matmul(tape.to(q, "fp32"), tape.transpose(tape.to(k, "fp32"), 2, 3))
+        return ()
+
     def rotary_complex(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Pairs of neighbours turned as complex numbers in fp32; one complex table of width/2 for all layers."""
         tape, half = self.tape, op.inputs[0].width // 2

@@ -145,6 +145,14 @@ class RouterPaths:
         weights = tape.div(weights, tape.scale(tape.reduce("sum", weights), "add_scalar"))
         return tape.scale(weights), indices
 
+    def _route_longcat_flash(self, op: Op, x: Tensor, weight: Tensor, *unused: Tensor) -> tuple[Tensor, Tensor]:
+        """Softmax over all experts, corrected for the choice only; the class holds a bias that it does not add."""
+        tape = self.tape
+        logits = self._fp32_logits(x, weight)
+        scores = tape.softmax(logits)
+        indices = self._corrected_choice(op, scores)
+        return tape.to(tape.scale(tape.gather(scores, indices)), logits.dtype), indices
+
     def _route_best_first(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The best logits first, then a softmax over them, in fp32 where the class widens the logits, cast back."""
         tape, logits = self.tape, self.tape.linear(x, weight)

@@ -1,0 +1,98 @@
+"""MiniMax M3's language model: an indexer picks blocks of tokens in some layers, gates and values are clamped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.caches import LayerCache
+from vramwise.models.config import Config
+from vramwise.models.families import mixture
+from vramwise.models.families.decoder_attention import rotary_columns
+from vramwise.models.families.design import Design, LayerKind
+from vramwise.models.families.mixture import Mixture, sparse_layers
+from vramwise.models.families.sigmoid_routed import corrected
+
+# Defaults of the configuration class (transformers 5.23).
+_DEFAULTS = {
+    "vocab_size": 200_064, "hidden_size": 6144, "intermediate_size": 3072, "num_hidden_layers": 60,
+    "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128, "num_experts_per_tok": 4,
+    "dense_intermediate_size": 12_288, "shared_intermediate_size": 3072, "index_n_heads": 4, "index_head_dim": 128,
+}  # fmt: skip
+
+
+def attention(b: BlockBuilder, x: Value, *, c: Config, indexed: bool, columns: int) -> Value:
+    """Grouped-query attention with normed heads; an indexer's mask differs by head."""
+    b.part = "attention"
+    heads, groups, d = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    q, k, v = (
+        b.heads(b.linear(x, f"self_attn.{name}_proj", count * d), count)
+        for name, count in (("q", heads), ("k", groups), ("v", groups))
+    )
+    q, k = (b.rms_norm(part, f"self_attn.{name}_norm", style="gemma") for name, part in (("q", q), ("k", k)))
+    style = "half_joined" if columns == d else "half"
+    q, k = b.rotary(b.heads_first(q), b.heads_first(k), rotary_dim=columns, style=style)
+    if indexed:
+        indexer(b, x, c.size("index_n_heads"), c.size("index_head_dim"))
+    mixed = b.attention(
+        q, k, b.heads_first(v), num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout"),
+        block_mask=indexed,
+    )  # fmt: skip
+    return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")
+
+
+def indexer(b: BlockBuilder, x: Value, heads: int, width: int) -> None:
+    """Scores of tokens in blocks; only indices come of them, and its keys are kept."""
+    module = "self_attn.indexer"
+    parameters = [
+        b.parameter(f"{module}.q_proj", "weight", (heads * width, x.width), is_linear=True),
+        b.parameter(f"{module}.k_proj", "weight", (width, x.width), is_linear=True),
+        b.parameter(f"{module}.q_norm", "weight", (width,), part="norm"),
+        b.parameter(f"{module}.k_norm", "weight", (width,), part="norm"),
+    ]
+    b.op("block_scores", module, [x], [], parameters, num_heads=heads)
+    b.keep(LayerCache("full", 1, width, 0))
+
+
+def clamped_mlp(b: BlockBuilder, x: Value, *, width: int, module: str) -> Value:
+    """Gate and up in one product, clamped, gated as gpt-oss does."""
+    h = b.linear(x, f"{module}.gate_up_proj", 2 * width, part="mlp")
+    h = b.unary("clamped_glu", h, module, width=width)
+    return b.linear(h, f"{module}.down_proj", x.width, shard="row", part="mlp")
+
+
+def shared(b: BlockBuilder, x: Value, m: Mixture) -> Value:
+    return clamped_mlp(b, x, width=m.shared, module=m.shared_module)
+
+
+def indexed_layers(c: Config) -> list[bool]:
+    """Which layers have an indexer: by `layer_types`, or as checkpoints name them."""
+    layers, types = c.num_hidden_layers, c.layer_types()
+    if types is not None:
+        return [kind == "minimax_m3_sparse" for kind in types]
+    own = (c.table("sparse_attention_config") or Config({}, c.model_id)).items("sparse_attention_freq") or [0] * layers
+    if len(own) < layers:
+        raise c.error(f"sparse_attention_freq names {len(own)} layers, num_hidden_layers is {layers}")
+    return [bool(flag) for flag in own[:layers]]
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, balancing loss, head."""
+    old = c.table("sparse_attention_config") or Config({}, c.model_id)
+    renamed = {"index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim"}
+    c = c.filled({**_DEFAULTS, **{name: old.size(key) for name, key in renamed.items() if old.has(key)}})
+    if c.get("moe_layer_freq") is not None and not c.has("mlp_layer_types"):
+        types = ["sparse" if flag else "dense" for flag in c.items("moe_layer_freq") or []]
+        c = Config({**c.values, "mlp_layer_types": types}, c.model_id)
+    s = Design(norm_style="gemma")
+    m = corrected(c, 128, shared=c.size("shared_intermediate_size"), in_place=True, epsilon=False, scaled=False)
+    m = replace(
+        m, experts=replace(m.experts, gating="clamped_halves_glu"), shared_mlp=shared, scaled=True, balanced=True
+    )
+    columns, dense = rotary_columns(c, s), partial(clamped_mlp, width=c.size("dense_intermediate_size"), module="mlp")
+    kinds = [
+        LayerKind(attention=partial(attention, c=c, indexed=flag, columns=columns), mlp=dense)
+        for flag in indexed_layers(c)
+    ]
+    return mixture.model(c, s, m, sparse_layers(c, 0), kinds)
