@@ -98,6 +98,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "internvl_chat": "internvl_chat",
     "iquestcoder": "llama_kin",
     "jais2": "llama_kin",
+    "jetmoe": "jetmoe",
     "kimi_k2": "deepseek",
     "kimi_k25": "kimi_k25",
     "laguna": "gated_mixtures",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op, Parameter
@@ -17,6 +18,8 @@ class ExpertPaths(RouterPaths):
 
     tape: Tape
     execution: Execution
+    batch: Dim
+    sequence: Dim
     parameter: Callable[[Parameter], Tensor]
     parameters_of: Callable[[Op], list[Tensor]]
     _adapter: Callable[[str, tuple[int, ...], str], Tensor]
@@ -28,7 +31,7 @@ class ExpertPaths(RouterPaths):
         """
         tape, settings = self.tape, op.settings
         if "style" in settings:
-            return getattr(self, f"_experts_{settings['style']}")(op, x, weights)  # type: ignore[no-any-return]
+            return getattr(self, f"_experts_{settings['style']}")(op, x, weights, *indices)  # type: ignore[no-any-return]
         gate_up, down, *biases = self.adapted_parameters(op)
         hidden = tape.reshape(x, -1, x.shape[-1])
         k = settings["experts_per_token"]
@@ -45,7 +48,7 @@ class ExpertPaths(RouterPaths):
         total = tape.reduce("sum", tape.view(back, hidden.shape[0], k, x.shape[-1]), 1, keepdim=False)
         return tape.view(tape.to(total, x.dtype), *x.shape)
 
-    def _experts_flat(self, op: Op, x: Tensor, weights: Tensor) -> Tensor:
+    def _experts_flat(self, op: Op, x: Tensor, weights: Tensor, *_: Tensor) -> Tensor:
         """DBRX: one expert after another on its own rows, seen as slices of flat matrices."""
         tape, count = self.tape, op.settings["num_experts"]
         w1, v1, w2 = (tape.view(w, count, w.shape[0] // count, w.shape[1]) for w in self.parameters_of(op))
@@ -56,7 +59,7 @@ class ExpertPaths(RouterPaths):
         h = tape.mul(apply_activation(tape, op.settings["function"], gate), up)
         return tape.view(self._weighted_rows(tape.expert_mm(h, w2), weights, places, hidden), *x.shape)
 
-    def _experts_loop(self, op: Op, x: Tensor, weights: Tensor) -> Tensor:
+    def _experts_loop(self, op: Op, x: Tensor, weights: Tensor, *_: Tensor) -> Tensor:
         """Step 3.7: one expert after another on its own rows, gate and up in one product."""
         tape = self.tape
         gate_up, down = (tape.transpose(weight, 1, 2) for weight in self.parameters_of(op))
@@ -65,7 +68,7 @@ class ExpertPaths(RouterPaths):
         h = getattr(self, f"_gate_{op.settings['gating']}")(op, tape.expert_mm(picked, gate_up))
         return tape.view(self._weighted_rows(tape.expert_mm(h, down), weights, places, hidden), *x.shape)
 
-    def _experts_everywhere(self, op: Op, x: Tensor, scores: Tensor) -> Tensor:
+    def _experts_everywhere(self, op: Op, x: Tensor, scores: Tensor, *_: Tensor) -> Tensor:
         """Llama 4: every expert on all tokens, each token times its score for that expert."""
         tape, count = self.tape, op.settings["num_experts"]
         gate_up, down = self.parameters_of(op)
@@ -77,6 +80,54 @@ class ExpertPaths(RouterPaths):
         gate, up = tape.chunk(h, 2)
         out = tape.matmul(tape.mul(up, apply_activation(tape, op.settings["function"], gate)), down)
         return tape.view(tape.reduce("sum", out, 0, keepdim=False), *x.shape)
+
+    def _experts_sorted(self, op: Op, x: Tensor, weights: Tensor, order: Tensor, tokens: Tensor) -> Tensor:
+        """JetMoE's MLP: rows sorted by expert, gate and up in one product."""
+        tape = self.tape
+        first, last = (tape.transpose(weight, 1, 2) for weight in self.parameters_of(op))
+        rows = tape.index_rows(tape.reshape(x, -1, x.shape[-1]), tokens)
+        gate, up = tape.chunk(tape.expert_mm(rows, first), 2)
+        h = tape.expert_mm(tape.mul(apply_activation(tape, op.settings["function"], gate), up), last)
+        return self._summed_by_token(op, h, weights, tokens)
+
+    def _experts_queries(self, op: Op, x: Tensor, weights: Tensor, order: Tensor, tokens: Tensor) -> Tensor:
+        """JetMoE's queries: a token's experts side by side."""
+        tape = self.tape
+        (weight,) = self.parameters_of(op)
+        rows = tape.index_rows(tape.reshape(x, -1, x.shape[-1]), tokens)
+        rows = tape.expert_mm(rows, tape.transpose(weight, 1, 2))
+        return tape.view(tape.index_add_(rows, order, rows), *x.shape[:2], -1)
+
+    def _experts_outputs(self, op: Op, x: Tensor, weights: Tensor, order: Tensor, tokens: Tensor) -> Tensor:
+        """JetMoE's attention output: each expert's own queries' results, weighted and summed."""
+        tape = self.tape
+        (weight,) = self.parameters_of(op)
+        rows = tape.index_rows(tape.reshape(x, -1, weight.shape[-1]), order)
+        return self._summed_by_token(op, tape.expert_mm(rows, tape.transpose(weight, 1, 2)), weights, tokens)
+
+    def _summed_by_token(self, op: Op, h: Tensor, weights: Tensor, tokens: Tensor) -> Tensor:
+        tape = self.tape
+        h = tape.mul(h, tape.unsqueeze(weights, -1))
+        total = tape.new((self.batch * self.sequence, h.shape[-1]), h.dtype, op="zeros")
+        return tape.view(tape.index_add_(h, tokens, total), self.batch, self.sequence, h.shape[-1])
+
+    def sorted_router(self, op: Op, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """JetMoE: the best logits in fp32, a softmax over them, all choices sorted by expert."""
+        tape, settings = self.tape, op.settings
+        logits = tape.to(tape.linear(tape.reshape(x, -1, x.shape[-1]), *self.parameters_of(op)), "fp32")
+        best, indices = tape.topk(logits, settings["experts_per_token"])
+        weights = tape.to(tape.softmax(best), x.dtype)
+        order = tape.sorted_by_expert(tape.reshape(indices, -1), settings["num_experts"])[1]
+        return tape.index_rows(tape.reshape(weights, -1), order), order, tape.indices_from("div", order)
+
+    def repeat_heads(self, op: Op, x: Tensor) -> Tensor:
+        """`x.repeat(1, times, 1, 1)`, a copy."""
+        tape, times = self.tape, op.settings["times"]
+        out = tape.new(
+            (x.shape[0], x.shape[1] * times, *x.shape[2:]), x.dtype, requires_grad=x.requires_grad, op="repeat"
+        )
+        tape.record("repeat", [x], [out])
+        return out
 
     def _rows_of_experts(self, op: Op, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Every token once for each of its experts, and the places in (experts per token, tokens) of `torch.where`."""
