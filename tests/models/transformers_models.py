@@ -16,6 +16,10 @@ _LOADERS = (
 )
 
 
+# Their configs map to a text-only class too, which leaves out the vision tower that their checkpoints hold.
+_PUBLISHED_WITH_VISION = frozenset({"qwen3_5", "qwen3_5_moe"})
+
+
 def model_config(values: dict[str, Any]) -> Any:
     """The configuration object of a `config.json`'s values."""
     values = dict(values)
@@ -33,7 +37,7 @@ def real_model(
     """An instance of the class that transformers chooses for this config and head."""
     loader = dict(_LOADERS)[head]
     config = model_config(values)
-    if type(config) not in loader._model_mapping:
+    if type(config) not in loader._model_mapping or config.model_type in _PUBLISHED_WITH_VISION:
         loader = dict(_LOADERS)["speech-seq2seq" if head == "seq2seq-lm" else "image-text-to-text"]
     with torch.device(device):
         return loader.from_config(config, attn_implementation=attention, dtype=dtype)

@@ -95,7 +95,11 @@ def sparse_mlp(b: BlockBuilder, x: Value, c: Config) -> Value:
         x = b.unary("jitter", x, "mlp")
     if c.model_type != "qwen2_moe":
         return routed_experts(b, x, e)
-    width = c.size("shared_expert_intermediate_size")
+    return with_gated_shared_expert(b, x, e, c.size("shared_expert_intermediate_size"))
+
+
+def with_gated_shared_expert(b: BlockBuilder, x: Value, e: Experts, width: int) -> Value:
+    """Routed experts, plus a shared one times the sigmoid of a number for each token."""
     shared = gated_mlp(b, x, width, e.function, module="mlp.shared_expert")
     routed = routed_experts(b, x, e)
     gate = b.linear(x, "mlp.shared_expert_gate", 1, shard="replicated", part="mlp")

@@ -13,6 +13,7 @@ from vramwise.models.blocks import Block, Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
+from vramwise.models.profiles.delta_rule import DeltaRulePaths
 from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
@@ -29,6 +30,7 @@ Streams = dict[str, Tensor]
 
 class HuggingFace(
     AttentionPaths,
+    DeltaRulePaths,
     EarlyAttentionPaths,
     EncoderPaths,
     LatentPaths,
@@ -57,6 +59,7 @@ class HuggingFace(
         self.sequence = sequence
         self.source = sequence if source is None else source
         self.windows_reached = windows_reached
+        self.chunks_filled: frozenset[int] = frozenset()
         self.streams: Streams = {}
         self.tables: dict[str, tuple[Tensor, ...]] = {}
         self.parameters: dict[str, Tensor] = {}

@@ -53,7 +53,8 @@ class MixerPaths(ChunkScanPaths):
         weight, *bias = self.parameters_of(op)
         padding = op.parameters[0].shape[-1] - 1
         wide = tape.depthwise_conv1d(tape.to(x, weight.dtype), weight, bias[0] if bias else None, padding)
-        out = apply_activation(tape, op.settings["function"], tape.narrow(wide, -1, x.shape[-1]))
+        out, function = tape.narrow(wide, -1, x.shape[-1]), op.settings["function"]
+        out = apply_activation(tape, function, out) if function else out
         return tape.to(out, x.dtype)
 
     def localized_filtering(self, op: Op, x: Tensor) -> Tensor:

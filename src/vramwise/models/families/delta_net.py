@@ -1,0 +1,82 @@
+"""Gated DeltaNet (arXiv 2412.06464): a matrix for every head that each token corrects; a state that does not grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.caches import LayerCache
+from vramwise.models.config import Config
+from vramwise.models.families.hybrid import short_convolution
+
+CHUNK = 64
+"""Positions that the rule works through at once (transformers 5.23, `torch_chunk_gated_delta_rule`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet:
+    """Sizes: key heads serve value heads in groups; `kernel` is the convolution's length."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+    function: str
+
+    @property
+    def keys(self) -> int:
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        return self.value_heads * self.value_dim
+
+
+def sizes(c: Config) -> DeltaNet:
+    """The sizes by the keys that the families share."""
+    s = DeltaNet(
+        c.size("linear_num_key_heads"), c.size("linear_num_value_heads"), c.size("linear_key_head_dim"),
+        c.size("linear_value_head_dim"), c.size("linear_conv_kernel_dim"), c.text("hidden_act", "silu"),
+    )  # fmt: skip
+    if s.value_heads % s.key_heads:
+        raise c.error(f"linear_num_key_heads ({s.key_heads}) does not divide linear_num_value_heads ({s.value_heads})")
+    return s
+
+
+def mixer(b: BlockBuilder, x: Value, s: DeltaNet, *, fused: bool, module: str = "linear_attn") -> Value:
+    """out(norm(rule(conv(q, k, v), b, a)) · silu(z)); `fused`: q, k, v, z come by key head from one product."""
+    b.part = "mixer"
+    x, hidden_size = b.unary("padding_zeroed", x), x.width
+    width = 2 * s.keys + s.values
+    if fused:
+        joint = b.linear(x, f"{module}.in_proj_qkvz", width + s.values)
+        gates = b.linear(x, f"{module}.in_proj_ba", 2 * s.value_heads)
+        qkv, z, beta, decay = b.op(
+            "delta_pieces", module, [joint, gates], [width, s.values, s.value_heads, s.value_heads],
+            key_heads=s.key_heads, key_dim=s.key_dim,
+        )  # fmt: skip
+    else:
+        qkv = b.linear(x, f"{module}.in_proj_qkv", width)
+        z = b.linear(x, f"{module}.in_proj_z", s.values)
+        beta, decay = (b.linear(x, f"{module}.in_proj_{n}", s.value_heads) for n in "ba")
+    h = short_convolution(b, b.unary("channels_first", qkv), f"{module}.conv1d", s.kernel, function=s.function)
+    q, k, v = b.split(b.unary("channels_last", h), [s.keys, s.keys, s.values])
+    mixed = rule(b, (q, k, v, beta, decay), s, module)
+    weight = b.parameter(f"{module}.norm", "weight", (s.value_dim,), part="norm")
+    (mixed,) = b.op("gated_head_norm", f"{module}.norm", [mixed, z], [s.values], [weight])
+    return b.linear(mixed, f"{module}.out_proj", hidden_size, shard="row")
+
+
+def rule(b: BlockBuilder, inputs: tuple[Value, ...], s: DeltaNet, module: str, *, doubled: bool = False) -> Value:
+    """The gated delta rule on q, k, v, and what makes beta and the decay; keeps the layer's states.
+
+    `doubled`: beta is up to 2, which lets states turn around (negative eigenvalues).
+    """
+    parameters = [b.parameter(module, leaf, (s.value_heads,), shard="column") for leaf in ("dt_bias", "A_log")]
+    conv = (2 * s.keys + s.values) * s.kernel
+    b.keep(LayerCache("recurrent", conv_state_elements=conv, state_elements=s.values * s.key_dim))
+    return b.op(
+        "gated_delta_rule", module, inputs, [s.values], parameters, key_heads=s.key_heads, value_heads=s.value_heads,
+        chunk_size=CHUNK, doubled=doubled,
+    )[0]  # fmt: skip

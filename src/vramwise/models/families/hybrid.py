@@ -1,0 +1,41 @@
+"""Pieces that decoders with layers of different mixers share: kinds of layers, short convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.config import Config
+
+_OLD_NAMES = {"mamba": "linear_attention", "attention": "full_attention"}
+"""Kinds of layers as older configs spell them (transformers 5.23, configuration_utils.py)."""
+
+
+def layer_kinds(c: Config, default: Sequence[str], *, key: str = "layer_types", allowed: Sequence[str]) -> list[str]:
+    """The kind of each layer by the config's list, else by the class's default; names beyond the last layer are not
+    looked at."""
+    given = c.items(key)
+    kinds = [_OLD_NAMES.get(str(kind), str(kind)) for kind in (default if given is None else given)]
+    if len(kinds) < c.num_hidden_layers:
+        raise c.error(f"{key} names {len(kinds)} layers, num_hidden_layers is {c.num_hidden_layers}")
+    kinds = kinds[: c.num_hidden_layers]
+    for kind in kinds:
+        if kind not in allowed:
+            raise c.error(f'{key}: "{kind:.40}" is no kind of layer; known are {", ".join(allowed)}')
+    return kinds
+
+
+def every(c: Config, period: int, *, first: int = 1) -> list[str]:
+    """Every `period`th layer full, the others linear."""
+    layers = range(c.num_hidden_layers)
+    return ["linear_attention" if (i + first) % period else "full_attention" for i in layers]
+
+
+def short_convolution(
+    b: BlockBuilder, x: Value, module: str, kernel: int, *, function: str | None, bias: bool = False
+) -> Value:
+    """A causal convolution over positions, each channel for itself, and its activation; `x` is channels-first."""
+    parameters = [b.parameter(module, "weight", (x.width, 1, kernel), shard="column")]
+    if bias:
+        parameters.append(b.parameter(module, "bias", (x.width,), shard="column"))
+    return b.unary("causal_conv1d", x, module, parameters, function=function)

@@ -1,0 +1,85 @@
+"""Small configs of decoders with layers of gated DeltaNet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from config_strategies import decoder
+from hypothesis import strategies as st
+
+Config = dict[str, Any]
+
+KINDS = st.lists(st.sampled_from(["linear_attention", "full_attention"]), min_size=4, max_size=4)
+EXPERTS: dict[str, st.SearchStrategy[Any]] = {
+    "num_experts": st.sampled_from([4, 6]),
+    "num_experts_per_tok": st.sampled_from([1, 2]),
+    "moe_intermediate_size": st.sampled_from([8, 24]),
+    "shared_expert_intermediate_size": st.sampled_from([8, 16]),
+}
+
+
+@st.composite
+def qwen(draw: st.DrawFn, model_type: str, **switches: st.SearchStrategy[Any]) -> Config:
+    """Sizes of both kinds of layers, and the family's own switches."""
+    key_heads = draw(st.sampled_from([1, 2]))
+    config = draw(
+        decoder(
+            model_type,
+            head_dim=st.sampled_from([8, 16]),
+            attention_bias=st.booleans(),
+            linear_key_head_dim=st.sampled_from([4, 8]),
+            linear_value_head_dim=st.sampled_from([4, 6]),
+            linear_conv_kernel_dim=st.sampled_from([2, 4]),
+            kinds=st.none() | KINDS,
+            **switches,
+        )
+    )
+    kinds, share = config.pop("kinds"), draw(st.sampled_from([0.25, 0.5, 1.0]))
+    return config | {
+        "layer_types": kinds and kinds[: config["num_hidden_layers"]],
+        "linear_num_key_heads": key_heads,
+        # Fake CUDA tensors give one head strides that real kernels do not.
+        "linear_num_value_heads": draw(st.sampled_from([2, 4])),
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share},
+    }
+
+
+@st.composite
+def qwen3_5(draw: st.DrawFn, model_type: str, **switches: st.SearchStrategy[Any]) -> Config:
+    """A text part beside a vision tower."""
+    text = draw(qwen(f"{model_type}_text", **switches))
+    heads = draw(st.sampled_from([1, 2]))
+    vision = {
+        "model_type": f"{model_type}_vision",
+        "depth": draw(st.integers(1, 2)),
+        "hidden_size": heads * 8,
+        "num_heads": heads,
+        "intermediate_size": draw(st.integers(5, 20)),
+        "patch_size": draw(st.sampled_from([2, 4])),
+        "temporal_patch_size": draw(st.sampled_from([1, 2])),
+        "spatial_merge_size": draw(st.sampled_from([1, 2])),
+        "num_position_embeddings": draw(st.sampled_from([4, 16])),
+        "out_hidden_size": text["hidden_size"],
+    }
+    return {
+        "model_type": model_type,
+        "text_config": text,
+        "vision_config": vision,
+        "tie_word_embeddings": draw(st.booleans()),
+    }
+
+
+STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
+    "qwen3_next": lambda: qwen(
+        "qwen3_next",
+        norm_topk_prob=st.booleans(),
+        decoder_sparse_step=st.sampled_from([1, 2]),
+        mlp_only_layers=st.sampled_from([[], [0]]),
+        **EXPERTS,
+    ),
+    "qwen3_5_text": lambda: qwen("qwen3_5_text"),
+    "qwen3_5_moe_text": lambda: qwen("qwen3_5_moe_text", **EXPERTS),
+    "qwen3_5": lambda: qwen3_5("qwen3_5"),
+    "qwen3_5_moe": lambda: qwen3_5("qwen3_5_moe", **EXPERTS),
+}
