@@ -173,7 +173,8 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "jetmoe": lambda: st.fixed_dictionaries(
         {
             "model_type": st.just("jetmoe"), "vocab_size": st.integers(17, 40),
-            "hidden_size": st.sampled_from([16, 24]), "num_hidden_layers": SOME, "num_key_value_heads": SOME, "kv_channels": HEAD_DIM, "intermediate_size": WIDTH,
+            "hidden_size": st.sampled_from([16, 24]), "num_hidden_layers": SOME,
+            "num_key_value_heads": SOME, "kv_channels": HEAD_DIM, "intermediate_size": WIDTH,
             "num_local_experts": st.integers(2, 3), "num_experts_per_tok": SOME, "tie_word_embeddings": FLAG,
             "attention_dropout": DROPOUT, "bos_token_id": st.just(1), "eos_token_id": st.just(2),
             "max_position_embeddings": st.just(64),
