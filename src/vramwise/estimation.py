@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from .errors import ScenarioError
 from .hardware import Gpu, find_gpu
 from .models import Model, describe
 from .result import Result
@@ -57,6 +58,8 @@ def _answer(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> R
         from .training import estimate_training
 
         return estimate_training(scenario, model, source, gpu)
+    if scenario.task != "load" and "hidden" not in model.blocks[-1].inputs:
+        raise ScenarioError("task", f"{model.id} ({model.family}) takes no text: expected load or train")
     from .serving import estimate_generate, estimate_load, estimate_serving
 
     answers = {"serve": estimate_serving, "generate": estimate_generate, "load": estimate_load}

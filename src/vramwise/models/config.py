@@ -11,7 +11,18 @@ LARGEST_SIZE = 2**40
 MOST_LAYERS = 4096
 """Four times the deepest transformer published (DeepNet, arXiv 2203.00555: 1,000 layers); every layer is built."""
 _COUNTS_OF_LAYERS = frozenset(
-    {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "num_encoder_layers"}
+    {
+        "num_hidden_layers",
+        "n_layer",
+        "n_layers",
+        "num_layers",
+        "layers",
+        "num_encoder_layers",
+        "encoder_layers",
+        "num_decoder_layers",
+        "decoder_layers",
+        "vt_num_hidden_layers",
+    }
 )
 
 # Names that other families give to the same size; the first that is present counts.

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from vramwise.errors import UnsupportedModelError, clipped, nearest
+from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.model import Model
 
@@ -233,7 +234,16 @@ def _described(key: str, model_id: str) -> Model:
         raise UnsupportedModelError(f"{model_id or 'model'}: {given} is not described yet{hint}")
     module = import_module(f"vramwise.models.families.{family}")
     blocks = module.blocks(config)
+    _check_shapes(blocks, config)
     head = module.task(config) if hasattr(module, "task") else getattr(module, "HEAD", "causal-lm")
     head = head if "logits" in blocks[-1].outputs else "none"
     loss = module.loss(config) if hasattr(module, "loss") else ""
     return Model(model_id, family, config, blocks, head, loss)
+
+
+def _check_shapes(blocks: tuple[Block, ...], config: Config) -> None:
+    """Sizes that are products of a config's values can come out below nothing although each value was read."""
+    for block in blocks:
+        for parameter in block.parameters:
+            if min(parameter.shape, default=0) < 0:
+                raise config.error(f"{parameter.name} would have the shape {parameter.shape}")
