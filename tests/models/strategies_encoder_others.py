@@ -33,6 +33,18 @@ def albert() -> Strategy:
     )  # fmt: skip
 
 
+def deberta(model_type: str) -> Strategy:
+    later: dict[str, st.SearchStrategy[Any]] = {
+        "position_buckets": st.sampled_from([-1, 6]), "norm_rel_ebd": st.sampled_from(["none", "layer_norm"]),
+        "share_att_key": FLAG, "conv_kernel_size": st.sampled_from([0, 3]), "conv_groups": st.just(1),
+    }  # fmt: skip
+    return like_bert(
+        model_type, relative_attention=FLAG, max_relative_positions=st.sampled_from([-1, 7]),
+        pos_att_type=st.sampled_from([None, "c2p", "c2p|p2c", "p2c"]), position_biased_input=FLAG, legacy=FLAG,
+        type_vocab_size=st.integers(0, 2), **(later if model_type == "deberta-v2" else {}),
+    )  # fmt: skip
+
+
 def modernbert(model_type: str) -> Strategy:
     return st.fixed_dictionaries(
         {
@@ -60,6 +72,8 @@ def ctrl() -> Strategy:
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "albert": albert,
     "ctrl": ctrl,
+    "deberta": lambda: deberta("deberta"),
+    "deberta-v2": lambda: deberta("deberta-v2"),
     "modernbert": lambda: modernbert("modernbert"),
     "modernbert-decoder": lambda: modernbert("modernbert-decoder"),
     "mpnet": lambda: like_bert("mpnet", relative_attention_num_buckets=st.sampled_from([32, 40])),

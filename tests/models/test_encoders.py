@@ -50,6 +50,13 @@ def test_bare_model_without_pooler_is_the_masked_lm_without_its_head(model_type:
     assert sum(p.numel for p in base) == without_pooler
 
 
+@pytest.mark.parametrize("model_type", ["clip", "cpmant", "deberta", "prophetnet", "siglip", "vit", "xlnet"])
+def test_activations_that_are_not_described_are_named(model_type: str) -> None:
+    described = describe({"model_type": model_type, "relative_attention": True})
+    assert described.not_counted.startswith("activations of ")
+    assert not describe({"model_type": "deberta"}).not_counted
+
+
 def test_published_counts_of_bert_base() -> None:
     """110 million parameters (Devlin et al. 2018); 109 482 240 is what `AutoModel` counts for the uncased model."""
     config = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,

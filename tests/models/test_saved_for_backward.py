@@ -22,8 +22,16 @@ from vramwise.models.step import record_forward
 
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
 NOT_RUN = {
+    "clip": "its class takes no labels, and images beside the text",
+    "cpmant": "prompts and position biases are not among the described activations",
+    "deberta": "scores of relative positions are not among the described activations",
+    "deberta-v2": "scores of relative positions are not among the described activations",
     "mamba": "held against the recorded rows (slow pure-PyTorch scan)",
     "mamba2": "held against the recorded rows (slow pure-PyTorch scan)",
+    "prophetnet": "the streams that predict further tokens are not among the described activations",
+    "siglip": "its class takes no labels, and images beside the text",
+    "vit": "its class takes images",
+    "xlnet": "scores of relative positions are not among the described activations",
 }
 TYPES = sorted(set(STRATEGIES) - set(NOT_RUN))
 EAGER_ONLY = frozenset(
@@ -51,6 +59,7 @@ EAGER_ONLY = frozenset(
         "trocr",
         "vaultgemma",
         "xglm",
+        "xlm",
     }
 )
 PRECISIONS = ("fp32", "bf16", "bf16-mixed")

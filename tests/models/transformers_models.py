@@ -35,8 +35,12 @@ def real_model(
     dtype: torch.dtype = torch.float32,
 ) -> Any:
     """An instance of the class that transformers chooses for this config and head."""
-    loader = dict(_LOADERS)[head]
     config = model_config(values)
+    if head == "none":
+        named = getattr(transformers, (config.architectures or [""])[0], None)
+        with torch.device(device):
+            return named._from_config(config) if named else transformers.AutoModel.from_config(config)
+    loader = dict(_LOADERS)[head]
     if type(config) not in loader._model_mapping or config.model_type in _PUBLISHED_WITH_VISION:
         loader = dict(_LOADERS)["speech-seq2seq" if head == "seq2seq-lm" else "image-text-to-text"]
     with torch.device(device):

@@ -16,7 +16,7 @@ class Model:
     """A model as its blocks in the order in which they run.
 
     `head` names the task of the last block (`causal-lm`, `masked-lm`, `seq2seq-lm`, or `none` without logits), `loss`
-    the task whose loss the class computes where it is another.
+    the task whose loss the class computes where it is another, `not_counted` the activations that no block records.
     """
 
     id: str
@@ -25,6 +25,7 @@ class Model:
     blocks: tuple[Block, ...]
     head: str = "causal-lm"
     loss: str = ""
+    not_counted: str = ""
 
     @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:
@@ -104,4 +105,6 @@ class Model:
 
     @property
     def hidden_size(self) -> int:
-        return self.blocks[-1].inputs["hidden"].width
+        """Width of the stream that the last block reads: the text's where there is one."""
+        reading = [block.inputs["hidden"] for block in self.blocks if "hidden" in block.inputs]
+        return (reading or list(self.blocks[-1].inputs.values()))[-1].width

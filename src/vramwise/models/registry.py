@@ -34,14 +34,18 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "bloom": "bloom",
     "camembert": "bert",
     "chatglm": "chatglm",
+    "clip": "clip",
     "codegen": "gptj",
     "cohere": "variants",
     "cohere2": "alternating",
     "cohere2_moe": "cohere_moe",
+    "cpmant": "cpmant",
     "ctrl": "ctrl",
     "cwm": "alternating",
     "data2vec-text": "bert",
     "dbrx": "dbrx",
+    "deberta": "deberta",
+    "deberta-v2": "deberta",
     "deepseek": "remote_llama",
     "deepseek_ref": "deepseek_v4",
     "deepseek_v2": "deepseek",
@@ -149,6 +153,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "phi3_v": "phi3_v",
     "phimoe": "softmax_routed",
     "plbart": "bart",
+    "prophetnet": "prophetnet",
     "qwen": "qwen1",
     "qwen2": "llama",
     "qwen2_5_vl": "vision_language",
@@ -169,6 +174,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "roc_bert": "bert",
     "roformer": "bert",
     "seed_oss": "llama_kin",
+    "siglip": "clip",
     "smollm3": "variants",
     "smolvlm": "vision_language",
     "solar_open": "sigmoid_routed",
@@ -179,10 +185,13 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "trocr": "bart",
     "umt5": "t5",
     "vaultgemma": "gemma",
+    "vit": "vit",
     "whisper": "bart",
     "xglm": "fairseq",
+    "xlm": "xlm",
     "xlm-roberta": "bert",
     "xlm-roberta-xl": "bert",
+    "xlnet": "xlnet",
     "xmod": "bert",
     "youtu": "deepseek",
     "yuan": "yuan",
@@ -238,7 +247,8 @@ def _described(key: str, model_id: str) -> Model:
     head = module.task(config) if hasattr(module, "task") else getattr(module, "HEAD", "causal-lm")
     head = head if "logits" in blocks[-1].outputs else "none"
     loss = module.loss(config) if hasattr(module, "loss") else ""
-    return Model(model_id, family, config, blocks, head, loss)
+    not_counted = module.not_counted(config) if hasattr(module, "not_counted") else ""
+    return Model(model_id, family, config, blocks, head, loss, not_counted)
 
 
 def _check_shapes(blocks: tuple[Block, ...], config: Config) -> None:

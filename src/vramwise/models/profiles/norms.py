@@ -52,6 +52,8 @@ class NormPaths:
             return self._layer_norm_low_precision(x, *weights[:2])
         if style == "python":
             return self._layer_norm_in_python(x, weights[0])
+        if style == "deberta":
+            return self._deberta_layer_norm(x, *weights[:2])
         if style == "per-head":
             heads = [tape.narrow(x, 1, 1) for _ in op.parameters]
             return tape.cat([tape.layer_norm(h, w, None) for h, w in zip(heads, weights, strict=False)], 1)
@@ -83,6 +85,18 @@ class NormPaths:
             return tape.layer_norm(x, weight, bias)
         finally:
             tape.autocast = autocast
+
+    def _deberta_layer_norm(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """`DebertaLayerNorm`: in fp32, divided by a root; cast back before weight and bias."""
+        tape = self.tape
+        assert weight is not None
+        assert bias is not None
+        h = tape.to(x, "fp32")
+        mean = tape.reduce("mean", h)
+        variance = tape.reduce("mean", tape.unary("pow", tape.add(h, mean)))
+        root = tape.unary("sqrt", tape.scale(variance, "add_scalar"))
+        normalized = tape.to(tape.div(tape.add(h, mean), root), x.dtype)
+        return tape.add(tape.mul(weight, normalized), bias)
 
     def _layer_norm_in_python(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """`CohereLayerNorm`: fp32, the difference from the mean taken twice."""

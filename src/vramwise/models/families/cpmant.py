@@ -1,0 +1,74 @@
+"""CPM-Ant: a decoder with learned prompts before the text and biases for segments and distances.
+
+Parameters are exact. Of the activations, the prompt's own positions (`prompt_length` more a sequence) and those of the
+position biases are not counted.
+"""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+CLASS_DEFAULTS = {
+    "vocab_size": 30720, "hidden_size": 4096, "num_attention_heads": 32, "dim_head": 128, "dim_ff": 10240,
+    "num_hidden_layers": 48, "position_bias_num_buckets": 512, "prompt_types": 32, "prompt_length": 32,
+    "segment_types": 32,
+}  # fmt: skip
+"""Defaults of `CpmAntConfig`."""
+
+
+def not_counted(c: Config) -> str:
+    """What an estimate says that it leaves out."""
+    return "activations of prompts and position biases"
+
+
+def loss(c: Config) -> str:
+    """The class does not shift labels."""
+    return "masked-lm"
+
+
+def embedding(c: Config) -> Block:
+    """Tokens and prompts in one table, segments, and the table of position biases."""
+    b = BlockBuilder("cpmant", part="embedding")
+    width, segments = c.hidden_size, c.size("segment_types")
+    x = b.embedding("input_embedding", c.vocab_size + c.size("prompt_types") * c.size("prompt_length"), width)
+    x = b.add(x, b.embedding("segment_embedding", segments, width, ids="made_token_type_ids", shard="replicated"))
+    shape = (segments**2 + c.size("position_bias_num_buckets"), c.num_attention_heads)
+    table = b.parameter("position_bias", "relative_attention_bias", shape, part="attention")
+    return b.build(hidden=b.unary("hold", x, "position_bias", [table]))
+
+
+def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """Multi-head attention with a width of its own for each head."""
+    heads, d, module = c.num_attention_heads, c.size("dim_head"), "self_att.self_attention"
+    q, k, v = (
+        b.heads_first(b.heads(b.linear(x, f"{module}.project_{name}", heads * d), heads)) for name in "qkv"
+    )  # fmt: skip
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, style="plain",
+        dropout=c.number("dropout_p"), eager_only=True,
+    )  # fmt: skip
+    return b.linear(mixed, f"{module}.attention_out", x.width, shard="row")
+
+
+def layer(c: Config, index: int) -> Block:
+    """A pre-norm layer with a gated feed-forward."""
+    b = BlockBuilder(f"cpmant.encoder.layers.{index}", layer=index, part="attention")
+    dropout, width = c.number("dropout_p"), c.size("dim_ff")
+    x = b.input("hidden", c.hidden_size)
+    h = b.rms_norm(x, "self_att.layernorm_before_attention", style="t5")
+    x = b.add(x, b.dropout(attention(b, h, c), dropout))
+    b.part = "mlp"
+    h = b.rms_norm(x, "ffn.layernorm_before_ffn", style="t5")
+    gate = b.activation(b.linear(h, "ffn.ffn.w_in.w_0", width), "gelu", "ffn.ffn.w_in.act")
+    h = b.dropout(b.multiply(gate, b.linear(h, "ffn.ffn.w_in.w_1", width)), dropout)
+    return b.build(hidden=b.add(x, b.dropout(b.linear(h, "ffn.ffn.w_out", x.width, shard="row"), dropout)))
+
+
+def blocks(config: Config) -> tuple[Block, ...]:
+    """Embedding, layers, norm and output projection, which is never tied."""
+    c = config.filled(CLASS_DEFAULTS)
+    b = BlockBuilder("", part="head")
+    x = b.rms_norm(b.input("hidden", c.hidden_size), "cpmant.encoder.output_layernorm", style="t5")
+    head = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab"))
+    return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head)

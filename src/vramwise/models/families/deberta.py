@@ -1,0 +1,116 @@
+"""DeBERTa 1 and 2: encoders whose attention compares contents and distances apart.
+
+Parameters are exact. Of the activations, those of the distances (the gathered scores of content against position)
+are not counted; a config without `relative_attention` has none.
+"""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.families.bert import language_model_head
+from vramwise.models.families.deberta_distances import distance_projections, distances, first
+from vramwise.models.families.encoder_design import Design, Head
+from vramwise.models.families.tasks import Task, task_of
+
+_V1 = {"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+       "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip
+_V2 = {"vocab_size": 128100, "hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24,
+       "intermediate_size": 6144, "max_position_embeddings": 512}  # fmt: skip
+
+
+def not_counted(c: Config) -> str:
+    """What an estimate says that it leaves out."""
+    return "activations of relative positions" if c.flag("relative_attention") else ""
+
+
+def task(c: Config) -> Task:
+    """The head that the config asks for."""
+    return task_of(c, "masked-lm")
+
+
+def norm(b: BlockBuilder, x: Value, module: str, c: Config) -> Value:
+    """Version 1 writes its layer norm out."""
+    return b.layer_norm(x, module, style="deberta" if first(c) else "torch")
+
+
+def embedding(c: Config, root: str) -> Block:
+    """Tokens, positions and segments as far as the config has them, norm, dropout."""
+    b = BlockBuilder(f"{root}embeddings", part="embedding")
+    width, positions = c.size("embedding_size", default=c.hidden_size), c.size("max_position_embeddings")
+    x = b.embedding("word_embeddings", c.vocab_size, width)
+    if c.flag("position_biased_input", True):
+        table = b.parameter("position_embeddings", "weight", (positions, width))
+        ids = {"ids": "position_ids", "buffer_rows": positions}
+        x = b.add(x, b.op("embedding", "position_embeddings", [], [width], [table], **ids)[0])
+    segments = c.size("type_vocab_size", default=0, least=0)
+    if segments:
+        table = b.parameter("token_type_embeddings", "weight", (segments, width))
+        x = b.add(x, b.op("embedding", "token_type_embeddings", [], [width], [table], ids="made_token_type_ids")[0])
+    if width != c.hidden_size:
+        x = b.linear(x, "embed_proj", c.hidden_size, shard="replicated")
+    x = b.unary("times_mask", norm(b, x, "LayerNorm", c))
+    return b.build(hidden=b.dropout(x, c.number("hidden_dropout_prob", 0.1)))
+
+
+def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """Attention and its projection; version 1 has one product for queries, keys and values, and two biases."""
+    heads, module = c.num_attention_heads, "attention.self"
+    if x.width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    if first(c):
+        fused = b.linear(x, f"{module}.in_proj", 3 * x.width)
+        biases = [b.parameter(module, name, (x.width,), shard="column") for name in ("q_bias", "v_bias")]
+        q, k, v = b.op("biased_qkv", module, [fused], [x.width // heads] * 3, biases, num_heads=heads)
+    else:
+        q, k, v = (
+            b.heads_first(b.heads(b.linear(x, f"{module}.{name}_proj", x.width, bias=True), heads))
+            for name in ("query", "key", "value")
+        )
+    x = b.unary("hold", x, module, distance_projections(b, c))
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, causal=False,
+        style="deberta" if first(c) else "deberta_v2", cache=None, eager_only=True,
+        dropout=c.number("attention_probs_dropout_prob", 0.1),
+    )  # fmt: skip
+    return b.linear(mixed, "attention.output.dense", x.width, bias=True, shard="row")
+
+
+def layer(c: Config, root: str, index: int) -> Block:
+    """A post-norm layer."""
+    b = BlockBuilder(f"{root}encoder.layer.{index}", layer=index, part="attention")
+    dropout = c.number("hidden_dropout_prob", 0.1)
+    x = b.input("hidden", c.hidden_size)
+    x = norm(b, b.add(b.dropout(attention(b, x, c), dropout), x), "attention.output.LayerNorm", c)
+    b.part = "mlp"
+    h = b.linear(x, "intermediate.dense", c.intermediate_size, bias=True)
+    h = b.activation(h, c.text("hidden_act", "gelu"), "intermediate.intermediate_act_fn")
+    h = b.dropout(b.linear(h, "output.dense", x.width, bias=True, shard="row"), dropout)
+    return b.build(hidden=norm(b, b.add(h, x), "output.LayerNorm", c))
+
+
+def legacy_head(c: Config, root: str) -> Block:
+    """BERT's head."""
+    return language_model_head(c, Design("deberta", head=Head()), root)
+
+
+def head(c: Config, root: str) -> Block:
+    """A dense layer and norm, then the product with the token embedding itself and a bias."""
+    b = BlockBuilder("", part="head")
+    x, module = b.input("hidden", c.hidden_size), "lm_predictions.lm_head"
+    h = b.linear(x, f"{module}.dense", x.width, bias=True, shard="replicated")
+    h = b.layer_norm(b.activation(h, c.text("hidden_act", "gelu"), module), f"{module}.LayerNorm")
+    table = f"{root}embeddings.word_embeddings"
+    weight = b.parameter(table, "weight", (c.vocab_size, x.width), shard="vocab", part="embedding")
+    logits = b.unary("linear", h, module, [weight], c.vocab_size)
+    bias = b.parameter(module, "bias", (c.vocab_size,), shard="vocab")
+    return b.build(logits=b.unary("add_bias", logits, module, [bias]))
+
+
+def blocks(config: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head unless the model is bare."""
+    c = config.filled(_V1 if first(config) else _V2)
+    bare = task(c) == "none"
+    root = "" if bare else "deberta."
+    last = () if bare else (legacy_head(c, root) if c.flag("legacy", True) else head(c, root),)
+    return (embedding(c, root), *distances(c, root), *(layer(c, root, i) for i in range(c.num_hidden_layers)), *last)

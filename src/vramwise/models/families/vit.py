@@ -1,0 +1,85 @@
+"""ViT: patches of an image and a class token through pre-norm layers; every parameter is of part `vision`.
+
+With `architectures` naming `ViTForImageClassification` a classifier of `num_labels` follows, else the bare model's
+pooler. Its blocks run for batches with images only.
+"""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.config import Config
+
+CLASS_DEFAULTS = {
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    "image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu",
+}  # fmt: skip
+"""Defaults of `ViTConfig`."""
+
+
+def not_counted(c: Config) -> str:
+    """What an estimate says that it leaves out."""
+    return "activations of images"
+
+
+def task(c: Config) -> str:
+    """It predicts no tokens."""
+    return "none"
+
+
+def embedding(c: Config, root: str) -> Block:
+    """Patches, one convolution each, a class token and learned positions."""
+    b = BlockBuilder(f"{root}embeddings", part="vision", modality="image")
+    width, patch = c.hidden_size, c.size("patch_size")
+    tokens = (c.size("image_size") // patch) ** 2 + 1
+    module = "patch_embeddings.projection"
+    weights = [
+        b.parameter("", "cls_token", (1, 1, width)),
+        b.parameter("", "position_embeddings", (1, tokens, width)),
+        b.parameter(module, "weight", (width, c.size("num_channels"), patch, patch)),
+        b.parameter(module, "bias", (width,)),
+    ]
+    x = b.op("patch_embedding", "", [], [width], weights)[0]
+    return b.build(image=b.dropout(x, c.number("hidden_dropout_prob")))
+
+
+def layer(c: Config, root: str, index: int) -> Block:
+    """A pre-norm layer with full attention."""
+    b = BlockBuilder(f"{root}layers.{index}", layer=index, part="vision", modality="image")
+    heads, bias, dropout = c.num_attention_heads, c.flag("qkv_bias", True), c.number("hidden_dropout_prob")
+    x = b.input("image", c.hidden_size)
+    if x.width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    h = b.layer_norm(x, "layernorm_before", part="vision")
+    q, k, v = (
+        b.heads_first(b.heads(b.linear(h, f"attention.{piece}_proj", x.width, bias=bias), heads)) for piece in "qkv"
+    )
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, style="plain",
+        dropout=c.number("attention_probs_dropout_prob"),
+    )  # fmt: skip
+    x = b.add(x, b.dropout(b.linear(mixed, "attention.o_proj", x.width, bias=True, shard="row"), dropout))
+    h = b.linear(b.layer_norm(x, "layernorm_after", part="vision"), "mlp.fc1", c.intermediate_size, bias=True)
+    h = b.linear(b.activation(h, c.text("hidden_act")), "mlp.fc2", x.width, bias=True, shard="row")
+    return b.build(image=b.add(x, b.dropout(h, dropout)))
+
+
+def closing(c: Config, root: str) -> Block:
+    """The norm, then the classifier or the pooler."""
+    b = BlockBuilder("", part="vision", modality="image")
+    x = b.layer_norm(b.input("image", c.hidden_size), f"{root}layernorm", part="vision")
+    first = b.unary("first_token", x)
+    if not root:
+        width = c.size("pooler_output_size", default=c.hidden_size)
+        y = b.activation(b.linear(first, "pooler.dense", width, bias=True), c.text("pooler_act", "tanh"))
+    else:
+        labels = c.size("num_labels", default=len(c.get("id2label") or {}) or 2)
+        y = b.linear(first, "classifier", labels, bias=True) if labels else first
+    return b.build(image=y)
+
+
+def blocks(config: Config) -> tuple[Block, ...]:
+    """Embedding, layers, classifier or pooler."""
+    c = config.filled(CLASS_DEFAULTS)
+    classifies = "ViTForImageClassification" in map(str, c.items("architectures") or [])
+    root = "vit." if classifies else ""
+    return (embedding(c, root), *(layer(c, root, i) for i in range(c.num_hidden_layers)), closing(c, root))

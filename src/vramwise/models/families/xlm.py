@@ -1,0 +1,72 @@
+"""XLM: a post-norm encoder (or, with `causal`, a decoder without a cache) on learned positions."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+CLASS_DEFAULTS = {"vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16, "max_position_embeddings": 512}
+"""Defaults of `XLMConfig`."""
+
+
+def loss(c: Config) -> str:
+    """The class does not shift labels."""
+    return "masked-lm"
+
+
+def width_of(c: Config) -> int:
+    return c.size("emb_dim")
+
+
+def embedding(c: Config) -> Block:
+    """Tokens, positions and where there are several the language; norm, dropout, padding set to zero."""
+    b = BlockBuilder("transformer", part="embedding")
+    width, positions = width_of(c), c.size("max_position_embeddings")
+    x = b.embedding("embeddings", c.vocab_size, width)
+    table = b.parameter("position_embeddings", "weight", (positions, width))
+    ids = {"ids": "position_ids", "buffer_rows": positions}
+    x = b.add(x, b.op("embedding", "position_embeddings", [], [width], [table], **ids)[0])
+    languages = c.size("n_langs", default=1)
+    if languages > 1 and c.flag("use_lang_emb", True):  # added only where a batch names its languages
+        x = b.unary("hold", x, "lang_embeddings", [b.parameter("lang_embeddings", "weight", (languages, width))])
+    x = b.dropout(b.layer_norm(x, "layer_norm_emb"), c.number("dropout", 0.1))
+    return b.build(hidden=b.unary("times_mask", x))
+
+
+def attention(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
+    """Multi-head attention whose queries are scaled before the product."""
+    heads = c.num_attention_heads
+    if x.width % heads:
+        raise c.error(f"n_heads ({heads}) does not divide emb_dim ({x.width})")
+    q, k, v = (b.heads_first(b.heads(b.linear(x, f"{module}.{name}_lin", x.width, bias=True), heads)) for name in "qkv")
+    mixed = b.attention(
+        b.scale(q), k, v, num_heads=heads, num_key_value_heads=heads, module=module, causal=c.flag("causal"),
+        style="xlm", dropout=c.number("attention_dropout", 0.1), cache="own" if c.flag("causal") else None,
+        eager_only=True,
+    )  # fmt: skip
+    return b.linear(mixed, f"{module}.out_lin", x.width, bias=True, shard="row")
+
+
+def layer(c: Config, index: int) -> Block:
+    """A post-norm layer; its modules stand in lists of their own."""
+    b = BlockBuilder("transformer", layer=index, part="attention")
+    dropout = c.number("dropout", 0.1)
+    x = b.input("hidden", width_of(c))
+    x = b.layer_norm(b.add(x, b.dropout(attention(b, x, c, f"attentions.{index}"), dropout)), f"layer_norm1.{index}")
+    b.part = "mlp"
+    function = "gelu" if c.flag("gelu_activation", True) else "relu"
+    h = b.activation(b.linear(x, f"ffns.{index}.lin1", 4 * x.width, bias=True), function, f"ffns.{index}")
+    h = b.dropout(b.linear(h, f"ffns.{index}.lin2", x.width, bias=True, shard="row"), dropout)
+    return b.build(hidden=b.unary("times_mask", b.layer_norm(b.add(x, h), f"layer_norm2.{index}")))
+
+
+def blocks(config: Config) -> tuple[Block, ...]:
+    """Embedding, layers, output projection with a bias."""
+    c = config.filled(CLASS_DEFAULTS)
+    if c.flag("asm"):
+        raise c.error("asm: the adaptive softmax is not described")
+    b = BlockBuilder("", part="head")
+    tied_to = "transformer.embeddings.weight" if c.flag("tie_word_embeddings", True) else None
+    x, module = b.input("hidden", width_of(c)), "pred_layer.proj"
+    head = b.build(logits=b.linear(x, module, c.vocab_size, bias=True, shard="vocab", tied_to=tied_to))
+    return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head)

@@ -1,0 +1,72 @@
+"""XLNet: two-way attention over contents and relative positions, without recurrence between batches.
+
+Parameters are exact. Of the activations, those of the relative scores (positions and segments) are not counted.
+"""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+CLASS_DEFAULTS = {"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096}
+"""Defaults of `XLNetConfig`."""
+
+
+def not_counted(c: Config) -> str:
+    """What an estimate says that it leaves out."""
+    return "activations of relative scores (positions and segments)"
+
+
+def loss(c: Config) -> str:
+    """The class does not shift labels."""
+    return "masked-lm"
+
+
+def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """Queries, keys and values by weights that keep their heads apart."""
+    heads, module = c.num_attention_heads, "rel_attn"
+    if x.width % heads:
+        raise c.error(f"n_head ({heads}) does not divide d_model ({x.width})")
+    d = x.width // heads
+    pieces = []
+    for name in "qkv":
+        weight = b.parameter(module, name, (x.width, heads, d), shard="column")
+        piece = b.unary("headed_product", x, module, [weight], heads * d)
+        pieces.append(b.heads_first(b.heads(piece, heads)))
+    distances = [b.parameter(module, "r", (x.width, heads, d), shard="column")]
+    distances += [b.parameter(module, f"r_{kind}_bias", (heads, d), shard="column") for kind in "rsw"]
+    distances.append(b.parameter(module, "seg_embed", (2, heads, d), shard="column"))
+    q = b.unary("hold", pieces[0], module, distances)
+    mixed = b.attention(
+        q, *pieces[1:], num_heads=heads, num_key_value_heads=heads, module=module, causal=False, style="plain",
+        dropout=c.number("dropout", 0.1), cache=None, eager_only=True,
+    )  # fmt: skip
+    weight = b.parameter(module, "o", (x.width, heads, d), shard="row")
+    return b.unary("headed_product", mixed, module, [weight], x.width, outward=True)
+
+
+def layer(c: Config, index: int) -> Block:
+    """A post-norm layer."""
+    b = BlockBuilder(f"transformer.layer.{index}", layer=index, part="attention")
+    dropout = c.number("dropout", 0.1)
+    x = b.input("hidden", c.hidden_size)
+    x = b.layer_norm(b.add(b.dropout(attention(b, x, c), dropout), x), "rel_attn.layer_norm")
+    b.part = "mlp"
+    h = b.linear(x, "ff.layer_1", c.size("d_inner"), bias=True)
+    h = b.dropout(b.activation(h, c.text("ff_activation", "gelu"), "ff.activation_function"), dropout)
+    h = b.dropout(b.linear(h, "ff.layer_2", x.width, bias=True, shard="row"), dropout)
+    return b.build(hidden=b.layer_norm(b.add(h, x), "ff.layer_norm"))
+
+
+def blocks(config: Config) -> tuple[Block, ...]:
+    """Embedding, layers, output projection with a bias."""
+    c = config.filled(CLASS_DEFAULTS)
+    b = BlockBuilder("transformer", part="embedding")
+    x = b.embedding("word_embedding", c.vocab_size, c.hidden_size)
+    x = b.unary("hold", x, "", [b.parameter("", "mask_emb", (1, 1, x.width))])
+    first = b.build(hidden=b.dropout(x, c.number("dropout", 0.1)))
+    end = BlockBuilder("", part="head")
+    x = end.dropout(end.input("hidden", c.hidden_size), c.number("dropout", 0.1))
+    tied_to = "transformer.word_embedding.weight" if c.flag("tie_word_embeddings", True) else None
+    last = end.build(logits=end.linear(x, "lm_loss", c.vocab_size, bias=True, shard="vocab", tied_to=tied_to))
+    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)

@@ -1,0 +1,58 @@
+"""Small configs of ViT, CLIP and SigLIP as models of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+Config = dict[str, Any]
+Strategy = st.SearchStrategy[Config]
+
+
+@st.composite
+def tower(draw: st.DrawFn) -> Config:
+    return {
+        "hidden_size": draw(st.sampled_from([16, 32])),
+        "intermediate_size": draw(st.integers(5, 40)),
+        "num_hidden_layers": draw(st.integers(1, 3)),
+        "num_attention_heads": draw(st.sampled_from([1, 2, 4])),
+    }
+
+
+@st.composite
+def image_tower(draw: st.DrawFn) -> Config:
+    sizes = {"image_size": draw(st.sampled_from([32, 45])), "patch_size": draw(st.sampled_from([4, 8]))}
+    return {**draw(tower()), **sizes, "num_channels": draw(st.sampled_from([1, 3]))}
+
+
+@st.composite
+def text_tower(draw: st.DrawFn) -> Config:
+    names = {"vocab_size": draw(st.integers(17, 60)), "max_position_embeddings": draw(st.integers(8, 20))}
+    return {**draw(tower()), **names}
+
+
+@st.composite
+def two_towers(draw: st.DrawFn, model_type: str) -> Config:
+    config = {"model_type": model_type, "text_config": draw(text_tower()), "vision_config": draw(image_tower())}
+    if model_type == "clip":
+        return {**config, "projection_dim": draw(st.integers(5, 20))}
+    config["text_config"]["projection_size"] = draw(st.none() | st.integers(5, 20))
+    config["vision_config"]["vision_use_head"] = draw(st.booleans())
+    return config
+
+
+@st.composite
+def vit(draw: st.DrawFn) -> Config:
+    config = {"model_type": "vit", **draw(image_tower()), "qkv_bias": draw(st.booleans())}
+    if draw(st.booleans()):
+        return {**config, "architectures": ["ViTForImageClassification"], "num_labels": draw(st.integers(1, 9))}
+    return {**config, "pooler_output_size": draw(st.none() | st.integers(5, 20))}
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "clip": lambda: two_towers("clip"),
+    "siglip": lambda: two_towers("siglip"),
+    "vit": vit,
+}
