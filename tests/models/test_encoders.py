@@ -57,6 +57,13 @@ def test_activations_that_are_not_described_are_named(model_type: str) -> None:
     assert not describe({"model_type": "deberta"}).not_counted
 
 
+@pytest.mark.parametrize("name", ["BartModel", "MBartModel", "PegasusModel", "WhisperModel", "ProphetNetModel"])
+def test_encoder_decoders_published_as_bare_models_keep_their_projection(name: str) -> None:
+    described = describe({"model_type": name.removesuffix("Model").lower(), "architectures": [name]})
+    assert described.head == "seq2seq-lm"
+    assert described.logit_width == described.config.size("vocab_size", default=described.logit_width)
+
+
 def test_published_counts_of_bert_base() -> None:
     """110 million parameters (Devlin et al. 2018); 109 482 240 is what `AutoModel` counts for the uncased model."""
     config = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,

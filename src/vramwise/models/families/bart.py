@@ -17,8 +17,11 @@ from vramwise.models.families.tasks import Task, task_of
 
 
 def task(c: Config) -> Task:
-    """The head that the config asks for; TrOCR's text model is a decoder."""
-    return "causal-lm" if c.model_type == "trocr" else task_of(c, "seq2seq-lm")
+    """The head that the config asks for, the projection where it names the bare model; TrOCR's text is a decoder."""
+    if c.model_type == "trocr":
+        return "causal-lm"
+    found = task_of(c, "seq2seq-lm")
+    return "seq2seq-lm" if found == "none" else found
 
 
 def loss(c: Config) -> str:

@@ -24,8 +24,9 @@ _SHARED = "prophetnet.word_embeddings.weight"
 
 
 def task(c: Config) -> Task:
-    """The head that the config asks for."""
-    return task_of(c, "seq2seq-lm")
+    """The head that the config asks for, the projection where it names the bare model."""
+    found = task_of(c, "seq2seq-lm")
+    return "seq2seq-lm" if found == "none" else found
 
 
 def not_counted(c: Config) -> str:
