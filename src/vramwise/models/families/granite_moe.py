@@ -45,9 +45,13 @@ def windowed_layers(c: Config) -> list[LayerKind]:
 
 
 def fused_shared(b: BlockBuilder, x: Value, m: Mixture) -> Value:
+    return fused_mlp(b, x, m.shared, m.experts.function)
+
+
+def fused_mlp(b: BlockBuilder, x: Value, width: int, function: str) -> Value:
     """Granite's shared MLP: gate and up in one product."""
-    gate, up = b.split(b.linear(x, "shared_mlp.input_linear", 2 * m.shared, part="mlp"), [m.shared, m.shared])
-    h = b.multiply(b.activation(gate, m.experts.function, "shared_mlp.activation"), up)
+    gate, up = b.split(b.linear(x, "shared_mlp.input_linear", 2 * width, part="mlp"), [width, width])
+    h = b.multiply(b.activation(gate, function, "shared_mlp.activation"), up)
     return b.linear(h, "shared_mlp.output_linear", x.width, shard="row", part="mlp")
 
 

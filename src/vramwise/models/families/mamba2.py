@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.mamba import convolved, embedding, head
+from vramwise.models.families.hybrid import short_convolution
+from vramwise.models.families.mamba import embedding, head
 
 CLASS_DEFAULTS = {
     "num_heads": 128,
@@ -27,31 +30,76 @@ CLASS_DEFAULTS = {
 """Defaults of `Mamba2Config`."""
 
 
-def mixer(b: BlockBuilder, c: Config, x: Value) -> Value:
+@dataclass(frozen=True, slots=True)
+class Mamba2:
+    """Sizes and switches of a mixer.
+
+    `scaled`: the input times a number, and the projection's result times a buffer (Falcon H1); `norm`: how the scan's
+    result meets the gate.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    kernel: int
+    chunk: int
+    bias: bool = False
+    out_bias: bool = False
+    conv_bias: bool = True
+    function: str = "silu"
+    scaled: bool = False
+    norm: str = "gated_group_norm"
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.head_dim
+
+
+def checked(c: Config, s: Mamba2, inner: int | None = None) -> Mamba2:
+    """Refuses groups that do not divide the heads, and heads that do not make up the inner width."""
+    if inner is not None and inner != s.inner:
+        raise c.error(f"num_heads · head_dim ({s.inner}) is not expand · hidden_size ({inner})")
+    if s.heads % s.groups:
+        raise c.error(f"n_groups ({s.groups}) does not divide num_heads ({s.heads})")
+    return s
+
+
+def sizes(c: Config) -> Mamba2:
+    bias = c.flag("use_bias")
+    s = Mamba2(
+        c.size("num_heads"), c.size("head_dim"), c.size("n_groups"), c.size("state_size"), c.size("conv_kernel"),
+        c.size("chunk_size"), bias, bias, c.flag("use_conv_bias"), c.text("hidden_act"),
+    )  # fmt: skip
+    return checked(c, s, int(c.number("expand") * c.hidden_size))
+
+
+def mixer(b: BlockBuilder, x: Value, s: Mamba2, module: str = "mixer") -> Value:
     """out(norm(scan(conv(h, B, C), dt), gate)), where (gate, (h, B, C), dt) = in(x)."""
-    heads, groups, state = c.size("num_heads"), c.size("n_groups"), c.size("state_size")
-    inner, bias = int(c.number("expand") * c.hidden_size), c.flag("use_bias")
-    if inner != heads * c.size("head_dim"):
-        raise c.error(f"num_heads · head_dim ({heads * c.size('head_dim')}) is not expand · hidden_size ({inner})")
-    if heads % groups or inner % groups:
-        raise c.error(f"n_groups ({groups}) does not divide num_heads ({heads})")
-    shared = groups * state
+    heads, inner, shared, width = s.heads, s.inner, s.groups * s.state, x.width
     b.part = "mixer"
-    projected = b.linear(b.unary("padding_zeroed", x), "mixer.in_proj", 2 * inner + 2 * shared + heads, bias=bias)
+    x = b.unary("padding_zeroed", x)
+    x = b.scale(x) if s.scaled else x
+    projected = b.linear(x, f"{module}.in_proj", 2 * inner + 2 * shared + heads, bias=s.bias)
+    projected = b.unary("scale_by_vector", projected, module) if s.scaled else projected
     gate, h, time_step = b.split(projected, [inner, inner + 2 * shared, heads])
-    h = convolved(b, c, b.unary("channels_first", h))
+    h = b.unary("channels_first", h)
+    h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
     h = b.unary("padding_zeroed", b.unary("channels_last", h))
     h, inward, outward = b.split(h, [inner, shared, shared])
-    parameters = [b.parameter("mixer", leaf, (heads,), shard="column") for leaf in ("dt_bias", "A_log", "D")]
+    parameters = [b.parameter(module, leaf, (heads,), shard="column") for leaf in ("dt_bias", "A_log", "D")]
     (h,) = b.op(
-        "chunk_scan", "mixer", [h, inward, outward, time_step], [inner], parameters, num_heads=heads,
-        num_groups=groups, chunk_size=c.size("chunk_size"),
+        "chunk_scan", module, [h, inward, outward, time_step], [inner], parameters, num_heads=heads,
+        num_groups=s.groups, chunk_size=s.chunk,
     )  # fmt: skip
-    conv_state = (inner + 2 * shared) * c.size("conv_kernel")
-    b.keep(LayerCache("recurrent", conv_state_elements=conv_state, state_elements=inner * state))
-    weight = b.parameter("mixer.norm", "weight", (inner,), part="norm")
-    (h,) = b.op("gated_group_norm", "mixer.norm", [h, gate], [inner], [weight], num_groups=groups)
-    return b.linear(b.unary("to_parameter_dtype", h), "mixer.out_proj", c.hidden_size, bias=bias, shard="row")
+    conv_state = (inner + 2 * shared) * s.kernel
+    b.keep(LayerCache("recurrent", conv_state_elements=conv_state, state_elements=inner * s.state))
+    if s.norm:
+        weight = b.parameter(f"{module}.norm", "weight", (inner,), part="norm")
+        (h,) = b.op(s.norm, f"{module}.norm", [h, gate], [inner], [weight], num_groups=s.groups)
+    else:
+        h = b.multiply(h, b.activation(gate, "silu", module))
+    return b.linear(b.unary("to_parameter_dtype", h), f"{module}.out_proj", width, bias=s.out_bias, shard="row")
 
 
 def layer(c: Config, index: int) -> Block:
@@ -60,7 +108,7 @@ def layer(c: Config, index: int) -> Block:
     x = b.input("hidden", c.hidden_size)
     h = b.rms_norm(b.unary("to_parameter_dtype", x), "norm")
     residual = b.unary("to_fp32", x) if c.flag("residual_in_fp32") else x
-    return b.build(hidden=b.add(residual, mixer(b, c, h)))
+    return b.build(hidden=b.add(residual, mixer(b, h, sizes(c))))
 
 
 def blocks(config: Config) -> tuple[Block, ...]:

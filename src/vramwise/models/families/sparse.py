@@ -13,7 +13,8 @@ from vramwise.models.config import Config
 class Experts:
     """The routed experts of one layer; `routing` and `gating` name the ways of the implementation.
 
-    `style` names the code of a class that does not use the library's grouped products.
+    `style` names the code of a class that does not use the library's grouped products. Without `gated`, an expert is
+    two products with an activation between them.
     """
 
     num_experts: int
@@ -29,6 +30,7 @@ class Experts:
     module: str = "mlp.experts"
     fused_branches: int = 2
     style: str = ""
+    gated: bool = True
 
 
 def checked(c: Config, e: Experts) -> Experts:
@@ -44,22 +46,37 @@ def routed_experts(
     b: BlockBuilder, x: Value, e: Experts, *, correction: tuple[str, str, tuple[int, ...]] | None = None, **routing: Any
 ) -> Value:  # fmt: skip
     """Σ over a token's experts of weight · down(act(gate(x)) · up(x)); experts are fused 3-D parameters."""
-    width, inner, num_experts = x.width, e.intermediate_size, e.num_experts
+    weights, indices = routed(b, x, e, correction=correction, **routing)
+    return expert_mlps(b, x, weights, indices, e)
+
+
+def routed(
+    b: BlockBuilder, x: Value, e: Experts, *, correction: tuple[str, str, tuple[int, ...]] | None = None, **routing: Any
+) -> tuple[Value, ...]:  # fmt: skip
+    """The weights and the numbers of each token's experts."""
+    width, num_experts = x.width, e.num_experts
     router = [b.parameter(e.router, "weight", (num_experts, width), part="router")]
     if e.bias:
         router.append(b.parameter(e.router, "bias", (num_experts,), part="router"))
     if correction is not None:
         router.append(b.parameter(*correction, part="router"))
     chosen = e.experts_per_token
-    weights, indices = b.op(
+    return b.op(
         "router", e.router, [x], [chosen, chosen], router, style=e.routing, num_experts=num_experts,
         experts_per_token=chosen, normalized=e.normalized, **routing,
     )  # fmt: skip
+
+
+def expert_mlps(b: BlockBuilder, x: Value, weights: Value, indices: Value, e: Experts) -> Value:
+    """The experts themselves."""
+    width, inner, num_experts = x.width, e.intermediate_size, e.num_experts
     up_shape, down_shape = (num_experts, 2 * inner, width), (num_experts, width, inner)
     if e.transposed:
         up_shape, down_shape = (num_experts, width, 2 * inner), (num_experts, inner, width)
+    if not e.gated:
+        up_shape = (num_experts, inner, width)
     parameters = [
-        b.parameter(e.module, "gate_up_proj", up_shape, part="experts", shard="expert_column"),
+        b.parameter(e.module, "gate_up_proj" if e.gated else "up_proj", up_shape, part="experts", shard="expert_column"),
         b.parameter(e.module, "down_proj", down_shape, part="experts", shard="expert_row"),
     ]
     if e.bias:
@@ -69,7 +86,7 @@ def routed_experts(
         ]
     return b.op(
         "experts", e.module, [x, weights, indices], [width], parameters, num_experts=num_experts,
-        experts_per_token=chosen, function=e.function, gating=e.gating, transposed=e.transposed,
+        experts_per_token=e.experts_per_token, function=e.function, gating=e.gating, transposed=e.transposed,
         fused_branches=e.fused_branches, **({"style": e.style} if e.style else {}),
     )[0]  # fmt: skip
 

@@ -8,12 +8,14 @@ from vramwise.models.autograd.size import Dim, chunks_of
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
 
 
 class ChunkScanPaths:
     """`mamba2_chunk_scan` and the norm after it. Indices: b batch, c chunk, l and s position, h head, p, n state."""
 
     tape: Tape
+    execution: Execution
     sequence: Dim
     windows_reached: frozenset[int]
     parameters_of: Callable[[Op], list[Tensor]]
@@ -28,6 +30,30 @@ class ChunkScanPaths:
         variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
         h = tape.mul(h, tape.unary("rsqrt", variance))
         return tape.mul(weight, tape.to(tape.view(h, *x.shape), dtype))
+
+    def scale_by_vector(self, op: Op, x: Tensor) -> Tensor:
+        """Falcon H1: a product with a buffer that has a number for each column."""
+        dtype = self.execution.param_dtype
+        return self.tape.mul(x, self.tape.new((1, 1, x.shape[-1]), dtype, kind="buffer", op="buffer"))
+
+    def gate_then_grouped_norm(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
+        """`FalconH1RMSNormGated`: silu(gate) in fp32, the norm in groups, the product with the weight in fp32."""
+        widened = self.tape.mul(x, self.tape.unary("silu", self.tape.to(gate, "fp32")))
+        return self.tape.to(self._grouped_norm(op, widened), x.dtype)
+
+    def grouped_norm_then_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
+        """The same norm before the product with silu(gate)."""
+        normed = self._grouped_norm(op, x)
+        return self.tape.to(self.tape.mul(normed, self.tape.unary("silu", self.tape.to(gate, "fp32"))), x.dtype)
+
+    def _grouped_norm(self, op: Op, x: Tensor) -> Tensor:
+        tape, (weight,), groups = self.tape, self.parameters_of(op), op.settings["num_groups"]
+        h = tape.to(x, "fp32")
+        h = tape.view(h, *h.shape[:-1], groups, h.shape[-1] // groups)
+        variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
+        h = tape.mul(h, tape.unary("rsqrt", variance))
+        h = tape.mul(tape.view(weight, groups, -1), h)
+        return tape.view(h, *x.shape)
 
     def chunk_scan(self, op: Op, x: Tensor, inward: Tensor, outward: Tensor, time_step: Tensor) -> Tensor:
         """(batch, sequence, channels) -> the same; everything inside is fp32 and padded to whole chunks."""

@@ -147,6 +147,10 @@ class ExpertPaths(RouterPaths):
         out = self.tape.grouped_mm(x, matrices, offsets)
         return out if bias is None else self.tape.add_(out, bias)
 
+    def _gate_none(self, op: Op, h: Tensor) -> Tensor:
+        """Experts of two products (Nemotron H)."""
+        return apply_activation(self.tape, op.settings["function"], h)
+
     def _gate_halves(self, op: Op, h: Tensor) -> Tensor:
         """act(gate)·up over the two halves of one projection."""
         gate, up = self.tape.chunk(h, 2)

@@ -1,0 +1,63 @@
+"""Falcon H1: Mamba 2 and attention side by side in every layer, with scales everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.config import Config
+from vramwise.models.families import decoder, mamba2
+from vramwise.models.families.design import Design
+from vramwise.models.families.hybrid import grouped_attention
+from vramwise.models.families.mamba2 import Mamba2
+
+CLASS_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 128_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_act": "silu", "mamba_n_heads": 128,
+    "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 256,
+    "mamba_conv_bias": True, "mamba_norm_before_gate": True,
+}  # fmt: skip
+"""Defaults of `FalconH1Config` (transformers 5.23); an explicit null of `mamba_d_ssm` means expand · hidden_size."""
+
+
+def mixer_sizes(c: Config) -> Mamba2:
+    heads = c.size("mamba_n_heads")
+    expanded = "mamba_d_ssm" in c.values and not c.has("mamba_d_ssm")
+    inner = int(c.number("mamba_expand") * c.hidden_size) if expanded else c.size("mamba_d_ssm", default=1024)
+    width = inner // heads if c.get("mamba_d_head", "auto") == "auto" else c.size("mamba_d_head")
+    norm = "grouped_norm_then_gate" if c.flag("mamba_norm_before_gate") else "gate_then_grouped_norm"
+    s = Mamba2(
+        heads, width, c.size("mamba_n_groups"), c.size("mamba_d_state"), c.size("mamba_d_conv"),
+        c.size("mamba_chunk_size"), c.flag("mamba_proj_bias"), c.flag("projectors_bias"), c.flag("mamba_conv_bias"),
+        c.text("hidden_act"), scaled=True, norm=norm if c.flag("mamba_rms_norm") else "",
+    )  # fmt: skip
+    return mamba2.checked(c, s, inner)
+
+
+def layer(c: Config, index: int) -> Block:
+    """Both mixers read the same norm; their scaled results add up, then a scaled MLP."""
+    b = BlockBuilder(f"model.layers.{index}", layer=index)
+    bias, function = c.flag("attention_bias"), c.text("hidden_act")
+    x = b.input("hidden", c.hidden_size)
+    h = b.rms_norm(x, "input_layernorm")
+    recurrent = b.scale(mamba2.mixer(b, h, mixer_sizes(c), "mamba"))
+    attended = b.scale(grouped_attention(b, b.scale(h), c, bias=bias, output_bias=bias, scaled_keys=True))
+    x = b.add(x, b.add(recurrent, attended))
+    h, module, bias = b.rms_norm(x, "pre_ff_layernorm"), "feed_forward", c.flag("mlp_bias")
+    b.part = "mlp"
+    up = b.linear(h, f"{module}.up_proj", c.intermediate_size, bias=bias)
+    gate = b.scale(b.linear(h, f"{module}.gate_proj", c.intermediate_size, bias=bias))
+    h = b.multiply(up, b.activation(gate, function, f"{module}.act_fn"))
+    h = b.scale(b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row"))
+    return b.build(hidden=b.add(x, h))
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    given = c.values
+    c = c.filled(CLASS_DEFAULTS)
+    if "mamba_d_ssm" in given and given["mamba_d_ssm"] is None:
+        c = Config({**c.values, "mamba_d_ssm": None}, c.model_id)
+    s = Design(final_norm="model.final_layernorm", scaled_embedding=True, scaled_logits=True)
+    first, last = decoder.model(c, s, [])
+    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)
