@@ -68,7 +68,9 @@ PRECISIONS = ("fp32", "bf16", "bf16-mixed")
 NO_AUTOCAST = frozenset({"dbrx", "step3p7", "xmod"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
 # positions of packed sequences.
-DATA_DEPENDENT = frozenset({"gemma3", "kimi_k25", "llava", "llava_next", "step3p7", "xmod"})
+DATA_DEPENDENT = frozenset(
+    {"gemma3", "kimi_k25", "llava", "llava_next", "modernbert", "modernbert-decoder", "step3p7", "xlm", "xmod"}
+)
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.
 KERNEL_ABSENT = frozenset({"diffllama"})
 
