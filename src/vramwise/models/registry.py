@@ -110,6 +110,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "kimi_k2": "deepseek",
     "kimi_k25": "kimi_k25",
     "laguna": "gated_mixtures",
+    "lfm2": "lfm2",
+    "lfm2_moe": "lfm2",
     "llama": "llama",
     "llama4_text": "llama4",
     "llava": "vision_language",

@@ -54,7 +54,10 @@ def model_length(model: Model) -> int:
     return positions
 
 
-_KERNEL_KEYS = ("conv_kernel", "linear_conv_kernel_dim", "mamba_d_conv", "d_conv", "short_conv_kernel_size")
+_KERNEL_KEYS = (
+    "conv_kernel", "linear_conv_kernel_dim", "mamba_d_conv", "d_conv", "short_conv_kernel_size", "conv_L_cache",
+    "conv1d_width",
+)  # fmt: skip
 
 
 def engine_conv_elements(model: Model, elements: int) -> int:

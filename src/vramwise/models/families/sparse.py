@@ -73,10 +73,11 @@ def expert_mlps(b: BlockBuilder, x: Value, weights: Value, indices: Value, e: Ex
     up_shape, down_shape = (num_experts, 2 * inner, width), (num_experts, width, inner)
     if e.transposed:
         up_shape, down_shape = (num_experts, width, 2 * inner), (num_experts, inner, width)
+    up_name = "gate_up_proj" if e.gated else "up_proj"
     if not e.gated:
         up_shape = (num_experts, inner, width)
     parameters = [
-        b.parameter(e.module, "gate_up_proj" if e.gated else "up_proj", up_shape, part="experts", shard="expert_column"),
+        b.parameter(e.module, up_name, up_shape, part="experts", shard="expert_column"),
         b.parameter(e.module, "down_proj", down_shape, part="experts", shard="expert_row"),
     ]
     if e.bias:

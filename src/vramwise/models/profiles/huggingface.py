@@ -24,6 +24,7 @@ from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
 from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
+from vramwise.models.profiles.undescribed import UndescribedPaths
 
 Streams = dict[str, Tensor]
 
@@ -41,6 +42,7 @@ class HuggingFace(
     MixerPaths,
     NormPaths,
     RelativeBiasPaths,
+    UndescribedPaths,
 ):
     """Runs blocks on a tape as transformers runs its modules."""
 

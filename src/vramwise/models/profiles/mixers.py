@@ -45,7 +45,11 @@ class MixerPaths(ChunkScanPaths):
         return self.tape.transpose(x, 1, 2)
 
     def halves(self, op: Op, x: Tensor) -> tuple[Tensor, ...]:
-        return self.tape.chunk(x, 2, 1)
+        """Equal pieces along the channels of a channels-first tensor."""
+        return self.tape.chunk(x, len(op.outputs), 1)
+
+    def row_major(self, op: Op, x: Tensor) -> Tensor:
+        return self.tape.contiguous(x)
 
     def causal_conv1d(self, op: Op, x: Tensor) -> Tensor:
         """`causal_conv1d_fn`: padded on both sides, cut to the sequence, activated."""

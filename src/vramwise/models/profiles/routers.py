@@ -153,6 +153,19 @@ class RouterPaths:
         indices = self._corrected_choice(op, scores)
         return tape.to(tape.scale(tape.gather(scores, indices)), logits.dtype), indices
 
+    def _route_lfm2_moe(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Sigmoid scores in the logits' dtype, the choice made on scores plus a buffer where there is one."""
+        tape = self.tape
+        scores = tape.unary("sigmoid", tape.linear(x, weight))
+        if op.settings["corrected"]:
+            indices = self._corrected_choice(op, scores)
+            weights = tape.gather(scores, indices)
+        else:
+            weights, indices = tape.topk(scores, op.settings["experts_per_token"])
+        if op.settings["normalized"]:
+            weights = tape.div(weights, tape.scale(tape.reduce("sum", weights), "add_scalar"))
+        return tape.scale(weights), indices
+
     def _route_best_first(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The best logits first, then a softmax over them, in fp32 where the class widens the logits, cast back."""
         tape, logits = self.tape, self.tape.linear(x, weight)
