@@ -258,8 +258,8 @@ def _described(key: str, model_id: str) -> Model:
 
 
 def _check_shapes(blocks: tuple[Block, ...], config: Config) -> None:
-    """Sizes that are products of a config's values can come out below nothing although each value was read."""
+    """Sizes that are worked out of several values can come to nothing although each value is one."""
     for block in blocks:
         for parameter in block.parameters:
-            if min(parameter.shape, default=0) < 0:
+            if min(parameter.shape, default=1) < 1:
                 raise config.error(f"{parameter.name} would have the shape {parameter.shape}")
