@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 from config_strategies import STRATEGIES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_saved_for_backward import NOT_RUN
 from torch.utils.flop_counter import FlopCounterMode
 from transformers_models import model_config, real_model
 
@@ -23,10 +24,10 @@ from vramwise.models.step import record_forward
 # The state-space scans have no matrix products to count, and torch's counter takes the backward of depthwise
 # convolutions for a dense one's (test_delta_net.py holds one such model against it without them).
 DEPTHWISE = frozenset(
-    {"bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "mamba", "mamba2", "nemotron_h", "qwen3_5", "qwen3_5_moe",
-     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"}
+    {"bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "mamba", "mamba2", "nemotron_h", "qwen3_5",
+     "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"}
 )  # fmt: skip
-UNCOUNTED = DEPTHWISE | {"gemma3"}
+UNCOUNTED = DEPTHWISE | set(NOT_RUN) | {"gemma3"}
 TYPES = sorted(set(STRATEGIES) - UNCOUNTED)
 
 

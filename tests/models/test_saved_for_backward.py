@@ -22,6 +22,13 @@ from vramwise.models.step import record_forward
 
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
 NOT_RUN = {
+    "bailing_hybrid": "Kimi delta attention is not among the described activations",
+    "kimi_linear": "Kimi delta attention is not among the described activations",
+    "minimax": "lightning attention is not among the described activations",
+    "olmo_hybrid": "its gated DeltaNet is not among the described activations",
+    "recurrent_gemma": "the real-gated linear recurrence is not among the described activations",
+    "rwkv": "its weighted sum is not among the described activations",
+    "xlstm": "the matrix LSTM is not among the described activations",
     "clip": "its class takes no labels, and images beside the text",
     "cpmant": "prompts and position biases are not among the described activations",
     "deberta": "scores of relative positions are not among the described activations",

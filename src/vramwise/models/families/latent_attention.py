@@ -24,7 +24,8 @@ class Latent:
     `own` and `turned` are a head's columns without and with rotary positions; `rank` is that of the query's
     compression, None without one. `scaled` multiplies both compressed vectors' results by numbers. `masked`: the
     layer's mask is always there, because it names the tokens that an indexer (this layer's, where it has one) chose.
-    `joint_gate`: the query's product makes gates too, from the compressed query before and after its norm.
+    `joint_gate`: the query's product makes gates too, from the compressed query before and after its norm;
+    `head_gate`: one number for each head gates its result.
     """
 
     own: int
@@ -38,6 +39,7 @@ class Latent:
     masked: bool = False
     indexer: Indexer | None = None
     joint_gate: bool = False
+    head_gate: bool = False
 
 
 def sizes(c: Config) -> Latent:
@@ -67,7 +69,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
     shared = b.heads_first(b.heads(shared, 1))
     if s.style == "complex":
         q_turned, shared = b.op("rotary_complex", "", [q_turned, shared], [s.turned, s.turned])
-    else:
+    elif s.style != "unturned":
         q_turned, shared = b.rotary(q_turned, shared, style=s.style)
     compressed, shared = b.op("cached", "", [compressed, shared], [s.compressed, s.turned])
     q = b.op("concatenate", "", [q_own, q_turned], [width])[0]
@@ -83,6 +85,9 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
     )  # fmt: skip
     if gate is not None:
         mixed = b.op("sigmoid_gate", module, [mixed, gate], [mixed.width])[0]
+    if s.head_gate:
+        gate = b.linear(x, f"{module}.g_proj", heads)
+        (mixed,) = b.op("undescribed", module, [mixed, gate], [mixed.width], name="gates by head on latent attention")
     return b.linear(mixed, f"{module}.o_proj", c.hidden_size, bias=s.bias, shard="row")
 
 
