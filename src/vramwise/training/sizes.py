@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
@@ -80,14 +80,17 @@ class StepShape:
     logits_in_outputs: Dim
     outputs_upcast: Dim
     masks: Dim
+    latest: dict[tuple[int, int], list[RunBytes]] = field(default_factory=dict, repr=False)
 
     def at(self, axes: Axes) -> list[RunBytes]:
-        """Every block at these sizes, in order."""
-        done: dict[int, RunBytes] = {}
-        for run in self.runs:
-            if id(run) not in done:
-                done[id(run)] = _run_bytes(run, axes)
-        return [done[id(run)] for run in self.runs]
+        """Every block at these sizes, in order; kept until asked for others: a step and its terms ask alike."""
+        key = axes["batch"], axes["sequence"]
+        if key not in self.latest:
+            done = {id(run): run for run in self.runs}
+            sizes = {name: _run_bytes(run, axes) for name, run in done.items()}
+            self.latest.clear()
+            self.latest[key] = [sizes[id(run)] for run in self.runs]
+        return self.latest[key]
 
 
 def _run_bytes(run: RunShape, axes: Axes) -> RunBytes:
