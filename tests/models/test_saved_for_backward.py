@@ -48,6 +48,7 @@ EAGER_ONLY = frozenset(
         "bloom",
         "codegen",
         "deepseek_v4",
+        "falcon_mamba",
         "gemma2",
         "gpt_neo",
         "gpt_neox_japanese",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.families.hybrid import short_convolution
 
 CLASS_DEFAULTS = {
     "vocab_size": 50280,
@@ -29,42 +32,59 @@ def embedding(c: Config) -> Block:
     return b.build(hidden=b.embedding("embeddings", c.vocab_size, c.hidden_size))
 
 
-def time_step_rank(c: Config) -> int:
+def low_rank(c: Config, key: str = "time_step_rank") -> int:
     """Width between the two projections of the time step; "auto" is hidden_size / 16, rounded up."""
-    return -(-c.hidden_size // 16) if c.get("time_step_rank") == "auto" else c.size("time_step_rank")
+    return -(-c.hidden_size // 16) if c.get(key, "auto") == "auto" else c.size(key)
 
 
-def convolved(b: BlockBuilder, c: Config, x: Value) -> Value:
-    """A causal convolution over positions, each channel for itself, and its activation."""
-    parameters = [b.parameter("mixer.conv1d", "weight", (x.width, 1, c.size("conv_kernel")), shard="column")]
-    if c.flag("use_conv_bias"):
-        parameters.append(b.parameter("mixer.conv1d", "bias", (x.width,), shard="column"))
-    return b.unary("causal_conv1d", x, "mixer.conv1d", parameters, function=c.text("hidden_act"))
+@dataclass(frozen=True, slots=True)
+class Mamba:
+    """Sizes and switches of a mixer; `norm`: the style of norms on the time step, B and C, with weights or without."""
+
+    inner: int
+    state: int
+    rank: int
+    kernel: int
+    bias: bool
+    conv_bias: bool
+    function: str
+    norm: str = ""
 
 
-def mixer(b: BlockBuilder, c: Config, x: Value) -> Value:
+def sizes(c: Config) -> Mamba:
+    """The sizes by the keys of Mamba and Falcon Mamba."""
+    return Mamba(
+        int(c.number("expand") * c.hidden_size), c.size("state_size"), low_rank(c), c.size("conv_kernel"),
+        c.flag("use_bias"), c.flag("use_conv_bias"), c.text("hidden_act"),
+        "unweighted" if c.model_type == "falcon_mamba" else "",
+    )  # fmt: skip
+
+
+def mixer(b: BlockBuilder, x: Value, s: Mamba, module: str = "mixer") -> Value:
     """out(scan(conv(h), dt, B, C) · act(gate)), where (h, gate) = in(x) and (dt, B, C) are projections of conv(h)."""
-    inner, state = int(c.number("expand") * c.hidden_size), c.size("state_size")
-    rank, bias = time_step_rank(c), c.flag("use_bias")
+    inner, state, rank, width = s.inner, s.state, s.rank, x.width
     b.part = "mixer"
-    h = b.unary("channels_first", b.linear(b.unary("padding_zeroed", x), "mixer.in_proj", 2 * inner, bias=bias))
-    h, gate = b.op("halves", "mixer", [h], [inner, inner])
-    h = convolved(b, c, h)
+    h = b.unary("channels_first", b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * inner, bias=s.bias))
+    h, gate = b.op("halves", module, [h], [inner, inner])
+    h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
     h = b.unary("padding_zeroed", b.unary("channels_last", h))
-    pieces = b.linear(h, "mixer.x_proj", rank + 2 * state, shard="row")
+    pieces = b.linear(h, f"{module}.x_proj", rank + 2 * state, shard="row")
     time_step, inward, outward = b.split(pieces, [rank, state, state])
-    time_step = b.unary("channels_first", b.linear(time_step, "mixer.dt_proj", inner))
+    if s.norm:
+        named = zip(("dt", "b", "c"), (time_step, inward, outward), strict=True)
+        time_step, inward, outward = (b.rms_norm(y, f"{module}.{n}_layernorm", style=s.norm) for n, y in named)
+    time_step = b.unary("channels_first", b.linear(time_step, f"{module}.dt_proj", inner))
     parameters = [
-        b.parameter("mixer.dt_proj", "bias", (inner,), shard="column"),
-        b.parameter("mixer", "A_log", (inner, state), shard="column"),
-        b.parameter("mixer", "D", (inner,), shard="column"),
+        b.parameter(f"{module}.dt_proj", "bias", (inner,), shard="column"),
+        b.parameter(module, "A_log", (inner, state), shard="column"),
+        b.parameter(module, "D", (inner,), shard="column"),
     ]
     (h,) = b.op(
-        "selective_scan", "mixer", [b.unary("channels_first", h), time_step, inward, outward, gate], [inner], parameters
+        "selective_scan", module, [b.unary("channels_first", h), time_step, inward, outward, gate], [inner], parameters
     )
-    b.keep(LayerCache("recurrent", conv_state_elements=inner * c.size("conv_kernel"), state_elements=inner * state))
+    b.keep(LayerCache("recurrent", conv_state_elements=inner * s.kernel, state_elements=inner * state))
     h = b.unary("to_parameter_dtype", b.unary("channels_last", h))
-    return b.linear(h, "mixer.out_proj", c.hidden_size, bias=bias, shard="row")
+    return b.linear(h, f"{module}.out_proj", width, bias=s.bias, shard="row")
 
 
 def layer(c: Config, index: int) -> Block:
@@ -73,7 +93,7 @@ def layer(c: Config, index: int) -> Block:
     x = b.input("hidden", c.hidden_size)
     h = b.rms_norm(b.unary("to_parameter_dtype", x), "norm")
     residual = b.unary("to_fp32", x) if c.flag("residual_in_fp32") else x
-    return b.build(hidden=b.add(residual, mixer(b, c, h)))
+    return b.build(hidden=b.add(residual, mixer(b, h, sizes(c))))
 
 
 def head(c: Config) -> Block:

@@ -153,6 +153,12 @@ class RouterPaths:
         indices = self._corrected_choice(op, scores)
         return tape.to(tape.scale(tape.gather(scores, indices)), logits.dtype), indices
 
+    def _route_jamba(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """fp32 softmax over all experts, the best of them cast to the hidden states' dtype."""
+        scores = self.tape.softmax(self.tape.linear(x, weight), "fp32")
+        weights, indices = self.tape.topk(scores, op.settings["experts_per_token"])
+        return self.tape.to(weights, x.dtype), indices
+
     def _route_lfm2_moe(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Sigmoid scores in the logits' dtype, the choice made on scores plus a buffer where there is one."""
         tape = self.tape

@@ -1,0 +1,65 @@
+"""Jamba: layers of Mamba and of attention without positions, every second one with experts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.config import Config
+from vramwise.models.families import decoder
+from vramwise.models.families.design import Design
+from vramwise.models.families.hybrid import grouped_attention
+from vramwise.models.families.mamba import Mamba, low_rank, mixer
+from vramwise.models.families.parts import gated_mlp
+from vramwise.models.families.sparse import Experts, balancing_loss, checked, routed_experts
+
+CLASS_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 65_536, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_act": "silu", "num_experts_per_tok": 2,
+    "num_experts": 16, "expert_layer_period": 2, "expert_layer_offset": 1, "attn_layer_period": 8,
+    "attn_layer_offset": 4, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": True,
+}  # fmt: skip
+"""Defaults of `JambaConfig` (transformers 5.23)."""
+
+
+def mixer_sizes(c: Config) -> Mamba:
+    inner = int(c.number("mamba_expand") * c.hidden_size)
+    return Mamba(
+        inner, c.size("mamba_d_state"), low_rank(c, "mamba_dt_rank"), c.size("mamba_d_conv"),
+        c.flag("mamba_proj_bias"), c.flag("mamba_conv_bias"), c.text("hidden_act"), norm="llama",
+    )  # fmt: skip
+
+
+def at(c: Config, index: int, name: str) -> bool:
+    """Whether a layer is one of those that come every so often, from an offset on."""
+    return index % c.size(f"{name}_period") == c.size(f"{name}_offset", least=0)
+
+
+def layer(c: Config, index: int, e: Experts | None) -> Block:
+    """A pre-norm decoder layer."""
+    b = BlockBuilder(f"model.layers.{index}", layer=index)
+    x = b.input("hidden", c.hidden_size)
+    h = b.rms_norm(x, "input_layernorm")
+    attends = at(c, index, "attn_layer")
+    x = b.add(x, grouped_attention(b, h, c, turned=None) if attends else mixer(b, h, mixer_sizes(c), "mamba"))
+    h = b.rms_norm(x, "pre_ff_layernorm")
+    if e is None:
+        h = gated_mlp(b, h, c.intermediate_size, c.text("hidden_act"), module="feed_forward")
+    else:
+        h = routed_experts(b, h, e)
+    return b.build(hidden=b.add(x, h))
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    c = c.filled(CLASS_DEFAULTS)
+    num_experts = c.size("num_experts", "num_local_experts")
+    e = checked(c, Experts(
+        num_experts=num_experts, experts_per_token=min(num_experts, c.size("num_experts_per_tok")),
+        intermediate_size=c.intermediate_size, function=c.text("hidden_act"), routing="jamba", normalized=False,
+        router="feed_forward.router", module="feed_forward.experts",
+    ))  # fmt: skip
+    sparse = [num_experts > 1 and at(c, i, "expert_layer") for i in range(c.num_hidden_layers)]
+    first, last = decoder.model(c, Design(final_norm="model.final_layernorm"), [])
+    layers = tuple(layer(c, i, e if flag else None) for i, flag in enumerate(sparse))
+    return (first, *layers, *balancing_loss(c, e, sum(sparse)), last)
