@@ -29,6 +29,8 @@ NOT_RUN = {
     "recurrent_gemma": "the real-gated linear recurrence is not among the described activations",
     "rwkv": "its weighted sum is not among the described activations",
     "xlstm": "the matrix LSTM is not among the described activations",
+    "zamba": "its scan by head is not among the described activations",
+    "zamba2": "adapters on its shared transformers are not among the described activations",
     "clip": "its class takes no labels, and images beside the text",
     "cpmant": "prompts and position biases are not among the described activations",
     "deberta": "scores of relative positions are not among the described activations",

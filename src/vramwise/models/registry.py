@@ -210,6 +210,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "xmod": "bert",
     "youtu": "deepseek",
     "yuan": "yuan",
+    "zamba": "zamba",
+    "zamba2": "zamba",
 }
 """`model_type` of a config -> module of `vramwise.models.families`."""
 

@@ -1,0 +1,56 @@
+"""The transformer that layers of Zamba and Zamba 2 share, and in Zamba 2 the adapters that tell them apart."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.families.parts import gated_mlp
+
+
+def adapted(b: BlockBuilder, x: Value, c: Config, module: str, adapter: str, width: int, slots: range) -> Value:
+    """A product plus that of this layer's own low-rank adapter; the module holds those of all its layers.
+
+    Adapters of keys and values are as wide as the queries', whatever the number of key-value heads.
+    """
+    h = b.linear(x, module, width)
+    if not slots:
+        return h
+    rank, tail, part = c.size("adapter_rank"), [], x.width if ".self_attn." in module else width
+    for slot in slots:
+        down = b.linear(x, f"{adapter}.{slot}.0", rank, shard="replicated")
+        tail.append(b.linear(down, f"{adapter}.{slot}.1", part))
+    return b.op("undescribed", module, [h, *tail], [width], name="adapters on a shared transformer")[0]
+
+
+def transformer(b: BlockBuilder, x: Value, c: Config, slots: range) -> Value:
+    """Attention and MLP over the stream beside the embeddings, as wide as both."""
+    two, module = c.model_type == "zamba2", "shared_transformer" if c.model_type == "zamba2" else "shared_transf"
+    (joint,) = b.op("concatenate", module, [x, b.input("embedded", x.width)], [2 * x.width])
+    wide = c.size("attention_hidden_size", default=joint.width) if not two else joint.width
+    if wide != joint.width:
+        raise c.error(f"attention_hidden_size ({wide}) is not 2 · hidden_size ({joint.width})")
+    h, heads, groups = b.rms_norm(joint, f"{module}.input_layernorm"), c.num_attention_heads, c.num_key_value_heads
+    d = joint.width // heads if two else c.size("attention_head_dim", "head_dim", default=joint.width // heads)
+    b.part = "attention"
+    own = slots if two and c.flag("use_shared_attention_adapter") else range(0)
+    q, k, v = (
+        b.heads_first(b.heads(
+            adapted(b, h, c, f"{module}.self_attn.{n}_proj", f"{module}.self_attn.linear_{n}_adapter_list", d * count,
+                    own), count,
+        ))
+        for n, count in zip("qkv", (heads, groups, groups), strict=True)
+    )  # fmt: skip
+    if two and c.flag("use_mem_rope"):
+        q, k = b.rotary(q, k)
+    dropout = c.number("attention_dropout")
+    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, module=module, dropout=dropout)
+    h = b.linear(mixed, f"{module}.self_attn.o_proj", x.width, shard="row")
+    h, mlp = b.rms_norm(h, f"{module}.pre_ff_layernorm"), f"{module}.feed_forward"
+    b.part = "mlp"
+    if not two:
+        return gated_mlp(b, h, c.intermediate_size, c.text("hidden_act"), module=mlp)
+    width = c.size("intermediate_size", default=4 * x.width)
+    fused = adapted(b, h, c, f"{mlp}.gate_up_proj", f"{mlp}.gate_up_proj_adapter_list", 2 * width, slots)
+    gate, up = b.split(fused, [width, width])
+    h = b.multiply(b.activation(gate, c.text("hidden_act"), mlp), up)
+    return b.linear(h, f"{mlp}.down_proj", x.width, shard="row")

@@ -1,0 +1,108 @@
+"""Zamba and Zamba 2: Mamba layers, and now and then a transformer before one that several layers share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
+from vramwise.models.caches import LayerCache
+from vramwise.models.config import Config
+from vramwise.models.families import decoder, mamba2
+from vramwise.models.families.design import Design
+from vramwise.models.families.hybrid import layer_kinds
+from vramwise.models.families.mamba import low_rank
+from vramwise.models.families.mamba2 import Mamba2
+from vramwise.models.families.shared_transformer import transformer
+
+_SHARED: dict[str, Any] = {
+    "vocab_size": 32_000, "hidden_act": "gelu", "mamba_d_conv": 4, "mamba_expand": 2, "tie_word_embeddings": True,
+}  # fmt: skip
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "zamba": {
+        **_SHARED, "hidden_size": 3712, "intermediate_size": 14_848, "num_hidden_layers": 76,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "n_mamba_heads": 2, "attn_layer_period": 6,
+        "attn_layer_offset": 4, "mamba_d_state": 16, "mamba_conv_bias": True,
+    },
+    "zamba2": {
+        **_SHARED, "hidden_size": 2560, "num_hidden_layers": 54, "num_attention_heads": 32, "n_mamba_heads": 8,
+        "mamba_d_state": 64, "mamba_ngroups": 1, "chunk_size": 256, "num_mem_blocks": 1, "adapter_rank": 128,
+    },
+}  # fmt: skip
+"""Defaults of the configuration classes (transformers 5.23)."""
+
+
+def kinds(c: Config) -> list[str]:
+    """Which layers have the shared transformer before them."""
+    hybrids = {6, 12, 18, 24, 30, 36, 42, 47, 51}
+    if c.model_type == "zamba":
+        period, offset = c.size("attn_layer_period"), c.size("attn_layer_offset", least=0)
+        hybrids = {2} | {i + 3 for i in range(c.num_hidden_layers) if i % period == offset}
+    default = ["hybrid" if i in hybrids else "linear_attention" for i in range(c.num_hidden_layers)]
+    key = "layers_block_type" if c.has("layers_block_type") else "layer_types"
+    return layer_kinds(c, default, key=key, allowed=("linear_attention", "hybrid"))
+
+
+def mixer(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
+    """Mamba 2, or Mamba 1 whose second projection is cut into heads."""
+    inner, heads, state = int(c.number("mamba_expand") * x.width), c.size("n_mamba_heads"), c.size("mamba_d_state")
+    kernel, d = c.size("mamba_d_conv"), inner // heads
+    if c.model_type == "zamba2":
+        bias = c.flag("add_bias_linear")
+        s = Mamba2(heads, d, c.size("mamba_ngroups"), state, kernel, c.size("chunk_size"), bias, bias)
+        return mamba2.mixer(b, x, mamba2.checked(c, s, inner), module)
+    rank, bias = low_rank(c, "mamba_dt_rank"), c.flag("mamba_proj_bias")
+    b.part = "mixer"
+    h = b.linear(x, f"{module}.in_proj", 2 * inner, bias=bias)
+    shapes = {
+        "x_proj_weight": (heads, rank + 2 * state, d), "dt_proj_weight": (heads, d, rank), "dt_proj_bias": (heads, d),
+        "A_log": (heads, d, state), "D": (heads, d), "conv1d.weight": (inner, 1, kernel),
+    }  # fmt: skip
+    if c.flag("mamba_conv_bias"):
+        shapes["conv1d.bias"] = (inner,)
+    parameters = [b.parameter(module, name, shape, shard="column") for name, shape in shapes.items()]
+    h = b.unary("undescribed", h, module, parameters, inner, name="Zamba's selective scan by head")
+    b.keep(LayerCache("recurrent", conv_state_elements=inner * kernel, state_elements=inner * state))
+    return b.linear(h, f"{module}.out_proj", x.width, bias=bias, shard="row")
+
+
+def layer(c: Config, index: int, kind: str, slots: range) -> Block:
+    """norm, mixer, residual; what a shared transformer makes is added to what the norm reads only."""
+    b = BlockBuilder(f"model.layers.{index}", layer=index)
+    x = b.input("hidden", c.hidden_size)
+    within, read = "", x
+    if kind == "hybrid":
+        within = "mamba_decoder."
+        read = b.add(x, b.linear(transformer(b, x, c, slots), "linear", x.width, shard="replicated", part="mlp"))
+    h = mixer(b, b.rms_norm(read, f"{within}input_layernorm"), c, f"{within}mamba")
+    return b.build(hidden=b.add(x, h))
+
+
+def shared_with(block: Block, source: str) -> Block:
+    """The block with the weights of its transformer tied to those of the block named `source`."""
+
+    def tied(p: Parameter) -> Parameter:
+        return replace(p, tied_to=source + p.name.removeprefix(block.name)) if ".shared_transf" in p.name else p
+
+    ops = tuple(replace(op, parameters=tuple(tied(p) for p in op.parameters)) for op in block.ops)
+    return replace(block, ops=ops)
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    c = c.filled(_DEFAULTS[c.model_type])
+    found, memory = kinds(c), c.size("num_mem_blocks", default=1)
+    total = found.count("hybrid")
+    layers: list[Block] = []
+    sources: list[str] = []
+    for index, kind in enumerate(found):
+        number = found[:index].count("hybrid")
+        block = layer(c, index, kind, range(number % memory, total, memory))
+        # The library ties the transformers together with the head, by the same switch.
+        if kind == "hybrid" and number >= memory and c.flag("tie_word_embeddings"):
+            block = shared_with(block, sources[number % memory])
+        elif kind == "hybrid" and number < memory:
+            sources.append(block.name)
+        layers.append(block)
+    first, last = decoder.model(c, Design(final_norm="model.final_layernorm"), [])
+    return (replace(first, outputs={**first.outputs, "embedded": first.outputs["hidden"]}), *layers, last)
