@@ -8,12 +8,15 @@ import pytest
 
 from vramwise.errors import ScenarioError
 from vramwise.models import describe
+from vramwise.models.autograd.size import evaluate
+from vramwise.models.execution import Execution
 from vramwise.models.model import Model
+from vramwise.models.step import record_forward
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.answer import Job, job_of
 from vramwise.training.parallel import in_flight
-from vramwise.training.sharding import local_model
+from vramwise.training.sharding import local_model, with_sequence_parallel
 
 OLD = "transformers 4.48.1, torch 2.4.1"
 OLDER = "transformers 4.45.2, torch 2.4.1"
@@ -159,6 +162,19 @@ def test_tensor_and_sequence_parallelism_divide_activations() -> None:
         ends.append(end.parts["activations"])
     assert ends[2] == pytest.approx(ends[0] / 8, rel=0.02)
     assert ends[0] / 8 < ends[1] < ends[0] / 2
+
+
+def test_what_is_gathered_for_a_layer_stays_unless_it_is_gathered_again() -> None:
+    """Both norms' results of 16 layers, and the last one's, at 2 bytes a value: whole, or a fourth of the sequence."""
+    model, tokens, ranks = named("meta-llama/Llama-3.2-1B"), 2048, 4
+    execution = Execution(param_dtype="bf16")
+    forward = record_forward(local_model(model, ranks, 1), execution, batch=1, sequence=tokens)
+    axes = {"sequence": tokens}
+    whole, cut = (
+        evaluate(with_sequence_parallel(forward, model, ranks, regathers=regathers).saved_bytes, axes)
+        for regathers in (False, True)
+    )
+    assert whole - cut == (2 * 16 + 1) * tokens * model.hidden_size * 2 * (ranks - 1) // ranks
 
 
 def test_a_size_that_does_not_divide_is_refused() -> None:

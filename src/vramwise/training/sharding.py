@@ -19,6 +19,7 @@ from vramwise.models.blocks import Block, Op, Parameter, Value
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 
+_PRODUCTS = frozenset({"mm", "addmm"})
 _COUNTED = ("num_heads", "num_key_value_heads")
 
 
@@ -120,22 +121,55 @@ class _Cutter:
 # -- sequence parallelism ----------------------------------------------------------------------------------
 
 
-def with_sequence_parallel(forward: Forward, hidden_size: int, tensor_parallel: int) -> Forward:
-    """What has the hidden size as its last axis, and norms' statistics, hold 1/t of the sequence."""
+def with_sequence_parallel(forward: Forward, model: Model, tensor_parallel: int, *, regathers: bool) -> Forward:
+    """What lies outside the cut layers and has the hidden size, and norms' statistics, hold 1/t of the sequence.
+
+    Column-parallel layers read whole sequences. Megatron keeps the cut ones and gathers again in backward
+    (`regathers`: tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication); the styles of torch 2.13
+    distributed/tensor/parallel gather in front of the layer, so that its products keep what was gathered.
+    """
     if tensor_parallel == 1:
         return forward
     new: dict[Storage, Storage] = {}
+    whole = _between_cut_layers(forward, model)
+    if not regathers:
+        whole |= _kept_by_products(forward)
     for run in forward.runs:
         made = [(tensor, node.module) for node in run.nodes for tensor in node.outputs]
         for tensor, module in [*((tensor, "") for tensor in run.incoming), *made]:
             old = tensor.storage
-            if old not in new and _along_sequence(tensor, module, hidden_size):
+            if old not in new and old not in whole and _along_sequence(tensor, module, model.hidden_size):
                 new[old] = Storage(divided_up(old.nbytes, tensor_parallel), old.kind, old.op, old.module)
     done: dict[int, BlockRun] = {}
     for run in forward.runs:
         if id(run) not in done:
             done[id(run)] = _renewed_run(run, new)
     return Forward(tuple(done[id(run)] for run in forward.runs))
+
+
+def _between_cut_layers(forward: Forward, model: Model) -> set[Storage]:
+    """Activations between column- and row-parallel layers: cut by width, even where that is the hidden size again."""
+    column, row = (_module_ends(model, shard) for shard in ("column", "row"))
+    inside: set[Storage] = set()
+    for run in forward.runs:
+        for node in run.nodes:
+            end = ".".join(node.module.split(".")[-2:])
+            if node.op in _PRODUCTS and end in row:
+                continue
+            if (node.op in _PRODUCTS and end in column) or any(t.storage in inside for t in node.inputs):
+                inside.update(t.storage for t in node.outputs if t.storage.kind == "activation")
+    return inside
+
+
+def _module_ends(model: Model, shard: str) -> frozenset[str]:
+    """The last two components of the names of modules whose weights are cut this way."""
+    return frozenset(".".join(p.name.split(".")[-3:-1]) for p in model.parameters if p.shard == shard)
+
+
+def _kept_by_products(forward: Forward) -> set[Storage]:
+    """Activations that a matrix product keeps."""
+    products = (node for run in forward.runs for node in run.nodes if node.op in _PRODUCTS)
+    return {storage for node in products for storage, _ in node.saved if storage.kind == "activation"}
 
 
 def _along_sequence(tensor: Tensor, module: str, hidden_size: int) -> bool:

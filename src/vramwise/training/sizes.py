@@ -141,7 +141,8 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
         forward = with_dequantization(forward)
     forward = with_loss(with_kernels(forward, train), train)
     if train.sequence_parallel:
-        forward = with_sequence_parallel(forward, model.hidden_size, tensor_parallel)
+        regathers = train.framework == "megatron"
+        forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers)
     return forward
 
 
