@@ -101,14 +101,62 @@ SPARSE = {
     "head_dim": st.just(8),
 }  # fmt: skip
 
+ARIA = {
+    "intermediate_size": WIDTH, "attention_bias": FLAG, "mlp_bias": FLAG, "moe_num_experts": st.just(3),
+    "moe_topk": COUNT,
+}  # fmt: skip
+GEMMA = {"head_dim": WIDTH, "attention_bias": FLAG}
+GEMMA2 = {**GEMMA, "sliding_window": st.just(4), "final_logit_softcapping": st.none() | st.just(30.0)}
+GOT_OCR2 = vision(
+    "got_ocr2_vision", image_size=st.just(16), mlp_dim=st.integers(5, 20), output_channels=WIDTH, qkv_bias=FLAG,
+    window_size=COUNT, global_attn_indexes=st.sampled_from([[], [1]]), use_rel_pos=FLAG, use_abs_pos=FLAG,
+)  # fmt: skip
+LLAMA4 = vision(
+    "llama4_vision_model", image_size=st.just(16), projector_input_dim=st.just(24), projector_output_dim=st.just(24),
+    vision_output_dim=WIDTH,
+)  # fmt: skip
+CHUNKED = {
+    "intermediate_size_mlp": WIDTH, "num_local_experts": COUNT, "interleave_moe_layer_step": COUNT, "use_qk_norm": FLAG,
+    "head_dim": WIDTH, "attention_bias": FLAG, "attention_chunk_size": st.just(4), "pad_token_id": st.just(0),
+}  # fmt: skip
+
+
+@st.composite
+def audio(draw: st.DrawFn, model_type: str, **switches: Strategy) -> Config:
+    """Whisper's encoder."""
+    heads = draw(COUNT)
+    config: Config = {
+        "model_type": model_type,
+        "d_model": heads * draw(WIDTH),
+        "encoder_ffn_dim": draw(st.integers(5, 20)),
+        "encoder_layers": draw(COUNT),
+        "encoder_attention_heads": heads,
+        "num_mel_bins": draw(st.integers(2, 5)),
+        "max_source_positions": draw(st.sampled_from([8, 16])),
+    }
+    return config | {name: draw(strategy) for name, strategy in switches.items()}
+
+
+def qwen2_audio() -> Strategy:
+    parts = st.tuples(any_text(), audio("qwen2_audio_encoder"))
+    return parts.map(lambda pair: {"model_type": "qwen2_audio", "text_config": pair[0], "audio_config": pair[1]})
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "aria": lambda: whole(
+        "aria", text("aria_text", **ARIA),
+        vision("idefics3_vision"), projector_patch_to_query_dict=st.sampled_from([{"4": 2, "16": 3}]), **TIED
+    ),
+    "aya_vision": lambda: whole("aya_vision", any_text(), ENCODER, downsample_factor=COUNT, **TIED),
     "glm4v": lambda: whole(
         "glm4v", text("glm4v_text", **TIED), frames("glm4v_vision", image_size=st.just(16), attention_bias=FLAG), **TIED
     ),
+    "got_ocr2": lambda: whole("got_ocr2", any_text(), GOT_OCR2, **TIED),
     "idefics3": lambda: whole(
         "idefics3", any_text(), vision("idefics3_vision"), scale_factor=COUNT, pad_token_id=st.just(0), **TIED
     ),
     "internvl": lambda: whole("internvl", any_text(), INTERNVL, downsample_ratio=st.sampled_from([0.5, 1.0]), **TIED),
+    "llama4": lambda: whole("llama4", text("llama4_text", **CHUNKED, **TIED), LLAMA4, **TIED),
     "llava": lambda: whole(
         "llava", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
     ),
@@ -119,6 +167,10 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
         "mistral3", any_text(), PIXTRAL, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG,
         spatial_merge_size=COUNT, **TIED
     ),
+    "paligemma": lambda: whole(
+        "paligemma", st.one_of(text("gemma", **GEMMA), text("gemma2", **GEMMA2)), POOLED, projection_dim=WIDTH, **TIED
+    ),
+    "qwen2_audio": qwen2_audio,
     "qwen2_5_vl": lambda: whole(
         "qwen2_5_vl", text("qwen2_5_vl_text", **SLIDING, **TIED), frames("qwen2_5_vl_vision"), **TIED
     ),

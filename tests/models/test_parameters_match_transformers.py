@@ -20,9 +20,9 @@ TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES)
 
 # Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads, the
 # others no head_dim, dots1's no number of experts, dbrx's no rope_theta where it reads it.
-# LFM 2 MoE's names no kinds of layers.
+# LFM 2 MoE's names no kinds of layers, Aya Vision's has a tower of 14 heads for a width that they do not divide.
 REFUSED_DEFAULTS = frozenset(
-    {"dbrx", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"}
+    {"aya_vision", "dbrx", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"}
 )
 
 

@@ -11,13 +11,13 @@ _LOADERS = (
     ("causal-lm", transformers.AutoModelForCausalLM),
     ("masked-lm", transformers.AutoModelForMaskedLM),
     ("seq2seq-lm", transformers.AutoModelForSeq2SeqLM),
-    ("image-text-to-text", transformers.AutoModelForImageTextToText),
+    ("multimodal-lm", transformers.AutoModelForMultimodalLM),
     ("speech-seq2seq", transformers.AutoModelForSpeechSeq2Seq),
 )
 
 
 # Their configs map to a text-only class too, which leaves out the vision tower that their checkpoints hold.
-_PUBLISHED_WITH_VISION = frozenset({"qwen3_5", "qwen3_5_moe"})
+_PUBLISHED_WITH_VISION = frozenset({"got_ocr2", "llama4", "qwen3_5", "qwen3_5_moe"})
 
 
 def model_config(values: dict[str, Any]) -> Any:
@@ -42,7 +42,7 @@ def real_model(
             return named._from_config(config) if named else transformers.AutoModel.from_config(config)
     loader = dict(_LOADERS)[head]
     if type(config) not in loader._model_mapping or config.model_type in _PUBLISHED_WITH_VISION:
-        loader = dict(_LOADERS)["speech-seq2seq" if head == "seq2seq-lm" else "image-text-to-text"]
+        loader = dict(_LOADERS)["speech-seq2seq" if head == "seq2seq-lm" else "multimodal-lm"]
     with torch.device(device):
         return loader.from_config(config, attn_implementation=attention, dtype=dtype)
 

@@ -147,6 +147,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         "masked-lm": profile.lm_loss,
         "seq2seq-lm": profile.lm_loss,
         "fp32-lm": profile.fp32_lm_loss,
+        "shifted-lm": profile.shifted_lm_loss,
     }
     loss = losses.get(model.loss or model.head)
     if loss is not None:

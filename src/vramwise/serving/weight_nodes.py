@@ -20,6 +20,7 @@ PART_NAMES = {
     "head": "output head",
     "mixer": "mixers",
     "vision": "vision tower",
+    "audio": "audio tower",
     "projector": "projector",
 }
 ALLOCATOR = "torch c10/cuda/CUDACachingAllocator.cpp: 512-byte sizes, 2 MiB segments, remainders of up to 1 MiB kept"

@@ -174,7 +174,7 @@ def _slower(a: int, b: int, shape: tuple[Dim, ...], operands: list[list[int]]) -
 def view_strides(tensor: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
     """Strides of `tensor` seen in another shape, or None where that needs a copy (c10 `computeStride`)."""
     old_shape, old_strides = tensor.shape, tensor.strides
-    if not old_shape:
+    if not old_shape or 0 in old_shape:
         return contiguous_strides(shape)
     new_strides: list[Dim] = [0] * len(shape)
     view_d = len(shape) - 1

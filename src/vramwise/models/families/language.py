@@ -53,21 +53,24 @@ def text_config(c: Config, default_type: str, absent: Mapping[str, Any]) -> Conf
     """The text config with its class's defaults; of a model without one, the keys of its flat config over `absent`."""
     text = c.table("text_config") or Config({**absent, **c.values, "model_type": default_type}, c.model_id)
     model_type = text.model_type or default_type
-    values = {**text.filled(_DEFAULTS.get(model_type, {})).values, "model_type": model_type}
+    filled = text.filled(_DEFAULTS.get(model_type, {})).values
+    values = {**text.values, **filled, "model_type": model_type}
     if model_type in _NEVER_SLIDES:
         values["use_sliding_window"] = False
     return Config(values, c.model_id)
 
 
-def language_blocks(text: Config, name: str, *, tied: bool, head: str = "lm_head") -> tuple[Block, ...]:
-    """The blocks of a text config's family, its inner model named `name` and its head, without additions, `head`."""
+def language_blocks(
+    text: Config, name: str, *, tied: bool, head: str = "lm_head", capped: bool = False
+) -> tuple[Block, ...]:
+    """The blocks of a text config's family, its inner model named `name`, its head `head`, bare unless `capped`."""
     decoder = _SAME_DECODER.get(text.model_type, text.model_type)
     inner = Config({**text.values, "model_type": decoder, "tie_word_embeddings": tied}, text.model_id)
     place = inside(name)
     blocks = language_model(inner, lambda old: place(old).replace("lm_head", head, 1))
     if text.model_type in _SAME_DECODER:
         blocks = tuple(_with_tables_by_row(block) for block in blocks)
-    return (*blocks[:-1], _bare_head(blocks[-1]))
+    return blocks if capped else (*blocks[:-1], _bare_head(blocks[-1]))
 
 
 def _with_tables_by_row(block: Block) -> Block:
@@ -78,7 +81,7 @@ def _with_tables_by_row(block: Block) -> Block:
 
 
 def _bare_head(block: Block) -> Block:
-    """The norm and one product without bias: these models neither scale nor cap their logits."""
+    """The norm and one product without bias: most of these models neither scale nor cap their logits."""
     last = next(i for i, op in enumerate(block.ops) if any(p.part == "head" for p in op.parameters))
     head = replace(block.ops[last], parameters=block.ops[last].parameters[:1])
     return replace(block, ops=(*block.ops[:last], head), outputs={"logits": head.outputs[0]})

@@ -26,7 +26,7 @@ def joined(b: BlockBuilder, x: Value, tokens: int) -> Value:
     return b.unary("join_tokens", x, width=x.width * tokens)
 
 
-def _norm(b: BlockBuilder, x: Value, module: str) -> Value:
+def norm(b: BlockBuilder, x: Value, module: str) -> Value:
     return b.layer_norm(x, module, part="projector")
 
 
@@ -61,7 +61,7 @@ def internvl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     share = e.model.number("downsample_ratio", 0.5)
     if not 0 < share <= 1:
         raise e.model.error(f"downsample_ratio: expected a number above 0 and at most 1, got {share}")
-    x = _norm(b, joined(b, x, int(1 / share) ** 2), "layer_norm")
+    x = norm(b, joined(b, x, int(1 / share) ** 2), "layer_norm")
     return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width))
 
 
@@ -77,7 +77,7 @@ def linear(b: BlockBuilder, x: Value, e: Ends) -> Value:
 def qwen2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A norm, squares of patches side by side, two products; Qwen2.5-VL's norm is a root-mean-square one."""
     rms = e.tower.model_type != "qwen2_vl_vision"
-    x = b.rms_norm(x, "ln_q", part="projector") if rms else _norm(b, x, "ln_q")
+    x = b.rms_norm(x, "ln_q", part="projector") if rms else norm(b, x, "ln_q")
     x = joined(b, x, e.tower.size("spatial_merge_size") ** 2)
     return two_products(b, x, ("mlp.0", "mlp.2"), (x.width, e.tower.size("out_hidden_size" if rms else "hidden_size")))
 
@@ -88,9 +88,9 @@ def qwen3_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     widths = (x.width * tokens, e.tower.size("out_hidden_size"))
     for index, _ in enumerate(e.tower.items("deepstack_visual_indexes") or ()):
         module = f"deepstack_merger_list.{index}"
-        h = _norm(b, joined(b, x, tokens), f"{module}.norm")
+        h = norm(b, joined(b, x, tokens), f"{module}.norm")
         two_products(b, h, (f"{module}.{names[0]}", f"{module}.{names[1]}"), widths)
-    x = joined(b, _norm(b, x, "merger.norm"), tokens)
+    x = joined(b, norm(b, x, "merger.norm"), tokens)
     return two_products(b, x, (f"merger.{names[0]}", f"merger.{names[1]}"), widths)
 
 
@@ -98,6 +98,6 @@ def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A product, a norm, and a gated MLP."""
     width, inner = e.tower.size("out_hidden_size"), e.tower.intermediate_size
     x = b.unary("join_tokens", x, width=width)
-    x = b.activation(_norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
+    x = b.activation(norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
     h = b.multiply(b.activation(b.linear(x, "gate_proj", inner), "silu"), b.linear(x, "up_proj", inner))
     return b.linear(h, "down_proj", width, shard="row")

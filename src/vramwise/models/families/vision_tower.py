@@ -19,7 +19,8 @@ class Tower:
 
     `before` and `after` are the weights around the layers: patch embedding, positions, norms, pooling. `qkv` names
     three products or one fused; `biases` says which of q, k, v and the output have one. `mlp` names two products or,
-    gated, three. `scales` names what the results of attention and MLP are multiplied with, of `scale_width`.
+    gated, three. `scales` names what the results of attention and MLP are multiplied with, of `scale_width`;
+    `of_layer` are weights that attention has besides, by layer.
     """
 
     width: int
@@ -40,6 +41,7 @@ class Tower:
     mlp_bias: bool = True
     scales: tuple[str, str] | None = None
     scale_width: int = 0
+    of_layer: tuple[tuple[Weight, ...], ...] = ()
     part: Part = "vision"
     modality: Modality = "image"
 
@@ -106,6 +108,8 @@ def layer(t: Tower, name: str, index: int) -> Block:
     h = _norm(b, x, t.norms[0], t)
     q, k, v = (b.heads_first(b.heads(piece, t.num_heads)) for piece in _projections(b, h, t))
     h = b.attention(q, k, v, num_heads=t.num_heads, num_key_value_heads=t.num_heads, causal=False, cache=None)
+    if t.of_layer:
+        h = b.unary("relative_positions", h, "", [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]])
     x = b.add(x, _scaled(b, b.linear(h, t.output, t.width, bias=t.biases[3], shard="row"), t, 0))
     return b.build(**{t.modality: b.add(x, _scaled(b, _mlp(b, _norm(b, x, t.norms[1], t), t), t, 1))})
 

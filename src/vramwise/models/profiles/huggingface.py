@@ -197,6 +197,15 @@ class HuggingFace(
             rows = tape.view(logits, -1, logits.shape[-1])
             return tape.cross_entropy(rows, tape.view(shifted, -1))
 
+    def shifted_lm_loss(self, logits: Tensor) -> Tensor:
+        """`CrossEntropyLoss` over a copy of all logits but the last position's, in their dtype (Qwen2-Audio)."""
+        tape = self.tape
+        with tape.inside("loss"):
+            kept = self.sequence - 1
+            logits = tape.contiguous(tape.narrow(logits, 1, kept))
+            labels = tape.contiguous(tape.narrow(self.input_tensor("labels"), 1, kept))
+            return tape.cross_entropy(tape.reshape(logits, -1, logits.shape[-1]), tape.reshape(labels, -1))
+
     def fp32_lm_loss(self, logits: Tensor) -> Tensor:
         """`ForMaskedLMLoss`: as `lm_loss` on fp32 logits."""
         return self.lm_loss(self.tape.to(logits, "fp32"))

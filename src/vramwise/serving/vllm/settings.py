@@ -85,4 +85,4 @@ def _batch(
 
 def has_encoder(model: Model) -> bool:
     """Whether the model reads images or sound besides text."""
-    return any(part in model.parts for part in ("vision", "projector"))
+    return any(part in model.parts for part in ("vision", "audio", "projector"))

@@ -1,0 +1,98 @@
+"""The parts that models with images or sound are put together from; `vision_language` builds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vramwise.models.families import other_projectors, projectors
+from vramwise.models.families.projectors import Projector
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What differs between these models.
+
+    `tower_type` and `text_type` are those of configs that name none; a tower of one's own replaces whatever type the
+    table `config` names. `absent_tower` and `absent_text` are the values of a table that is absent altogether.
+    `tied` is the default, None where only the text config counts; `text_ties`: a flag in the text config ties too.
+    `newline`: a learned token ends rows of patches. `text_class` is the class of checkpoints that hold the language
+    model alone; `capped`: its cap on the logits is kept.
+    """
+
+    tower_type: str
+    text_type: str
+    projector: Projector
+    own_tower: bool = False
+    config: str = "vision_config"
+    tower: str = "model.vision_tower"
+    bridge: str = "model.multi_modal_projector"
+    text: str = "model.language_model"
+    head: str = "lm_head"
+    tied: bool | None = False
+    text_ties: bool = False
+    absent_tower: tuple[tuple[str, Any], ...] = ()
+    absent_text: tuple[tuple[str, Any], ...] = ()
+    newline: bool = False
+    text_class: str = ""
+    capped: bool = False
+
+
+_LLAVA_TOWER = (
+    ("hidden_size", 1024), ("intermediate_size", 4096), ("patch_size", 14), ("image_size", 336),
+    ("num_hidden_layers", 24), ("num_attention_heads", 16),
+)  # fmt: skip
+_QWEN: dict[str, Any] = {"own_tower": True, "tower": "model.visual", "bridge": "model.visual.merger"}
+_QWEN3 = {**_QWEN, "bridge": "model.visual"}
+_IDEFICS: dict[str, Any] = {
+    "own_tower": True, "tower": "model.vision_model", "bridge": "model.connector.modality_projection",
+    "text": "model.text_model",
+}  # fmt: skip
+ASSEMBLIES: dict[str, Assembly] = {
+    "aria": Assembly("idefics3_vision", "aria_text", other_projectors.aria),
+    "aya_vision": Assembly(
+        "siglip_vision_model", "cohere2", other_projectors.aya, tied=True,
+        absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
+                      ("num_hidden_layers", 26), ("num_attention_heads", 14), ("vision_use_head", False)),
+    ),
+    "glm4v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN, text_ties=True),
+    "got_ocr2": Assembly(
+        "got_ocr2_vision", "qwen2", other_projectors.got_ocr2, own_tower=True, tied=True,
+        absent_text=(("vocab_size", 151_860), ("hidden_size", 1024), ("intermediate_size", 2816),
+                     ("num_hidden_layers", 24), ("num_attention_heads", 16), ("num_key_value_heads", 16)),
+    ),
+    "idefics3": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),
+    "internvl": Assembly("internvl_vision", "qwen2", projectors.internvl, own_tower=True, tied=True),
+    "llama4": Assembly(
+        "llama4_vision_model", "llama4_text", other_projectors.llama4, own_tower=True, tower="vision_model",
+        bridge="", text="language_model.model", head="language_model.lm_head",
+        tied=None, text_ties=True, text_class="Llama4ForCausalLM",
+    ),
+    "llava": Assembly(
+        "clip_vision_model", "llama", projectors.llava, text_ties=True, absent_tower=_LLAVA_TOWER
+    ),
+    "llava_next": Assembly(
+        "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True
+    ),
+    "mistral3": Assembly(
+        "pixtral", "mistral", projectors.mistral3, tied=True,
+        absent_tower=(("patch_size", 14), ("image_size", 1540)),
+        absent_text=(("head_dim", 128), ("hidden_size", 5120), ("intermediate_size", 32_768),
+                     ("num_hidden_layers", 40), ("vocab_size", 131_072), ("sliding_window", 0)),
+    ),
+    "paligemma": Assembly(
+        "siglip_vision_model", "gemma", projectors.linear, tied=True, capped=True,
+        absent_tower=(*_LLAVA_TOWER, ("hidden_size", 1152), ("image_size", 224), ("num_hidden_layers", 27),
+                      ("vision_use_head", False)),
+        absent_text=(("hidden_size", 2048), ("num_hidden_layers", 18), ("intermediate_size", 16_384),
+                     ("num_attention_heads", 8), ("num_key_value_heads", 1), ("vocab_size", 257_152)),
+    ),
+    "qwen2_5_vl": Assembly("qwen2_5_vl_vision", "qwen2_5_vl_text", projectors.qwen2_vl, **_QWEN, text_ties=True),
+    "qwen2_audio": Assembly(
+        "qwen2_audio_encoder", "qwen2", projectors.linear, config="audio_config", tower="model.audio_tower"
+    ),
+    "qwen2_vl": Assembly("qwen2_vl_vision", "qwen2_vl_text", projectors.qwen2_vl, **_QWEN, text_ties=True),
+    "qwen3_vl": Assembly("qwen3_vl_vision", "qwen3_vl_text", projectors.qwen3_vl, **_QWEN3),
+    "qwen3_vl_moe": Assembly("qwen3_vl_moe_vision", "qwen3_vl_moe_text", projectors.qwen3_vl, **_QWEN3),
+    "smolvlm": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),
+}  # fmt: skip

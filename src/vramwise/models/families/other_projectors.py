@@ -1,0 +1,57 @@
+"""Projectors of Aria, Aya Vision, GOT-OCR 2 and Llama 4: queries, gates, convolutions, shuffled pixels."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.families.projectors import Ends, joined, norm, two_products
+
+
+def aya(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A norm of joined patches and a gated MLP whose first product makes both halves."""
+    x = norm(b, joined(b, x, e.model.size("downsample_factor", default=2) ** 2), "layernorm")
+    inner = e.model.size("alignment_intermediate_size", default=e.width)
+    gate, up = b.split(b.linear(x, "linear_1", inner, bias=True), [inner // 2, inner // 2])
+    return b.linear(b.multiply(gate, b.activation(up, "silu")), "linear_2", e.width, bias=True, shard="row")
+
+
+def aria(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Learned queries that read the patches by attention, then a plain MLP."""
+    counts = (e.model.table("projector_patch_to_query_dict") or Config({"1225": 128, "4900": 256})).values
+    width, queries = x.width, max(Config(counts).size(name) for name in counts)
+    h = norm(b, x, "cross_attn.layer_norm_kv")
+    for name in "kv":
+        h = b.linear(h, f"cross_attn.{name}_proj", width)
+    q = b.unary("queries", h, "", [b.parameter("", "query", (queries, width))])
+    q = b.linear(norm(b, q, "cross_attn.layer_norm"), "cross_attn.q_proj", width)
+    inner = "cross_attn.multihead_attn"
+    weights = [
+        b.parameter(inner, "in_proj_weight", (3 * width, width)), b.parameter(inner, "in_proj_bias", (3 * width,)),
+        b.parameter(inner, "out_proj.weight", (width, width), is_linear=True),
+        b.parameter(inner, "out_proj.bias", (width,)),
+    ]  # fmt: skip
+    mixed = b.linear(b.unary("cross_attention", q, inner, weights), "cross_attn.linear", width, bias=True)
+    names = ("feed_forward.linear_in", "feed_forward.linear_out")
+    return two_products(b, norm(b, mixed, "layer_norm"), names, (e.width, e.width), bias=False)
+
+
+def got_ocr2(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Two convolutions that each halve the sides, and a product."""
+    channels = e.tower.size("output_channels")
+    for index, (given, made) in enumerate(((channels, 2 * channels), (2 * channels, e.width)), 1):
+        weight = b.parameter(f"conv_upsampler{index}", "weight", (made, given, 3, 3))
+        x = b.unary("convolution", x, f"conv_upsampler{index}", [weight], made)
+    return b.linear(x, "multimodal_projector", e.width, bias=True)
+
+
+def llama4(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """The tower's own adapter over shuffled pixels, and one product."""
+    share = e.tower.number("pixel_shuffle_ratio", 0.5)
+    inner, out = (e.tower.size(f"projector_{end}_dim", default=4096) for end in ("input", "output"))
+    adapter, names = "vision_model.vision_adapter.mlp", ("fc1", "fc2")
+    if not 0 < share <= 1 or inner != out:
+        raise e.model.error("vision_config: pixel_shuffle_ratio must be above 0, projector dims equal")
+    x = b.unary("shuffle_pixels", x, width=e.tower.intermediate_size)
+    x = two_products(b, x, (f"{adapter}.{names[0]}", f"{adapter}.{names[1]}"), (inner, out), bias=False)
+    x = b.unary("widen", x, width=e.tower.size("vision_output_dim", default=7680))
+    return b.linear(x, "multi_modal_projector.linear_1", e.width)
