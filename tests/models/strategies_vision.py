@@ -142,6 +142,20 @@ def qwen2_audio() -> Strategy:
     return parts.map(lambda pair: {"model_type": "qwen2_audio", "text_config": pair[0], "audio_config": pair[1]})
 
 
+MLLAMA = {
+    "attention_heads": COUNT, "num_attention_heads": st.just(1), "num_global_layers": COUNT, "vision_output_dim": WIDTH,
+    "max_num_tiles": COUNT, "supported_aspect_ratios": st.sampled_from([[[1, 1]], [[1, 1], [1, 2]]]),
+    "intermediate_layers_indices": st.just([0]), "hidden_size": WIDTH,
+}  # fmt: skip
+
+
+def mllama() -> Strategy:
+    texts = text(
+        "mllama_text_model", cross_attention_layers=st.sampled_from([[], [0], [1]]), pad_token_id=st.just(0), **TIED
+    )
+    return whole("mllama", texts, vision("mllama_vision_model", **MLLAMA))
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "aria": lambda: whole(
         "aria", text("aria_text", **ARIA),
@@ -167,6 +181,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
         "mistral3", any_text(), PIXTRAL, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG,
         spatial_merge_size=COUNT, **TIED
     ),
+    "mllama": mllama,
     "paligemma": lambda: whole(
         "paligemma", st.one_of(text("gemma", **GEMMA), text("gemma2", **GEMMA2)), POOLED, projection_dim=WIDTH, **TIED
     ),

@@ -17,7 +17,7 @@ _LOADERS = (
 
 
 # Their configs map to a text-only class too, which leaves out the vision tower that their checkpoints hold.
-_PUBLISHED_WITH_VISION = frozenset({"got_ocr2", "llama4", "qwen3_5", "qwen3_5_moe"})
+_PUBLISHED_WITH_VISION = frozenset({"gemma4", "got_ocr2", "llama4", "mllama", "qwen3_5", "qwen3_5_moe"})
 
 
 def model_config(values: dict[str, Any]) -> Any:

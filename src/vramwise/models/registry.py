@@ -143,6 +143,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "mistral": "llama",
     "mistral3": "vision_language",
     "mixtral": "moe",
+    "mllama": "mllama",
     "modernbert": "modernbert",
     "modernbert-decoder": "modernbert",
     "mpnet": "mpnet",

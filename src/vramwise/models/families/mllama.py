@@ -1,0 +1,101 @@
+"""Llama 3.2 Vision: a tower in two parts, and a Llama with layers that read the image's tokens by cross-attention.
+
+Text alone passes by the layers with cross-attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.caches import LayerCache
+from vramwise.models.config import Config
+from vramwise.models.families import llama
+from vramwise.models.families.nested import inside, renamed
+from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.families.vision_tower import Tower, layer, layer_norm, num_patches, pair, tower_blocks
+
+# Defaults of MllamaVisionConfig and MllamaTextConfig (transformers 5.23).
+_TILINGS = [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]
+_VISION: dict[str, Any] = {
+    "hidden_size": 1280, "hidden_act": "gelu", "num_hidden_layers": 32, "num_global_layers": 8, "attention_heads": 16,
+    "num_channels": 3, "intermediate_size": 5120, "vision_output_dim": 7680, "image_size": 448, "patch_size": 14,
+    "max_num_tiles": 4, "supported_aspect_ratios": _TILINGS,
+}  # fmt: skip
+_TEXT: dict[str, Any] = {
+    "vocab_size": 128_256, "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14_336, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
+}  # fmt: skip
+EXTRA_TOKENS = 8
+"""Rows of the embedding, for images, that the head has no columns for."""
+
+
+def vision_blocks(c: Config, name: str) -> tuple[Block, ...]:
+    """A plain encoder with positions of patches and tiles, then gated layers over all tiles."""
+    width, tiles, tilings = c.hidden_size, c.size("max_num_tiles"), len(c.items("supported_aspect_ratios") or []) + 1
+    positions, tile = num_patches(c) + 1, "tile_positional_embedding"
+    own = "gated_positional_embedding"
+    plain = Tower(
+        width, c.intermediate_size, c.num_hidden_layers, c.size("attention_heads"), c.text("hidden_act"),
+        before=(
+            ("class_embedding", (width,)),
+            ("patch_embedding.weight", (width, c.size("num_channels"), *pair(c, "patch_size"))),
+            (f"{own}.gate", (1,)), (f"{own}.embedding", (positions, width)),
+            (f"{own}.tile_embedding.weight", (tilings, tiles * positions * width)), (f"pre_{tile}.gate", (1,)),
+            (f"pre_{tile}.embedding.weight", (tilings, tiles * width)), *layer_norm("layernorm_pre", width),
+        ),
+        after=(
+            *layer_norm("layernorm_post", width), (f"post_{tile}.gate", (1,)),
+            (f"post_{tile}.embedding.weight", (tilings, tiles * width)),
+        ),
+        layers="transformer.layers", norms=("input_layernorm", "post_attention_layernorm"), biases=(False,) * 4,
+        output="self_attn.o_proj",
+    )  # fmt: skip
+    scales = ("gate_attn", "gate_ffn")
+    gated = replace(plain, layers="global_transformer.layers", scales=scales, scale_width=1)
+    layers = (layer(gated, name, i) for i in range(c.size("num_global_layers", least=0)))
+    return (*tower_blocks(c, plain, name), *layers)
+
+
+def cross_attention(b: BlockBuilder, x: Value, image: Value, c: Config) -> Value:
+    """Queries of the text; keys and values of the image, which stay while the text grows."""
+    heads, groups, d = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    b.part = "attention"
+    q = b.heads_first(b.heads(b.linear(x, "cross_attn.q_proj", heads * d), heads))
+    q = b.rms_norm(q, "cross_attn.q_norm")
+    k, v = (b.heads_first(b.heads(b.linear(image, f"cross_attn.{n}_proj", groups * d), groups)) for n in "kv")
+    k = b.rms_norm(k, "cross_attn.k_norm")
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=groups, causal=False, module="cross_attn",
+        cache=LayerCache("cross", groups, d, d),
+    )  # fmt: skip
+    return b.linear(mixed, "cross_attn.o_proj", x.width, shard="row")
+
+
+def cross_layer(c: Config, index: int) -> Block:
+    """A pre-norm layer whose two halves are multiplied by the tanh of one trained number each."""
+    b = BlockBuilder(f"model.layers.{index}", layer=index, modality="image")
+    x, image = b.input("hidden", c.hidden_size), b.input("image", c.hidden_size)
+    h = cross_attention(b, b.rms_norm(x, "input_layernorm"), image, c)
+    x = b.add(x, b.unary("tanh_gate", h, "", [b.parameter("", "cross_attn_attn_gate", (1,))]))
+    h = gated_mlp(b, b.rms_norm(x, "post_attention_layernorm"), c.intermediate_size, c.text("hidden_act", "silu"))
+    gate = [b.parameter("", "cross_attn_mlp_gate", (1,), part="mlp")]
+    return b.build(hidden=b.add(x, b.unary("tanh_gate", h, "", gate)), image=image)
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Tower, projector, language model."""
+    vision = (c.table("vision_config") or Config({}, c.model_id)).filled(_VISION)
+    text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
+    b = BlockBuilder("model", part="projector", modality="image")
+    x = b.unary("join_layers", b.input("image", vision.hidden_size), width=vision.size("vision_output_dim"))
+    bridge = b.build(image=b.linear(x, "multi_modal_projector", text.hidden_size, bias=True))
+    crossing, s = text.items("cross_attention_layers") or [], llama.Switches()
+    layers = (
+        cross_layer(text, i) if i in crossing else llama.layer(text, s, i, None) for i in range(text.num_hidden_layers)
+    )
+    embedding = token_embedding(Config({**text.values, "vocab_size": text.vocab_size + EXTRA_TOKENS}, c.model_id))
+    language = (embedding, *layers, lm_head(text, "model.norm", tied=False))
+    place = inside("model.language_model")
+    return (*vision_blocks(vision, "model.vision_model"), bridge, *(renamed(block, place) for block in language))
