@@ -10,6 +10,7 @@ from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters
+from vramwise.training.communication import buffers
 from vramwise.training.heads import with_head
 from vramwise.training.largest import largest_within
 from vramwise.training.moments import Moment, on_stage, step_moments
@@ -129,7 +130,9 @@ def _quantities(
 ) -> dict[str, Quantity]:
     low, high = counters.profile_error(job.train, rank)
     allocated = counters.plus(counters.widened(peak.total, low, high), workspace)
-    reserved = counters.scaled(allocated, counters.reserved_ratio(job.train, rank))
+    exchanged = buffers(job.model, job.structure, rank)
+    held_gradients = peak.parts.get("gradients", 0)
+    reserved = counters.reserved(allocated, held_gradients, job.train, rank, job.states(rank), exchanged)
     process = counters.plus(reserved, *outside)
     paged = job.states(rank).paged_optimizer
     needed = counters.plus(allocated, *outside)

@@ -29,12 +29,18 @@ GATHERED_UNITS = 2  # the one in use and the one prefetched
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Bytes of communication buffers alive in forward and in backward, and for the whole step."""
+    """Bytes of communication buffers alive in forward and in backward, and for the whole step.
+
+    `prefetched`: what of the gathered weights is still the output of their all-gather; `largest_gather`: the largest
+    such output of the step, that of the root unit included.
+    """
 
     gathered: int = 0
     unsharded_gradients: int = 0
     reduce_scatter: int = 0
     buckets: int = 0
+    prefetched: int = 0
+    largest_gather: int = 0
 
 
 @lru_cache(maxsize=512)
@@ -83,6 +89,8 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
         gathered=whole + root,
         unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
         reduce_scatter=scattered,
+        prefetched=unit if train.reshard_after_forward else 0,
+        largest_gather=max(unit, root),
     )
 
 

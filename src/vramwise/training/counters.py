@@ -8,7 +8,9 @@ from vramwise.hardware import Gpu, context_bytes
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
+from vramwise.training.communication import Buffers
 from vramwise.training.parallel import Placement
+from vramwise.training.states import ModelStates
 from vramwise.units import format_bytes
 
 INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
@@ -67,14 +69,38 @@ def profile_error(train: TrainSettings, placement: Placement) -> tuple[float, fl
 
 
 def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
-    """Reserved over allocated, by who allocates."""
+    """Reserved over allocated of one stream's memory, by who allocates."""
     if train.framework == "megatron":
         return calibrated("reserved_over_allocated_megatron")
     if train.expandable_segments:
         return calibrated("reserved_over_allocated_expandable")
-    if placement.weight_shards > 1 and not train.compile:
+    if placement.weight_shards > 1 and not _has_stream_pools(train, placement) and not train.compile:
         return calibrated("reserved_over_allocated_sharded")
     return calibrated("reserved_over_allocated")
+
+
+def _has_stream_pools(train: TrainSettings, placement: Placement) -> bool:
+    return placement.weight_shards > 1 and train.fsdp != "none" and train.fsdp_version == 2
+
+
+def reserved(
+    allocated: Quantity, held_gradients: int, train: TrainSettings, placement: Placement, states: ModelStates,
+    exchanged: Buffers,
+) -> Quantity:  # fmt: skip
+    """What torch's allocator keeps.
+
+    A stream's free memory serves no other stream. FSDP 2 gathers weights and reduces gradients on streams of their own
+    (torch 2.13 distributed/fsdp/_fully_shard/_fsdp_collectives.py): their memory, the largest output of an all-gather
+    and every reduced gradient, stays beside the largest moment of everything else, whether or not it is in use then.
+    """
+    ratio = reserved_ratio(train, placement)
+    if not _has_stream_pools(train, placement):
+        return scaled(allocated, ratio)
+    elsewhere = held_gradients + exchanged.prefetched
+    pools = states.gradients + exchanged.largest_gather
+    own = Quantity(*(max(0, value - elsewhere) for value in (allocated.low, allocated.expected, allocated.high)))
+    kept = scaled(own, ratio)
+    return Quantity(*(value + pools for value in (kept.low, kept.expected, kept.high)))
 
 
 def widened(size: int, low: float, high: float) -> Quantity:

@@ -30,9 +30,7 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 
 def resolved(scenario: Scenario, model: Model) -> TrainSettings:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
-    train = scenario.train.replace(
-        checkpointing=_checkpointing(scenario.train), precision=default_precision(scenario.train)
-    )
+    train = scenario.train.replace(precision=default_precision(scenario.train), **recipe_defaults(scenario.train))
     longest = model.config.size("max_position_embeddings", default=LONGEST_DEFAULT_SEQUENCE)
     sequence = train.sequence_length or min(longest, LONGEST_DEFAULT_SEQUENCE)
     return _resolved(_open(train, sequence), train.method).replace(
@@ -85,11 +83,18 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
     )
 
 
-def _checkpointing(train: TrainSettings) -> str:
-    """torchtune's recipes turn checkpointing on (recipes/configs: enable_activation_checkpointing: True)."""
-    if train.framework == "torchtune" and "checkpointing" not in train.explicit:
-        return "full"
-    return train.checkpointing
+# torchtune 0.6 recipes/configs: checkpointing on, AdamW(fused=True), CEWithChunkedOutputLoss.
+# torchtitan since February 2025 (#881): optimizer.implementation = "fused".
+_RECIPES: dict[str, dict[str, str]] = {
+    "torchtune": {"checkpointing": "full", "optimizer_impl": "fused", "loss": "chunked"},
+    "torchtitan": {"optimizer_impl": "fused"},
+}
+
+
+def recipe_defaults(train: TrainSettings) -> dict[str, str]:
+    """What the framework's own recipes set and the scenario leaves open."""
+    recipe = _RECIPES.get(train.framework, {})
+    return {name: value for name, value in recipe.items() if name not in train.explicit}
 
 
 def default_precision(train: TrainSettings) -> str:
