@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
+from strategies_gemma4 import gemma4 as gemma4_text
 
 Config = dict[str, Any]
 Strategy = st.SearchStrategy[Config]
@@ -156,12 +157,36 @@ def mllama() -> Strategy:
     return whole("mllama", texts, vision("mllama_vision_model", **MLLAMA))
 
 
+@st.composite
+def gemma4(draw: st.DrawFn) -> Config:
+    """Either tower, both or none."""
+    vision_config = draw(vision("gemma4_vision", num_key_value_heads=st.just(1), head_dim=WIDTH))
+    heads = draw(COUNT)
+    audio_config = {
+        "model_type": "gemma4_audio",
+        "hidden_size": heads * draw(WIDTH),
+        "num_hidden_layers": draw(COUNT),
+        "num_attention_heads": heads,
+        "subsampling_conv_channels": draw(st.sampled_from([[8, 4], [16, 8]])),
+        "conv_kernel_size": draw(st.sampled_from([3, 5])),
+        "output_proj_dims": draw(WIDTH),
+    }
+    return {
+        "model_type": "gemma4",
+        "text_config": draw(gemma4_text("gemma4_text")),
+        "vision_config": draw(st.none() | st.just({**vision_config, "position_embedding_size": 16})),
+        "audio_config": draw(st.none() | st.just(audio_config)),
+        "tie_word_embeddings": draw(FLAG),
+    }
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "aria": lambda: whole(
         "aria", text("aria_text", **ARIA),
         vision("idefics3_vision"), projector_patch_to_query_dict=st.sampled_from([{"4": 2, "16": 3}]), **TIED
     ),
     "aya_vision": lambda: whole("aya_vision", any_text(), ENCODER, downsample_factor=COUNT, **TIED),
+    "gemma4": gemma4,
     "glm4v": lambda: whole(
         "glm4v", text("glm4v_text", **TIED), frames("glm4v_vision", image_size=st.just(16), attention_bias=FLAG), **TIED
     ),

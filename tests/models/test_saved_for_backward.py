@@ -52,6 +52,7 @@ EAGER_ONLY = frozenset(
         "deepseek_v4",
         "falcon_mamba",
         "gemma2",
+        "gemma4",
         "got_ocr2",
         "gpt_neo",
         "gpt_neox_japanese",
@@ -80,9 +81,10 @@ PRECISIONS = ("fp32", "bf16", "bf16-mixed")
 NO_AUTOCAST = frozenset({"dbrx", "step3p7", "xmod"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
 # positions of packed sequences.
-DATA_DEPENDENT = frozenset(
-    {"gemma3", "kimi_k25", "llava", "llava_next", "modernbert", "modernbert-decoder", "step3p7", "xlm", "xmod"}
-)
+DATA_DEPENDENT = frozenset({
+    "gemma3", "gemma4", "kimi_k25", "llava", "llava_next", "modernbert", "modernbert-decoder", "paligemma", "step3p7",
+    "xlm", "xmod",
+})  # fmt: skip
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.
 KERNEL_ABSENT = frozenset({"diffllama"})
 

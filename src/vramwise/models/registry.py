@@ -75,6 +75,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "gemma3": "gemma",
     "gemma3_text": "gemma",
     "gemma3n_text": "gemma3n",
+    "gemma4": "gemma4_parts",
     "gemma4_text": "gemma4",
     "gemma4_unified_text": "gemma4",
     "glm": "variants",
