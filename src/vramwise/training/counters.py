@@ -56,15 +56,12 @@ def nccl_node(placement: Placement) -> Node | None:
 
 def profile_error(train: TrainSettings, placement: Placement) -> tuple[float, float]:
     """Relative ends of the allocated peak's interval, by how closely the framework's own operations are known."""
-    described = train.framework in {"transformers", "pytorch"} and not train.kernels
+    described = train.framework in {"transformers", "pytorch"} and not train.kernels and not train.compile
     found = calibrated("profile_error_transformers" if described else "profile_error_other")
     low, high = found.low, found.high
     if placement.weight_shards > 1 or placement.stages > 1 or placement.tensor_parallel > 1:
         other = calibrated("profile_error_other")
         low, high = min(low, other.low), max(high, other.high)
-    if train.compile:
-        fused = calibrated("compiled_error")
-        low, high = min(low, fused.low), max(high, fused.high)
     return low, high
 
 

@@ -82,7 +82,9 @@ def _dequantizing(node: Node) -> Node:
 
 def rewritten(run: BlockRun, nodes: tuple[Node, ...]) -> BlockRun:
     """A block with other operations; it is the first to save what it saved before and what is new."""
-    made = {output.storage for node in nodes for output in node.outputs}
+    made = {
+        out.storage for node in nodes for out in node.outputs if all(out.storage is not t.storage for t in node.inputs)
+    }
     before = {storage for storage, _ in run.saved}
     saved: dict[Storage, str] = {}
     for node in nodes:

@@ -23,7 +23,7 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
             f"activations follow transformers' operations; {train.framework}'s own kernels may keep less or more"
         )
     if train.compile:
-        notes.append("torch.compile: fused operations keep less than counted here")
+        notes.append("torch.compile: pointwise operations of a layer are taken as fused; the loss is not")
     if train.extra_models:
         shared = any(name.startswith("rollout") for name in train.extra_models)
         context = ", and the CUDA context that a rollout engine in the process shares" if shared else ""

@@ -13,6 +13,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
 from vramwise.scenario import TrainSettings
 from vramwise.training.checkpointing import kept_storages
+from vramwise.training.compiled import with_compiled_layers
 from vramwise.training.kernels import with_dequantization, with_kernels
 from vramwise.training.loss import logits_held, with_loss
 from vramwise.training.settings import execution
@@ -139,7 +140,10 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     forward = record_forward(local, execution(train, model), batch=batch, sequence=sequence)
     if train.quantization is not None:
         forward = with_dequantization(forward)
-    forward = with_loss(with_kernels(forward, train), train)
+    forward = with_kernels(forward, train)
+    if train.compile:
+        forward = with_compiled_layers(forward)
+    forward = with_loss(forward, train)
     if train.sequence_parallel:
         regathers = train.framework == "megatron"
         forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers)
