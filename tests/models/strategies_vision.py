@@ -143,6 +143,41 @@ def qwen2_audio() -> Strategy:
     return parts.map(lambda pair: {"model_type": "qwen2_audio", "text_config": pair[0], "audio_config": pair[1]})
 
 
+@st.composite
+def thinker(draw: st.DrawFn) -> Config:
+    return {
+        "model_type": "qwen2_5_omni_thinker",
+        "text_config": draw(text("qwen2_5_omni_text", **SLIDING)),
+        "vision_config": draw(frames("qwen2_5_omni_vision_encoder")),
+        "audio_config": draw(audio("qwen2_5_omni_audio_encoder", output_dim=WIDTH)),
+        "tie_word_embeddings": draw(FLAG),
+    }
+
+
+@st.composite
+def omni(draw: st.DrawFn) -> Config:
+    """Speech of one layer and one block each, or none."""
+    channels = draw(st.sampled_from([[4, 4, 12], [4, 8, 8, 12]]))
+    encoder = {"enc_channels": channels, "enc_kernel_sizes": [5, 3, 3, 1][-len(channels) :], "enc_dilations": [1] * 4}
+    encoder["enc_dilations"] = encoder["enc_dilations"][: len(channels)]
+    dit = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": draw(WIDTH), "emb_dim": 4}
+    vocoder = {"upsample_initial_channel": 16, "upsample_rates": [5, 3], "upsample_kernel_sizes": [11, 7]}
+    return {
+        "model_type": "qwen2_5_omni",
+        "thinker_config": draw(thinker()),
+        "talker_config": draw(text("qwen2_5_omni_talker", embedding_size=WIDTH, head_dim=WIDTH)),
+        "token2wav_config": {
+            "dit_config": {**dit, **encoder, "num_embeds": 9, "enc_dim": 4, "enc_emb_dim": 12, "mel_dim": 6},
+            "bigvgan_config": {
+                **vocoder,
+                "mel_dim": 6,
+                "resblock_kernel_sizes": draw(st.sampled_from([[3, 7], [3, 7, 11]])),
+            },
+        },
+        "enable_audio_output": draw(FLAG),
+    }
+
+
 MLLAMA = {
     "attention_heads": COUNT, "num_attention_heads": st.just(1), "num_global_layers": COUNT, "vision_output_dim": WIDTH,
     "max_num_tiles": COUNT, "supported_aspect_ratios": st.sampled_from([[[1, 1]], [[1, 1], [1, 2]]]),
@@ -210,6 +245,8 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "paligemma": lambda: whole(
         "paligemma", st.one_of(text("gemma", **GEMMA), text("gemma2", **GEMMA2)), POOLED, projection_dim=WIDTH, **TIED
     ),
+    "qwen2_5_omni": omni,
+    "qwen2_5_omni_thinker": thinker,
     "qwen2_audio": qwen2_audio,
     "qwen2_5_vl": lambda: whole(
         "qwen2_5_vl", text("qwen2_5_vl_text", **SLIDING, **TIED), frames("qwen2_5_vl_vision"), **TIED

@@ -36,7 +36,7 @@ _INT8 = "bitsandbytes 0.50.2 nn/modules.py Int8Params: CB int8, SCB fp32 an outp
 _GGUF = "the file's own tensor types, see GGUF_TYPES"
 
 _OUTSIDE_LAYERS = frozenset({"embedding", "norm", "head"})
-_CHECKPOINT_SKIPS = _OUTSIDE_LAYERS | {"router", "vision", "audio", "projector"}
+_CHECKPOINT_SKIPS = _OUTSIDE_LAYERS | {"router", "vision", "audio", "speech", "projector"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ from typing import Any, Literal
 from vramwise.errors import SourceError
 from vramwise.models.caches import LayerCache
 
-Part = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "audio", "projector"]
+Part = Literal[
+    "embedding", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "audio", "speech",
+    "projector",
+]  # fmt: skip
 Modality = Literal["text", "image", "audio"]
 Shard = Literal["column", "row", "vocab", "expert_column", "expert_row", "replicated"]
 

@@ -175,6 +175,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "prophetnet": "prophetnet",
     "qwen": "qwen1",
     "qwen2": "llama",
+    "qwen2_5_omni": "omni",
+    "qwen2_5_omni_thinker": "omni",
     "qwen2_5_vl": "vision_language",
     "qwen2_audio": "vision_language",
     "qwen2_moe": "moe",

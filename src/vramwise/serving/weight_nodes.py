@@ -21,6 +21,7 @@ PART_NAMES = {
     "mixer": "mixers",
     "vision": "vision tower",
     "audio": "audio tower",
+    "speech": "speech",
     "projector": "projector",
 }
 ALLOCATOR = "torch c10/cuda/CUDACachingAllocator.cpp: 512-byte sizes, 2 MiB segments, remainders of up to 1 MiB kept"

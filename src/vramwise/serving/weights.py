@@ -106,6 +106,9 @@ def _tensors(block: Block, layout: Layout) -> Tensors:
         for parameter in op.parameters:
             if parameter.tied_to is not None and not (layout.pipeline_parallel > 1 and parameter.part == "head"):
                 continue
+            # The engines that fuse layers serve Qwen2.5-Omni's thinker alone (vLLM 0.8 models/registry.py).
+            if layout.fused and parameter.part == "speech":
+                continue
             shape = _cut(parameter, op, layout, key_values)
             if layout.fused and op.kind == "linear" and parameter.shard == "column":
                 key = (op.inputs[0].id, len(shape) == 1)

@@ -68,7 +68,7 @@ def gguf_tensors(model: Model) -> tuple[GgufTensor, ...]:
 def _of_block(block: Block) -> Iterator[GgufTensor]:
     for op in block.ops:
         for parameter in op.parameters:
-            if parameter.tied_to is None and parameter.part not in ("vision", "audio", "projector"):
+            if parameter.tied_to is None and parameter.part not in ("vision", "audio", "speech", "projector"):
                 yield from _of_parameter(parameter, op)
 
 

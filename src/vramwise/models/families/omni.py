@@ -1,0 +1,76 @@
+"""Qwen2.5-Omni: a thinker that reads images, sound and text, and, behind it, the parts that speak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.config import Config
+from vramwise.models.families import llama, other_towers, qwen_vision
+from vramwise.models.families.language import language_blocks, text_config
+from vramwise.models.families.nested import renamed, under
+from vramwise.models.families.projectors import Ends, qwen2_vl
+from vramwise.models.families.speech import sound_weights
+from vramwise.models.families.vision_tower import Tower, tower_blocks
+
+# Defaults of Qwen2_5OmniTalkerConfig (transformers 5.23).
+_TALKER = {
+    "vocab_size": 8448, "embedding_size": 3584, "hidden_size": 3584, "intermediate_size": 18_944,
+    "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "head_dim": 128,
+}  # fmt: skip
+
+
+def _tower(c: Config, key: str, kind: str) -> tuple[Config, Tower]:
+    towers = {**qwen_vision.TOWERS, **other_towers.TOWERS}
+    defaults = {**qwen_vision.DEFAULTS, **other_towers.DEFAULTS}
+    given = c.table(key) or Config({}, c.model_id)
+    config = Config({**given.filled(defaults[kind]).values, "model_type": kind}, c.model_id)
+    return config, towers[kind](config)
+
+
+def thinker(c: Config) -> tuple[Block, ...]:
+    """Both towers, the merger of patches, the language model."""
+    text = text_config(c, "qwen2_5_omni_text", {})
+    audio_config, audio = _tower(c, "audio_config", "qwen2_5_omni_audio_encoder")
+    vision_config, vision = _tower(c, "vision_config", "qwen2_5_omni_vision_encoder")
+    b = BlockBuilder("model.visual.merger", part="projector", modality="image")
+    merged = qwen2_vl(b, b.input("image", vision.width), Ends(c, vision_config, text.hidden_size))
+    language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings"))
+    return (
+        *tower_blocks(audio_config, audio, "model.audio_tower"), *tower_blocks(vision_config, vision, "model.visual"),
+        b.build(image=merged), *language,
+    )  # fmt: skip
+
+
+def talker(c: Config) -> tuple[Block, ...]:
+    """A Qwen 2 decoder over codes of sound that reads what the thinker made."""
+    c = Config({**c.filled(_TALKER).values, "model_type": "qwen2"}, c.model_id)
+    b = BlockBuilder("talker")
+    x = b.embedding("model.embed_tokens", c.vocab_size, c.size("embedding_size"))
+    first = b.build(hidden=b.linear(x, "thinker_to_talker_proj", c.hidden_size, bias=True))
+    s = llama.Switches(qkv_bias=True)
+    layers = (renamed(llama.layer(c, s, i, None), under("talker")) for i in range(c.num_hidden_layers))
+    b = BlockBuilder("talker")
+    x = b.rms_norm(b.input("hidden", c.hidden_size), "model.norm")
+    last = b.build(codes=b.linear(x, "codec_head", c.vocab_size, shard="vocab"))
+    return tuple(_spoken(block) for block in (first, *layers, last))
+
+
+def _spoken(block: Block) -> Block:
+    """A block that text alone does not run, whose weights are those of speech."""
+    ops = (replace(op, parameters=tuple(replace(p, part="speech") for p in op.parameters)) for op in block.ops)
+    return replace(block, ops=tuple(ops), layer=None, caches=(), modality="audio")
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """The thinker alone, or with the talker and the model of sound before it."""
+    if c.model_type == "qwen2_5_omni_thinker":
+        return thinker(c)
+    inner, outer = (c.table(f"{name}_config") or Config({}, c.model_id) for name in ("thinker", "talker"))
+    thinking = tuple(renamed(block, under("thinker")) for block in thinker(inner))
+    if not c.flag("enable_audio_output", True):
+        return thinking
+    b = BlockBuilder("token2wav", part="speech", modality="audio")
+    weights = sound_weights(c.table("token2wav_config") or Config({}, c.model_id))
+    sound = b.op("sound_from_codes", "", [], [1], [b.parameter("", name, shape) for name, shape in weights])
+    return (*talker(outer), b.build(sound=sound[0]), *thinking)
