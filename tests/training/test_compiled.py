@@ -75,4 +75,17 @@ def test_published_ladder_of_torchtune(settings: dict[str, Any], measured_gib: f
     train = {"framework": "torchtune", "precision": "bf16", "attention": "flash", "checkpointing": "none",
              "loss": "standard", "micro_batch_size": 2, "sequence_length": 4096, **settings}  # fmt: skip
     found = estimate({"model": "meta-llama/Llama-3.2-3B-Instruct", "task": "train", "train": train})
-    assert found.quantities["peak_allocated"].expected == pytest.approx(measured_gib * GIB, rel=0.05)
+    assert found.quantities["peak_allocated"].expected == pytest.approx(measured_gib * GIB, rel=0.025)
+
+
+@pytest.mark.parametrize(("quantization", "measured_gib"), [(None, 8.5), ("nf4-dq", 4.6)])
+def test_the_end_of_the_ladder(quantization: str | None, measured_gib: float) -> None:
+    """The same with LoRA of rank 64 and activations offloaded, on 16-bit and on quantized weights."""
+    train = {"framework": "torchtune", "precision": "bf16", "attention": "flash", "compile": True, "lora_rank": 64,
+             "method": "qlora" if quantization else "lora", "lora_dtype": "bf16", "offload_activations": "cpu",
+             "lora_targets": ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+             "micro_batch_size": 2, "sequence_length": 4096}  # fmt: skip
+    if quantization:
+        train["quantization"] = quantization
+    found = estimate({"model": "meta-llama/Llama-3.2-3B-Instruct", "task": "train", "train": train})
+    assert found.quantities["peak_allocated"].expected == pytest.approx(measured_gib * GIB, rel=0.07)

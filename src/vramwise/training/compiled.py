@@ -19,7 +19,7 @@ from vramwise.training.kernels import rewritten
 _FUSED = frozenset(
     {"add", "sub", "mul", "div", "neg", "pow", "rsqrt", "mean", "sum", "exp", "add_scalar", "sub_scalar", "mul_scalar",
      "silu", "gelu", "sigmoid", "tanh", "relu", "softplus", "_to_copy", "cat", "clone", "expand", "native_layer_norm",
-     "view", "permute", "unsqueeze", "squeeze", "slice"}
+     "repeat_heads", "view", "permute", "unsqueeze", "squeeze", "slice"}
 )  # fmt: skip
 
 

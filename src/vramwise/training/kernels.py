@@ -4,8 +4,10 @@
     swiglu    act(gate) · up: keeps gate and up, gradients in place  Liger 0.5 ops/swiglu.py
     rotary    in place: keeps the tables only                        Liger 0.5 ops/rope.py
 
+    heads     keys and values copied to every query head in front of the kernel   torchtune 0.6 modules/attention.py
+
 `liger`, `unsloth` and `transformer-engine` replace all three; `fms` (fused ops and kernels of fms-acceleration)
-norm and rotary; `apex` the norm.
+norm and rotary; `apex` the norm. torchtune copies heads.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vramwise.models.autograd.size import product
-from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
+from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 
@@ -41,9 +43,9 @@ def fused_parts(train: TrainSettings) -> frozenset[str]:
 def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
     """The forward pass with fused kernels in place of what they replace."""
     parts = fused_parts(train)
-    if not parts:
+    rewrites: list[Rewrite] = [_copy_heads] if train.framework == "torchtune" else []
+    if not parts and not rewrites:
         return forward
-    rewrites: list[Rewrite] = []
     if "norm" in parts:
         rewrites.append(_fuse_norms)
     if "swiglu" in parts:
@@ -153,6 +155,30 @@ def _fuse_gated(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 def _read_by_product(nodes: tuple[Node, ...], x: Tensor) -> bool:
     readers = [node for node in nodes if any(t is x for t in node.inputs)]
     return bool(readers) and all(node.op == "mul" for node in readers)
+
+
+def _copy_heads(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Keys and values of fewer heads than the queries become copies with as many, which attention then keeps."""
+    result: list[Node] = []
+    for node in nodes:
+        if node.op.startswith("_scaled_dot_product"):
+            query, *others = node.inputs
+            copies = {id(t): _with_heads(t, query) for t in others[:2] if t.shape[1] != query.shape[1]}
+            by_storage = {t.storage: copies[id(t)].storage for t in others[:2] if id(t) in copies}
+            result += [Node("repeat_heads", node.module, (t,), (copies[id(t)],)) for t in others[:2] if id(t) in copies]
+            node = replace(
+                node,
+                inputs=(query, *(copies.get(id(t), t) for t in others)),
+                saved=tuple((by_storage.get(storage, storage), role) for storage, role in node.saved),
+            )
+        result.append(node)
+    return tuple(result)
+
+
+def _with_heads(x: Tensor, query: Tensor) -> Tensor:
+    shape = (x.shape[0], query.shape[1], *x.shape[2:])
+    storage = Storage(product(shape) * ITEM_BYTES[x.dtype], "activation", "repeat_heads", x.storage.module)
+    return replace(x, shape=shape, strides=contiguous_strides(shape), storage=storage)
 
 
 _ROTARY_OPS = frozenset({"unsqueeze", "slice", "neg", "cat", "mul", "add"})

@@ -4,9 +4,11 @@ shifted       the library's loss before transformers 4.50: a shifted copy of fp3
 fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
 fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
 chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
+              torchtune with compile: upcast and loss of a chunk are one kernel     training/_compile.py compile_loss
               litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
-vocab-parallel  logits and loss divided over tensor parallel ranks; Megatron's is one kernel in place, torch's
-              loss_parallel eager operations on DTensors   torch 2.13 distributed/tensor/parallel/loss.py
+vocab-parallel  logits and loss divided over tensor parallel ranks
+              Megatron: fp32 copy that becomes softmax, then gradient   core/fusions/fused_cross_entropy.py
+              else torch's loss_parallel on DTensors           torch 2.13 distributed/tensor/parallel/loss.py
 """
 
 from __future__ import annotations
@@ -50,11 +52,13 @@ def with_loss(forward: Forward, train: TrainSettings) -> Forward:
             return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=False))
         if train.framework in HUGGING_FACE:
             return _without_logits(below, head, loss, tiled)
+        if train.framework == "torchtune" and train.compile:
+            return _replaced(below, head, loss, partial(compiled_chunks, logits=logits))
         return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=True))
     if variant == "fused":
         return _replaced(below, head, loss, partial(fused, logits=logits, train=train))
     if variant == "vocab-parallel" and train.framework == "megatron":
-        return _replaced(below, head, loss, partial(in_place, logits=logits))
+        return _replaced(below, head, loss, partial(softmax_in_place, logits=logits))
     if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
         return _replaced(below, head, loss, partial(loss_parallel, logits=logits))
     if train.tensor_parallel_size > 1 and variant == "standard":
@@ -183,6 +187,11 @@ def in_place(tape: Tape, logits: Tensor) -> None:
     tape.record("fused_cross_entropy", [logits], [_loss_of(tape, logits), statistics], saves)
 
 
+def softmax_in_place(tape: Tape, logits: Tensor) -> None:
+    """An fp32 copy of the logits, on which everything happens in place; its gradient is cast to the logits' dtype."""
+    in_place(tape, tape.to(logits, "fp32"))
+
+
 def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
     """Tiles of about tokens · hidden logits; gradients of hidden states and weight exist from forward on.
 
@@ -212,6 +221,13 @@ def tiled(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
     wide = tape.new((rows, vocabulary), "fp32", op="tile of logits")
     tape.record("tile_of_logits", [hidden, weight], [tile, wide])
     tape.record("tiled_log_probabilities", [hidden, weight, tile, wide], [_loss_of(tape, hidden)], [(hidden, "hidden")])
+
+
+def compiled_chunks(tape: Tape, logits: Tensor) -> None:
+    """Each chunk's loss is one kernel that keeps the chunk as it is; its gradient is new, and the chunk then goes."""
+    statistics = tape.new((_rows(logits),), "fp32", op="logsumexp")
+    saves = [(logits, "logits"), (statistics, "logsumexp")]
+    tape.record("compiled_chunks_cross_entropy", [logits], [_loss_of(tape, logits), statistics], saves)
 
 
 def chunked(tape: Tape, logits: Tensor, upcast: bool) -> None:

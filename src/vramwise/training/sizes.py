@@ -163,11 +163,14 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
             shapes[id(run)] = shape = _run_shape(run, train, accumulating, shared, pending)
             pending |= shape.waiting_views
     runs = tuple(shapes[id(run)] for run in forward.runs)
-    logits = next((run.incoming[0] for run in forward.runs if run.name == "loss" and run.incoming), None)
+    loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
     masks = _masks_held(forward, model, train)
-    if logits is None:
+    if loss is None:
         return StepShape(runs, 0, 0, 0, masks)
+    logits = loss.incoming[0]
     during, after = logits_held(train, logits)
+    if any(storage is logits.storage for storage, _ in loss.saved):
+        after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
     return StepShape(runs, during, after, copied, masks)

@@ -59,6 +59,9 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
             )
             for tensor in wanted
         ]
+    if op == "compiled_chunks_cross_entropy":
+        # Gradients take the place of the chunks, but for one that is there with its gradient.
+        return [InputGradient(t, "in_place", t.nbytes, scratch=divided_up(t.nbytes, _CHUNKS)) for t in wanted]
     if op == "parallel_nll_loss":
         # grad = (zeros with -1 at the labels + exp(x)) · grad: two of the three factors stand beside the result.
         return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2) for tensor in wanted]
