@@ -83,8 +83,8 @@ NO_AUTOCAST = frozenset({"dbrx", "step3p7", "xmod"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
 # positions of packed sequences.
 DATA_DEPENDENT = frozenset({
-    "gemma3", "gemma4", "kimi_k25", "llava", "llava_next", "modernbert", "modernbert-decoder", "paligemma", "step3p7",
-    "xlm", "xmod",
+    "gemma3", "gemma4", "kimi_k25", "llava", "llava_next", "modernbert", "modernbert-decoder", "paligemma",
+    "phi4_multimodal", "step3p7", "xlm", "xmod",
 })  # fmt: skip
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.
 KERNEL_ABSENT = frozenset({"diffllama"})

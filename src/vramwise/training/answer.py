@@ -38,14 +38,15 @@ class Job:
     def states(self, rank: Placement) -> ModelStates:
         return model_states(self.model, self.structure, rank)
 
-    def moments(self, rank: Placement, batch: int | None = None) -> list[Moment]:
-        """The moments of one rank, at the scenario's micro-batch or another."""
-        batch = batch or self.train.micro_batch_size
-        sequence = self.local_sequence
-        accumulating = self.train.gradient_accumulation_steps > 1 or self.train.framework == "megatron"
-        shape = step_shape(self.model, self.structure, batch, sequence, accumulating=accumulating or rank.stages > 1)
-        axes = with_rounded_axes(batch=batch, sequence=sequence)
-        return step_moments(shape, self.model, self.states(rank), self.structure, rank, axes)
+    def moments(self, rank: Placement) -> list[Moment]:
+        """The moments of one rank at the scenario's sizes."""
+        train = self.train
+        return _moments(self.model, self.structure, rank, train.micro_batch_size, self.local_sequence, self.accumulates)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients are there before a micro-batch's backward pass begins."""
+        return self.train.gradient_accumulation_steps > 1 or self.train.framework == "megatron"
 
     @property
     def local_sequence(self) -> int:
@@ -111,10 +112,8 @@ def _phases(
     shared = state_nodes(states, job.train)
     end = next(moment for moment in moments if moment.name == "forward end")
     if "activations" in end.parts:
-        accumulating = job.train.gradient_accumulation_steps > 1 or job.train.framework == "megatron"
-        shape = step_shape(
-            job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating or rank.stages > 1
-        )
+        accumulating = job.accumulates or rank.stages > 1
+        shape = step_shape(job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating)
         rounded = with_rounded_axes(**axes)
         shared["activations"] = activations_node(
             on_stage(shape.at(rounded), rank), end.parts["activations"], rounded, kind
@@ -149,10 +148,40 @@ def _quantities(
 def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> Quantity:
     """The largest micro-batch whose expected need is not above the usable memory."""
     fixed = int(needed.expected) - peak.total
-    room = capacity.usable_bytes - fixed
+    key = _Search(job.model, job.structure, rank, job.local_sequence, job.accumulates, capacity.usable_bytes - fixed)
+    found = _searched.get(key)
+    if found is None:
+        known = job.train.micro_batch_size, peak.total
+        found = largest_within(key.need, key.room, MOST_SEQUENCES, known if known[0] <= MOST_SEQUENCES else None)
+        _searched[key] = found
+        while len(_searched) > _REMEMBERED_SEARCHES:
+            del _searched[next(iter(_searched))]
+    return Quantity.exact(found)
 
-    def total(batch: int) -> int:
-        return max(moment.total for moment in job.moments(rank, batch))
 
-    known = job.train.micro_batch_size, peak.total
-    return Quantity.exact(largest_within(total, room, MOST_SEQUENCES, known if known[0] <= MOST_SEQUENCES else None))
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What the largest micro-batch depends on: everything but the micro-batch that was asked for."""
+
+    model: Model
+    structure: TrainSettings
+    rank: Placement
+    sequence: int
+    accumulates: bool
+    room: int
+
+    def need(self, batch: int) -> int:
+        found = _moments(self.model, self.structure, self.rank, batch, self.sequence, self.accumulates)
+        return max(moment.total for moment in found)
+
+
+_REMEMBERED_SEARCHES = 4096
+_searched: dict[_Search, int] = {}
+
+
+def _moments(
+    model: Model, structure: TrainSettings, rank: Placement, batch: int, sequence: int, accumulates: bool
+) -> list[Moment]:
+    shape = step_shape(model, structure, batch, sequence, accumulating=accumulates or rank.stages > 1)
+    axes = with_rounded_axes(batch=batch, sequence=sequence)
+    return step_moments(shape, model, model_states(model, structure, rank), structure, rank, axes)

@@ -1,4 +1,4 @@
-"""Llama 4's language model: turned layers that attend by chunk, full layers without positions, experts run on all tokens."""
+"""Llama 4's language model: turned layers attend by chunk, full ones have no positions, experts see all tokens."""
 
 from __future__ import annotations
 

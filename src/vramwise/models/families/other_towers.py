@@ -53,7 +53,7 @@ def got_ocr2(c: Config) -> Tower:
 def whisper(c: Config) -> Tower:
     """Whisper's encoder: two convolutions, keys without bias; Omni has fixed positions and a product at the end."""
     width, bins = c.size("d_model"), c.size("num_mel_bins")
-    before = (*with_bias("conv1", width, bins, 3), *with_bias("conv2", width, width, 3))
+    before: tuple[Weight, ...] = (*with_bias("conv1", width, bins, 3), *with_bias("conv2", width, width, 3))
     after: tuple[Weight, ...] = layer_norm("layer_norm", width)
     if c.model_type == "qwen2_audio_encoder":
         before = (*before, ("embed_positions.weight", (c.size("max_source_positions"), width)))

@@ -80,7 +80,8 @@ def minimax_m2(c: Config, count: int | None) -> Parts:
     m = corrected(c, count, in_place=True, epsilon=False, scaled=False)
     share = c.size("rotary_dim", default=c.head_dim) / c.head_dim
     s = Design(qk_norm=HeadNorm("projection"), rotary_share=share, joined=True)
-    return s, replace(m, jitters=int(c.number("router_jitter_noise") > 0), balanced=True), sparse_layers(c, 0), full_layers(c)
+    mixture = replace(m, jitters=int(c.number("router_jitter_noise") > 0), balanced=True)
+    return s, mixture, sparse_layers(c, 0), full_layers(c)
 
 
 def solar_open(c: Config, count: int | None) -> Parts:

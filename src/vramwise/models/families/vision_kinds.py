@@ -53,7 +53,8 @@ def clip(c: Config) -> Tower:
 
 def siglip(c: Config) -> Tower:
     """SigLIP: no class token; an attention pooling head where the config does not switch it off."""
-    width, head = c.hidden_size, ()
+    width = c.hidden_size
+    head: tuple[Weight, ...] = ()
     if c.model_type == "siglip_vision_model" and c.flag("vision_use_head", True):
         head = (
             ("head.probe", (1, 1, width)), ("head.attention.in_proj_weight", (3 * width, width)),
