@@ -125,6 +125,19 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
         assert verdict.fits is fits
 
 
+def test_the_largest_batch_is_searched_once_for_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**LORA, "gpu": "A100-80GB", "sequence_length": 3000}
+    first = answer(**settings).quantities["max_batch"]
+
+    def refused(*args: object) -> None:
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr("vramwise.training.answer.largest_within", refused)
+    assert answer(micro_batch_size=7, **settings).quantities["max_batch"] == first
+    with pytest.raises(AssertionError, match="searched again"):
+        answer(**{**settings, "sequence_length": 3001})
+
+
 def test_without_a_gpu_there_is_no_verdict() -> None:
     found = answer(**LORA)
     assert found.verdict is None
