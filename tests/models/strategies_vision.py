@@ -215,12 +215,40 @@ def gemma4(draw: st.DrawFn) -> Config:
     }
 
 
+@st.composite
+def phi4_multimodal(draw: st.DrawFn) -> Config:
+    heads = draw(COUNT)
+    audio_config = {
+        "hidden_size": heads * draw(WIDTH),
+        "intermediate_size": draw(st.integers(3, 9)),
+        "num_blocks": draw(COUNT),
+        "num_attention_heads": heads,
+        "input_size": draw(st.integers(9, 20)),
+        "kernel_size": draw(st.sampled_from([1, 3])),
+        "time_reduction": draw(st.sampled_from([2, 4, 8])),
+        "bias_max_distance": draw(st.integers(2, 9)),
+        "bias_symmetric": draw(FLAG),
+        "nemo_conv_channels": draw(WIDTH),
+    }
+    audio_config["ext_pw_out_channel"] = audio_config["depthwise_separable_out_channel"] = audio_config["hidden_size"]
+    sizes = draw(text("phi4_multimodal", resid_pdrop=st.sampled_from([0.0, 0.1]), pad_token_id=st.just(0), **TIED))
+    images = draw(vision("phi4_multimodal_vision", image_size=st.just(16), patch_size=st.just(4)))
+    return {**sizes, "vision_config": images, "audio_config": audio_config}
+
+
+def fuyu() -> Strategy:
+    texts = text("persimmon", num_key_value_heads=st.none(), qk_layernorm=FLAG)
+    sizes = {"patch_size": st.integers(2, 5), "num_channels": COUNT, **TIED}
+    return st.fixed_dictionaries({"model_type": st.just("fuyu"), "text_config": texts, **sizes})
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "aria": lambda: whole(
         "aria", text("aria_text", **ARIA),
         vision("idefics3_vision"), projector_patch_to_query_dict=st.sampled_from([{"4": 2, "16": 3}]), **TIED
     ),
     "aya_vision": lambda: whole("aya_vision", any_text(), ENCODER, downsample_factor=COUNT, **TIED),
+    "fuyu": fuyu,
     "gemma4": gemma4,
     "glm4v": lambda: whole(
         "glm4v", text("glm4v_text", **TIED), frames("glm4v_vision", image_size=st.just(16), attention_bias=FLAG), **TIED
@@ -245,6 +273,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "paligemma": lambda: whole(
         "paligemma", st.one_of(text("gemma", **GEMMA), text("gemma2", **GEMMA2)), POOLED, projection_dim=WIDTH, **TIED
     ),
+    "phi4_multimodal": phi4_multimodal,
     "qwen2_5_omni": omni,
     "qwen2_5_omni_thinker": thinker,
     "qwen2_audio": qwen2_audio,
