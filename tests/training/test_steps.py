@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -58,6 +59,26 @@ LORA = {"method": "lora", "lora_rank": 16, "lora_targets": ["q_proj", "k_proj", 
 )  # fmt: skip
 def test_the_peak_grows_as_published_runs_did(name: str, settings: dict[str, Any], measured: int) -> None:
     assert bytes_per_token(name, **settings) == pytest.approx(measured, rel=0.003)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "measured"),
+    [
+        # The same on 4 GPUs, from 8 to 16 sequences: one more layer is in flight.
+        ("meta-llama/Meta-Llama-3-8B", {"loss": "fused-linear"}, 774_432),
+        ("mistralai/Mistral-7B-v0.1", {"loss": "fused"}, 786_720),
+    ],
+)
+def test_frozen_weights_under_fsdp_1_keep_a_second_layer(name: str, settings: dict[str, Any], measured: int) -> None:
+    sharded = {"fsdp": "full-shard", "fsdp_version": 1, "kernels": ["fms", "liger"], "lora_dropout": 0.1,
+               "attention": "flash", **settings}  # fmt: skip
+    made = [
+        job(name, 4, precision="bf16", checkpointing="full", sequence_length=4096, micro_batch_size=batch,
+            framework_version=OLDER, **LORA, **sharded)
+        for batch in (8, 16)
+    ]  # fmt: skip
+    low, high = (max(peaks(each).values()) for each in made)
+    assert (high - low) / (8 * 4096) == pytest.approx(measured, rel=0.015)
 
 
 @pytest.mark.parametrize(
@@ -232,3 +253,17 @@ def test_stages_share_the_model() -> None:
     ends = [next(m for m in made.moments(rank) if m.name == "forward end").parts["activations"] for rank in made.ranks]
     assert ends[0] > ends[1] > ends[2] > ends[3]
     assert in_flight(made.train.replace(pipeline_schedule="gpipe"), 3) == 8
+
+
+@pytest.mark.parametrize("virtual", [2, 5])
+def test_interleaved_stages_hold_more(virtual: int) -> None:
+    """The first stage holds 1 + (p - 1) / (p v) times the layers of the whole model (arXiv 2205.05198, section 5)."""
+    settings = {"pipeline_parallel_size": 4, "num_microbatches": 16, "pipeline_schedule": "interleaved-1f1b"}
+    made = job("meta-llama/Llama-3.1-8B", 4, precision="bf16", virtual_pipeline_parallel_size=virtual, **settings)
+    assert in_flight(made.train, 0) == 4 * (1 + Fraction(3, 4 * virtual))
+    assert [in_flight(made.train, stage) for stage in range(4)] == sorted(
+        (in_flight(made.train, stage) for stage in range(4)), reverse=True
+    )
+    plain = made.train.replace(pipeline_schedule="1f1b")
+    assert in_flight(plain, 0) == 4
+    assert all(isinstance(moment.total, int) for rank in made.ranks for moment in made.moments(rank))

@@ -119,9 +119,10 @@ class _Step:
         self.activations_below = [0, *accumulate(self._kept(run) for run in runs)]
         self.casts_below = [0, *accumulate(run.weight_casts for run in runs)]
         self.gradients_below = [0, *accumulate(run.weight_gradients for run in runs)]
-        self.waiting = (flight - 1) * sum(self._kept(run) for run in runs if run.shape.name != "loss")
+        kept = sum(self._kept(run) for run in runs if run.shape.name != "loss")
+        self.waiting = round((flight - 1) * kept) if flight != 1 else 0
         self.saved = Forward(
-            activations=self.masks + flight * sum(self._kept(run) for run in runs if run.shape.name != "loss"),
+            activations=self.masks + kept + self.waiting,
             weight_casts=sum(run.weight_casts for run in runs),
             logits_loss=sum(run.activations for run in runs if run.shape.name == "loss"),
         )
@@ -220,7 +221,7 @@ class _Step:
             "weight casts": self.casts_below[index],
             "logits and loss": (peak.saved if in_loss else 0) + (peak.temporaries if logits else 0) + SCALAR_BYTES,
             "backward temporaries": 0 if logits else peak.temporaries,
-            "second layer's activations": 0 if logits else self._second_layer(run),
+            "second layer's activations": 0 if logits else self._second_layer(run, peak),
             "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
         }
         parts["gradients"] = self.kept_gradients + self._finished_above(index) + peak.weight_gradients
@@ -229,13 +230,14 @@ class _Step:
             layer = self.placement.first_layer + sum(r.shape.layer is not None for r in self.runs[:index])
         return Moment(name, parts, peak.operation, layer)
 
-    def _second_layer(self, run: RunBytes) -> int:
-        """FSDP 1 with frozen weights keeps one more recomputed layer than one GPU does.
+    def _second_layer(self, run: RunBytes, peak: Peak) -> int:
+        """FSDP 1 with frozen weights has one more recomputed layer in flight than one GPU does.
 
-        Published runs of four LoRA models on 4 GPUs grow by 125 h bytes a token where one GPU grows by 65 h.
+        Published runs (fms-acceleration scripts/benchmarks/refs/a100_80gb_liger.csv) of LoRA and QLoRA on 4 GPUs grow
+        by 60.0 h bytes a token more than on one GPU, whose layer is 63 to 68 h: nearly its whole live set again.
         """
         frozen = self.train.method in ("lora", "qlora") and self.train.fsdp != "none" and self.train.fsdp_version == 1
-        return run.restored if frozen else 0
+        return run.restored + peak.temporaries if frozen else 0
 
     def _backward_end(self) -> Moment:
         return Moment("backward end", self._base(self.states.gradients))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
@@ -26,7 +27,7 @@ class Placement:
     stage: int = 0
     first_layer: int = 0
     last_layer: int = 1_000_000
-    micro_batches_in_flight: int = 1
+    micro_batches_in_flight: Fraction = Fraction(1)
     data_parallel: int = 1
 
     @property
@@ -96,17 +97,23 @@ def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[
     return tuple(result)
 
 
-def in_flight(train: TrainSettings, stage: int) -> int:
+def in_flight(train: TrainSettings, stage: int) -> Fraction:
     """Micro-batches whose activations a stage holds at once.
 
-    1F1B: min(stages - stage, micro-batches) (PipeDream-Flush, arXiv 2104.04473); GPipe: all of them.
+    1F1B: min(stages - stage, micro-batches) (PipeDream-Flush, arXiv 2104.04473); GPipe: all of them. Interleaved, with
+    v virtual stages: 2 (stages - stage - 1) + (v - 1) stages + 1 chunks of 1/v of the stage each, at most all
+    (Megatron-LM core/pipeline_parallel/schedules.py, warm-up of forward_backward_pipelining_with_interleaving).
     """
     pp = train.pipeline_parallel_size
     if pp == 1:
-        return 1
+        return Fraction(1)
     micro_batches = train.num_microbatches or train.gradient_accumulation_steps
     if micro_batches == 1:
         micro_batches = pp
     if train.pipeline_schedule == "gpipe":
-        return micro_batches
-    return min(pp - stage, micro_batches)
+        return Fraction(micro_batches)
+    virtual = train.virtual_pipeline_parallel_size
+    if train.pipeline_schedule == "interleaved-1f1b" and virtual is not None and virtual > 1:
+        chunks = 2 * (pp - stage - 1) + (virtual - 1) * pp + 1
+        return Fraction(min(chunks, micro_batches * virtual), virtual)
+    return Fraction(min(pp - stage, micro_batches))

@@ -84,10 +84,11 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
 
 
 # torchtune 0.6 recipes/configs: checkpointing on, AdamW(fused=True), CEWithChunkedOutputLoss.
-# torchtitan since February 2025 (#881): optimizer.implementation = "fused".
+# torchtitan since February 2025 (#881): optimizer.implementation = "fused". Megatron-LM core/optimizer: FusedAdam.
 _RECIPES: dict[str, dict[str, str]] = {
     "torchtune": {"checkpointing": "full", "optimizer_impl": "fused", "loss": "chunked"},
     "torchtitan": {"optimizer_impl": "fused"},
+    "megatron": {"optimizer_impl": "fused"},
 }
 
 
