@@ -90,7 +90,7 @@ class Structure:
 
 def structure_of(model: Model, batch: int, sequence: int, source: int | None = None) -> Structure:
     """The structure that a batch, a sequence length and an encoder's length fall into."""
-    windows = {window for window in model.windows if sequence > window}
+    windows = {window for window in model.windows if sequence >= window}
     windows |= {chunk for chunk in model.chunk_sizes if sequence > chunk}
     if model.head != "seq2seq-lm":
         source = None
