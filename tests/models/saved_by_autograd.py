@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from transformers_models import real_model
+from transformers_models import model_inputs, real_model
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "bf16-mixed": torch.float32, "fp16-mixed": torch.float32}
 _AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
@@ -29,12 +29,9 @@ def saved_by_autograd(
     """Bytes of the unique storages that autograd keeps, parameters excluded, loss included."""
     dtype = _DTYPES[precision]
     model = real_model(config, head, device=device, attention=attention, dtype=dtype).train()
-    ids = torch.zeros(batch, sequence, dtype=torch.int64, device=device)
-    labels = ids.clone()
-    inputs = {"input_ids": ids}
-    if hasattr(model.config, "num_mel_bins") and head == "seq2seq-lm":
-        shape = (batch, model.config.num_mel_bins, 2 * model.config.max_source_positions)
-        inputs = {"input_features": torch.zeros(shape, device=device, dtype=dtype)}
+    inputs = model_inputs(model, head, batch, sequence)
+    if padding:
+        inputs["attention_mask"] = torch.ones_like(inputs["labels"]).index_fill(1, torch.tensor([0]), 0)
     parameters = {_storage(parameter) for parameter in model.parameters()}
     held: weakref.WeakSet[_Held] = weakref.WeakSet()
 
@@ -44,10 +41,7 @@ def saved_by_autograd(
         return packed
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed.tensor), _autocast(device, precision):
-        extra: dict[str, Any] = {} if head == "masked-lm" else {"use_cache": False}
-        if padding:
-            extra["attention_mask"] = torch.ones_like(ids).index_fill(1, torch.tensor([0]), 0)
-        outputs = model(**inputs, labels=labels, **extra)
+        outputs = model(**inputs)
     storages = {_storage(packed.tensor): packed.tensor.untyped_storage().nbytes() for packed in held}
     total = sum(nbytes for storage, nbytes in storages.items() if storage not in parameters)
     del outputs

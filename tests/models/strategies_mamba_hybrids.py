@@ -46,7 +46,9 @@ def granite(draw: st.DrawFn) -> Config:
         )
     )
     kinds = draw(st.permutations(MIXED))[: config["num_hidden_layers"]]
-    return config | {"layer_types": draw(st.sampled_from([None, list(kinds)]))}
+    # torch's grouped products want rows of 16 bytes
+    width = draw(st.sampled_from([8, 24]))
+    return config | {"layer_types": draw(st.sampled_from([None, list(kinds)])), "intermediate_size": width}
 
 
 @st.composite

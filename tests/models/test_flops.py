@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_saved_for_backward import NOT_RUN
 from torch.utils.flop_counter import FlopCounterMode
-from transformers_models import model_config, real_model
+from transformers_models import model_config, model_inputs, real_model
 
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
@@ -51,9 +51,9 @@ def test_forward_and_backward(model_type: str) -> None:
         config = {**model_config(config).to_dict(), "model_type": model_type}
         model = describe(config)
         real = real_model(config, model.head, device="cpu").train()
-        ids = torch.zeros(batch, sequence, dtype=torch.int64)
+        inputs = model_inputs(real, model.head, batch, sequence)
         with FlopCounterMode(display=False, custom_mapping=COUNTED_TOO) as forward_counter:
-            loss = real(input_ids=ids, labels=ids, **({} if model.head == "masked-lm" else {"use_cache": False})).loss
+            loss = real(**inputs).loss
         with FlopCounterMode(display=False, custom_mapping=COUNTED_TOO) as backward_counter:
             loss.backward()
         execution = Execution(param_dtype="fp32", attention="eager", device="cpu")

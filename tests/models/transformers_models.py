@@ -47,6 +47,19 @@ def real_model(
         return loader.from_config(config, attn_implementation=attention, dtype=dtype)
 
 
+def model_inputs(model: Any, head: str, batch: int, sequence: int) -> dict[str, Any]:
+    """Arguments of a training forward pass: token ids or a sound's features, and labels."""
+    ids = torch.zeros(batch, sequence, dtype=torch.int64, device=model.device)
+    inputs: dict[str, Any] = {"input_ids": ids, "labels": ids.clone()}
+    if head == "seq2seq-lm" and hasattr(model.config, "num_mel_bins"):
+        shape = (batch, model.config.num_mel_bins, 2 * model.config.max_source_positions)
+        inputs["input_features"] = torch.zeros(shape, device=model.device, dtype=model.dtype)
+        del inputs["input_ids"]
+    if head != "masked-lm":
+        inputs["use_cache"] = False
+    return inputs
+
+
 def parameter_table(model: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Shape of every parameter by name, and for tied names the name whose storage they share."""
     shapes: dict[str, tuple[int, ...]] = {}

@@ -26,7 +26,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE, execution
+from vramwise.training.settings import HUGGING_FACE, autocasts, execution
 from vramwise.training.sizes import RunBytes, StepShape
 from vramwise.training.states import ModelStates, width
 
@@ -164,7 +164,7 @@ class _Step:
     def _forward_return(self) -> Moment:
         """The outputs on their way back: autocast's weight casts end, then accelerate copies outputs to fp32."""
         copy = 0
-        if self.train.framework in HUGGING_FACE and self.train.precision.endswith("-mixed"):
+        if self.train.framework in HUGGING_FACE and autocasts(self.train):
             copy = int(evaluate(self.shape.outputs_upcast, self.axes))
         casts = sum(run.forward_casts for run in self.runs)
         held = int(evaluate(self.shape.logits_in_outputs, self.axes))

@@ -15,6 +15,9 @@ HUGGING_FACE = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift",
 # FSDP's mixed precision casts whole units to 16 bit and uses no autocast; Megatron and DeepSpeed compute in 16 bit.
 _NO_AUTOCAST = frozenset({"torchtitan", "megatron", "deepspeed", "torchtune", "llm-foundry"})
 
+# They load weights in 16 bit and set Trainer's bf16 or fp16 all the same: 16-bit weights under autocast.
+AUTOCAST_ON_16_BIT = frozenset({"axolotl", "llamafactory", "ms-swift"})
+
 # precision -> weights, gradients, master copy, optimizer states, compute
 _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
     "bf16-mixed": ("fp32", "fp32", None, "fp32", "bf16"),
@@ -105,6 +108,12 @@ def default_precision(train: TrainSettings) -> str:
     return train.precision
 
 
+def autocasts(train: TrainSettings) -> bool:
+    """Whether Trainer runs the model under autocast."""
+    on_16_bit = train.framework in AUTOCAST_ON_16_BIT and train.precision in ("bf16", "fp16")
+    return train.framework not in _NO_AUTOCAST and (train.precision.endswith("-mixed") or on_16_bit)
+
+
 def sharded(train: TrainSettings) -> bool:
     """Whether some weights live on other ranks between their uses."""
     return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
@@ -116,7 +125,7 @@ def execution(train: TrainSettings, model: Model) -> Execution:
     assert train.param_dtype is not None
     assert train.compute_dtype is not None
     params, autocast = train.param_dtype, None
-    if train.compute_dtype != params or train.precision.endswith("-mixed"):
+    if train.compute_dtype != params or train.precision.endswith("-mixed") or autocasts(train):
         if train.framework in _NO_AUTOCAST:
             params = train.compute_dtype
         else:

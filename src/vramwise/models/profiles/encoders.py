@@ -126,11 +126,17 @@ class EncoderPaths:
         weights = tape.dropout(weights, self.attention_dropout(op))
         return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
+    def pool_aside(self, op: Op, x: Tensor) -> tuple[()]:
+        """tanh of a projection of the first token, which the loss does not read: no gradient flows through it."""
+        first, weight, bias = (self.tape.detached(part) for part in (self.tape.select(x, 1), *self.parameters_of(op)))
+        self.tape.unary("tanh", self.tape.linear(first, weight, bias))
+        return ()
+
     def headed_product(self, op: Op, x: Tensor) -> Tensor:
         """A product with a weight of (width, heads, d), taken outward or inward (XLNet)."""
         (weight,) = self.parameters_of(op)
         matrix = self.tape.view(weight, weight.shape[0], weight.shape[1] * weight.shape[2])
-        return self.tape.matmul(x, self.tape.transpose(matrix, 0, 1) if op.settings.get("outward") else matrix)
+        return self.tape.linear(x, matrix if op.settings.get("outward") else self.tape.transpose(matrix, 0, 1))
 
     def _eager_folded(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Heads folded into the batch, the mask added in between (MVP, TrOCR)."""

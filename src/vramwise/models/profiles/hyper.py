@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.models.autograd.size import Dim, whole_chunks_of
+from vramwise.models.autograd.size import Dim, product, whole_chunks_of
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
@@ -92,15 +92,15 @@ class HyperPaths:
     def compress_tokens(self, op: Op, x: Tensor) -> Tensor:
         """One vector for each whole window: values weighted by a softmax over the window, normed, turned."""
         tape, rate, width = self.tape, op.settings["rate"], op.outputs[0].width
-        batch = x.shape[0]
-        if rate > 1 and op.settings["chunk_size"] not in self.windows_reached:
-            return tape.new((batch, 1, 0, width), x.dtype, op="zeros")
-        count = whole_chunks_of(self.sequence, rate)
-        parameters = self.parameters_of(op)
-        if op.settings["for_index"]:  # only indices come of it: nothing outlives the forward pass
+        batch, parameters = x.shape[0], self.parameters_of(op)
+        empty = rate > 1 and op.settings["chunk_size"] not in self.windows_reached
+        if empty or op.settings["for_index"]:  # nothing or only indices come of it: nothing outlives the forward pass
             x, parameters = tape.detached(x), [tape.detached(parameter) for parameter in parameters]
         kv_weight, gate_weight, bias, norm = parameters
         kv, gate = (tape.linear(x, weight) for weight in (kv_weight, gate_weight))
+        if empty:
+            return tape.new((batch, 1, 0, width), x.dtype, op="zeros")
+        count = whole_chunks_of(self.sequence, rate)
         kv, gate = (tape.view(tape.narrow(part, 1, count * rate), batch, count, rate, -1) for part in (kv, gate))
         gate = tape.add(gate, bias)
         if op.settings["overlapping"]:
@@ -129,7 +129,8 @@ class HyperPaths:
         q = tape.cat([tape.view(q, *q.shape[:2], heads, -1)])
         weights = tape.to(tape.linear(tape.detached(x), weight), "fp32")
         scores = tape.new((*q.shape[:3], keys.shape[2]), "fp32", op="bmm")
-        tape.record("bmm", [tape.to(q, "fp32"), tape.detached(keys)], [scores])
+        flops = 2 * product(scores.shape) * q.shape[3]
+        tape.record("bmm", [tape.to(q, "fp32"), tape.detached(keys)], [scores], flops=flops)
         tape.reduce("sum", tape.mul(tape.unary("relu", scores), tape.unsqueeze(weights, -1)), 2)
         return ()
 
