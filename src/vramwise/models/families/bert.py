@@ -85,7 +85,9 @@ def closing(c: Config, d: Design, root: str) -> tuple[Block, ...]:
         x = b.layer_norm(x, d.final_norm)
     if d.keeps_pooler and root:
         shapes = (("weight", (x.width, x.width)), ("bias", (x.width,)))
-        b.op("pool_aside", "pooler", [x], [], [b.parameter("pooler", leaf, shape, part="head") for leaf, shape in shapes])
+        b.op(
+            "pool_aside", "pooler", [x], [], [b.parameter("pooler", leaf, shape, part="head") for leaf, shape in shapes]
+        )
     return (b.build(hidden=x),) if b.ops else ()
 
 
