@@ -42,6 +42,13 @@ def mlp(b: BlockBuilder, x: Value, c: Config, s: Design) -> Value:
     return b.linear(h, f"mlp.{second}", x.width, bias=s.mlp_bias, shard="row")
 
 
+def summed(b: BlockBuilder, x: Value, h: Value, s: Design) -> Value:
+    """The stream plus a half of the layer, either or both times a number."""
+    if s.shared_out:
+        return b.add(b.scale(h), b.scale(x))
+    return b.add(x, b.scale(h) if s.scaled else h)
+
+
 def layer(c: Config, s: Design, index: int, kind: LayerKind) -> Block:
     """One decoder layer."""
     b = BlockBuilder(f"model.layers.{index}", layer=index)
@@ -50,12 +57,12 @@ def layer(c: Config, s: Design, index: int, kind: LayerKind) -> Block:
     read = norm(b, x, before, s)
     mixed = kind.attention(b, read) if kind.attention else attention(b, read, c, s, kind)
     mixed = b.dropout(norm(b, mixed, after, s), s.dropouts[1])
-    x = b.add(x, b.scale(mixed) if s.scaled else mixed)
+    x = summed(b, x, mixed, s)
     if before_mlp is not None or after_mlp is not None:
         read = norm(b, x, before_mlp, s)
     h = kind.mlp(b, read) if kind.mlp else mlp(b, read, c, s)
     h = b.dropout(norm(b, h, after_mlp, s), s.dropouts[2])
-    return b.build(hidden=b.add(x, b.scale(h) if s.scaled else h))
+    return b.build(hidden=summed(b, x, h, s))
 
 
 def model(c: Config, s: Design, kinds: Sequence[LayerKind]) -> tuple[Block, ...]:
@@ -69,5 +76,6 @@ def model(c: Config, s: Design, kinds: Sequence[LayerKind]) -> tuple[Block, ...]
     x = norm(b, b.input("hidden", c.hidden_size), s.final_norm, s)
     tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings", s.tied) else None
     logits = b.linear(x, "lm_head", c.vocab_size, bias=s.head_bias, shard="vocab", part="head", tied_to=tied_to)
+    logits = b.unary("to_fp32", logits) if s.widened_logits else logits
     logits = b.softcap(logits) if s.capped_logits else logits
     return (first, *layers, b.build(logits=b.scale(logits) if s.scaled_logits else logits))

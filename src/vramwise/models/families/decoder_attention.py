@@ -90,8 +90,10 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) 
         q, k = b.rotary(q, k, rotary_dim=columns, style=style, table=kind.table or s.rotary_table)
     if s.qk_norm is not None and place == "turned":
         q, k = both_normed(b, q, k, s.qk_norm, (heads, groups))
-    if s.scaled_queries:
+    if s.scaled_queries == "every":
         q = b.unary("scale_by_position", q)
+    elif s.scaled_queries and not kind.turned:
+        q = b.unary("scale_by_log_position", q, table=kind.table)
     mixed = core(b, q, k, v, c, s, kind)
     if s.sub_norms:
         mixed = b.rms_norm(mixed, "self_attn.attn_sub_norm")
@@ -104,6 +106,9 @@ def gated(b: BlockBuilder, mixed: Value, x: Value, heads: int, module: str, func
     """Attention's result times a function of the layer's input, one number for an element or for a head."""
     width = heads if function.endswith("_by_head") else mixed.width
     gate = b.linear(x, f"self_attn.{module}", width)
+    if function == "sigmoid_biased":
+        bias = b.parameter("self_attn", "gate_bias", (heads,), shard="column")
+        return b.op("biased_head_gate", "self_attn", [mixed, gate], [mixed.width], [bias], num_heads=heads)[0]
     if function == "sigmoid":
         return b.multiply(mixed, b.activation(gate, "sigmoid", "self_attn"))
     kind = "sigmoid_head_gate" if function == "sigmoid_by_head" else "softplus_gate"

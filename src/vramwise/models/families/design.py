@@ -33,7 +33,8 @@ class Design:
 
     `norms` names the norms before and after attention and before and after the MLP; without the third, the MLP reads
     what attention reads (parallel residual) or, with a fourth, the stream itself. `sub_norms` are BitNet's, before
-    the last product of attention and MLP; `scaled_queries` multiplies queries by a factor for each position;
+    the last product of attention and MLP; `scaled_queries` multiplies queries by a factor for each position, in every
+    layer or in those without rotary positions; `shared_out` weighs both sides of each sum with the stream by depth;
     `gate` names a projection of the layer's input and the function of it that attention's result is multiplied with.
     """
 
@@ -60,12 +61,14 @@ class Design:
     rotary_table: str = "default"
     rotary_share: float = 1.0
     joined: bool = False
-    scaled_queries: bool = False
+    scaled_queries: Literal["", "every", "unturned"] = ""
     gate: tuple[str, str] | None = None
     scaled: bool = False
+    shared_out: bool = False
     scaled_embedding: bool = False
     scaled_logits: bool = False
     capped_logits: bool = False
+    widened_logits: bool = False
     dropouts: tuple[float, float, float] = (0.0, 0.0, 0.0)
     tied: bool = False
 

@@ -103,7 +103,7 @@ def seed_oss(c: Config) -> Design:
 _DESIGNS: dict[str, Callable[[Config], Design]] = {
     "apertus": apertus, "arcee": llama, "bitnet": bitnet, "diffllama": diffllama, "ernie4_5": ernie4_5,
     "hunyuan_v1_dense": hunyuan, "hyperclovax": hyperclovax, "internlm3": llama, "iquestcoder": llama, "jais2": jais2,
-    "ministral3": lambda c: Design(scaled_queries=True), "nanochat": nanochat, "persimmon": persimmon,
+    "ministral3": lambda c: Design(scaled_queries="every"), "nanochat": nanochat, "persimmon": persimmon,
     "seed_oss": seed_oss,
 }  # fmt: skip
 

@@ -115,6 +115,13 @@ class AttentionPaths:
         """Queries times a factor for each position, which every layer makes anew (`get_llama_4_attn_scale`)."""
         return self.tape.mul(q, self.tape.new((1, 1, self.sequence, 1), q.dtype, op="_to_copy"))
 
+    def scale_by_log_position(self, op: Op, q: Tensor) -> Tensor:
+        """Beam: queries times a factor for each position in fp32, made once a kind of layer, cast back."""
+        key = f"log position/{op.settings['table']}"
+        if key not in self.tables:
+            self.tables[key] = (self.tape.new((1, 1, self.sequence, 1), "fp32", op="exp"),)
+        return self.tape.to(self.tape.mul(self.tape.to(q, "fp32"), self.tables[key][0]), q.dtype)
+
     # -- attention -----------------------------------------------------------------------------------------
 
     def attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:

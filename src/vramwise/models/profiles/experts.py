@@ -22,6 +22,7 @@ class ExpertPaths(RouterPaths):
     sequence: Dim
     parameter: Callable[[Parameter], Tensor]
     parameters_of: Callable[[Op], list[Tensor]]
+    widened_gate: Callable[[Op, Tensor, Tensor], Tensor]
     _adapter: Callable[[str, tuple[int, ...], str], Tensor]
 
     def experts(self, op: Op, x: Tensor, weights: Tensor, *indices: Tensor) -> Tensor:
@@ -155,6 +156,9 @@ class ExpertPaths(RouterPaths):
         """act(gate)·up over the two halves of one projection."""
         gate, up = self.tape.chunk(h, 2)
         return self.tape.mul(apply_activation(self.tape, op.settings["function"], gate), up)
+
+    def _gate_widened_halves(self, op: Op, h: Tensor) -> Tensor:
+        return self.widened_gate(op, *self.tape.chunk(h, 2))
 
     def _gate_clamped_halves_glu(self, op: Op, h: Tensor) -> Tensor:
         return self.clamped_glu(op, h)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
+from vramwise.models.profiles.activations import apply_activation
 
 
 class GatePaths:
     """Products with gates, widened sums."""
 
     tape: Tape
+    parameters_of: Callable[[Op], list[Tensor]]
 
     def softplus_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
         """Laguna: softplus in fp32, cast back; one number for an element or for a head."""
@@ -26,6 +30,20 @@ class GatePaths:
         heads = self.tape.view(x, *x.shape[:-1], op.settings["num_heads"], -1)
         gate = self.tape.unary("sigmoid", self.tape.unsqueeze(gate, -1))
         return self.tape.view(self.tape.mul(heads, gate), *x.shape)
+
+    def biased_head_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
+        """Beam: sigmoid of a projection plus a bias for each head, which autocast does not cast."""
+        tape, heads = self.tape, op.settings["num_heads"]
+        (bias,) = self.parameters_of(op)
+        gate = tape.add(tape.view(gate, *gate.shape[:-1], heads, -1), tape.unsqueeze(bias, -1))
+        product = tape.mul(tape.view(x, *x.shape[:-1], heads, -1), tape.unary("sigmoid", gate))
+        return tape.view(product, *x.shape)
+
+    def widened_gate(self, op: Op, gate: Tensor, up: Tensor) -> Tensor:
+        """Beam: act(gate)·up in fp32, cast back."""
+        tape = self.tape
+        h = apply_activation(tape, op.settings["function"], tape.to(gate, "fp32"))
+        return tape.to(tape.mul(h, tape.to(up, "fp32")), gate.dtype)
 
     def sigmoid_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
         """A.X K2: sigmoid and product in fp32, cast back; gates that come by head are laid side by side first."""

@@ -181,6 +181,14 @@ class RouterPaths:
         shares = tape.softmax(best)
         return tape.to(shares, x.dtype) if op.settings["widened"] else shares, indices
 
+    def _route_logit_first(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Kolibri: the best fp32 logits plus a buffer, a sigmoid of the chosen ones alone."""
+        tape = self.tape
+        logits = self._fp32_logits(x, weight)
+        indices = self._corrected_choice(op, logits)
+        weights = tape.unary("sigmoid", tape.gather(logits, indices))
+        return tape.div(weights, tape.reduce("sum", weights)) if op.settings["normalized"] else weights, indices
+
     def _route_cohere2_moe(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The best logits first, then an fp32 softmax or a normalized sigmoid over them."""
         tape = self.tape
