@@ -124,6 +124,17 @@ class Config:
             raise self.error(f"layer_types names {len(types)} layers, num_hidden_layers is {self.num_hidden_layers}")
         return [str(kind) for kind in types[: self.num_hidden_layers]]
 
+    def of_layer(self, index: int) -> Config | None:
+        """What `per_layer_config` says of a layer, whose number may be written with zeros before it; None without one.
+
+        A table that leaves the layer out gives an empty config.
+        """
+        by_layer = self.table("per_layer_config")
+        if by_layer is None:
+            return None
+        names = [name for name in by_layer.values if str(name).isdecimal() and int(name) == index]
+        return (by_layer.table(names[0]) if names else None) or Config({}, self.model_id)
+
     def filled(self, defaults: Mapping[str, Any]) -> Config:
         """This config with the defaults of its class where a key is absent or null."""
         given = {name: value for name, value in self.values.items() if value is not None}

@@ -61,6 +61,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "distilbert": "distilbert",
     "doge": "doge",
     "dots1": "sigmoid_routed",
+    "dots3_note_text": "dots3",
     "electra": "bert",
     "ernie": "bert",
     "ernie4_5": "llama_kin",

@@ -25,10 +25,9 @@ def layer_types(c: Config) -> list[str]:
 
 def overrides(c: Config, index: int, kind: str) -> Config:
     """What a layer has instead of the config's sizes: by its number, which is written with zeros before it, or kind."""
-    by_layer = c.table("per_layer_config")
-    if by_layer is not None:
-        names = [name for name in by_layer.values if str(name).isdecimal() and int(name) == index]
-        return (by_layer.table(names[0]) if names else None) or Config({}, c.model_id)
+    own = c.of_layer(index)
+    if own is not None:
+        return own
     if kind != "full_attention":
         return Config({}, c.model_id)
     groups = c.get("num_global_key_value_heads") if c.flag("attention_k_eq_v") else None

@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families import latent_attention
+from vramwise.models.families import latent_attention, latent_design
 from vramwise.models.families.hybrid import every, layer_kinds
 from vramwise.models.families.mixture import grouped, sparse_layers
 from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
@@ -89,7 +89,7 @@ def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
 
 def latent(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Latent attention; Kimi's has no positions, Bailing's a gate for every head."""
-    s = latent_attention.sizes(c)
+    s = latent_design.sizes(c)
     if c.model_type == "kimi_linear":
         return latent_attention.attention(b, x, c, replace(s, style="unturned"))
     return latent_attention.attention(b, x, c, replace(s, rank=None, head_gate=True))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.latent_attention import Latent, attention, sizes
+from vramwise.models.families.latent_attention import attention
+from vramwise.models.families.latent_design import Latent, sizes
 from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
 
 # Defaults of the configuration class (transformers 5.23).

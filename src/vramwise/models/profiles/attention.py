@@ -111,6 +111,10 @@ class AttentionPaths:
         right = tape.add(tape.mul(odd, cos), tape.mul(even, sin))
         return tape.cat([left, right])
 
+    def _rotate_interleaved_cat_fp32(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """As `_rotate_interleaved_cat`, cast back from the tables' dtype (Dots 3)."""
+        return self.tape.to(self._rotate_interleaved_cat(x, cos, sin), x.dtype)
+
     def scale_by_position(self, op: Op, q: Tensor) -> Tensor:
         """Queries times a factor for each position, which every layer makes anew (`get_llama_4_attn_scale`)."""
         return self.tape.mul(q, self.tape.new((1, 1, self.sequence, 1), q.dtype, op="_to_copy"))

@@ -100,7 +100,7 @@ class LatentPaths:
         MiMo's full layers run the same code without a sink.
         """
         tape, settings = self.tape, op.settings
-        k, v = self.cached(op, k, v)
+        k, v = (k, v) if settings.get("latent") else self.cached(op, k, v)
         times = settings["num_heads"] // settings["num_key_value_heads"]
         k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
         scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))

@@ -1,0 +1,50 @@
+"""The sizes and switches of multi-head latent attention; `latent_attention` builds it from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.models.config import Config
+from vramwise.models.families.token_index import Indexer
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """Sizes and switches.
+
+    `own` and `turned` are a head's columns without and with rotary positions; `rank` is that of the query's
+    compression, None without one. `scaled` multiplies both compressed vectors' results by numbers. `masked`: the
+    layer's mask is always there, because it names the tokens that an indexer (this layer's, where it has one) chose.
+    `joint_gate`: the query's product makes gates too, from the compressed query before and after its norm;
+    `head_gate`: one number for each head gates its result. `latents` are Dots 3's: both compressed vectors are scaled
+    themselves and the shared key is normed. `output_gate`: sigmoids of the layer's input, one for each head or for each
+    element, gate the result; `sinks`: the softmax has one learned column more.
+    """
+
+    own: int
+    turned: int
+    compressed: int
+    value_dim: int
+    rank: int | None
+    bias: bool = False
+    style: str = "interleaved_cat"
+    scaled: bool = False
+    masked: bool = False
+    indexer: Indexer | None = None
+    joint_gate: bool = False
+    head_gate: bool = False
+    latents: bool = False
+    output_gate: Literal["", "by_head", "by_element"] = ""
+    sinks: bool = False
+    window: int | None = None
+    table: str = "default"
+
+
+def sizes(c: Config) -> Latent:
+    """The sizes by the keys that the families share."""
+    return Latent(
+        own=c.size("qk_nope_head_dim"), turned=c.size("qk_rope_head_dim"), compressed=c.size("kv_lora_rank"),
+        value_dim=c.size("v_head_dim"), rank=c.size("q_lora_rank") if c.has("q_lora_rank") else None,
+        bias=c.flag("attention_bias"), style="interleaved_cat" if c.flag("rope_interleave", True) else "half",
+    )  # fmt: skip
