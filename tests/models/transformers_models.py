@@ -19,6 +19,9 @@ _LOADERS = (
 # Their configs map to a text-only class too, which leaves out the vision tower that their checkpoints hold.
 _PUBLISHED_WITH_VISION = frozenset({"gemma4", "got_ocr2", "llama4", "mllama", "qwen3_5", "qwen3_5_moe"})
 
+# Makes some parameters in fp32 whatever dtype is asked for, with which it does not run before a cast.
+_FP32_WHATEVER_ASKED = frozenset({"deberta"})
+
 
 def model_config(values: dict[str, Any]) -> Any:
     """The configuration object of a `config.json`'s values."""
@@ -44,7 +47,16 @@ def real_model(
     if type(config) not in loader._model_mapping or config.model_type in _PUBLISHED_WITH_VISION:
         loader = dict(_LOADERS)["speech-seq2seq" if head == "seq2seq-lm" else "multimodal-lm"]
     with torch.device(device):
-        return loader.from_config(config, attn_implementation=attention, dtype=dtype)
+        model = loader.from_config(config, attn_implementation=attention, dtype=dtype)
+    return _cast(model, dtype) if config.model_type in _FP32_WHATEVER_ASKED else model
+
+
+def _cast(model: Any, dtype: torch.dtype) -> Any:
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if parameter.dtype != dtype:
+                setattr(module, name, torch.nn.Parameter(parameter.to(dtype)))
+    return model
 
 
 def model_inputs(model: Any, head: str, batch: int, sequence: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vramwise.models.autograd.recorder import Recorder, promote
 from vramwise.models.autograd.size import Dim, exact_quotient, product
@@ -143,6 +144,16 @@ class Layout(Recorder):
         out = self.new(shape, x.dtype, requires_grad=x.requires_grad, strides=strides, op="constant_pad_nd")
         self.record("constant_pad_nd", [x], [out])
         return out
+
+    def repeat_rows(self, x: Tensor, times: Dim) -> Tensor:
+        """`x.repeat(times, 1, ...)`: a copy, also for once."""
+        out = self.new((times * x.shape[0], *x.shape[1:]), x.dtype, requires_grad=x.requires_grad, op="repeat")
+        self.record("repeat", [x], [out])
+        return out
+
+    def unleafed(self, x: Tensor) -> Tensor:
+        """A view of a parameter, which autocast casts anew each time."""
+        return replace(x, is_parameter=False)
 
     def repeat_interleave_heads(self, x: Tensor, times: int) -> Tensor:
         """Key or value heads repeated for grouped queries: (b, kv, s, d) -> (b, kv·times, s, d), a copy."""

@@ -1,15 +1,11 @@
-"""DeBERTa 1 and 2: encoders whose attention compares contents and distances apart.
-
-Parameters are exact. Of the activations, those of the distances (the gathered scores of content against position)
-are not counted; a config without `relative_attention` has none.
-"""
+"""DeBERTa 1 and 2: encoders whose attention compares contents and distances apart."""
 
 from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.bert import language_model_head
-from vramwise.models.families.deberta_distances import distance_projections, distances, first
+from vramwise.models.families.deberta_distances import compared, convolution, distances, first, projected_distances
 from vramwise.models.families.encoder_design import Design, Head
 from vramwise.models.families.tasks import Task, task_of
 
@@ -17,11 +13,6 @@ _V1 = {"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12, "num_at
        "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip
 _V2 = {"vocab_size": 128100, "hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24,
        "intermediate_size": 6144, "max_position_embeddings": 512}  # fmt: skip
-
-
-def not_counted(c: Config) -> str:
-    """What an estimate says that it leaves out."""
-    return "activations of relative positions" if c.flag("relative_attention") else ""
 
 
 def task(c: Config) -> Task:
@@ -50,7 +41,8 @@ def embedding(c: Config, root: str) -> Block:
     if width != c.hidden_size:
         x = b.linear(x, "embed_proj", c.hidden_size, shard="replicated")
     x = b.unary("times_mask", norm(b, x, "LayerNorm", c))
-    return b.build(hidden=b.dropout(x, c.number("hidden_dropout_prob", 0.1)))
+    x = b.dropout(x, c.number("hidden_dropout_prob", 0.1))
+    return b.build(hidden=x, embedded=x)
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -67,10 +59,11 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
             b.heads_first(b.heads(b.linear(x, f"{module}.{name}_proj", x.width, bias=True), heads))
             for name in ("query", "key", "value")
         )
-    x = b.unary("hold", x, module, distance_projections(b, c))
+    others = projected_distances(b, c)
     mixed = b.attention(
         q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, causal=False,
         style="deberta" if first(c) else "deberta_v2", cache=None, eager_only=True,
+        others=others, compared=tuple(kind for kind in ("c2p", "p2c") if others and kind in compared(c)),
         dropout=c.number("attention_probs_dropout_prob", 0.1),
     )  # fmt: skip
     return b.linear(mixed, "attention.output.dense", x.width, bias=True, shard="row")
@@ -113,4 +106,5 @@ def blocks(config: Config) -> tuple[Block, ...]:
     bare = task(c) == "none"
     root = "" if bare else "deberta."
     last = () if bare else (legacy_head(c, root) if c.flag("legacy", True) else head(c, root),)
-    return (embedding(c, root), *distances(c, root), *(layer(c, root, i) for i in range(c.num_hidden_layers)), *last)
+    layers = [layer(c, root, i) for i in range(c.num_hidden_layers)]
+    return (embedding(c, root), *distances(c, root), *layers[:1], *convolution(c, root), *layers[1:], *last)

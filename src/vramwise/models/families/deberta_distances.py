@@ -1,8 +1,8 @@
-"""What DeBERTa keeps for the distances of two tokens: embeddings and their projections."""
+"""What DeBERTa has for the distances of two tokens: embeddings, their projections, a convolution."""
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Parameter
+from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 
 
@@ -18,34 +18,59 @@ def compared(c: Config) -> tuple[str, ...]:
     return tuple(str(kind).strip() for kind in kinds) if c.flag("relative_attention") else ()
 
 
-def distance_projections(b: BlockBuilder, c: Config) -> list[Parameter]:
-    """Parameters that turn the embeddings of distances into keys and queries."""
-    names = {"c2p": "pos_proj", "p2c": "pos_q_proj"} if first(c) else {"c2p": "pos_key_proj", "p2c": "pos_query_proj"}
-    if c.flag("share_att_key"):
-        return []
-    found, width = [], c.hidden_size
-    for kind in ("c2p", "p2c"):
-        if kind in compared(c):
-            module = f"attention.self.{names[kind]}"
-            found.append(b.parameter(module, "weight", (width, width), shard="column", is_linear=True))
-            if not (first(c) and kind == "c2p"):
-                found.append(b.parameter(module, "bias", (width,), shard="column"))
-    return found
+def farthest(c: Config) -> int:
+    """The farthest distance that is told apart from farther ones."""
+    found = c.size("max_relative_positions", default=-1, least=-1)
+    return found if found >= 1 else c.size("max_position_embeddings")
 
 
 def distances(c: Config, root: str) -> tuple[Block, ...]:
-    """The embeddings of distances, their norm, and version 2's convolution beside the first layer."""
-    b, width = BlockBuilder(f"{root}encoder", part="attention"), c.hidden_size
-    found, farthest = [], c.size("max_relative_positions", default=-1, least=-1)
-    farthest = farthest if farthest >= 1 else c.size("max_position_embeddings")
-    if c.flag("relative_attention"):
-        buckets = -1 if first(c) else c.size("position_buckets", default=-1, least=-1)
-        found.append(b.parameter("rel_embeddings", "weight", (2 * (buckets if buckets > 0 else farthest), width)))
+    """The embeddings of distances, with their norm where there are any."""
+    b, width, found = BlockBuilder(f"{root}encoder", part="attention"), c.hidden_size, []
     if "layer_norm" in c.text("norm_rel_ebd", "none").lower():
         found += [b.parameter("LayerNorm", leaf, (width,), part="norm") for leaf in ("weight", "bias")]
+    if not c.flag("relative_attention"):
+        return (b.build(hidden=b.unary("hold", b.input("hidden", width), "", found)),) if found else ()
+    buckets = -1 if first(c) else c.size("position_buckets", default=-1, least=-1)
+    table = b.parameter("rel_embeddings", "weight", (2 * (buckets if buckets > 0 else farthest(c)), width))
+    return (b.build(distances=b.op("distance_table", "", [], [width], [table, *found], read=bool(compared(c)))[0]),)
+
+
+def projected_distances(b: BlockBuilder, c: Config) -> list[Value]:
+    """The distances as keys (content to position) and as queries (position to content), as far as they are compared.
+
+    With `share_att_key` the weights are those of the tokens' keys and queries, and both products are always made.
+    """
+    if not c.flag("relative_attention"):
+        return []
+    width = c.hidden_size
+    x = b.input("distances", width)
+    x = b.dropout(x, c.number("hidden_dropout_prob", 0.1))
+    x = b.unary("distances_within", x, chunk_size=farthest(c)) if first(c) else b.unary("distances_all", x)
+    own = {"c2p": "pos_proj", "p2c": "pos_q_proj"} if first(c) else {"c2p": "pos_key_proj", "p2c": "pos_query_proj"}
+    shared = not first(c) and c.flag("share_att_key")
+    names = {"c2p": "key_proj", "p2c": "query_proj"} if shared else own
+    found = []
+    for kind, name in names.items():
+        module = f"attention.self.{name}"
+        if kind in compared(c):
+            found.append(b.linear(x, module, width, bias=not (first(c) and kind == "c2p")))
+        elif shared:
+            weights = [b.parameter(module, "weight", (width, width), shard="column", is_linear=True)]
+            b.op("linear_aside", module, [x], [], [*weights, b.parameter(module, "bias", (width,), shard="column")])
+    return found
+
+
+def convolution(c: Config, root: str) -> tuple[Block, ...]:
+    """Version 2's convolution over the embeddings, added to what the first layer makes."""
     kernel = 0 if first(c) else c.size("conv_kernel_size", default=0, least=0)
-    if kernel:
-        shape = (width, width // c.size("conv_groups", default=1), kernel)
-        found += [b.parameter("conv.conv", "weight", shape), b.parameter("conv.conv", "bias", (width,))]
-        found += [b.parameter("conv.LayerNorm", leaf, (width,), part="norm") for leaf in ("weight", "bias")]
-    return (b.build(hidden=b.unary("hold", b.input("hidden", width), "", found)),) if found else ()
+    if not kernel:
+        return ()
+    b, width = BlockBuilder(f"{root}encoder.conv", part="attention"), c.hidden_size
+    found = [b.parameter("conv", "weight", (width, width // c.size("conv_groups", default=1), kernel))]
+    found += [b.parameter("conv", "bias", (width,))]
+    found += [b.parameter("LayerNorm", leaf, (width,), part="norm") for leaf in ("weight", "bias")]
+    x, residual = b.input("embedded", width), b.input("hidden", width)
+    (y,) = b.op("mixed_with_neighbours", "", [x, residual], [width], found, function=c.text("conv_act", "tanh"),
+                p=c.number("hidden_dropout_prob", 0.1))  # fmt: skip
+    return (b.build(hidden=y),)

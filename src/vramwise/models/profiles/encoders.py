@@ -42,10 +42,6 @@ class EncoderPaths:
         self.tape.record("clamp", [x], [out], [(x, "self")])
         return out
 
-    def times_mask(self, op: Op, x: Tensor) -> Tensor:
-        """A product with the mask of tokens, which the class makes where none is passed and backward keeps."""
-        return self.tape.mul(x, self.tape.new((*x.shape[:-1], 1), x.dtype, op="_to_copy"))
-
     def add_buffer(self, op: Op, x: Tensor) -> Tensor:
         """A row of numbers that the module holds as a buffer in the parameters' dtype (`final_logits_bias`)."""
         return self.tape.add(x, self.tape.new((1, x.shape[-1]), self.execution.param_dtype, kind="buffer", op="buffer"))
@@ -81,40 +77,6 @@ class EncoderPaths:
     def _rotate_half_widened(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x·cos + rotate_half(x)·sin on an fp32 copy, cast back (ModernBERT)."""
         return self.tape.to(self._rotate_half(self.tape.to(x, "fp32"), cos, sin), x.dtype)
-
-    def biased_qkv(self, op: Op, fused: Tensor) -> tuple[Tensor, ...]:
-        """`DisentangledSelfAttention` of DeBERTa 1: each head's q, k, v beside each other, biases on q and v."""
-        tape, width = self.tape, op.outputs[0].width
-        split = tape.view(fused, *fused.shape[:-1], op.settings["num_heads"], 3 * width)
-        q, k, v = tape.chunk(tape.transpose(split, 1, 2), 3)
-        biases = (
-            tape.transpose(tape.view(bias, 1, 1, op.settings["num_heads"], width), 1, 2)
-            for bias in self.parameters_of(op)
-        )
-        return tape.add(q, next(biases)), k, tape.add(v, next(biases))
-
-    def _eager_deberta(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Queries divided by a scalar tensor, scores filled where a table of pairs says so."""
-        tape = self.tape
-        q = tape.div(q, tape.new((), q.dtype, op="sqrt"))
-        scores = tape.masked_fill(tape.matmul(q, tape.transpose(k, 2, 3)), self._pairs(q, k))
-        weights = tape.dropout(tape.softmax(scores), self.attention_dropout(op))
-        return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
-
-    def _eager_deberta_v2(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """As version 1 with the heads folded into the batch and the keys divided."""
-        tape = self.tape
-        batch, heads, s, d = q.shape
-        pairs = self._pairs(q, k)
-        q, k, v = (tape.view(tape.contiguous(x), batch * heads, x.shape[2], d) for x in (q, k, v))
-        k = tape.div(tape.transpose(k, 1, 2), tape.new((), q.dtype, op="sqrt"))
-        scores = tape.view(tape.matmul(q, k), batch, heads, s, k.shape[-1])
-        weights = tape.dropout(tape.softmax(tape.masked_fill(scores, pairs)), self.attention_dropout(op))
-        mixed = tape.matmul(tape.view(weights, batch * heads, s, k.shape[-1]), v)
-        return tape.contiguous(tape.transpose(tape.view(mixed, batch, heads, s, d), 1, 2))
-
-    def _pairs(self, q: Tensor, k: Tensor) -> Tensor:
-        return self.tape.new((self.batch, 1, q.shape[2], k.shape[2]), "bool", op="bitwise_not")
 
     def _eager_xlm(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Scores filled in place where the mask says so, softmax in fp32 (XLM)."""
