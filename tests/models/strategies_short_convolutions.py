@@ -14,7 +14,8 @@ Config = dict[str, Any]
 @st.composite
 def lfm2(draw: st.DrawFn, model_type: str, **switches: st.SearchStrategy[Any]) -> Config:
     config = draw(decoder(model_type, conv_bias=st.booleans(), conv_L_cache=st.sampled_from([2, 3]), **switches))
-    kinds = st.sampled_from(["conv", "full_attention"])
+    sliding = ["sliding_attention"] if model_type == "lfm3" else []
+    kinds = st.sampled_from(["conv", "full_attention", *sliding])
     layers = config["num_hidden_layers"]
     return config | {"layer_types": draw(st.lists(kinds, min_size=layers, max_size=layers))}
 
@@ -34,5 +35,17 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
         moe_intermediate_size=st.sampled_from([8, 24]),
         use_expert_bias=st.booleans(),
         norm_topk_prob=st.booleans(),
+    ),
+    "lfm3": lambda: lfm2(
+        "lfm3",
+        head_dim=st.sampled_from([8, 24]),
+        sliding_window=st.sampled_from([3, 16]),
+        use_sandwich_norm=st.booleans(),
+        use_attention_gate=st.booleans(),
+        attention_bias=st.booleans(),
+        attention_dropout=st.sampled_from([0.0, 0.1]),
+        pad_token_id=st.just(0),
+        bos_token_id=st.just(1),
+        eos_token_id=st.just(2),
     ),
 }

@@ -124,6 +124,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "laguna": "gated_mixtures",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2",
+    "lfm3": "lfm3",
     "llama": "llama",
     "llama4": "vision_language",
     "llama4_text": "llama4",
@@ -228,6 +229,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "yuan": "yuan",
     "zamba": "zamba",
     "zamba2": "zamba",
+    "zaya": "zaya",
 }
 """`model_type` of a config -> module of `vramwise.models.families`."""
 

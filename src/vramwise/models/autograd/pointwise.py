@@ -16,7 +16,7 @@ _UNARY_SAVES: dict[str, Literal["self", "result", "none"]] = {
     "sqrt": "result", "exp": "result", "pow": "self", "log": "self", "softplus": "self", "neg": "none",
     "cos": "self", "sin": "self", "clamp": "self", "abs": "self", "square": "self", "mish": "self",
     "elu": "result", "leaky_relu": "self", "log_sigmoid": "self", "erf": "self",
-    "expm1": "result",
+    "expm1": "result", "reciprocal": "result",
 }  # fmt: skip
 
 

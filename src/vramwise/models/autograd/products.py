@@ -93,7 +93,7 @@ class Products(Pointwise):
         return out
 
     def depthwise_conv1d(self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Dim) -> Tensor:
-        """Causal depthwise `F.conv1d` over (batch, channels, sequence): keeps the input (and the weight)."""
+        """Causal `F.conv1d` by channel or group over (batch, channels, sequence): keeps the input (and the weight)."""
         x, weight = self.autocast_low(x, weight)
         inputs = [x, weight]
         if bias is not None:
@@ -102,7 +102,7 @@ class Products(Pointwise):
         shape = (*x.shape[:-1], x.shape[-1] + 2 * padding - (kernel - 1))
         grad = any(tensor.requires_grad for tensor in inputs)
         out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
-        flops = 2 * product(shape) * kernel
+        flops = 2 * product(shape) * product(weight.shape[1:])
         self.record(
             "convolution", inputs, [out], [(x, "input"), (weight, "weight")],
             flops=flops, backward_flops=flops * (x.requires_grad + weight.requires_grad),

@@ -13,6 +13,7 @@ from vramwise.models.blocks import Block, Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
+from vramwise.models.profiles.compressed_convolution import CompressedConvolutionPaths
 from vramwise.models.profiles.deberta import DebertaPaths
 from vramwise.models.profiles.delta_rule import DeltaRulePaths
 from vramwise.models.profiles.early_attention import EarlyAttentionPaths
@@ -32,6 +33,7 @@ Streams = dict[str, Tensor]
 
 class HuggingFace(
     AttentionPaths,
+    CompressedConvolutionPaths,
     DebertaPaths,
     DeltaRulePaths,
     EarlyAttentionPaths,

@@ -189,6 +189,14 @@ class RouterPaths:
         weights = tape.unary("sigmoid", tape.gather(logits, indices))
         return tape.div(weights, tape.reduce("sum", weights)) if op.settings["normalized"] else weights, indices
 
+    def _route_skip_expert(self, op: Op, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """ZAYA: softmax over the experts and one that does nothing, whose share is set to zero."""
+        tape = self.tape
+        shares = tape.softmax(logits)
+        indices = self._corrected_choice(op, shares)
+        skipped = tape.like(indices, dtype="bool", requires_grad=False, op="eq")
+        return tape.masked_fill(tape.gather(shares, indices), skipped), tape.masked_fill(indices, skipped)
+
     def _route_cohere2_moe(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The best logits first, then an fp32 softmax or a normalized sigmoid over them."""
         tape = self.tape
