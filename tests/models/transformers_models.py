@@ -17,7 +17,9 @@ _LOADERS = (
 
 
 # Their configs map to a text-only class too, which leaves out the vision tower that their checkpoints hold.
-_PUBLISHED_WITH_VISION = frozenset({"gemma4", "got_ocr2", "llama4", "mllama", "qwen3_5", "qwen3_5_moe"})
+_PUBLISHED_WITH_VISION = frozenset(
+    {"gemma4", "gemma4_unified", "got_ocr2", "llama4", "mllama", "qwen3_5", "qwen3_5_moe"}
+)
 
 # Makes some parameters in fp32 whatever dtype is asked for, with which it does not run before a cast.
 _FP32_WHATEVER_ASKED = frozenset({"deberta"})

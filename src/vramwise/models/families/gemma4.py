@@ -11,7 +11,7 @@ from vramwise.models.families.shared_keys import LayerSizes, attention, norm, so
 # Defaults of Gemma4TextConfig (transformers 5.23); the class of the unified models has no embeddings by layer.
 _DEFAULTS = {
     "vocab_size": 262_144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 512,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
     "vocab_size_per_layer_input": 262_144,
 }  # fmt: skip
 
@@ -101,7 +101,8 @@ def embedding(c: Config, name: str) -> Block:
 
 def text_blocks(c: Config, name: str = "model", *, tied: bool) -> tuple[Block, ...]:
     """Embeddings, layers and head of the language model named `name`."""
-    c = Config({**_DEFAULTS, **c.values}, c.model_id)
+    window = 1024 if c.model_type == "gemma4_unified_text" else 512
+    c = Config({**_DEFAULTS, "sliding_window": window, **c.values}, c.model_id)
     layers = (layer(c, name, index, s) for index, s in enumerate(layer_sizes(c)))
     b = BlockBuilder("")
     x = norm(b, b.input("hidden", c.hidden_size), f"{name}.norm")

@@ -1,4 +1,7 @@
-"""Gemma 4 with its towers for images and sound, each there if its config is."""
+"""Gemma 4 with its towers for images and sound, each there if its config is.
+
+The unified models have no towers: pixels and samples are projected as they are.
+"""
 
 from __future__ import annotations
 
@@ -59,20 +62,45 @@ def embedder(name: str, modality: Modality, width: int, out: int) -> Block:
     return b.build(**{modality: b.linear(b.input(modality, width), "embedding_projection", out)})
 
 
-def blocks(c: Config) -> tuple[Block, ...]:
-    """Towers with their projectors, which run only for batches with such input, and the language model."""
-    given = c.table("text_config") or Config({}, c.model_id)
-    text = Config({**given.values, "model_type": "gemma4_text"}, c.model_id)
-    tied = c.flag("tie_word_embeddings", True)
-    if "Gemma4ForCausalLM" in (c.items("architectures") or []):
-        return language_blocks(text, "model", tied=tied, capped=True)
-    width, parts = text.size("hidden_size", default=2304), []
-    if (vision := c.table("vision_config")) is not None:
+def pixels(c: Config, name: str, out: int) -> tuple[Block, ...]:
+    """Patches of pixels: norms around a product, a position for each axis, the projector."""
+    b = BlockBuilder(name, part="vision", modality="image")
+    side = c.size("patch_size", default=16) * c.size("pooling_kernel_size", default=3)
+    width, norms = c.size("mm_embed_dim", default=3840), (3 * side**2, "patch_ln1")
+    if c.size("output_proj_dims", default=3840) != width:
+        raise c.error(f"output_proj_dims must be mm_embed_dim ({width})")
+    positions = b.parameter("", "pos_embedding", (c.size("mm_posemb_size", default=1120), 2, width))
+    x = b.layer_norm(b.op("patch_embedding", "", [], [norms[0]], [positions])[0], norms[1], part="vision")
+    x = b.layer_norm(b.linear(x, "patch_dense", width, bias=True), "patch_ln2", part="vision")
+    image = b.build(image=b.layer_norm(x, "pos_norm", part="vision"))
+    return image, embedder(f"{name}.multimodal_embedder", "image", width, out)
+
+
+def towers(c: Config, width: int) -> list[Block]:
+    """What turns images and sound into vectors of the language model's width."""
+    unified, parts = c.model_type == "gemma4_unified", list[Block]()
+    vision, audio = c.table("vision_config"), c.table("audio_config")
+    if vision is not None and unified:
+        parts += [*pixels(vision, "model.embed_vision", width)]
+    elif vision is not None:
         vision = vision.filled(_VISION)
         parts += [*vision_tower(vision, "model.vision_tower")]
         parts += [embedder("model.embed_vision", "image", vision.hidden_size, width)]
-    if (audio := c.table("audio_config")) is not None:
+    if audio is not None and unified:
+        parts += [embedder("model.embed_audio", "audio", audio.size("audio_embed_dim", default=640), width)]
+    elif audio is not None:
         audio = audio.filled(AUDIO_DEFAULTS)
         parts += [*audio_tower(audio, "model.audio_tower")]
         parts += [embedder("model.embed_audio", "audio", audio.size("output_proj_dims"), width)]
-    return (*parts, *language_blocks(text, "model.language_model", tied=tied, capped=True))
+    return parts
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Towers with their projectors, which run only for batches with such input, and the language model."""
+    given = c.table("text_config") or Config({}, c.model_id)
+    text = Config({**given.values, "model_type": f"{c.model_type}_text"}, c.model_id)
+    tied = c.flag("tie_word_embeddings", True)
+    if {"Gemma4ForCausalLM", "Gemma4UnifiedForCausalLM"} & set(map(str, c.items("architectures") or [])):
+        return language_blocks(text, "model", tied=tied, capped=True)
+    language = language_blocks(text, "model.language_model", tied=tied, capped=True)
+    return (*towers(c, text.size("hidden_size", default=2304)), *language)
