@@ -16,7 +16,7 @@ from vramwise.training.largest import largest_within
 from vramwise.training.moments import Moment, on_stage, step_moments
 from vramwise.training.notes import notes_of
 from vramwise.training.parallel import Placement, placements
-from vramwise.training.settings import resolved, structural
+from vramwise.training.settings import frozen_units_keep_inputs, resolved, structural
 from vramwise.training.sizes import step_shape
 from vramwise.training.states import ModelStates, model_states
 from vramwise.training.tree import activations_node, phase, state_nodes
@@ -135,6 +135,8 @@ def _quantities(
     process = counters.plus(reserved, *outside)
     paged = job.states(rank).paged_optimizer
     needed = counters.plus(allocated, *outside)
+    if frozen_units_keep_inputs(job.train):  # they lie between a layer's temporaries, whose room is never whole again
+        needed = process
     return {
         "params": Quantity.exact(job.model.num_parameters),
         "weights": Quantity.exact(load.total),

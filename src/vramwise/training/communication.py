@@ -21,7 +21,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import HUGGING_FACE, execution
-from vramwise.training.states import trained_tensors, weight_bytes, width
+from vramwise.training.states import quantizer, stored, trained_tensors, width
 
 DEEPSPEED_BUCKET_NUMEL = 500_000_000  # zero/config.py: reduce_bucket_size, allgather_bucket_size
 GATHERED_UNITS = 2  # the one in use and the one prefetched
@@ -67,12 +67,13 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     compute = execution(train, model)
     size = width(compute.autocast or compute.param_dtype)
     unit = root = layers = 0
+    rule = quantizer(model, train)
     for block in model.blocks:
         held = 0
         for p in block.parameters:
             if p.tied_to is None and placement.holds(p):
                 local = placement.local_numel(p, p.numel)
-                held += weight_bytes(p, local, train) if train.quantization else local * size
+                held += stored(p, local, train, rule)[0] if rule else local * size
         if block.layer is None:
             root += held
         else:

@@ -106,19 +106,21 @@ def widened(size: int, low: float, high: float) -> Quantity:
 
 
 def scaled(quantity: Quantity, ratio: Calibrated) -> Quantity:
-    """A quantity times a calibrated ratio."""
-    return Quantity(
-        round(quantity.low * ratio.low), round(quantity.expected * ratio.expected), round(quantity.high * ratio.high)
-    )
+    """A quantity times a calibrated ratio. The two err independently: distances to the ends add up as squares do."""
+    expected = quantity.expected * ratio.expected
+    if not quantity.expected:
+        return Quantity.exact(0)
+    below = math.hypot(1 - quantity.low / quantity.expected, 1 - ratio.low / ratio.expected)
+    above = math.hypot(quantity.high / quantity.expected - 1, ratio.high / ratio.expected - 1)
+    return Quantity(round(expected * (1 - below)), round(expected), round(expected * (1 + above)))
 
 
 def plus(quantity: Quantity, *nodes: Node) -> Quantity:
-    """A quantity with terms added."""
-    return Quantity(
-        quantity.low + sum(n.low for n in nodes),
-        quantity.expected + sum(n.bytes for n in nodes),
-        quantity.high + sum(n.high for n in nodes),
-    )
+    """A quantity with terms added, each with an error of its own: distances to the ends add up as squares do."""
+    expected = quantity.expected + sum(n.bytes for n in nodes)
+    below = math.hypot(quantity.expected - quantity.low, *(n.bytes - n.low for n in nodes))
+    above = math.hypot(quantity.high - quantity.expected, *(n.high - n.bytes for n in nodes))
+    return Quantity(round(expected - below), expected, round(expected + above))
 
 
 def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:

@@ -13,7 +13,6 @@ vocab-parallel  logits and loss divided over tensor parallel ranks
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.kernels import rewritten
-from vramwise.training.settings import HUGGING_FACE
+from vramwise.training.settings import HUGGING_FACE, library_version
 from vramwise.units import MIB
 
 CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
@@ -66,12 +65,6 @@ def with_loss(forward: Forward, train: TrainSettings) -> Forward:
     if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE and _is_causal(loss):
         return _replaced(below, head, loss, partial(shifted, logits=logits))
     return forward
-
-
-def library_version(train: TrainSettings) -> tuple[int, int]:
-    """The transformers version that the scenario names; the described one without."""
-    found = re.search(r"transformers (\d+)\.(\d+)", train.framework_version or "")
-    return (int(found[1]), int(found[2])) if found else (5, 23)
 
 
 def _is_causal(loss: BlockRun) -> bool:

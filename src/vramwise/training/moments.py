@@ -26,7 +26,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE, autocasts, execution
+from vramwise.training.settings import HUGGING_FACE, autocasts, execution, frozen_units_keep_inputs
 from vramwise.training.sizes import RunBytes, StepShape
 from vramwise.training.states import ModelStates, width
 
@@ -119,6 +119,9 @@ class _Step:
         self.activations_below = [0, *accumulate(self._kept(run) for run in runs)]
         self.casts_below = [0, *accumulate(run.weight_casts for run in runs)]
         self.gradients_below = [0, *accumulate(run.weight_gradients for run in runs)]
+        self.lowest_layer = next((i for i, run in enumerate(runs) if run.shape.layer is not None), 0)
+        self.hooks_keep_inputs = frozen_units_keep_inputs(train)
+        self.hooked_above = [0, *accumulate(self._hooked(run) for run in runs)]
         kept = sum(self._kept(run) for run in runs if run.shape.name != "loss")
         self.waiting = round((flight - 1) * kept) if flight != 1 else 0
         self.saved = Forward(
@@ -198,6 +201,7 @@ class _Step:
         for i, run in enumerate(self.runs):
             if (run.head_peak if is_head else run.peak).total:
                 held = self.activations_below[i] + self.casts_below[i] + self._finished_above(i)
+                held += self.hooked_above[-1] - self.hooked_above[i + 1]
                 if held > most.get(id(run), (-1, 0))[0]:
                     most[id(run)] = held, i
         return sorted(i for _, i in most.values())
@@ -221,23 +225,25 @@ class _Step:
             "weight casts": self.casts_below[index],
             "logits and loss": (peak.saved if in_loss else 0) + (peak.temporaries if logits else 0) + SCALAR_BYTES,
             "backward temporaries": 0 if logits else peak.temporaries,
-            "second layer's activations": 0 if logits else self._second_layer(run, peak),
+            "inputs that FSDP keeps": self.hooked_above[-1] - self.hooked_above[index + 1],
             "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
         }
         parts["gradients"] = self.kept_gradients + self._finished_above(index) + peak.weight_gradients
+        if index == self.lowest_layer:  # nothing is left to gather ahead
+            parts["gathered weights"] = self.exchanged.gathered - self.exchanged.prefetched
         layer = None
         if run.shape.layer is not None:  # equal layers share one shape, so the number is counted
             layer = self.placement.first_layer + sum(r.shape.layer is not None for r in self.runs[:index])
         return Moment(name, parts, peak.operation, layer)
 
-    def _second_layer(self, run: RunBytes, peak: Peak) -> int:
-        """FSDP 1 with frozen weights has one more recomputed layer in flight than one GPU does.
+    def _hooked(self, run: RunBytes) -> int:
+        """What FSDP 1's hook on a finished frozen layer keeps until backward ends: its input and that one's gradient.
 
-        Published runs (fms-acceleration scripts/benchmarks/refs/a100_80gb_liger.csv) of LoRA and QLoRA on 4 GPUs grow
-        by 60.0 h bytes a token more than on one GPU, whose layer is 63 to 68 h: nearly its whole live set again.
+        A unit without trained weights registers its hook on the input of the recomputed layer (torch 2.13
+        distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook). Under reentrant checkpointing
+        that is a leaf, and the hook's reference to its AccumulateGrad node keeps it with its `.grad` for all layers.
         """
-        frozen = self.train.method in ("lora", "qlora") and self.train.fsdp != "none" and self.train.fsdp_version == 1
-        return run.restored + peak.temporaries if frozen else 0
+        return run.activations + run.stream if self.hooks_keep_inputs and run.shape.checkpointed else 0
 
     def _backward_end(self) -> Moment:
         return Moment("backward end", self._base(self.states.gradients))

@@ -59,6 +59,10 @@ class Placement:
             return max(1, shards // self.expert_parallel)
         return shards
 
+    def weight_shards_of(self, parameter: Parameter) -> int:
+        """Ranks that a weight is cut over between uses."""
+        return self._shards(self.weight_shards, parameter)
+
     def weight_numel(self, parameter: Parameter, local: int) -> int:
         """Elements of the weight that stay on the rank between uses."""
         return -(-local // self._shards(self.weight_shards, parameter))

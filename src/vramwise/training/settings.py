@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from vramwise.errors import ScenarioError
@@ -11,6 +12,7 @@ from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.adapters import target_names
 
 LONGEST_DEFAULT_SEQUENCE = 2048
+CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
 HUGGING_FACE = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift", "unsloth"})
 # FSDP's mixed precision casts whole units to 16 bit and uses no autocast; Megatron and DeepSpeed compute in 16 bit.
 _NO_AUTOCAST = frozenset({"torchtitan", "megatron", "deepspeed", "torchtune", "llm-foundry"})
@@ -117,6 +119,26 @@ def autocasts(train: TrainSettings) -> bool:
 def sharded(train: TrainSettings) -> bool:
     """Whether some weights live on other ranks between their uses."""
     return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
+
+
+def library_version(train: TrainSettings) -> tuple[int, int]:
+    """The transformers version that the scenario names; the described one without."""
+    found = re.search(r"transformers (\d+)\.(\d+)", train.framework_version or "")
+    return (int(found[1]), int(found[2])) if found else (5, 23)
+
+
+def reentrant(train: TrainSettings) -> bool:
+    """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5."""
+    return (
+        train.checkpointing == "full"
+        and train.framework in HUGGING_FACE
+        and library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
+    )
+
+
+def frozen_units_keep_inputs(train: TrainSettings) -> bool:
+    """Whether FSDP 1 keeps inputs of checkpointed frozen layers: peft's policy wraps adapters in units of their own."""
+    return train.method in ("lora", "qlora") and train.fsdp != "none" and train.fsdp_version == 1 and reentrant(train)
 
 
 @lru_cache(maxsize=512)

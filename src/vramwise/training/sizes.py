@@ -36,7 +36,10 @@ class KeptTensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunShape:
-    """A block in polynomials. `head_peaks` are the moments of the output layer (and loss), `peaks` the others'."""
+    """A block in polynomials. `head_peaks` are the moments of the output layer (and loss), `peaks` the others'.
+
+    `stream`: the hidden states that a checkpointed block receives, and as many bytes of their gradient.
+    """
 
     name: str
     layer: int | None
@@ -45,6 +48,7 @@ class RunShape:
     weight_casts: Groups
     kept: tuple[KeptTensor, ...]
     checkpointed: bool
+    stream: Groups
     restored: Groups
     restored_casts: Groups
     forward_casts: Groups
@@ -63,6 +67,7 @@ class RunBytes:
     shape: RunShape
     activations: int
     weight_casts: int
+    stream: int
     restored: int
     forward_casts: int
     head_peak: Peak
@@ -99,6 +104,7 @@ def _run_bytes(run: RunShape, axes: Axes) -> RunBytes:
         shape=run,
         activations=_sum(run.activations, axes),
         weight_casts=_sum(run.weight_casts, axes),
+        stream=_sum(run.stream, axes),
         restored=_sum(run.restored, axes) + _sum(run.restored_casts, axes),
         forward_casts=_sum(run.forward_casts, axes),
         head_peak=largest(run.head_peaks, axes) if run.head_peaks else NOTHING,
@@ -227,6 +233,7 @@ def _run_shape(
         weight_casts=_groups(storage for storage in stays if storage.kind == "weight_copy"),
         kept=_kept(run, stays),
         checkpointed=checkpointed,
+        stream=_groups({tensor.storage: None for tensor in run.incoming}) if checkpointed else (),
         restored=_groups(s for s in own if checkpointed and s not in external and s.kind != "weight_copy"),
         restored_casts=_groups(s for s in own if checkpointed and s not in external and s.kind == "weight_copy"),
         forward_casts=_groups(s for s in casts if checkpointed),

@@ -6,20 +6,23 @@ neither a gradient nor an optimizer state: only trained tensors are passed to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from vramwise.formats import dtype, quantization
+from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.adapters import adapters
 from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE, execution
+from vramwise.training.settings import HUGGING_FACE, execution, library_version
 from vramwise.units import round_up
 
 ALLOCATION_BYTES = 512
+EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
+ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
+                                  "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,31 @@ def width(name: str) -> int:
     return int(dtype(name).bytes_per_value)
 
 
-def weight_bytes(parameter: Parameter, numel: int, train: TrainSettings) -> int:
-    """Stored bytes of `numel` of a base weight's values, quantized or not."""
+def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
+    """What quantizes the frozen base. Experts, linear layers before transformers 5, were replaced with the others."""
+    if train.quantization is None:
+        return None
+    rule = quantization(train.quantization)
+    if library_version(train) < EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS:
+        return replace(rule, quantizes_fused_experts=True)
+    return rule
+
+
+def stored(
+    parameter: Parameter, numel: int, train: TrainSettings, rule: QuantFormat | None, shards: int = 1
+) -> tuple[int, int]:
+    """Bytes of a rank's 1/`shards` of `numel` of a base weight's values, and of what stays whole on every rank.
+
+    FSDP and ZeRO-3 cut parameters: of a weight quantized by bitsandbytes the packed values, but not its scales, which
+    are attributes of `QuantState`.
+    """
     assert train.param_dtype is not None
-    if train.quantization is not None:
-        rule = quantization(train.quantization)
-        if rule.quantizes(parameter.part, parameter.shape, parameter.is_linear):
-            return rule.bytes_for(parameter.shape) * numel // parameter.numel
+    if rule is not None and rule.quantizes(parameter.part, parameter.shape, parameter.is_linear):
+        both = rule.bytes_for(parameter.shape) * numel // parameter.numel
+        cut = numel * rule.bits // 8 if rule.layout.startswith("bnb-4bit") else both
+        return -(-cut // shards), both - cut
     # prepare_model_for_kbit_training (peft 0.21) casts every other 16-bit parameter to fp32.
-    return numel * (4 if train.kbit_preparation else width(train.param_dtype))
+    return -(-numel // shards) * (4 if train.kbit_preparation else width(train.param_dtype)), 0
 
 
 def trained(
@@ -118,9 +137,11 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
             paged += held
         else:
             optimizer += held
+    rule = quantizer(model, train)
     for p in model.parameters:
         if p.name not in names and placement.holds(p):
-            frozen += rounded(weight_bytes(p, placement.weight_numel(p, placement.local_numel(p, p.numel)), train))
+            local = placement.local_numel(p, p.numel)
+            frozen += rounded(sum(stored(p, local, train, rule, placement.weight_shards_of(p))))
     stepping = [tensor for tensor, _ in pairs]
     transient = step_transient_bytes(train.optimizer, train.optimizer_impl, stepping)
     if pairs:
