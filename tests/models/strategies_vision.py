@@ -138,6 +138,21 @@ def audio(draw: st.DrawFn, model_type: str, **switches: Strategy) -> Config:
     return config | {name: draw(strategy) for name, strategy in switches.items()}
 
 
+@st.composite
+def moss(draw: st.DrawFn) -> Config:
+    sizes = draw(audio("moss_transcribe_diarize_audio", dropout=st.just(0.0)))
+    names = {"d_model": "hidden_size", "encoder_ffn_dim": "intermediate_size", "encoder_layers": "num_hidden_layers"}
+    names["encoder_attention_heads"] = "num_attention_heads"
+    return {
+        "model_type": "moss_transcribe_diarize",
+        "text_config": draw(any_text()),
+        "audio_config": {names.get(key, key): value for key, value in sizes.items()},
+        "audio_merge_size": draw(COUNT),
+        "projector_bias": draw(FLAG),
+        "tie_word_embeddings": draw(FLAG),
+    }
+
+
 def qwen2_audio() -> Strategy:
     parts = st.tuples(any_text(), audio("qwen2_audio_encoder"))
     return parts.map(lambda pair: {"model_type": "qwen2_audio", "text_config": pair[0], "audio_config": pair[1]})
@@ -270,6 +285,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
         spatial_merge_size=COUNT, **TIED
     ),
     "mllama": mllama,
+    "moss_transcribe_diarize": moss,
     "paligemma": lambda: whole(
         "paligemma", st.one_of(text("gemma", **GEMMA), text("gemma2", **GEMMA2)), POOLED, projection_dim=WIDTH, **TIED
     ),

@@ -156,6 +156,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "mllama": "mllama",
     "modernbert": "modernbert",
     "modernbert-decoder": "modernbert",
+    "moshi": "moshi",
+    "moss_transcribe_diarize": "vision_language",
     "mpnet": "mpnet",
     "mpt": "mpt",
     "mt5": "t5",

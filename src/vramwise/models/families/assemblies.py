@@ -80,6 +80,12 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_text=(("head_dim", 128), ("hidden_size", 5120), ("intermediate_size", 32_768),
                      ("num_hidden_layers", 40), ("vocab_size", 131_072), ("sliding_window", 0)),
     ),
+    "moss_transcribe_diarize": Assembly(
+        "moss_transcribe_diarize_audio", "qwen3", other_projectors.moss, config="audio_config",
+        tower="model.audio_tower", tied=True,
+        absent_text=(("hidden_size", 1024), ("intermediate_size", 3072), ("num_hidden_layers", 28),
+                     ("num_attention_heads", 16), ("num_key_value_heads", 8)),
+    ),
     "paligemma": Assembly(
         "siglip_vision_model", "gemma", projectors.linear, tied=True, capped=True,
         absent_tower=(*_LLAVA_TOWER, ("hidden_size", 1152), ("image_size", 224), ("num_hidden_layers", 27),

@@ -1,4 +1,4 @@
-"""Projectors of Aria, Aya Vision, GOT-OCR 2 and Llama 4: queries, gates, convolutions, shuffled pixels."""
+"""Projectors of Aria, Aya Vision, GOT-OCR 2, MOSS and Llama 4: queries, gates, convolutions, shuffled pixels."""
 
 from __future__ import annotations
 
@@ -42,6 +42,13 @@ def got_ocr2(b: BlockBuilder, x: Value, e: Ends) -> Value:
         weight = b.parameter(f"conv_upsampler{index}", "weight", (made, given, 3, 3))
         x = b.unary("convolution", x, f"conv_upsampler{index}", [weight], made)
     return b.linear(x, "multimodal_projector", e.width, bias=True)
+
+
+def moss(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Frames side by side, two products, a norm."""
+    x = joined(b, x, e.model.size("audio_merge_size", default=4))
+    bias = e.model.flag("projector_bias", True)
+    return norm(b, two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias), "norm")
 
 
 def llama4(b: BlockBuilder, x: Value, e: Ends) -> Value:

@@ -20,6 +20,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "qwen2_audio_encoder": _WHISPER,
     "qwen2_5_omni_audio_encoder": _WHISPER,
+    "moss_transcribe_diarize_audio": {
+        "num_mel_bins": 80, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
+        "hidden_size": 1024, "max_source_positions": 1500, "activation_function": "gelu",
+    },
 }  # fmt: skip
 
 
@@ -52,10 +56,10 @@ def got_ocr2(c: Config) -> Tower:
 
 def whisper(c: Config) -> Tower:
     """Whisper's encoder: two convolutions, keys without bias; Omni has fixed positions and a product at the end."""
-    width, bins = c.size("d_model"), c.size("num_mel_bins")
+    width, bins = c.size("d_model", "hidden_size"), c.size("num_mel_bins")
     before: tuple[Weight, ...] = (*with_bias("conv1", width, bins, 3), *with_bias("conv2", width, width, 3))
     after: tuple[Weight, ...] = layer_norm("layer_norm", width)
-    if c.model_type == "qwen2_audio_encoder":
+    if c.model_type != "qwen2_5_omni_audio_encoder":
         before = (*before, ("embed_positions.weight", (c.size("max_source_positions"), width)))
     else:
         out = c.size("output_dim")
@@ -65,11 +69,15 @@ def whisper(c: Config) -> Tower:
             ("audio_bos_eos_token.weight", (2, out)),
         )
     return Tower(
-        width, c.size("encoder_ffn_dim"), c.size("encoder_layers"), c.size("encoder_attention_heads"),
+        width, c.size("encoder_ffn_dim", "intermediate_size"), c.size("encoder_layers", "num_hidden_layers"),
+        c.size("encoder_attention_heads", "num_attention_heads"),
         c.text("activation_function"), before=before, after=after, layers="layers", biases=(True, False, True, True),
         norms=("self_attn_layer_norm", "final_layer_norm"), mlp=("fc1", "fc2"), part="audio", modality="audio",
     )  # fmt: skip
 
 
-TOWERS = {"got_ocr2_vision": got_ocr2, "qwen2_audio_encoder": whisper, "qwen2_5_omni_audio_encoder": whisper}
+TOWERS = {
+    "got_ocr2_vision": got_ocr2, "moss_transcribe_diarize_audio": whisper, "qwen2_audio_encoder": whisper,
+    "qwen2_5_omni_audio_encoder": whisper,
+}  # fmt: skip
 """`model_type` of a vision or audio config -> its tower."""

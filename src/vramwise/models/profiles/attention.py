@@ -35,6 +35,9 @@ class AttentionPaths:
 
     def rotary_table(self, name: str, width: int) -> tuple[Tensor, ...]:
         """cos and sin of shape (1, sequence, width) in the hidden states' dtype, a parameter's or fp32, made once."""
+        if name == "own":  # every layer makes one from its values
+            own = self.execution.autocast or self.execution.param_dtype
+            return tuple(self.tape.new((1, self.sequence, width), own, op=fn) for fn in ("cos", "sin"))
         key = f"{name}/{width}"
         if key not in self.tables:
             # Multimodal rotary positions come for every row of the batch, and so do their tables.
