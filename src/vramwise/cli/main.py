@@ -18,6 +18,7 @@ COMMANDS = {
     "estimate": "how much memory a model takes, and why",
     "batch": "one scenario a line (JSON Lines) to one result a line",
     "accuracy": "hold estimates against measured cases",
+    "oom": "why a run went out of memory, from its log or memory snapshot",
     "models": "models that are known by name",
     "gpus": "GPUs that are known by name",
     "dtypes": "number formats and quantization formats",

@@ -1,0 +1,123 @@
+"""`vramwise oom FILE|-`: a log, a traceback or a memory snapshot to the cause and the two smallest changes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from ..measure import Diagnosis, Snapshot
+    from .screens.suggestions import Suggestion
+
+HELP = "why a run went out of memory, from its log, traceback or memory snapshot"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="log, pasted traceback or snapshot pickle; - is standard input")
+    parser.add_argument("--plot", metavar="FILE.svg", help="a snapshot's timeline as a picture")
+    parser.add_argument("--device", metavar="N", help="the device of --plot (default: the first in the snapshot)")
+    parser.add_argument("--scenario", metavar="FILE", help="the scenario that ran: changes are then full estimates")
+    parser.add_argument("--top", metavar="N", default="10", help="lines of the table of the largest blocks")
+    parser.add_argument("--json", action="store_true", help="print the diagnoses as JSON and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what happened; 0 also where nothing failed in a snapshot."""
+    from ..measure import diagnose_snapshot, diagnose_text, snapshot_from_pickle
+    from ..measure.plain_pickle import looks_like_pickle
+
+    top = _count(args.top, "--top")
+    data = _read(args.file)
+    snapshot = snapshot_from_pickle(data) if looks_like_pickle(data) else None
+    if snapshot is None and args.plot:
+        raise UsageError("--plot needs a memory snapshot (torch.cuda.memory._dump_snapshot), got a text")
+    found = diagnose_snapshot(snapshot) if snapshot else diagnose_text(data.decode("utf-8", "replace"))
+    estimated = _estimated(args.scenario, found)
+    if args.plot and snapshot:
+        _plot(snapshot, args.plot, args.device)
+    if args.json:
+        json.dump({"failures": [_json(item, top) for item in found]}, sys.stdout)
+        print()
+    else:
+        from .screens.oom import oom_screen
+        from .screens.paint import show
+
+        show(oom_screen(found, estimated, top))
+    return 0
+
+
+def _read(name: str) -> bytes:
+    from ..measure.plain_pickle import LARGEST_FILE_BYTES
+
+    if name == "-":
+        return sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
+    try:
+        with open(name, "rb") as stream:
+            return stream.read(LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+
+
+def _count(text: str, flag: str) -> int:
+    if not text.isdecimal() or len(text) > 6:
+        raise UsageError(f'{flag}: expected a whole number, got "{text[:20]}"')
+    return int(text)
+
+
+def _plot(snapshot: Snapshot, path: str, device: str | None) -> None:
+    from ..measure import timeline_of
+    from ..measure.plot import timeline_svg
+
+    number = _count(device, "--device") if device is not None else snapshot.devices[0]
+    if number not in snapshot.devices:
+        raise UsageError(f"--device: the snapshot tells of {', '.join(map(str, snapshot.devices))}, not of {number}")
+    picture = timeline_svg(timeline_of(snapshot, number), f"GPU {number}: memory by line of code")
+    Path(path).write_text(picture, "utf-8")
+
+
+def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion]:
+    """Full estimates of smaller scenarios, where the one that ran is known: those that fit, mildest first."""
+    if path is None:
+        return []
+    from ..estimation import estimate
+    from ..scenario import read_scenario_file
+    from .screens.suggestions import suggestions
+
+    scenario = read_scenario_file(path)
+    room = max((item.total or 0 for item in found), default=0)
+    all_changes = suggestions(scenario, estimate(scenario), estimate)
+    fitting = [change for change in all_changes if not room or change.peak_bytes <= room]
+    return sorted(fitting, key=lambda change: -change.peak_bytes)[:2]
+
+
+def _json(item: Diagnosis, top: int) -> dict[str, Any]:
+    return {
+        "program": item.program,
+        "device": item.device,
+        "failed": item.is_failure,
+        "asked_bytes": item.asked,
+        "free_bytes": item.free,
+        "total_bytes": item.total,
+        "allocated_bytes": item.allocated,
+        "reserved_bytes": item.reserved,
+        "fragmentation_bytes": item.fragmentation,
+        "largest_free_block_bytes": item.largest_free_block,
+        "process_bytes": item.process,
+        "outside_torch_bytes": item.outside_torch,
+        "other_processes": [{"process": name, "bytes": size} for name, size in item.others],
+        "kind": item.kind,
+        "cause": item.cause,
+        "where": [str(frame) for frame in item.stack],
+        "changes": [{"change": c.what, "frees_bytes": c.frees, "cost": c.cost} for c in item.changes],
+        "held": dict(item.holdings),
+        "largest": [
+            {"bytes": group.size, "blocks": group.count, "stack": [str(frame) for frame in group.stack]}
+            for group in item.largest[:top]
+        ],
+    }

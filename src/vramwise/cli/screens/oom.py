@@ -1,0 +1,84 @@
+"""Why a run went out of memory, on one screen: what was asked for, what there was, why, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
+from vramwise.cli.screens.suggestions import Suggestion
+from vramwise.measure import Diagnosis
+from vramwise.measure.causes import kind_of
+from vramwise.measure.snapshot import Stack
+from vramwise.units import format_bytes
+
+
+def oom_screen(found: Sequence[Diagnosis], estimated: Sequence[Suggestion], top: int) -> list[Line]:
+    """The lines of `vramwise oom`."""
+    width = screen_width()
+    lines: list[Line] = []
+    for item in found:
+        if lines:
+            lines.append("")
+        lines += _one(item, width, top)
+    if estimated:
+        lines += ["", "full estimates of the scenario with one change"]
+        lines += columns([[f"  {s.change}", format_bytes(s.peak_bytes), s.cost] for s in estimated])
+    return lines
+
+
+def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
+    where = " · ".join(piece for piece in (item.program, item.device) if piece)
+    asked = f"asked for {_size(item.asked)}" if item.asked is not None else ""
+    verdict = "OUT OF MEMORY" if item.is_failure else "no failure in this window"
+    lines: list[Line] = [
+        [(f"{where}   ", ""), (verdict, "bold red" if item.is_failure else "bold"), (f"   {asked}", "")]
+    ]
+    numbers = _numbers(item)
+    if numbers:
+        lines += wrapped([f"{'memory':<12}{numbers[0]}", *numbers[1:]], width, indent=12)
+    lines += wrapped_text(f"{'cause':<12}", item.cause, width)
+    if item.stack:
+        lines += wrapped_text(f"{'at':<12}", where_of(item.stack), width)
+    if item.holdings:
+        pieces = [f"{name} {_size(size)}" for name, size in item.holdings]
+        lines += wrapped([f"{'held by':<12}" + pieces[0], *pieces[1:]], width, indent=12)
+    if item.changes:
+        lines += ["", "two smallest changes"]
+        lines += [
+            f"  {change.what}   "
+            + (f"frees up to {_size(change.frees)}   " if change.frees else "")
+            + f"cost: {change.cost}"
+            for change in item.changes
+        ]
+    if item.largest and top:
+        rows = [[_size(group.size), f"{group.count:,}", kind_of(group.stack).name] for group in item.largest[:top]]
+        head, *rest = columns([["largest live blocks", "blocks", "kind"], *rows])
+        lines += ["", f"{head}   asked for by"]
+        lines += [
+            f"{row}   {where_of(group.stack)}"[: max(width, len(row) + 20)]
+            for row, group in zip(rest, item.largest, strict=False)
+        ]
+    return lines
+
+
+def _numbers(item: Diagnosis) -> list[str]:
+    named = (
+        ("total", item.total), ("free", item.free), ("allocated", item.allocated), ("reserved", item.reserved),
+        ("fragmentation", item.fragmentation), ("largest free block", item.largest_free_block),
+        ("process", item.process), ("outside torch", item.outside_torch),
+    )  # fmt: skip
+    found = [f"{name} {_size(size)}" for name, size in named if size is not None]
+    return found + [f"process {name} {_size(size)}" for name, size in item.others]
+
+
+def where_of(stack: Stack) -> str:
+    """The innermost frame outside torch's own files, with the operation inside them."""
+    if not stack:
+        return "stack not recorded"
+    own = next((frame for frame in stack if "/torch/" not in frame.filename), stack[0])
+    inside = "" if own is stack[0] else f" ({stack[0].name})"
+    return f"{own.filename.rsplit('/', 1)[-1]}:{own.line} {own.name}{inside}"
+
+
+def _size(size: int | None) -> str:
+    return format_bytes(size or 0, "auto")

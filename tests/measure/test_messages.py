@@ -1,0 +1,224 @@
+"""Out-of-memory messages of every program and version, the cause, and the changes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramwise.errors import UsageError
+from vramwise.measure import diagnose_text
+from vramwise.measure.messages import messages_in
+from vramwise.units import parse_bytes
+
+ADVICE_OLD = " If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
+ADVICE = " If reserved but unallocated memory is large try setting {} to avoid fragmentation."
+
+# torch version -> message, then what it says: tried, total, free, allocated, reserved, process
+TORCH = {
+    "1.1": (
+        "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.92 GiB total capacity; "
+        "9.78 GiB already allocated; 9.56 MiB free; 46.37 MiB cached)",
+        ("20 MiB", "10.92 GiB", "9.56 MiB", "9.78 GiB", "46.37 MiB", None),
+    ),
+    "1.13": (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB (GPU 3; 4.00 GiB total capacity; "
+        "3.44 GiB already allocated; 0 bytes free; 3.46 GiB reserved in total by PyTorch)" + ADVICE_OLD,
+        ("2 MiB", "4 GiB", "0 bytes", "3.44 GiB", "3.46 GiB", None),
+    ),
+    "2.0, limited": (
+        "CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 23.69 GiB total capacity; 8.00 GiB allowed; 7.10 GiB "
+        "already allocated; 15.20 GiB free; 7.90 GiB reserved in total by PyTorch)" + ADVICE_OLD,
+        ("1.5 GiB", "23.69 GiB", "15.20 GiB", "7.10 GiB", "7.90 GiB", None),
+    ),
+    "2.1": (
+        "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacty of 23.69 GiB of which 7.11 GiB is "
+        "free. Process 2006998 has 256.00 MiB memory in use. Including non-PyTorch memory, this process has 16.31 GiB "
+        "memory in use. Of the allocated memory 16.01 GiB is allocated by PyTorch, and 7.47 MiB is reserved by PyTorch "
+        "but unallocated." + ADVICE.format("max_split_size_mb"),
+        ("8 GiB", "23.69 GiB", "7.11 GiB", "16.01 GiB", None, "16.31 GiB"),
+    ),
+    "2.5": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.15 GiB. GPU 0 has a total capacity of 39.56 "
+        "GiB of which 6.80 GiB is free. Including non-PyTorch memory, this process has 36.61 GiB memory in use. Of the "
+        "allocated memory 31.66 GiB is allocated by PyTorch, and 4.11 GiB is reserved by PyTorch but unallocated."
+        + ADVICE.format("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        ("3.15 GiB", "39.56 GiB", "6.80 GiB", "31.66 GiB", None, "36.61 GiB"),
+    ),
+    "2.9, private pools": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 298.00 MiB. GPU 1 has a total capacity of "
+        "44.39 GiB of which 12.06 MiB is free. Including non-PyTorch memory, this process has 36.30 GiB memory in use. "
+        "Process 6324 has 8.06 GiB memory in use. Of the allocated memory 35.00 GiB is allocated by PyTorch, with "
+        "96.00 MiB allocated in private pools (e.g., CUDA Graphs), and 700.00 MiB is reserved by PyTorch but "
+        "unallocated." + ADVICE.format("PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        ("298 MiB", "44.39 GiB", "12.06 MiB", "35 GiB", None, "36.30 GiB"),
+    ),
+    "HIP": (
+        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 63.98 "
+        "GiB of which 0 bytes is free. Of the allocated memory 60.00 GiB is allocated by PyTorch, and 3.00 GiB is "
+        "reserved by PyTorch but unallocated.",
+        ("1 GiB", "63.98 GiB", "0 bytes", "60 GiB", None, None),
+    ),
+    "XPU": (
+        "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.11 "
+        "GiB. Of the allocated memory 12.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but "
+        "unallocated.",
+        ("2 GiB", "15.11 GiB", None, "12 GiB", None, None),
+    ),
+}  # fmt: skip
+
+
+def size(text):
+    return None if text is None else parse_bytes(text)
+
+
+@pytest.mark.parametrize("version", TORCH)
+def test_every_version_of_torch_says_the_same_things(version):
+    text, (tried, total, free, allocated, reserved, process) = TORCH[version]
+    (found,) = messages_in(f"step 12\n{text}\nexit 1\n")
+    assert (found.tried, found.total, found.free) == (size(tried), size(total), size(free))
+    assert (found.allocated, found.process) == (size(allocated), size(process))
+    if reserved is not None:
+        assert found.reserved == size(reserved)
+
+
+@pytest.mark.parametrize("version", TORCH)
+@pytest.mark.parametrize("prefix", ["", "[rank3]: ", "> ", "  | "])
+def test_wrapped_and_prefixed_lines_are_the_same_message(version, prefix):
+    import textwrap
+
+    text = TORCH[version][0]
+    (plain,) = messages_in(text)
+    wrapped = "\n".join(prefix + line for line in textwrap.wrap(text, 60, break_on_hyphens=False))
+    (found,) = messages_in(wrapped)
+    for name in ("tried", "total", "free", "allocated", "reserved", "process", "others", "allowed", "private_pools"):
+        assert getattr(found, name) == getattr(plain, name), name
+
+
+def test_other_processes_are_listed():
+    (found,) = messages_in(TORCH["2.9, private pools"][0])
+    assert found.others == (("6324", parse_bytes("8.06 GiB")),)
+    assert found.private_pools == parse_bytes("96 MiB")
+    assert found.device == "GPU 1"
+
+
+def test_each_rank_and_a_repeated_message_count_once():
+    one, other = TORCH["2.5"][0], TORCH["1.1"][0]
+    assert len(messages_in("\n".join([one, other, one, one]))) == 2
+
+
+OTHERS = {
+    "cpu": (
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+        "tried to allocate 137438953472 bytes. Error code 12 (Cannot allocate memory)", "torch", 137438953472,
+    ),
+    "mps": (
+        "RuntimeError: MPS backend out of memory (MPS allocated: 17.00 GiB, other allocations: 84.00 MiB, max allowed: "
+        "18.13 GiB). Tried to allocate 1.17 GiB on private pool.", "torch", parse_bytes("1.17 GiB"),
+    ),
+    "llama.cpp": (
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 0: cudaMalloc failed: out of "
+        "memory\nalloc_tensor_range: failed to allocate CUDA0 buffer of size 8589934592", "llama.cpp", 8589934592,
+    ),
+    "vllm cache": (
+        "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (6.21 GiB). Based on the available memory, the "
+        "estimated maximum model length is 50832.", "vLLM", parse_bytes("16 GiB"),
+    ),
+    "vllm startup": (
+        "ValueError: Free memory on device (38.2/79.15 GiB) on startup is less than desired GPU memory utilization "
+        "(0.9, 71.24 GiB).", "vLLM", None,
+    ),
+    "vllm old": ("ValueError: No available memory for the cache blocks. Try increasing it.", "vLLM", None),
+    "numpy": (
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 29.8 GiB for an array with shape (4000000000,) "
+        "and data type float64", "NumPy", parse_bytes("29.8 GiB"),
+    ),
+    "xla": ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1234 bytes.", "XLA", 1234),
+    "bare": ("RuntimeError: CUDA error: out of memory", "CUDA", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_programs_are_read_and_get_two_changes(name):
+    text, program, tried = OTHERS[name]
+    found = diagnose_text(text)
+    assert {item.program for item in found} == {program}
+    assert found[0].asked == tried
+    assert all(len(item.changes) == 2 and item.cause for item in found)
+
+
+TRACE = """Traceback (most recent call last):
+  File "/home/u/train.py", line 31, in <module>
+    {outer}
+  File "{file}", line 77, in {name}
+    {code}
+    ^^^^^^^^^
+"""
+SITE = "/v/lib/python3.12/site-packages/"
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "code", "kind", "change"),
+    [
+        ("transformers/loss/loss_utils.py", "ForCausalLMLoss", "logits = logits.float()", "logits and loss", "loss"),
+        ("torch/nn/functional.py", "cross_entropy", "return _nn.cross_entropy_loss(", "logits and loss", "loss"),
+        ("transformers/models/llama/modeling_llama.py", "forward", "self.lm_head(x)", "logits and loss", "loss"),
+        ("transformers/models/llama/modeling_llama.py", "eager_attention_forward", "torch.matmul(query, k)",
+         "attention scores", "attention sdpa"),
+        ("torch/optim/adamw.py", "_multi_tensor_adamw", "_foreach_sqrt(x)", "optimizer temporaries", "optimizer_"),
+        ("torch/optim/adam.py", "_init_group", "torch.zeros_like(p)", "optimizer states", "optimizer adamw-8bit"),
+        ("transformers/cache_utils.py", "update", "torch.cat([self.keys, k], dim=-2)", "KV cache", "half the batch"),
+        ("torch/nn/modules/module.py", "_apply", "param_applied = fn(param)", "weights", "dtype bf16"),
+        ("transformers/models/llama/modeling_llama.py", "forward", "self.act_fn(self.gate_proj(x))", "activations",
+         "checkpointing full"),
+        ("torch/autograd/graph.py", "_engine_run_backward", "Variable._execution_engine.run_backward(", "gradients",
+         "checkpointing full"),
+        ("bitsandbytes/functional.py", "dequantize_4bit", "out = torch.empty(", "unpacked weights", "micro_batch_size"),
+        ("torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_all_gather", "empty(",
+         "communication buffers",         "reshard_after_forward"),
+    ],
+)  # fmt: skip
+def test_the_failing_line_names_the_kind_and_the_change(file, name, code, kind, change):
+    trace = TRACE.format(outer="main()", file=SITE + file, name=name, code=code)
+    (found,) = diagnose_text(
+        trace + TORCH["2.9, private pools"][0].replace("8.06 GiB", "1.00 MiB").replace("700.00", "7.00")
+    )
+    assert found.kind == kind
+    assert found.changes[0].what.startswith(change)
+    assert found.stack[0].name == name
+
+
+def test_reserved_and_unused_memory_is_fragmentation():
+    (found,) = diagnose_text(TORCH["2.5"][0])
+    assert found.cause.startswith("fragmentation: 4.11 GiB is reserved and unused")
+    assert "expandable_segments:True" in found.changes[0].what
+    assert found.fragmentation == parse_bytes("4.11 GiB")
+
+
+def test_another_process_is_named():
+    (found,) = diagnose_text(TORCH["2.9, private pools"][0].replace("700.00 MiB", "7.00 MiB"))
+    assert found.cause == "process 6324 holds 8.06 GiB of the card"
+    assert found.changes[0].what == "end process 6324, or take another card"
+
+
+def test_a_limit_is_named():
+    (found,) = diagnose_text(TORCH["2.0, limited"][0])
+    assert "may take only 8.00 GiB" in found.cause
+
+
+def test_a_tensor_larger_than_the_card_is_named():
+    (found,) = diagnose_text(TORCH["1.1"][0].replace("20.00 MiB", "200.00 GiB"))
+    assert found.cause.startswith("one tensor is larger than the whole card")
+
+
+def test_a_text_without_a_message_is_refused_in_one_sentence():
+    with pytest.raises(UsageError, match="no out-of-memory message found"):
+        diagnose_text("everything went well\n" * 100)
+
+
+@given(st.text(max_size=200), st.sampled_from(sorted(TORCH)), st.integers(0, 400), st.text(max_size=60))
+def test_any_text_around_or_inside_a_message_is_read_without_failing(before, version, cut, inside):
+    text = TORCH[version][0]
+    for message in messages_in(f"{before}\n{text[:cut]}{inside}{text[cut:]}"):
+        assert message.tried is None or message.tried >= 0
