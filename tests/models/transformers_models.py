@@ -21,8 +21,8 @@ _PUBLISHED_WITH_VISION = frozenset(
     {"gemma4", "gemma4_unified", "got_ocr2", "llama4", "mllama", "qwen3_5", "qwen3_5_moe"}
 )
 
-# Makes some parameters in fp32 whatever dtype is asked for, with which it does not run before a cast.
-_FP32_WHATEVER_ASKED = frozenset({"deberta"})
+# Make some parameters in fp32, XLNet on the CPU, whatever is asked for, with which they do not run before a cast.
+_FP32_WHATEVER_ASKED = frozenset({"deberta", "xlnet"})
 
 
 def model_config(values: dict[str, Any]) -> Any:
@@ -50,14 +50,14 @@ def real_model(
         loader = dict(_LOADERS)["speech-seq2seq" if head == "seq2seq-lm" else "multimodal-lm"]
     with torch.device(device):
         model = loader.from_config(config, attn_implementation=attention, dtype=dtype)
-    return _cast(model, dtype) if config.model_type in _FP32_WHATEVER_ASKED else model
+    return _cast(model, dtype, device) if config.model_type in _FP32_WHATEVER_ASKED else model
 
 
-def _cast(model: Any, dtype: torch.dtype) -> Any:
+def _cast(model: Any, dtype: torch.dtype, device: str) -> Any:
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
-            if parameter.dtype != dtype:
-                setattr(module, name, torch.nn.Parameter(parameter.to(dtype)))
+            if parameter.dtype != dtype or parameter.device.type != device:
+                setattr(module, name, torch.nn.Parameter(parameter.to(device, dtype)))
     return model
 
 

@@ -1,7 +1,4 @@
-"""XLNet: two-way attention over contents and relative positions, without recurrence between batches.
-
-Parameters are exact. Of the activations, those of the relative scores (positions and segments) are not counted.
-"""
+"""XLNet: two-way attention over contents and relative positions, without recurrence between batches."""
 
 from __future__ import annotations
 
@@ -12,37 +9,21 @@ CLASS_DEFAULTS = {"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head":
 """Defaults of `XLNetConfig`."""
 
 
-def not_counted(c: Config) -> str:
-    """What an estimate says that it leaves out."""
-    return "activations of relative scores (positions and segments)"
-
-
 def loss(c: Config) -> str:
     """The class does not shift labels."""
     return "masked-lm"
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
-    """Queries, keys and values by weights that keep their heads apart."""
+    """One operation with weights that keep their heads apart; the segments' stay without use."""
     heads, module = c.num_attention_heads, "rel_attn"
     if x.width % heads:
         raise c.error(f"n_head ({heads}) does not divide d_model ({x.width})")
     d = x.width // heads
-    pieces = []
-    for name in "qkv":
-        weight = b.parameter(module, name, (x.width, heads, d), shard="column")
-        piece = b.unary("headed_product", x, module, [weight], heads * d)
-        pieces.append(b.heads_first(b.heads(piece, heads)))
-    distances = [b.parameter(module, "r", (x.width, heads, d), shard="column")]
-    distances += [b.parameter(module, f"r_{kind}_bias", (heads, d), shard="column") for kind in "rsw"]
-    distances.append(b.parameter(module, "seg_embed", (2, heads, d), shard="column"))
-    q = b.unary("hold", pieces[0], module, distances)
-    mixed = b.attention(
-        q, *pieces[1:], num_heads=heads, num_key_value_heads=heads, module=module, causal=False, style="plain",
-        dropout=c.number("dropout", 0.1), cache=None, eager_only=True,
-    )  # fmt: skip
-    weight = b.parameter(module, "o", (x.width, heads, d), shard="row")
-    return b.unary("headed_product", mixed, module, [weight], x.width, outward=True)
+    weights = [b.parameter(module, name, (x.width, heads, d)) for name in "qkvor"]
+    weights += [b.parameter(module, f"r_{kind}_bias", (heads, d)) for kind in "rsw"]
+    weights.append(b.parameter(module, "seg_embed", (2, heads, d)))
+    return b.unary("xlnet_attention", x, module, weights, dropout=c.number("dropout", 0.1), num_heads=heads)
 
 
 def layer(c: Config, index: int) -> Block:
@@ -62,11 +43,12 @@ def blocks(config: Config) -> tuple[Block, ...]:
     """Embedding, layers, output projection with a bias."""
     c = config.filled(CLASS_DEFAULTS)
     b = BlockBuilder("transformer", part="embedding")
-    x = b.embedding("word_embedding", c.vocab_size, c.hidden_size)
+    table = b.parameter("word_embedding", "weight", (c.vocab_size, c.hidden_size), shard="vocab")
+    x = b.op("sequence_first_embedding", "word_embedding", [], [c.hidden_size], [table])[0]
     x = b.unary("hold", x, "", [b.parameter("", "mask_emb", (1, 1, x.width))])
     first = b.build(hidden=b.dropout(x, c.number("dropout", 0.1)))
     end = BlockBuilder("", part="head")
-    x = end.dropout(end.input("hidden", c.hidden_size), c.number("dropout", 0.1))
+    x = end.unary("batch_first", end.dropout(end.input("hidden", c.hidden_size), c.number("dropout", 0.1)))
     tied_to = "transformer.word_embedding.weight" if c.flag("tie_word_embeddings", True) else None
     last = end.build(logits=end.linear(x, "lm_loss", c.vocab_size, bias=True, shard="vocab", tied_to=tied_to))
     return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)

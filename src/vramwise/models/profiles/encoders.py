@@ -94,12 +94,6 @@ class EncoderPaths:
         self.tape.unary("tanh", self.tape.linear(first, weight, bias))
         return ()
 
-    def headed_product(self, op: Op, x: Tensor) -> Tensor:
-        """A product with a weight of (width, heads, d), taken outward or inward (XLNet)."""
-        (weight,) = self.parameters_of(op)
-        matrix = self.tape.view(weight, weight.shape[0], weight.shape[1] * weight.shape[2])
-        return self.tape.linear(x, matrix if op.settings.get("outward") else self.tape.transpose(matrix, 0, 1))
-
     def _eager_folded(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Heads folded into the batch, the mask added in between (MVP, TrOCR)."""
         tape = self.tape

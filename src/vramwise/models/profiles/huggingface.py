@@ -27,6 +27,7 @@ from vramwise.models.profiles.mixers import MixerPaths
 from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.undescribed import UndescribedPaths
+from vramwise.models.profiles.xlnet import XLNetPaths
 
 Streams = dict[str, Tensor]
 
@@ -47,6 +48,7 @@ class HuggingFace(
     NormPaths,
     RelativeBiasPaths,
     UndescribedPaths,
+    XLNetPaths,
 ):
     """Runs blocks on a tape as transformers runs its modules."""
 
