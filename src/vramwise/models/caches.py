@@ -17,7 +17,10 @@ class LayerCache:
     latent:    every token keeps latent_dim + rope_dim elements, one head for all (multi-head latent attention), and
                index_dim more where an indexer picks the tokens that attention reads.
     cross:     as full, of the encoder's tokens: it does not grow while the decoder generates.
-    recurrent: a state that does not grow: conv_state_elements + state_elements a sequence.
+    recurrent: a state that does not grow: conv_state_elements (past inputs, in the model's dtype) and state_elements
+               (sums over the past, in fp32 in transformers unless `model_dtype_state`) a sequence.
+
+    `copies` is how often transformers stores what engines store once: DeepSeek V4's vector is key and value in one.
     """
 
     kind: CacheKind
@@ -30,6 +33,8 @@ class LayerCache:
     index_dim: int = 0
     conv_state_elements: int = 0
     state_elements: int = 0
+    model_dtype_state: bool = False
+    copies: int = 1
 
     @property
     def elements_per_token(self) -> int:

@@ -16,6 +16,7 @@ from vramwise.units import GIB, MIB
 
 from .answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
 from .constants import constant
+from .dynamic_cache import dynamic_cache, source_tokens
 from .forward import forward_live_set
 from .inference import layer_peak_bytes
 from .layouts import PLAIN
@@ -134,35 +135,26 @@ def _plan(settings: GenerateSettings, model: Model) -> _Plan:
     )
 
 
-@lru_cache(maxsize=512)
-def cache_elements(model: Model, whole_heads: bool) -> tuple[tuple[int, int | None, int, int], ...]:
-    """Equal layers together: elements a token, window, elements a sequence, number of such layers.
-
-    With `whole_heads`, latent attention keeps keys and values of every head, as transformers before 5 does.
-    """
-    kinds: dict[tuple[int, int | None, int], int] = {}
-    for block in model.blocks:
-        for cache in block.caches:
-            per_token = cache.elements_per_token
-            if cache.kind == "latent" and whole_heads:
-                attention = next(op for op in block.ops if op.kind == "attention")
-                _, k, v = attention.inputs[:3]
-                per_token = attention.settings["num_heads"] * (k.width + v.width)
-            key = (per_token, cache.window, cache.elements_per_sequence)
-            kinds[key] = kinds.get(key, 0) + 1
-    return tuple((per_token, window, fixed, count) for (per_token, window, fixed), count in kinds.items())
+def _cached_tokens(model: Model, plan: _Plan, prompt: int, new: int) -> int:
+    """Tokens in the cache when `new` were made; the last of them is never fed back."""
+    return new if model.head == "seq2seq-lm" else prompt + new - 1
 
 
-def _cache_bytes(model: Model, plan: _Plan, tokens: int) -> int:
-    total = 0
-    for per_token, window, fixed, count in cache_elements(model, plan.version < LATENT_CACHE):
-        kept = tokens if window is None else min(tokens, window)
-        total += count * (kept * per_token + fixed)
-    return total * plan.rows * plan.cache_bytes_per_element
+def _cache_bytes(model: Model, plan: _Plan, prompt: int, new: int) -> int:
+    """Keys, values and states of all layers; `new` is 1 right after the prefill."""
+    shapes = dynamic_cache(model, whole_heads=plan.version < LATENT_CACHE)
+    tokens, source = _cached_tokens(model, plan, prompt, new), source_tokens(model, prompt)
+    cut = new > 1 or model.head == "seq2seq-lm"
+    row = sum(
+        shape.bytes(tokens, source, plan.cache_bytes_per_element, plan.storage.bytes_per_element, cut_to_window=cut)
+        for shape in shapes
+    )
+    return row * plan.rows
 
 
 def _largest_layer_cache(model: Model, plan: _Plan, tokens: int) -> int:
-    widest = max((per_token for per_token, _, _, _ in cache_elements(model, plan.version < LATENT_CACHE)), default=0)
+    shapes = dynamic_cache(model, whole_heads=plan.version < LATENT_CACHE)
+    widest = max((shape.elements_per_token for shape in shapes if not shape.of_source), default=0)
     return widest * tokens * plan.rows * plan.cache_bytes_per_element
 
 
@@ -205,19 +197,18 @@ def _logits_bytes(model: Model, plan: _Plan, tokens: int) -> int:
 
 def _moments(model: Model, plan: _Plan, weights: Node, context: Node) -> tuple[Phase, ...]:
     """Load, prefill, the head's logits after it, and the last token."""
-    end = plan.prompt + plan.new
-    total = end - 1  # the last new token is never fed back
     return (
         _loading(model, plan, weights, context),
-        _moment("prefill", model, plan, weights, context, plan.prompt, plan.prompt),
-        _moment("decode", model, plan, weights, context, total, 1),
+        _moment("prefill", model, plan, weights, context, 1, plan.prompt),
+        _moment("decode", model, plan, weights, context, plan.new, 1),
     )
 
 
-def _moment(name: str, model: Model, plan: _Plan, weights: Node, context: Node, cached: int, tokens: int) -> Phase:
-    cache = _cache_node(model, plan, cached)
+def _moment(name: str, model: Model, plan: _Plan, weights: Node, context: Node, new: int, tokens: int) -> Phase:
+    cache = _cache_node(model, plan, new)
     layer = _transient(model, plan, tokens)
     logits = _logits_bytes(model, plan, tokens)
+    cached = _cached_tokens(model, plan, plan.prompt, new)
     growth = 0 if name == "prefill" else _largest_layer_cache(model, plan, cached)
     parts = [weights, cache]
     if logits + model.hidden_size * tokens * plan.rows * plan.storage.bytes_per_element > layer + growth:
@@ -288,9 +279,9 @@ def generate_weights(model: Model, storage: Storage) -> Node:
     return Node.group("weights", (*weights.children, buffer))
 
 
-def _cache_node(model: Model, plan: _Plan, tokens: int) -> Node:
+def _cache_node(model: Model, plan: _Plan, new: int) -> Node:
     """Keys and values; every tensor above 1 MiB may keep a remainder of its block."""
-    size = _cache_bytes(model, plan, tokens)
+    size, tokens = _cache_bytes(model, plan, plan.prompt, new), _cached_tokens(model, plan, plan.prompt, new)
     layers = len(model.caches)
     one_tensor = size // (2 * layers) if layers else 0
     slack = 2 * layers * BLOCK_REMAINDER if one_tensor > MIB else 0
@@ -319,8 +310,8 @@ def _limits(model: Model, plan: _Plan, capacity: Capacity, held: int) -> dict[st
 
 def _needs(model: Model, plan: _Plan, prompt: int) -> int:
     """Bytes besides weights and context with another prompt."""
-    decode = _cache_bytes(model, plan, prompt + plan.new - 1)
-    prefill = _cache_bytes(model, plan, prompt) + _transient(model, plan, prompt)
+    decode = _cache_bytes(model, plan, prompt, plan.new)
+    prefill = _cache_bytes(model, plan, prompt, 1) + _transient(model, plan, prompt)
     return max(decode, prefill)
 
 

@@ -57,7 +57,8 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     q = b.unary("rotary_tail", q, rotary_dim=columns, table=table, inverse=False)
     kv = b.rms_norm(b.linear(x, "self_attn.kv_proj", d, shard="replicated"), "self_attn.kv_norm", style="fp32-product")
     kv = b.unary("rotary_tail", b.heads_first(b.heads(kv, 1)), rotary_dim=columns, table=table, inverse=False)
-    b.keep(LayerCache("sliding", 1, d, 0, window=c.size("sliding_window")))
+    # Layers without compression are kept by the common class, which stores the vector as key and as value.
+    b.keep(LayerCache("sliding", 1, d, 0, window=c.size("sliding_window"), copies=1 if rate else 2))
     if rate:
         module, overlapping = "self_attn.compressor", kind.startswith("compressed")
         far = compressor(b, x, c, rate, overlapping=overlapping, module=module, width=d)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 
 DEFAULT_TYPES = [[["global", "local"], 12]]
@@ -25,7 +26,7 @@ def attention_kinds(c: Config) -> list[str]:
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
-    """Multi-head attention; every layer holds its own table of which positions see each other."""
+    """Multi-head attention; every layer holds its own table of which positions see each other, and caches them all."""
     b.part = "attention"
     heads, width = c.num_attention_heads, x.width
     if width % heads:
@@ -36,7 +37,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     mixed = b.attention(
         q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn.attention", window=window,
         dropout=c.number("attention_dropout"), style="gpt_neo", eager_only=True, has_flash=True,
-        buffer_rows=c.size("max_position_embeddings", default=2048),
+        buffer_rows=c.size("max_position_embeddings", default=2048), cache=LayerCache("full", heads, q.width, q.width),
     )  # fmt: skip
     return b.dropout(
         b.linear(mixed, "attn.attention.out_proj", width, bias=True, shard="row"), c.number("resid_dropout")

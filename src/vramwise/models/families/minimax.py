@@ -27,7 +27,7 @@ def lightning_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     gate = b.linear(x, f"{module}.output_gate", heads * d)
     weight = b.parameter(f"{module}.norm", "weight", (heads * d,), part="norm")
     (mixed,) = b.op("undescribed", module, [qkv, gate], [heads * d], [weight], name="lightning attention")
-    b.keep(LayerCache("recurrent", state_elements=heads * d * d))
+    b.keep(LayerCache("recurrent", state_elements=heads * d * d, model_dtype_state=True))
     return b.linear(mixed, f"{module}.out_proj", x.width, shard="row")
 
 

@@ -47,7 +47,7 @@ def layer(c: Config, index: int) -> Block:
     x = b.layer_norm(x, "pre_ln") if index == 0 else x
     inner = c.size("attention_hidden_size", default=c.hidden_size)
     # Of each sequence: the last token of both mixings, and numerator, denominator and exponent of the sum.
-    b.keep(LayerCache("recurrent", state_elements=2 * c.hidden_size + 3 * inner))
+    b.keep(LayerCache("recurrent", conv_state_elements=2 * c.hidden_size, state_elements=3 * inner))
     x = b.add(x, time_mixing(b, b.layer_norm(x, "ln1"), inner))
     width = c.size("intermediate_size", default=4 * c.hidden_size)
     return b.build(hidden=b.add(x, channel_mixing(b, b.layer_norm(x, "ln2"), width)))

@@ -41,8 +41,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
     q, k, v = (b.heads_first(b.heads(b.linear(x, f"{module}.{name}_lin", x.width, bias=True), heads)) for name in "qkv")
     mixed = b.attention(
         b.scale(q), k, v, num_heads=heads, num_key_value_heads=heads, module=module, causal=c.flag("causal"),
-        style="xlm", dropout=c.number("attention_dropout", 0.1), cache="own" if c.flag("causal") else None,
-        eager_only=True,
+        style="xlm", dropout=c.number("attention_dropout", 0.1), cache=None, eager_only=True,
     )  # fmt: skip
     return b.linear(mixed, f"{module}.out_lin", x.width, bias=True, shard="row")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 
 CLASS_DEFAULTS = {"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096}
@@ -31,6 +32,9 @@ def layer(c: Config, index: int) -> Block:
     b = BlockBuilder(f"transformer.layer.{index}", layer=index, part="attention")
     dropout = c.number("dropout", 0.1)
     x = b.input("hidden", c.hidden_size)
+    if c.flag("use_mems_eval", True):  # the layer's inputs, which its keys and values are made of again
+        kept = c.size("mem_len", default=0, least=0) or None
+        b.keep(LayerCache("sliding" if kept else "full", 1, x.width, 0, window=kept))
     x = b.layer_norm(b.add(b.dropout(attention(b, x, c), dropout), x), "rel_attn.layer_norm")
     b.part = "mlp"
     h = b.linear(x, "ff.layer_1", c.size("d_inner"), bias=True)

@@ -47,7 +47,7 @@ def cell(b: BlockBuilder, x: Value, c: Config) -> Value:
         parameters.append(b.parameter(f"{module}.multihead_norm", "bias", (values,), part="norm"))
     (h,) = b.op("undescribed", module, inputs, [values], parameters, name="the matrix LSTM")
     state = keys // heads * values + keys + heads
-    b.keep(LayerCache("recurrent", state_elements=state))
+    b.keep(LayerCache("recurrent", state_elements=state, model_dtype_state=True))
     return b.linear(h, f"{module}.out_proj", x.width, bias=bias, shard="row")
 
 

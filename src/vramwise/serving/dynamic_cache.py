@@ -1,0 +1,80 @@
+"""What transformers' `DynamicCache` and its kin hold: bytes of storages, as the allocator sees them.
+
+Source: transformers 5.23 cache_utils.py; tests/models/test_caches_match_transformers.py holds it against the classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models import LayerCache, Model
+from vramwise.models.blocks import Block
+
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """Equal layers together: elements a token and a sequence, and the number of such layers."""
+
+    elements_per_token: int
+    window: int | None
+    of_source: bool
+    conv_elements: int
+    state_elements: int
+    fp32_state: bool
+    num_layers: int
+
+    def bytes(
+        self, tokens: int, source: int, cache_bytes: int, model_bytes: int, *, cut_to_window: bool = True
+    ) -> int:  # fmt: skip
+        """Bytes of one sequence in all these layers.
+
+        bytes = layers · (kept tokens · elements a token · `cache_bytes` + past inputs · `model_bytes` + sums · 4).
+        `tokens` are the decoder's, `source` the encoder's. Right after the prefill a window's keys are a view of the
+        whole prompt's, which stays whole until the first new token makes a copy (`cut_to_window` False).
+        """
+        kept = source if self.of_source else tokens
+        if self.window is not None and cut_to_window:
+            kept = min(kept, self.window)
+        state = self.state_elements * (FP32_BYTES if self.fp32_state else model_bytes)
+        row = kept * self.elements_per_token * cache_bytes + self.conv_elements * model_bytes + state
+        return self.num_layers * row
+
+
+@lru_cache(maxsize=512)
+def dynamic_cache(model: Model, *, whole_heads: bool = False) -> tuple[CacheShape, ...]:
+    """The caches of all layers.
+
+    With `whole_heads`, latent attention keeps keys and values of every head, as transformers before 5 does.
+    """
+    kinds: dict[tuple[int, int | None, bool, int, int, bool], int] = {}
+    for block in model.blocks:
+        for cache in block.caches:
+            per_token = _elements_per_token(cache, block, whole_heads) * cache.copies
+            states = cache.conv_state_elements, cache.state_elements, not cache.model_dtype_state
+            key = (per_token, cache.window, cache.kind == "cross", *states)
+            kinds[key] = kinds.get(key, 0) + 1
+    return tuple(CacheShape(*key, count) for key, count in kinds.items())
+
+
+def _elements_per_token(cache: LayerCache, block: Block, whole_heads: bool) -> int:
+    if cache.kind != "latent" or not whole_heads:
+        return cache.elements_per_token
+    attention = next(op for op in block.ops if op.kind == "attention")
+    _, k, v = attention.inputs[:3]
+    heads: int = attention.settings["num_heads"]
+    return heads * (k.width + v.width)
+
+
+def source_tokens(model: Model, prompt: int) -> int:
+    """Length of the encoder's output: the prompt, or a sound's fixed length; 0 for text without an encoder.
+
+    Layers that look at images keep nothing of a prompt of text alone.
+    """
+    if model.head != "seq2seq-lm":
+        return 0
+    if model.config.has("num_mel_bins"):
+        return model.config.size("max_source_positions", default=prompt)
+    return prompt
