@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, clipped
+from .parsing import CommandParser
 from .scenario_flags import add_scenario_arguments, flag, given_keys, model_from_flags, scenario_from_flags
 
 if TYPE_CHECKING:
@@ -22,8 +23,14 @@ STYLES: dict[str, tuple[str, ...]] = {
 """Styles with the scenario flags that enter them."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser)
+    parser.takes_command = True
+    parser.epilog = (
+        "an engine's own command line is taken as it is: vramwise estimate --gpu h100 -- vllm serve MODEL "
+        "--tensor-parallel-size 2  (also llama-server, python -m sglang.launch_server, text-generation-launcher, "
+        "trtllm-serve, ollama run)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     parser.add_argument(
         "--explain",
@@ -43,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         return _huggingface(args)
     if args.style == "simple":
         return _simple(args)
-    if args.task is None and args.scenario is None:
+    if args.task is None and args.scenario is None and not args.engine_command:
         return _overview(args)
     return _task(args)
 
@@ -61,10 +68,14 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         raise UsageError("--num-parameters is not enough for an estimate: give MODEL, or add --style simple")
     if args.explain is not None and args.json:
         raise UsageError("--json holds every term already: leave out --explain")
-    if args.explain is not None and (args.style is not None or not (args.task or args.scenario)):
+    if args.explain is not None and (args.style is not None or not _asks_for_a_task(args)):
         raise UsageError("--explain needs --task: expected train, serve, generate or load")
-    if given and args.style is None and not (args.task or args.scenario):
+    if given and args.style is None and not _asks_for_a_task(args):
         raise UsageError(f"{flag(given[0])} needs --task: expected train, serve, generate or load")
+
+
+def _asks_for_a_task(args: argparse.Namespace) -> bool:
+    return bool(args.task or args.scenario or args.engine_command)
 
 
 def _task(args: argparse.Namespace) -> int:

@@ -13,17 +13,31 @@ if TYPE_CHECKING:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of one command. Flags are never abbreviated, so that a new flag cannot change an old call."""
+    """The parser of one command. Flags are never abbreviated, so that a new flag cannot change an old call.
+
+    `takes_command`: the words after `--`, where there are several, are another program's command line and become
+    `engine_command`.
+    """
+
+    takes_command = False
 
     def __init__(self, *, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse a command's arguments. Raises UsageError; leaves by SystemExit after printing --help."""
+        command: list[str] = []
+        if self.takes_command and "--" in arguments:
+            cut = list(arguments).index("--")
+            words = split_words(arguments[cut + 1 :])
+            if len(words) > 1:
+                arguments, command = arguments[:cut], words
         self._refuse_unknown_flags(arguments)
         parsed, left_over = self.parse_known_args(arguments)
         if left_over:
             raise UsageError(f'unexpected argument "{clipped(left_over[0])}"  ({self.prog} --help)')
+        if self.takes_command:
+            parsed.engine_command = command
         return parsed
 
     def error(self, message: str) -> NoReturn:
@@ -47,3 +61,15 @@ class CommandParser(argparse.ArgumentParser):
                 near = nearest(flag, known)
                 hint = f"did you mean {', '.join(near)}?" if near else f"{self.prog} --help lists all"
                 raise UsageError(f'unknown flag "{clipped(flag)}": {hint}')
+
+
+def split_words(arguments: Sequence[str]) -> list[str]:
+    """Words of a command line, which may have come as one quoted text."""
+    if len(arguments) != 1 or not any(space in arguments[0] for space in " \n\t"):
+        return list(arguments)
+    import shlex
+
+    try:
+        return shlex.split(arguments[0].replace("\\\n", " "))
+    except ValueError as problem:
+        raise UsageError(f"the command line cannot be read: {problem}") from None

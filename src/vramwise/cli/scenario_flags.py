@@ -64,6 +64,9 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
     file that cannot be read.
     """
     data: dict[str, Any] = read_table_file(args.scenario) if args.scenario else {}
+    notes: tuple[str, ...] = ()
+    if getattr(args, "engine_command", None):
+        data, notes = _launched(args, data)
     given = given_keys(args)
     task = _task(given, data)
     model = model_from_flags(args, file_has_model="model" in data)
@@ -76,12 +79,25 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
     if settings:
         data[table_of(task)] = {**_file_table(data, table_of(task)), **settings}
     try:
-        return Scenario.from_dict(data)
+        scenario = Scenario.from_dict(data)
+        return scenario.replace(notes=(*scenario.notes, *notes)) if notes else scenario
     except ScenarioError as error:
         key = error.path.removeprefix(f"{table_of(task)}.").partition(".")[0].partition("[")[0]
         if key in top or key in settings:
             raise UsageError(f"{flag(key)}: {error.problem}") from None
         raise
+
+
+def _launched(args: argparse.Namespace, data: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The scenario of an engine's own command line. Raises UsageError where a file or a model stands beside it."""
+    from ..interop.launch import read_command
+
+    if data:
+        raise UsageError("--scenario and an engine's command line both describe the scenario: leave out one")
+    if args.model is not None:
+        raise UsageError("the engine's command line names the model: leave out MODEL")
+    launch = read_command(args.engine_command)
+    return launch.scenario, launch.notes
 
 
 def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) -> str | dict[str, Any] | None:

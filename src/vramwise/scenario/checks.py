@@ -6,7 +6,7 @@ from math import prod
 
 from ..errors import ScenarioError
 from .definition import DEFAULTS, Scenario, ServeSettings, Settings, TrainSettings
-from .names import LLAMA_CPP_ENGINES, LLAMA_CPP_KEYS, SGLANG_ENGINES, SGLANG_KEYS
+from .names import LLAMA_CPP_ENGINES, LLAMA_CPP_KEYS, SGLANG_ENGINES, SGLANG_KEYS, VLLM_ENGINES, VLLM_KEYS
 
 ADAPTER_KEYS = ("lora_rank", "lora_targets", "lora_dropout", "lora_dtype", "dora")
 TRAIN_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
@@ -74,7 +74,8 @@ def _check_serve(scenario: Scenario) -> Scenario:
 
 
 def _check_engine_keys(serve: ServeSettings) -> None:
-    for keys, engines in ((LLAMA_CPP_KEYS, LLAMA_CPP_ENGINES), (SGLANG_KEYS, SGLANG_ENGINES)):
+    owners = ((LLAMA_CPP_KEYS, LLAMA_CPP_ENGINES), (SGLANG_KEYS, SGLANG_ENGINES), (VLLM_KEYS, VLLM_ENGINES))
+    for keys, engines in owners:
         if serve.engine in engines or serve.explicit.isdisjoint(keys):
             continue
         for key in keys:

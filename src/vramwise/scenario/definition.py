@@ -208,11 +208,13 @@ class ServeSettings(Settings):
     data_parallel_size: int = _whole("copies of the model", 1)
     expert_parallel: bool = _switch("experts are spread whole over the GPUs", False)
     decode_context_parallel_size: int = _whole("GPUs that share the KV cache of a request", 1)
+    disable_hybrid_kv_cache_manager: bool | None = _switch("vLLM: sliding layers are charged as full attention")
     mem_fraction_static: float | None = _key(
         Fraction(help="SGLang: share for weights and KV cache", optional=True, above_zero=True)
     )
     chunked_prefill_size: int | None = _whole("SGLang: tokens in a prefill chunk")
     cuda_graph_max_bs: int | None = _whole("SGLang: largest captured batch")
+    max_total_tokens: int | None = _whole("SGLang: most tokens in the KV cache")
     gguf_quant: str | None = _maybe(
         "llama.cpp: quantization of the file", names.GGUF_QUANTS, names.GGUF_QUANT_SPELLINGS
     )

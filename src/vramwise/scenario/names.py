@@ -260,7 +260,9 @@ GGUF_QUANT_SPELLINGS: Final[dict[str, str | None]] = {
     "MXFP4": "MXFP4_MOE",
 }
 
-SGLANG_KEYS: Final = ("mem_fraction_static", "chunked_prefill_size", "cuda_graph_max_bs")
+SGLANG_KEYS: Final = ("mem_fraction_static", "chunked_prefill_size", "cuda_graph_max_bs", "max_total_tokens")
+VLLM_KEYS: Final = ("disable_hybrid_kv_cache_manager",)
+VLLM_ENGINES: Final = ("vllm",)
 SGLANG_ENGINES: Final = ("sglang",)
 LLAMA_CPP_KEYS: Final = (
     "n_ctx",

@@ -9,6 +9,14 @@ from typing import Any
 from vramwise.models import Config, Model
 
 UNSTATED_LENGTH = 2048  # vLLM config/model.py: length of a model whose config states none
+# transformers 5.23 config classes: max_position_embeddings of a config.json that leaves it out
+CLASS_LENGTHS = {
+    "cohere": 8192, "cohere2": 8192, "gemma": 8192, "gemma2": 8192, "gemma3": 131072, "gemma3_text": 131072,
+    "glm4_moe": 131072, "gpt2": 1024, "minimax": 131072, "mistral": 131072, "mixtral": 131072, "nemotron": 4096,
+    "olmoe": 4096, "phi3": 4096, "phimoe": 131072, "qwen2": 32768, "qwen2_moe": 32768, "qwen3": 32768,
+    "qwen3_moe": 32768, "rwkv": 1024, "starcoder2": 4096,
+}  # fmt: skip
+SCALED_ALREADY = frozenset({"gemma3", "gemma3_text"})  # their positions count the scaling: vLLM leaves it out
 
 
 def text_config(model: Model) -> Config:
@@ -43,7 +51,10 @@ def model_length(model: Model) -> int:
     """
     config = text_config(model)
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
-    positions = next((config.size(name) for name in names if config.has(name)), UNSTATED_LENGTH)
+    unstated = CLASS_LENGTHS.get(config.model_type, UNSTATED_LENGTH)
+    positions = next((config.size(name) for name in names if config.has(name)), unstated)
+    if config.model_type in SCALED_ALREADY:
+        return positions
     scaling = rope_scaling(model)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "")
     factor = scaling.get("factor")

@@ -54,11 +54,16 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
             (budget.context.bytes, budget.weights.bytes),
             (budget.context.low, budget.weights.low),
         ):
-            ends.append(round((total - context) * fraction) - weights)
+            ends.append(_at_most(round((total - context) * fraction) - weights, budget, settings.max_total_tokens))
         available = Quantity(*sorted(ends))
     table = resolved(scenario, "serve", settings)
     notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+
+
+def _at_most(size: int, budget: PooledBudget, tokens: int | None) -> int:
+    """The pool, cut to --max-total-tokens."""
+    return size if tokens is None or not budget.cell_bytes else min(size, tokens * budget.cell_bytes)
 
 
 def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSettings:

@@ -223,7 +223,7 @@ def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...]
     if _drafts(r) and caches:
         attention = [cache for cache in caches if cache.kind in ("full", "latent")]
         caches.extend(attention[-1:])
-    hybrid = profile.hybrid and profile.generation == "V1"
+    hybrid = profile.hybrid and profile.generation == "V1" and not settings.disable_hybrid_kv_cache_manager
     specs = layer_specs(caches, settings.tensor_parallel_size, _dtypes(model, r), windows=hybrid)
     pool = plan_pool(
         specs,

@@ -1,0 +1,7 @@
+"""The engines' own command lines, read as they are: `vllm serve MODEL …`, `llama-server -m FILE …` and their like."""
+
+from __future__ import annotations
+
+from .command import Launch, names_a_program, read_command
+
+__all__ = ["Launch", "names_a_program", "read_command"]

@@ -1,0 +1,151 @@
+"""Which engine a command line starts, and the scenario that it means.
+
+What stands before the program is passed over: environment (`CUDA_VISIBLE_DEVICES=0,1`), `sudo`, `docker run … IMAGE`
+of the engines' own images. Flags that mean nothing for memory are taken and said; unknown ones are named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from vramwise.errors import UsageError, clipped
+
+from .flags import Words, cut
+from .values import Meaning
+
+_PROGRAMS = {
+    "vllm": "vllm", "sglang": "sglang", "text-generation-launcher": "tgi", "trtllm-serve": "tensorrt-llm",
+    "ollama": "ollama", "llama-server": "llama.cpp", "llama-cli": "llama.cpp", "llama-bench": "llama.cpp",
+    "llama-fit-params": "llama.cpp", "llama-perplexity": "llama.cpp", "server": "llama.cpp", "main": "llama.cpp",
+}  # fmt: skip
+_MODULES = {
+    "vllm.entrypoints.openai.api_server": "vllm", "vllm.entrypoints.api_server": "vllm",
+    "vllm.entrypoints.cli.main": "vllm", "sglang.launch_server": "sglang",
+    "sglang.srt.entrypoints.http_server": "sglang", "text_generation_server.cli": "tgi",
+}  # fmt: skip
+_IMAGES = (
+    (re.compile(r"vllm/vllm-openai(?::v?([0-9][0-9.]*))?"), "vllm"),
+    (re.compile(r"lmsysorg/sglang(?::v?([0-9][0-9.]*))?"), "sglang"),
+    (re.compile(r"huggingface/text-generation-inference(?::v?([0-9][0-9.]*))?"), "tgi"),
+    (re.compile(r"(?:ggml-org|ggerganov)/llama\.cpp(?::[a-z-]*?-?(b[0-9]+)?)?"), "llama.cpp"),
+)
+_SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
+_READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi": "tgi",
+            "tensorrt-llm": "tensorrt_llm", "ollama": "ollama"}  # fmt: skip
+_LISTED = 12
+_EXPECTED = (
+    "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve or ollama run"
+)
+PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
+ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a command line says: the engine, the scenario as a table, and what was passed over."""
+
+    engine: str
+    scenario: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The program that was found, and the words after it."""
+
+    engine: str
+    version: str | None
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def names_a_program(words: Sequence[str]) -> bool:
+    """Whether the words start an engine that is known here."""
+    return _start(words) is not None
+
+
+def read_command(words: Sequence[str]) -> Launch:
+    """The scenario of a command line. Raises UsageError where it starts no known engine or names no model."""
+    start = _start(words)
+    if start is None:
+        raise UsageError(f'no engine in "{clipped(" ".join(words), 80)}": expected {_EXPECTED}')
+    module = import_module(f"vramwise.interop.launch.{_READERS[start.engine]}")
+    read: Callable[[Start], Launch] = module.read
+    return read(start)
+
+
+def _start(words: Sequence[str]) -> Start | None:
+    environment: dict[str, str] = {}
+    for index, word in enumerate(words):
+        if ASSIGNMENT.match(word) and not word.startswith("-"):
+            name, _, value = word.partition("=")
+            environment[name] = value
+        rest = tuple(words[index + 1 :])
+        image = next(((match, name) for pattern, name in _IMAGES if (match := pattern.search(word))), None)
+        if image is not None:
+            return Start(image[1], image[0].group(1), _after_subcommand(_inside(rest)), environment)
+        program = re.split(r"[\\/]", word)[-1].removesuffix(".exe")
+        if PYTHON.fullmatch(program) and rest[:1] == ("-m",) and rest[1:2] and rest[1] in _MODULES:
+            return Start(_MODULES[rest[1]], None, rest[2:], environment)
+        if program in _PROGRAMS and not (program in ("server", "main") and "/" not in word):
+            return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment)
+    return None
+
+
+def _inside(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The arguments within a container: what stands after a program there, else all of them."""
+    found = _start(words)
+    return found.words if found is not None else words
+
+
+def _after_subcommand(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words[1:] if words[:1] and words[0] in _SUBCOMMANDS else words
+
+
+def settings_of(engine: str, words: Words, meanings: Mapping[str, Meaning]) -> dict[str, Any]:
+    """The flags that set a key of the scenario. Raises UsageError that names the flag."""
+    found: dict[str, Any] = {}
+    for flag, values in words.given.items():
+        meaning = meanings.get(flag)
+        if meaning is None or not values:
+            continue
+        try:
+            value = meaning.read(values[-1])
+        except UsageError as problem:
+            raise UsageError(f"{flag}: {problem}") from None
+        if value is not None:
+            found[meaning.key] = value
+    return found
+
+
+def notes_of(
+    engine: str, words: Words, read: frozenset[str], uncounted: Mapping[str, str], spare: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What was passed over: flags without effect, flags whose effect is not counted, flags that nobody knows."""
+    notes = [f"{flag} is not counted: {uncounted[flag]}" for flag in words.given if flag in uncounted]
+    passed = [flag for flag in words.given if flag not in read and flag not in uncounted]
+    if passed:
+        more = f" and {len(passed) - _LISTED} more" if len(passed) > _LISTED else ""
+        notes.append(f"no effect on the memory counted here: {', '.join(passed[:_LISTED])}{more}")
+    if words.unknown:
+        named = ", ".join(clipped(flag) for flag in words.unknown[:_LISTED])
+        notes.append(f"unknown to {engine}, left out: {named}")
+    if spare:
+        notes.append(f"words that belong to no flag, left out: {', '.join(clipped(one) for one in spare[:_LISTED])}")
+    return tuple(notes)
+
+
+def one_model(engine: str, named: str | None, hint: str) -> str:
+    """The model, or a UsageError that says how the engine names it."""
+    if not named:
+        raise UsageError(f"the command line of {engine} names no model: expected {hint}")
+    return named
+
+
+def words_for(engine: str, start: Start) -> Words:
+    """The command line's words after the program."""
+    return cut(engine, start.words)

@@ -1,0 +1,105 @@
+"""Flags of the engines (flags.csv) and the words of a command line cut into flags with their values.
+
+flags.csv lists, by engine, every flag and how many values it takes: 0, 1, 2, `?` (none or one), `+` (any number).
+Read in the released wheels vLLM 0.8.5, 0.11.2, 0.19.0, 0.33.0 and SGLang 0.5.4, 0.5.23, in llama.cpp's
+tools/server/README.md as llama-cpp-python 0.3.36 ships it, ik_llama.cpp's docs/parameters.md, and
+text-generation-inference's launcher/src/main.rs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from vramwise.errors import UsageError, clipped
+
+
+@dataclass(slots=True)
+class Words:
+    """A command line in parts: `given` flags with their values in order, `loose` words, `unknown` flags."""
+
+    given: dict[str, list[str]] = field(default_factory=dict)
+    loose: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+@cache
+def flags_of(engine: str) -> Mapping[str, str]:
+    """Flag -> how many values it takes."""
+    rows = (Path(__file__).parent / "flags.csv").read_text("utf-8").splitlines()[1:]
+    parts = (row.split(",") for row in rows)
+    return {flag: values for name, flag, values in parts if name == engine}
+
+
+def cut(engine: str, words: Sequence[str]) -> Words:
+    """Sort the words of a command line. Raises UsageError for a known flag without its value."""
+    found = Words()
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word == "-" or _is_number(word):
+            found.loose.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        flag, takes = known(engine, name)
+        if flag is None:
+            found.unknown.append(name)
+            if not equals and rest and not rest[0].startswith("-"):
+                rest.pop(0)  # whatever it means, the word after it is most likely its value
+            continue
+        key = name.partition(".")[2] if "." in name else ""
+        values = [value] if equals else list(_values(takes, rest, flag))
+        if key:
+            values = [json.dumps({key: values[0] if values else "true"})]
+        elif takes == "0" and not equals:
+            values = ["false" if flag != _dashed(engine, name) else "true"]
+        found.given.setdefault(flag, []).extend(values)
+    return found
+
+
+def known(engine: str, name: str) -> tuple[str | None, str]:
+    """The flag that a word means, by its name, without `no-`, or by a beginning that fits it alone."""
+    flags = flags_of(engine)
+    plain = _dashed(engine, name)
+    base = plain.partition(".")[0]
+    if base in flags:
+        return base, "1" if "." in plain else flags[base]
+    positive = base.replace("--no-", "--", 1)
+    if flags.get(positive) == "0":
+        return positive, "0"
+    if base.startswith("--") and engine in ("vllm", "sglang"):  # argparse takes unambiguous beginnings
+        longer = [flag for flag in flags if flag.startswith(base)]
+        if len(longer) == 1:
+            return longer[0], flags[longer[0]]
+    return None, "1"
+
+
+def _dashed(engine: str, name: str) -> str:
+    return "--" + name[2:].replace("_", "-") if name.startswith("--") and engine != "llama.cpp" else name
+
+
+def _values(takes: str, rest: list[str], flag: str) -> Iterator[str]:
+    if takes in ("1", "2"):
+        for _ in range(int(takes)):
+            if not rest or (rest[0].startswith("--") and len(rest[0]) > 2):
+                raise UsageError(f"{clipped(flag)} needs a value")
+            yield rest.pop(0)
+    elif takes == "?":
+        if rest and rest[0].lower() in ("on", "off", "auto", "0", "1", "true", "false", "enabled", "disabled"):
+            yield rest.pop(0)
+        else:
+            yield "on"
+    elif takes == "+":
+        while rest and not rest[0].startswith("-"):
+            yield rest.pop(0)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""`python -m sglang.launch_server --model-path MODEL …`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
+
+from .command import Launch, Start, notes_of, one_model, settings_of, words_for
+from .flags import Words
+from .values import Meaning, fraction, positive, switch, whole, word
+
+MEANINGS = {
+    "--dtype": Meaning("dtype", word),
+    "--context-length": Meaning("max_model_len", whole),
+    "--mem-fraction-static": Meaning("mem_fraction_static", fraction),
+    "--chunked-prefill-size": Meaning("chunked_prefill_size", positive),
+    "--cuda-graph-max-bs": Meaning("cuda_graph_max_bs", whole),
+    "--cuda-graph-max-bs-decode": Meaning("cuda_graph_max_bs", whole),
+    "--max-running-requests": Meaning("max_num_seqs", whole),
+    "--max-prefill-tokens": Meaning("max_num_batched_tokens", whole),
+    "--max-total-tokens": Meaning("max_total_tokens", whole),
+    "--page-size": Meaning("block_size", whole),
+    "--kv-cache-dtype": Meaning("kv_cache_dtype", word),
+    "--disable-cuda-graph": Meaning("enforce_eager", switch),
+    **{name: Meaning("tensor_parallel_size", whole) for name in ("--tp", "--tp-size", "--tensor-parallel-size")},
+    **{name: Meaning("pipeline_parallel_size", whole) for name in ("--pp", "--pp-size", "--pipeline-parallel-size")},
+}
+UNCOUNTED = {
+    "--cpu-offload-gb": "weights that it moves to the host are charged to the GPU here",
+    "--enable-hierarchical-cache": "its second level is in host memory",
+    "--enable-dp-attention": "attention is taken as split over the ranks",
+    "--attn-dp-size": "attention is taken as split over the ranks",
+    "--json-model-override-args": "the model's own config is used",
+    "--disaggregation-mode": "transfer buffers",
+}
+_DATA_PARALLEL = ("--dp", "--dp-size", "--data-parallel-size")
+_EXPERT_PARALLEL = ("--ep", "--ep-size", "--expert-parallel-size")
+_SPECULATIVE = {
+    "--speculative-algorithm": "method",
+    "--speculative-draft-model-path": "model",
+    "--speculative-draft-model": "model",
+    "--speculative-num-draft-tokens": "num_tokens",
+}
+_LORA = ("--enable-lora", "--lora-paths", "--max-loras-per-batch", "--max-lora-rank")
+_APART = frozenset(
+    (*_DATA_PARALLEL, *_EXPERT_PARALLEL, *_SPECULATIVE, *_LORA, "--model-path", "--model", "--quantization")
+)
+
+
+def read(start: Start) -> Launch:
+    """The scenario of an SGLang command line."""
+    words = words_for("sglang", start)
+    settings: dict[str, Any] = {"engine": "sglang", **settings_of("sglang", words, MEANINGS)}
+    if start.version:
+        settings["engine_version"] = start.version
+    notes: list[str] = []
+    _splits(words, settings)
+    _speculative(words, settings)
+    if words.given.get("--lora-paths") or words.given.get("--enable-lora"):
+        settings["max_loras"] = whole(_last(words, "--max-loras-per-batch") or "8")
+        settings["max_lora_rank"] = whole(_last(words, "--max-lora-rank") or "16")
+    quantization = _last(words, "--quantization")
+    if quantization and word(quantization):
+        name = quantization.replace("_", "-").lower()
+        if name in SERVE_QUANTIZATION or name in SERVE_QUANTIZATION_SPELLINGS:
+            settings["quantization"] = name
+        else:
+            notes.append(f"--quantization {quantization}: the format that the model's own config states is used")
+    model = one_model("SGLang", _last(words, "--model-path") or _last(words, "--model"), "--model-path MODEL")
+    notes.extend(notes_of("SGLang", words, frozenset(MEANINGS) | _APART, UNCOUNTED, words.loose))
+    return Launch("sglang", {"model": model, "task": "serve", "serve": settings}, tuple(notes))
+
+
+def _last(words: Words, flag: str) -> str | None:
+    values = words.given.get(flag)
+    return values[-1] if values else None
+
+
+def _splits(words: Words, settings: dict[str, Any]) -> None:
+    copies = next((_last(words, flag) for flag in _DATA_PARALLEL if flag in words.given), None)
+    attention = words.given.get("--enable-dp-attention", ["false"])[-1] == "true"
+    if copies and not attention:
+        settings["data_parallel_size"] = whole(copies)
+    experts = next((_last(words, flag) for flag in _EXPERT_PARALLEL if flag in words.given), None)
+    if experts and (whole(experts) or 1) > 1:
+        settings["expert_parallel"] = True
+
+
+def _speculative(words: Words, settings: dict[str, Any]) -> None:
+    found: dict[str, Any] = {}
+    for flag, key in _SPECULATIVE.items():
+        value = _last(words, flag)
+        if value:
+            found[key] = whole(value) if key == "num_tokens" else value
+    if found:
+        found["method"] = str(found.get("method", "eagle")).lower()
+        settings["speculative"] = found

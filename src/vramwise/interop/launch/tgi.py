@@ -1,0 +1,45 @@
+"""`text-generation-launcher --model-id MODEL …`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
+
+from .command import Launch, Start, notes_of, one_model, settings_of, words_for
+from .values import Meaning, fraction, whole, word
+
+MEANINGS = {
+    "--dtype": Meaning("dtype", word),
+    "--kv-cache-dtype": Meaning("kv_cache_dtype", lambda text: text.removesuffix("fn")),
+    "--num-shard": Meaning("tensor_parallel_size", whole),
+    "--max-total-tokens": Meaning("max_model_len", whole),
+    "--max-batch-prefill-tokens": Meaning("max_num_batched_tokens", whole),
+    "--max-batch-size": Meaning("max_num_seqs", whole),
+    "--cuda-memory-fraction": Meaning("gpu_memory_utilization", fraction),
+    "--cuda-graphs": Meaning("enforce_eager", lambda text: text.strip() == "0"),
+}
+UNCOUNTED = {
+    "--max-batch-total-tokens": "the tokens that fit are worked out",
+    "--lora-adapters": "adapters that are loaded beside the model",
+    "--speculate": "heads that draft tokens",
+}
+
+
+def read(start: Start) -> Launch:
+    """The scenario of a text-generation-inference command line."""
+    words = words_for("tgi", start)
+    settings: dict[str, Any] = {"engine": "tgi", **settings_of("tgi", words, MEANINGS)}
+    if start.version:
+        settings["engine_version"] = start.version
+    notes: list[str] = []
+    quantization = words.given.get("--quantize", [""])[-1].replace("_", "-").lower()
+    if quantization in SERVE_QUANTIZATION or quantization in SERVE_QUANTIZATION_SPELLINGS:
+        settings["quantization"] = "bitsandbytes-int8" if quantization == "bitsandbytes" else quantization
+    elif quantization:
+        notes.append(f"--quantize {quantization}: the format that the model's own config states is used")
+    named = words.given.get("--model-id", [start.environment.get("MODEL_ID", "")])[-1]
+    model = one_model("text-generation-inference", named, "--model-id MODEL")
+    apart = frozenset(MEANINGS) | {"--model-id", "--quantize"}
+    notes.extend(notes_of("text-generation-inference", words, apart, UNCOUNTED, words.loose))
+    return Launch("tgi", {"model": model, "task": "serve", "serve": settings}, tuple(notes))

@@ -1,0 +1,116 @@
+"""`vllm serve MODEL …` and `python -m vllm.entrypoints.openai.api_server --model MODEL …`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
+
+from .command import Launch, Start, notes_of, one_model, settings_of, words_for
+from .flags import Words
+from .values import Meaning, fraction, switch, table, whole, word
+
+MEANINGS = {
+    "--dtype": Meaning("dtype", word),
+    "--max-model-len": Meaning("max_model_len", whole),
+    "--gpu-memory-utilization": Meaning("gpu_memory_utilization", fraction),
+    "--device-memory-utilization": Meaning("gpu_memory_utilization", fraction),
+    "--max-num-seqs": Meaning("max_num_seqs", whole),
+    "--max-num-batched-tokens": Meaning("max_num_batched_tokens", whole),
+    "--enforce-eager": Meaning("enforce_eager", switch),
+    "--block-size": Meaning("block_size", whole),
+    "--kv-cache-dtype": Meaning("kv_cache_dtype", word),
+    "--kv-cache-memory-bytes": Meaning("kv_cache_memory_bytes", whole),
+    "--limit-mm-per-prompt": Meaning("limit_mm_per_prompt", table),
+    "--tensor-parallel-size": Meaning("tensor_parallel_size", whole),
+    "-tp": Meaning("tensor_parallel_size", whole),
+    "--pipeline-parallel-size": Meaning("pipeline_parallel_size", whole),
+    "-pp": Meaning("pipeline_parallel_size", whole),
+    "--data-parallel-size": Meaning("data_parallel_size", whole),
+    "-dp": Meaning("data_parallel_size", whole),
+    "--decode-context-parallel-size": Meaning("decode_context_parallel_size", whole),
+    "-dcp": Meaning("decode_context_parallel_size", whole),
+    "--enable-expert-parallel": Meaning("expert_parallel", switch),
+    "-ep": Meaning("expert_parallel", switch),
+    "--disable-hybrid-kv-cache-manager": Meaning("disable_hybrid_kv_cache_manager", switch),
+}
+UNCOUNTED = {
+    "--cpu-offload-gb": "weights that it moves to the host are charged to the GPU here",
+    "--kv-transfer-config": "connectors keep buffers of their own",
+    "--hf-overrides": "the model's own config is used",
+    "--num-gpu-blocks-override": "the number of blocks is worked out",
+    "--disable-sliding-window": "windowed layers keep their windows here",
+    "--enable-dbo": "its second batch of activations",
+    "--prefill-context-parallel-size": "it is taken as 1",
+    "--compilation-config": "the default graph sizes are used",
+    "--cudagraph-capture-sizes": "the default graph sizes are used",
+    "--max-cudagraph-capture-size": "the default graph sizes are used",
+}
+_READ_APART = frozenset({
+    "--model", "--quantization", "-q", "--enable-lora", "--max-loras", "--max-lora-rank", "--speculative-config", "-sc",
+    "--speculative-model", "--num-speculative-tokens", "--spec-method", "--spec-model", "--spec-tokens",
+    "--language-model-only", "--calculate-kv-scales",
+})  # fmt: skip
+_DEFAULT_LORA_RANK = 16
+
+
+def read(start: Start) -> Launch:
+    """The scenario of a vLLM command line."""
+    words = words_for("vllm", start)
+    settings: dict[str, Any] = {"engine": "vllm", **settings_of("vllm", words, MEANINGS)}
+    if start.version:
+        settings["engine_version"] = start.version
+    notes: list[str] = []
+    _quantization(words, settings, notes)
+    _adapters(words, settings)
+    speculative = _speculative(words)
+    if speculative:
+        settings["speculative"] = speculative
+    if words.given.get("--language-model-only", ["false"])[-1] == "true":
+        settings["limit_mm_per_prompt"] = {"image": 0}
+    loose = list(words.loose)
+    model = words.given.get("--model", [None])[-1] or (loose.pop(0) if loose else None)
+    model = one_model("vLLM", model, "vllm serve MODEL")
+    read_flags = frozenset(MEANINGS) | _READ_APART
+    notes.extend(notes_of("vLLM", words, read_flags, UNCOUNTED, loose))
+    return Launch("vllm", {"model": model, "task": "serve", "serve": settings}, tuple(notes))
+
+
+def _quantization(words: Words, settings: dict[str, Any], notes: list[str]) -> None:
+    given = (words.given.get("--quantization") or words.given.get("-q") or [""])[-1]
+    if not given or word(given) is None:
+        return
+    name = given.replace("_", "-").lower()
+    if name in SERVE_QUANTIZATION or name in SERVE_QUANTIZATION_SPELLINGS:
+        settings["quantization"] = name
+    else:
+        notes.append(f"--quantization {given}: the format that the model's own config states is used")
+
+
+def _adapters(words: Words, settings: dict[str, Any]) -> None:
+    if words.given.get("--enable-lora", ["false"])[-1] != "true":
+        return
+    settings["max_loras"] = whole((words.given.get("--max-loras") or ["1"])[-1])
+    settings["max_lora_rank"] = whole((words.given.get("--max-lora-rank") or [str(_DEFAULT_LORA_RANK)])[-1])
+
+
+def _speculative(words: Words) -> dict[str, Any]:
+    """`--speculative-config` (merged from its parts) or the flags of older and newer versions."""
+    config: dict[str, Any] = {}
+    for flag in ("--speculative-config", "-sc"):
+        for text in words.given.get(flag, ()):
+            config |= table(text)
+    for flag, key in (("--speculative-model", "model"), ("--spec-model", "model"), ("--spec-method", "method"),
+                      ("--num-speculative-tokens", "num_speculative_tokens"),
+                      ("--spec-tokens", "num_speculative_tokens")):  # fmt: skip
+        if words.given.get(flag):
+            config[key] = words.given[flag][-1]
+    found: dict[str, Any] = {}
+    if config.get("method"):
+        found["method"] = str(config["method"])
+    if config.get("model"):
+        found["model"] = str(config["model"])
+        found.setdefault("method", "ngram" if "ngram" in found["model"] else "draft_model")
+    if config.get("num_speculative_tokens"):
+        found["num_tokens"] = whole(str(config["num_speculative_tokens"]))
+    return found

@@ -1,0 +1,164 @@
+"""The engines' own command lines become scenarios."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from vramwise.cli.main import main
+from vramwise.errors import UsageError
+from vramwise.interop.launch import names_a_program, read_command
+from vramwise.interop.launch.flags import flags_of
+from vramwise.interop.launch.llama_cpp import MEANINGS as LLAMA_CPP
+from vramwise.interop.launch.sglang import MEANINGS as SGLANG
+from vramwise.interop.launch.tgi import MEANINGS as TGI
+from vramwise.interop.launch.vllm import MEANINGS as VLLM
+from vramwise.scenario import Scenario
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def read(line):
+    launch = read_command(shlex.split(line))
+    Scenario.from_dict(launch.scenario)
+    return launch
+
+
+@pytest.mark.parametrize(
+    ("line", "engine", "model", "expected"),
+    [
+        (
+            f"vllm serve {LLAMA} --tensor-parallel-size 2 --max-model-len 32k --gpu-memory-utilization=0.95",
+            "vllm", LLAMA, {"tensor_parallel_size": 2, "max_model_len": 32_000, "gpu_memory_utilization": 0.95},
+        ),
+        (
+            f"CUDA_VISIBLE_DEVICES=0,1 vllm serve {LLAMA} -tp=2 --max_num_seqs 64 --kv-cache-dtype fp8 --enforce-eager",
+            "vllm", LLAMA,
+            {"tensor_parallel_size": 2, "max_num_seqs": 64, "kv_cache_dtype": "fp8", "enforce_eager": True},
+        ),
+        (
+            f"python3 -m vllm.entrypoints.openai.api_server --model {LLAMA}"
+            " --kv-cache-memory-bytes 10G --no-enforce-eager",
+            "vllm", LLAMA, {"kv_cache_memory_bytes": 10 * 2**30, "enforce_eager": False},
+        ),
+        (
+            f"""vllm serve {LLAMA} --speculative-config '{{"method": "eagle3", "num_speculative_tokens": 3}}'""",
+            "vllm", LLAMA, {"speculative": {"method": "eagle3", "num_tokens": 3}},
+        ),
+        (
+            f"vllm serve {LLAMA} --speculative-config.method mtp --limit-mm-per-prompt image=2,video=0 --enable-lora",
+            "vllm", LLAMA,
+            {"speculative": {"method": "mtp"}, "limit_mm_per_prompt": {"image": 2, "video": 0}, "max_loras": 1},
+        ),
+        (
+            f"docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.11.2 --model {LLAMA} --block-size 32",
+            "vllm", LLAMA, {"engine_version": "0.11.2", "block_size": 32},
+        ),
+        (
+            f"python -m sglang.launch_server --model-path {LLAMA} --tp 4 --mem-fraction-static 0.8 --ep-size 4"
+            " --context-length 8192 --disable-cuda-graph --max-total-tokens 100000 --chunked-prefill-size -1",
+            "sglang", LLAMA,
+            {"tensor_parallel_size": 4, "mem_fraction_static": 0.8, "expert_parallel": True, "max_model_len": 8192,
+             "enforce_eager": True, "max_total_tokens": 100_000},
+        ),
+        (
+            f"text-generation-launcher --model-id {LLAMA} --num-shard 2"
+            " --max-total-tokens 4096 --quantize bitsandbytes-nf4",
+            "tgi", LLAMA, {"tensor_parallel_size": 2, "max_model_len": 4096, "quantization": "bitsandbytes-nf4"},
+        ),
+        (
+            f"trtllm-serve {LLAMA} --tp_size 2 --kv_cache_free_gpu_memory_fraction 0.85",
+            "tensorrt-llm", LLAMA, {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.85},
+        ),
+        (
+            "./build/bin/llama-server -m /m/Meta-Llama-3.1-8B-Instruct-Q4_K_M-00001-of-00002.gguf -c 16384 -ngl 99 -fa"
+            " -ctk q8_0 -ub 1024 -np 2 --port 8080",
+            "llama.cpp", "Meta-Llama-3.1-8B-Instruct",
+            {"gguf_quant": "Q4_K_M", "n_ctx": 16384, "n_gpu_layers": 99, "flash_attn": True, "cache_type_k": "q8_0",
+             "n_ubatch": 1024, "n_parallel": 2},
+        ),
+        (
+            "llama-server -hf unsloth/gpt-oss-20b-GGUF:Q8_0 -ngl all -fa auto -ot 'exps=CPU' --n-cpu-moe 4",
+            "llama.cpp", "gpt-oss-20b", {"gguf_quant": "Q8_0", "override_tensor": ["exps=CPU"], "n_cpu_moe": 4},
+        ),
+        (
+            "llama-server -m Qwen3-32B-UD-Q4_K_XL.gguf -mla 2 -amb 512 -fmoe",
+            "llama.cpp", "Qwen3-32B",
+            {"gguf_quant": "custom", "variant": "ik_llama.cpp", "mla_attn": 2, "attn_max_b": 512, "fused_moe": 1},
+        ),
+        (
+            "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b-instruct-q4_K_M",
+            "ollama", "llama 3.1 8b instruct", {"gguf_quant": "Q4_K_M", "n_ctx": 8192},
+        ),
+    ],
+)  # fmt: skip
+def test_a_command_line_becomes_a_scenario(line, engine, model, expected):
+    launch = read(line)
+    assert launch.engine == engine
+    assert launch.scenario["model"] == model
+    settings = launch.scenario["serve"]
+    assert {key: settings.get(key) for key in expected} == expected
+
+
+def test_devices_of_llama_cpp_are_counted():
+    assert read("llama-server -m x-8b-Q8_0.gguf -ts 3,1,0,2").scenario["num_gpus"] == 3
+    assert read("llama-server -m x-8b-Q8_0.gguf -dev none").scenario["num_gpus"] == 0
+    assert read("llama-server -m x-8b-Q8_0.gguf -sm none -ts 1,1").scenario["num_gpus"] == 1
+
+
+def test_flags_that_do_not_matter_are_said_and_unknown_ones_named():
+    notes = read(f"vllm serve {LLAMA} --port 80 --frobnicate 3 --cpu-offload-gb 4").notes
+    assert any("no effect" in note and "--port" in note and "--frobnicate" not in note for note in notes)
+    assert any("unknown to vLLM" in note and "--frobnicate" in note for note in notes)
+    assert any("--cpu-offload-gb is not counted" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("vllm serve --tensor-parallel-size 2", "names no model"),
+        (f"vllm serve {LLAMA} --max-model-len", "--max-model-len needs a value"),
+        (f"vllm serve {LLAMA} --max-model-len lots", "--max-model-len: expected a whole number"),
+        (f"vllm serve {LLAMA} --speculative-config [1", "expected a JSON object"),
+        ("nginx -c x", "no engine in"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(line, problem):
+    with pytest.raises(UsageError, match=problem.replace("[", r"\[")):
+        read_command(shlex.split(line))
+
+
+@pytest.mark.parametrize(
+    ("engine", "meanings"), [("vllm", VLLM), ("sglang", SGLANG), ("llama.cpp", LLAMA_CPP), ("tgi", TGI)]
+)
+def test_every_flag_that_is_read_is_a_flag_of_the_engine(engine, meanings):
+    assert set(meanings) <= set(flags_of(engine))
+
+
+def test_the_command_line_follows_two_dashes(capsys):
+    words = ["--gpu", "h100", "--", "vllm", "serve", LLAMA, "--tensor-parallel-size", "2", "--max-model-len", "8192"]
+    assert main(["estimate", *words]) == 0
+    own = ["--task", "serve", "--engine", "vllm", "--tensor-parallel-size", "2", "--max-model-len", "8192"]
+    through = capsys.readouterr().out
+    assert main(["estimate", LLAMA, "--gpu", "h100", *own]) == 0
+    assert through == capsys.readouterr().out
+
+
+def test_own_flags_override_the_command_line(capsys):
+    assert main(["estimate", "--gpu", "h100", "--max-model-len", "4096", "--", f"vllm serve {LLAMA}"]) == 0
+    assert "context 4,096" in capsys.readouterr().out
+
+
+def test_a_model_beside_a_command_line_is_refused(capsys):
+    assert main(["estimate", "gpt2", "--", "vllm", "serve", LLAMA]) == 2
+    assert "leave out MODEL" in capsys.readouterr().err
+
+
+def test_one_word_after_two_dashes_is_still_the_model(capsys):
+    assert main(["estimate", "--", "gpt2"]) == 0
+
+
+def test_a_program_is_found_behind_what_stands_before_it():
+    assert names_a_program(["sudo", "env", "A=1", "/usr/bin/python3.11", "-m", "sglang.launch_server"])
+    assert not names_a_program(["python", "server.py"])
