@@ -1,0 +1,1 @@
+"""How well GPUs are used: FLOPs and MFU, published throughputs, the inference roofline, profiler traces."""

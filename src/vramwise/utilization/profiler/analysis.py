@@ -1,0 +1,192 @@
+"""Everything that is said of one trace and of several, as the JSON of `vramwise profile --json` has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .collectives import collective_table, collectives
+from .decomposition import COMPUTE, classes_by_name, decompose, percent
+from .hta import hta_figures, last_step_start
+from .kernels import kernel, on_old_list, own_class
+from .launches import idle_causes, launch_times, orphans
+from .ranks import across
+from .recording import KERNEL, STREAM_ONLY
+from .steps import cpu_steps, step_count, step_table
+from .tensorboard import tensorboard_figures
+from .times import NS_PER_US
+
+if TYPE_CHECKING:
+    from .recording import GpuEvents, Integers, MemoryTimeline, Recording
+
+SCHEMA = 1
+TOP_KERNELS = 20
+
+
+def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[str, Any]:
+    """Every rank by its number, and what can only be said of all together."""
+    labels = rank_labels(recordings)
+    ranks = {label: rank_figures(recording, top=top) for label, recording in zip(labels, recordings, strict=True)}
+    found = {label: collectives(recording, recording.gpu) for label, recording in zip(labels, recordings, strict=True)}
+    together = across({label: each for label, each in found.items() if len(ranks[label]["all_events"]) > 1})
+    return {"schema": SCHEMA, "ranks": ranks, "across": None if together is None else together.to_dict()}
+
+
+def rank_labels(recordings: Sequence[Recording]) -> list[str]:
+    """The rank that each trace states, else the one in its file's name, else its place; equal ones keep their file."""
+    labels: list[str] = []
+    for place, recording in enumerate(recordings):
+        named = re.search(r"(?:rank|worker)[-_ ]?(\d+)", recording.file.rsplit("/", 1)[-1])
+        rank = str(recording.rank if recording.rank is not None else named.group(1) if named else place)
+        labels.append(rank if rank not in labels else f"{rank} ({recording.file})")
+    return labels
+
+
+def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, Any]:
+    """All figures of one rank; without GPU events only what the file is."""
+    events = recording.on_gpu
+    about = {"file": recording.file, "gpu": recording.gpu_name, "world_size": recording.world_size}
+    if not len(events):
+        window = {"events": recording.events_read, "truncated": recording.truncated, "steps": _step_names(recording)}
+        return {**about, "window": window, "orphans": None, "all_events": {"gpu_events": 0}, "hta": None}
+    launched = launch_times(events, recording.calls)
+    plain = classes_by_name(recording, events)
+    own = _own_classes(recording, events)
+    all_events = decompose(events, plain).to_dict()
+    streams = sorted({int(stream) for stream in events.stream.tolist()}, key=str)
+    all_events |= {"orphans": orphans(launched), "streams": streams, "n_steps": step_count(recording)}
+    return {
+        **about,
+        "window": _window(recording, events),
+        "orphans": orphans(launched),
+        "all_events": all_events,
+        "hta": hta_figures(recording),
+        "tensorboard": tensorboard_figures(recording),
+        "classified": {**decompose(events, own).to_dict(), "renamed": _renamed(recording, events, plain, own)},
+        "idle_causes": idle_causes(events, launched).to_dict(),
+        "tensor_cores": tensor_core_shares(recording, events, own),
+        "categories": _categories(recording, events),
+        "kernels": _top_kernels(recording, events, top),
+        "steps": step_table(recording, events, own, launched),
+        "collectives": collective_table(collectives(recording, recording.gpu)),
+        "memory": [_memory(timeline) for timeline in recording.memory],
+    }
+
+
+def tensor_core_shares(recording: Recording, events: GpuEvents, classes: Integers) -> dict[str, Any]:
+    """Share of compute kernels' summed time on tensor cores: yes, no, unknown. The true share is between yes and yes +
+    unknown. It is a share of kernel time, not of peak: a slow tensor-core kernel counts in full.
+
+    `old_list_pct` is what the TensorBoard plugin's list of 2021 gives, over all kernels, as that plugin counts.
+    """
+    kernels = events.kind == KERNEL
+    verdicts = {"yes": 0, "no": 0, "unknown": 0}
+    times = _time_by_name(recording, events, kernels & (classes == COMPUTE))
+    for name, (time, _) in times.items():
+        verdicts[kernel(name).tensor_cores] += time
+    total = sum(verdicts.values())
+    every = _time_by_name(recording, events, kernels)
+    listed = sum(time for name, (time, _) in every.items() if on_old_list(name))
+    shares = {f"{verdict}_pct": percent(time, total) for verdict, time in verdicts.items()}
+    return {**shares, "compute_kernel_us": total / NS_PER_US, "old_list_pct": percent(listed, _sum(every))}
+
+
+def _sum(times: dict[str, tuple[int, int]]) -> int:
+    return sum(time for time, _ in times.values())
+
+
+def _time_by_name(recording: Recording, events: GpuEvents, chosen: Any) -> dict[str, tuple[int, int]]:
+    """Summed nanoseconds and number of the chosen events by name."""
+    import numpy as np
+
+    names, durations = events.name[chosen], events.duration[chosen]
+    counts = np.bincount(names, minlength=len(recording.names))
+    # bincount adds weights up in doubles, exact to 2^53 ns: 104 days of one kernel
+    times = np.bincount(names, weights=durations, minlength=len(recording.names))
+    return {recording.names[i]: (int(times[i]), int(counts[i])) for i in np.flatnonzero(counts)}
+
+
+def _own_classes(recording: Recording, events: GpuEvents) -> Integers:
+    import numpy as np
+
+    return np.array([own_class(name) for name in recording.names], dtype=np.int64)[events.name]
+
+
+def _renamed(recording: Recording, events: GpuEvents, plain: Integers, own: Integers) -> list[str]:
+    names = set(events.name[plain != own].tolist())
+    return sorted(recording.names[name] for name in names)
+
+
+def _window(recording: Recording, events: GpuEvents) -> dict[str, Any]:
+    base = recording.header.get("baseTimeNanoseconds")
+    start = int(events.start.min())
+    skipped = int((recording.gpu.kind == STREAM_ONLY).sum())
+    left_out = dict(recording.left_out)
+    if skipped:
+        left_out["events on a stream that are no kernel, copy or memory set"] = skipped
+    return {
+        "rule": "every GPU event of the file, from the first start to the last end",
+        "start_ns": start + (base if isinstance(base, int) and not isinstance(base, bool) else 0),
+        "span_us": int(events.end.max() - start) / NS_PER_US,
+        "events": recording.events_read,
+        "truncated": recording.truncated,
+        "steps": _step_names(recording),
+        "hta_leaves_out_last_step": last_step_start(recording) is not None,
+        "left_out": left_out,
+    }
+
+
+def _step_names(recording: Recording) -> list[str]:
+    return list(dict.fromkeys(mark.name for mark in cpu_steps(recording)))
+
+
+def _categories(recording: Recording, events: GpuEvents) -> list[dict[str, Any]]:
+    sums: dict[str, list[int]] = {}
+    for name, (time, count) in _time_by_name(recording, events, events.kind == KERNEL).items():
+        entry = sums.setdefault(kernel(name).category, [0, 0])
+        entry[0] += time
+        entry[1] += count
+    copies = events.kind != KERNEL
+    if copies.any():
+        sums["memory copies and sets"] = [int(events.duration[copies].sum()), int(copies.sum())]
+    total = sum(time for time, _ in sums.values())
+    rows = sorted(sums.items(), key=lambda item: -item[1][0])
+    return [
+        {"category": name, "sum_us": time / NS_PER_US, "count": count, "pct": percent(time, total)}
+        for name, (time, count) in rows
+    ]
+
+
+def _top_kernels(recording: Recording, events: GpuEvents, top: int) -> list[dict[str, Any]]:
+    times = _time_by_name(recording, events, events.kind == KERNEL)
+    total = _sum(times)
+    rows = sorted(times.items(), key=lambda item: -item[1][0])[:top]
+    return [
+        {
+            "name": name,
+            "count": count,
+            "sum_us": time / NS_PER_US,
+            "mean_us": round(time / count / NS_PER_US, 3),
+            "pct": percent(time, total),
+            "category": kernel(name).category,
+            "tensor_cores": kernel(name).tensor_cores,
+            "evidence": kernel(name).evidence,
+        }
+        for name, (time, count) in rows
+    ]
+
+
+def _memory(timeline: MemoryTimeline) -> dict[str, Any]:
+    """First, highest and last totals, where the trace states them."""
+
+    def of(column: Integers) -> dict[str, int] | None:
+        known = column[column >= 0]
+        return {"first": int(known[0]), "peak": int(known.max()), "last": int(known[-1])} if len(known) else None
+
+    return {
+        "device": timeline.device,
+        "events": len(timeline.time),
+        "allocated_bytes": of(timeline.allocated_bytes),
+        "reserved_bytes": of(timeline.reserved_bytes),
+    }

@@ -1,0 +1,220 @@
+"""One pass over a trace's events into a Recording."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+from ...errors import SourceError
+from .decode import Arguments, Event
+from .files import TraceFile
+from .recording import (
+    ABSENT,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    STREAM_ONLY,
+    CollectiveRecord,
+    CpuCalls,
+    GpuEvents,
+    MemoryTimeline,
+    Recording,
+    StepMark,
+)
+from .stream import EventStream
+from .times import nanoseconds
+
+GPU_KINDS = {
+    "kernel": KERNEL,
+    "Kernel": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "Memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "Memset": MEMSET,
+}
+NEVER_NEEDED = frozenset({"python_function", "ac2g", "async_cpu_to_gpu", "async", "fwdbwd", "Trace", "async_gpu"})
+STEP = "ProfilerStep"
+MEMORY = "[memory]"
+GPU_COLUMNS = ("start", "duration", "kind", "name", "stream", "device", "correlation", "num_bytes")
+LARGEST = 2**62
+
+
+class _Columns:
+    """Growing columns of whole numbers, eight bytes a cell."""
+
+    def __init__(self, count: int) -> None:
+        self.columns = tuple(array("q") for _ in range(count))
+
+    def append(self, *row: int) -> None:
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+
+    def arrays(self) -> list[Any]:
+        import numpy as np
+
+        return [np.frombuffer(column, dtype=np.int64) if column else np.empty(0, np.int64) for column in self.columns]
+
+
+class Collector:
+    """Takes events one batch after the other; `recording` is what they amount to."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._gpu = _Columns(len(GPU_COLUMNS))
+        self._per_sm, self._occupancy = array("d"), array("d")
+        self._calls = _Columns(4)
+        self._steps: list[StepMark] = []
+        self._collectives: list[CollectiveRecord] = []
+        self._memory: dict[str, _Columns] = {}
+        self._whole = True
+        self._left_out: dict[str, int] = {}
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Keep what is needed of these events. Raises SourceError for a time that is none."""
+        kinds, ignored = GPU_KINDS, NEVER_NEEDED
+        for event in events:
+            category = event.cat
+            if category in ignored:
+                continue
+            if category in kinds:
+                self._take_gpu(event, kinds[category])
+            elif event.ph == "X":
+                self._take_cpu(event)
+            elif event.name == MEMORY and event.args is not None:
+                self._take_memory(event, event.args)
+
+    def recording(self, stream: EventStream) -> Recording:
+        """Everything that was taken, with the document's header."""
+        import numpy as np
+
+        whole = dict(zip(GPU_COLUMNS, self._gpu.arrays(), strict=True))
+        gpu = GpuEvents(**whole, blocks_per_sm=np.array(self._per_sm), occupancy_pct=np.array(self._occupancy))
+        return Recording(
+            file=stream.name,
+            header=stream.header,
+            events_read=stream.events_read,
+            truncated=stream.truncated,
+            names=tuple(self._names),
+            gpu=gpu,
+            calls=CpuCalls(*self._calls.arrays()),
+            steps=tuple(self._steps),
+            collectives=tuple(self._collectives),
+            memory=tuple(MemoryTimeline(device, *columns.arrays()) for device, columns in self._memory.items()),
+            whole_microseconds=self._whole,
+            left_out=self._left_out,
+        )
+
+    def _take_gpu(self, event: Event, kind: int) -> None:
+        times = self._times(event)
+        if times is None:
+            self._left_out["GPU events without a time"] = self._left_out.get("GPU events without a time", 0) + 1
+            return
+        args = event.args
+        name = self._name(event.name)
+        if args is None:
+            self._gpu.append(*times, kind, name, ABSENT, ABSENT, ABSENT, ABSENT)
+            self._per_sm.append(float("nan"))
+            self._occupancy.append(float("nan"))
+            return
+        if args.collective is not None or args.in_elements is not None:
+            self._collectives.append(_collective(len(self._gpu.columns[0]), args))
+        self._gpu.append(
+            *times,
+            kind,
+            name,
+            _whole(args.stream),
+            _whole(args.device),
+            _whole(args.correlation),
+            _whole(args.num_bytes),
+        )
+        self._per_sm.append(_fraction(args.blocks_per_sm))
+        self._occupancy.append(_fraction(args.occupancy))
+
+    def _take_cpu(self, event: Event) -> None:
+        args, name = event.args, event.name or ""
+        if STEP in name:
+            times = self._times(event)
+            if times is not None:
+                on_gpu = (event.cat or "").startswith("gpu_")
+                self._steps.append(StepMark(name, *times, on_gpu))
+        if args is None:
+            return
+        if args.stream is not None and _whole(args.stream) >= 0:
+            times = self._times(event)
+            if times is not None and event.cat:
+                where = _whole(args.device), _whole(args.correlation), ABSENT
+                self._gpu.append(*times, STREAM_ONLY, self._name(name), _whole(args.stream), *where)
+                self._per_sm.append(float("nan"))
+                self._occupancy.append(float("nan"))
+        elif args.correlation is not None and (correlation := _whole(args.correlation)) >= 0:
+            times = self._times(event)
+            if times is not None:
+                self._calls.append(*times, self._name(name), correlation)
+
+    def _take_memory(self, event: Event, args: Arguments) -> None:
+        if not event.ts or _whole(args.memory_device_type) == 0:
+            return  # the host's memory
+        device = f"GPU {_whole(args.memory_device)}"
+        columns = self._memory.setdefault(device, _Columns(4))
+        change = _signed(args.memory_bytes)
+        totals = _whole(args.memory_total_allocated), _whole(args.memory_total_reserved)
+        columns.append(nanoseconds(bytes(event.ts)), change, *totals)
+
+    def _times(self, event: Event) -> tuple[int, int] | None:
+        start, duration = bytes(event.ts), bytes(event.dur)
+        if not start or not duration or start == b"null" or duration == b"null":
+            return None
+        if self._whole and b"." in start:
+            self._whole = False
+        return nanoseconds(start), nanoseconds(duration)
+
+    def _name(self, name: str | None) -> int:
+        return self._names.setdefault(name or "", len(self._names))
+
+
+def read_trace(file: TraceFile, *, partial: bool = False) -> Recording:
+    """One trace in one pass. Raises SourceError for what cannot be read or is no trace.
+
+    `partial` takes what a truncated file holds.
+    """
+    collector = Collector()
+    stream = EventStream(file.name, file.chunks(), partial=partial)
+    try:
+        for batch in stream.batches():
+            collector.take(batch)
+    except SourceError as error:
+        if str(error).startswith(file.name) or not stream.events_read:
+            raise
+        raise SourceError(f"{file.name}: {error}") from None
+    return collector.recording(stream)
+
+
+def _whole(value: object) -> int:
+    """A whole number that is not negative; ABSENT for anything else (ROCm writes some as text)."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST:
+        return value
+    return ABSENT
+
+
+def _signed(value: object) -> int:
+    return value if isinstance(value, int) and abs(value) < LARGEST else 0
+
+
+def _fraction(value: object) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value) if len(value) < 40 else None
+        except ValueError:
+            value = None
+    return float(value) if isinstance(value, int | float) and abs(value) < LARGEST else float("nan")
+
+
+def _collective(row: int, args: Arguments) -> CollectiveRecord:
+    known = {name: _whole(getattr(args, name)) for name in ("in_elements", "out_elements", "group_size", "sequence")}
+    sizes = {name: None if value == ABSENT else value for name, value in known.items()}
+    words = {name: value if isinstance(value := getattr(args, name), str) else None for name in ("collective", "dtype")}
+    group = args.group if isinstance(args.group, str | int) else None
+    return CollectiveRecord(row=row, group=None if group is None else str(group), **sizes, **words)  # type: ignore[arg-type]

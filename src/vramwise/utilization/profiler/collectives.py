@@ -1,0 +1,140 @@
+"""Collectives of one rank: kind, bytes, algorithm and bus bandwidth, as nccl-tests defines them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .kernels import kernel
+from .times import NS_PER_US
+
+if TYPE_CHECKING:
+    from .recording import CollectiveRecord, GpuEvents, Recording
+
+KINDS = {
+    "allreduce": "all-reduce",
+    "allgather": "all-gather",
+    "reducescatter": "reduce-scatter",
+    "alltoall": "all-to-all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send/receive",
+    "send": "send/receive",
+    "recv": "send/receive",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+DTYPE_BYTES = {
+    "float": 4,
+    "double": 8,
+    "half": 2,
+    "bfloat16": 2,
+    "long": 8,
+    "int": 4,
+    "short": 2,
+    "char": 1,
+    "byte": 1,
+    "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
+"""Bytes of c10's scalar types, which Kineto writes (lower case)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One communication kernel. `num_bytes` is what nccl-tests calls the size; None where the trace says nothing."""
+
+    kind: str
+    group: str
+    sequence: int | None
+    group_size: int | None
+    start: int
+    duration: int
+    num_bytes: int | None
+
+    @property
+    def bus_factor(self) -> float | None:
+        """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+        if not self.group_size:
+            return None
+        share = (self.group_size - 1) / self.group_size
+        if self.kind == "all-reduce":
+            return 2 * share
+        return share if self.kind in ("all-gather", "reduce-scatter", "all-to-all") else 1.0
+
+
+def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
+    """Communication kernels in the order in which they started. `events` are the recording's own, all of them."""
+    import numpy as np
+
+    facts = {record.row: record for record in recording.collectives}
+    communicates = np.array([kernel(name).communicates for name in recording.names] or [False])
+    rows = np.flatnonzero(communicates[events.name]) if len(events) else np.empty(0, dtype=np.int64)
+    found = []
+    for row in rows[np.argsort(events.start[rows], kind="stable")].tolist():
+        record = facts.get(row)
+        found.append(
+            Collective(
+                kind=_kind(recording.names[events.name[row]], record),
+                group=record.group if record and record.group else "",
+                sequence=record.sequence if record else None,
+                group_size=record.group_size if record else None,
+                start=int(events.start[row]),
+                duration=int(events.duration[row]),
+                num_bytes=_size(record),
+            )
+        )
+    return found
+
+
+def collective_table(found: Iterable[Collective]) -> list[dict[str, Any]]:
+    """One row a kind: number, time, and bandwidths over those whose sizes are known (GB/s, GB = 1e9).
+
+    Time includes the waiting for the slowest rank, so a bandwidth is a floor.
+    """
+    by_kind: dict[str, list[Collective]] = {}
+    for one in found:
+        by_kind.setdefault(one.kind, []).append(one)
+    rows = [_row(kind, members) for kind, members in by_kind.items()]
+    return sorted(rows, key=lambda row: -float(row["sum_us"]))
+
+
+def _row(kind: str, members: list[Collective]) -> dict[str, Any]:
+    sized = [one for one in members if one.num_bytes is not None and one.bus_factor is not None and one.duration > 0]
+    nanoseconds = sum(one.duration for one in sized)
+    moved = sum(one.num_bytes or 0 for one in sized)
+    on_bus = sum((one.num_bytes or 0) * (one.bus_factor or 0.0) for one in sized)
+    return {
+        "kind": kind,
+        "count": len(members),
+        "sum_us": sum(one.duration for one in members) / NS_PER_US,
+        "sized": len(sized),
+        "bytes": moved if sized else None,
+        "algorithm_gb_s": round(moved / nanoseconds, 3) if nanoseconds else None,
+        "bus_gb_s": round(on_bus / nanoseconds, 3) if nanoseconds else None,
+        "group_sizes": sorted({one.group_size for one in members if one.group_size}),
+    }
+
+
+def _kind(name: str, record: CollectiveRecord | None) -> str:
+    """The collective that the trace states, else the one in the kernel's name: `ncclDevKernel_Generic` says none."""
+    stated = (record.collective or "") if record else ""
+    for text in (stated, name):
+        plain = re.sub(r"[^a-z]", "", text.lower())
+        for word, kind in KINDS.items():
+            if word in plain:
+                return kind
+    return stated or "unnamed"
+
+
+def _size(record: CollectiveRecord | None) -> int | None:
+    """Total size as nccl-tests counts it: the gathered output, the unscattered input, the larger of both elsewhere."""
+    if record is None or record.in_elements is None:
+        return None
+    width = DTYPE_BYTES.get((record.dtype or "").lower())
+    if width is None:
+        return None
+    return max(record.in_elements, record.out_elements or 0) * width

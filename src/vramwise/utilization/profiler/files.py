@@ -1,0 +1,160 @@
+"""Trace files as streams of bytes: plain JSON, gzip, zip, folders of them; bounded memory whatever they hold."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ...errors import SourceError, clipped
+from ...units import MIB
+
+CHUNK_BYTES = MIB
+"""Text is handed on in pieces of about this size."""
+FREE_BYTES = 64 * MIB
+"""So much may come out of any file before its compression ratio counts."""
+GREATEST_RATIO = 200
+"""Kineto's JSON shrinks 10 to 40 times; what shrinks more than this is not a trace."""
+MOST_FILES = 4096
+GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
+SUFFIXES = (".json", ".json.gz", ".zip")
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """One trace: what to call it, how large it is on disk, and its text, opened anew by each call of `chunks`."""
+
+    name: str
+    stored_bytes: int
+    chunks: Callable[[], Iterator[bytes]]
+
+
+def trace_files(paths: Iterable[str]) -> list[TraceFile]:
+    """The traces that files and folders hold, folders in the order of their names.
+
+    A folder counts with its `*.json`, `*.json.gz` and `*.zip`, not with what its folders hold. Raises SourceError.
+    """
+    found: list[TraceFile] = []
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            inside = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
+            if not inside:
+                raise SourceError(f"{_shown(path)}: no trace in this folder (expected {', '.join(SUFFIXES)})")
+            _refuse_too_many(len(inside), path)
+            for entry in inside:
+                found += _in_file(entry)
+        else:
+            found += _in_file(path)
+    return found
+
+
+def _in_file(path: Path) -> list[TraceFile]:
+    try:
+        if not path.is_file():
+            what = "no such file or folder" if not path.exists() else "not a file"
+            raise SourceError(f"{_shown(path)}: {what}")
+        stored = path.stat().st_size
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{_shown(path)}: {getattr(error, 'strerror', None) or error}") from None
+    if not stored:
+        raise SourceError(f"{_shown(path)}: empty file")
+    if magic == ZIP_MAGIC:
+        return _in_zip(path)
+    compressed = magic.startswith(GZIP_MAGIC)
+    return [TraceFile(str(path), stored, lambda: _read(path, compressed))]
+
+
+def _read(path: Path, compressed: bool) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as file:
+            yield from _gunzipped(file, _shown(path)) if compressed else _plain(file)
+    except OSError as error:
+        raise SourceError(f"{_shown(path)}: {error.strerror or error}") from None
+
+
+def _plain(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(CHUNK_BYTES):
+        yield piece
+
+
+def _gunzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """The text of a gzip file, member after member, never more than a chunk of it at a time."""
+    read, written = 0, 0
+    unpacker = zlib.decompressobj(wbits=31)
+    waiting = b""
+    while waiting or (waiting := file.read(CHUNK_BYTES // 4)):
+        if unpacker.eof:
+            if not waiting.strip(b"\0"):
+                waiting = b""
+                continue
+            unpacker = zlib.decompressobj(wbits=31)
+        try:
+            piece = unpacker.decompress(waiting, CHUNK_BYTES)
+        except zlib.error as error:
+            raise SourceError(f"{name}: damaged gzip data ({error})") from None
+        left = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+        read += len(waiting) - len(left)
+        written += len(piece)
+        waiting = left
+        _refuse_bomb(name, read, written)
+        if piece:
+            yield piece
+    if not unpacker.eof:
+        raise SourceError(f"{name}: the gzip data end too early (truncated)")
+
+
+def _in_zip(path: Path) -> list[TraceFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [info for info in archive.infolist() if info.filename.endswith((".json", ".json.gz"))]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise SourceError(f"{_shown(path)}: damaged zip file ({clipped(str(error))})") from None
+    if not members:
+        raise SourceError(f"{_shown(path)}: no .json or .json.gz in this zip file")
+    _refuse_too_many(len(members), path)
+    return [_member(path, info) for info in sorted(members, key=lambda info: info.filename)]
+
+
+def _member(path: Path, info: zipfile.ZipInfo) -> TraceFile:
+    name = f"{_shown(path)}:{clipped(info.filename, 120)}"
+
+    def chunks() -> Iterator[bytes]:
+        written = 0
+        try:
+            with zipfile.ZipFile(path) as archive, archive.open(info) as file:
+                if info.filename.endswith(".gz"):
+                    yield from _gunzipped(file, name)
+                    return
+                for piece in _plain(file):
+                    written += len(piece)
+                    _refuse_bomb(name, info.compress_size, written)
+                    yield piece
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+            raise SourceError(f"{name}: cannot be unpacked ({clipped(str(error))})") from None
+
+    return TraceFile(f"{path}:{info.filename}", info.compress_size, chunks)
+
+
+def _refuse_bomb(name: str, read: int, written: int) -> None:
+    if written > FREE_BYTES and written > GREATEST_RATIO * max(read, 1):
+        raise SourceError(f"{name}: expands more than {GREATEST_RATIO} times, which no trace does: not read further")
+
+
+def _refuse_too_many(count: int, path: Path) -> None:
+    if count > MOST_FILES:
+        raise SourceError(f"{_shown(path)}: {count:,} traces; at most {MOST_FILES:,} are read at once")
+
+
+def _shown(path: Path) -> str:
+    text = str(path)
+    with suppress(ValueError, OSError):
+        text = os.path.relpath(path) if path.is_absolute() and Path.cwd() in path.parents else text
+    return clipped(text, 200)

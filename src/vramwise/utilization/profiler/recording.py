@@ -1,0 +1,146 @@
+"""What is kept of a trace: GPU events and launches as columns of numbers, and the few events that name steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+KERNEL, MEMCPY, MEMSET, STREAM_ONLY = range(4)
+"""Kinds of GPU events; the last carries a stream but is of another category (synchronization, annotations)."""
+ABSENT = -1
+
+
+@dataclass(frozen=True)
+class GpuEvents:
+    """GPU events in the order of the file; times in nanoseconds, `ABSENT` (NaN) where the trace says nothing."""
+
+    start: Integers
+    duration: Integers
+    kind: Integers
+    name: Integers
+    stream: Integers
+    device: Integers
+    correlation: Integers
+    num_bytes: Integers
+    blocks_per_sm: Floats
+    occupancy_pct: Floats
+
+    @property
+    def end(self) -> Integers:
+        """When each event ended."""
+        return self.start + self.duration
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, chosen: Any) -> GpuEvents:
+        """The events that a mask or an index chooses."""
+        return GpuEvents(*(getattr(self, column)[chosen] for column in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class CpuCalls:
+    """Runtime and driver calls that carry a correlation (launches, copies, synchronizations)."""
+
+    start: Integers
+    duration: Integers
+    name: Integers
+    correlation: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """One `ProfilerStep#n` annotation; `on_gpu` when it is the copy on a GPU track."""
+
+    name: str
+    start: int
+    duration: int
+    on_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRecord:
+    """What a communication kernel says about its collective; `row` is its place among the GPU events."""
+
+    row: int
+    collective: str | None
+    in_elements: int | None
+    out_elements: int | None
+    group_size: int | None
+    dtype: str | None
+    group: str | None
+    sequence: int | None
+
+
+@dataclass(frozen=True)
+class MemoryTimeline:
+    """The allocator's `[memory]` events of one device: totals after each event."""
+
+    device: str
+    time: Integers
+    change_bytes: Integers
+    allocated_bytes: Integers
+    reserved_bytes: Integers
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One rank's trace."""
+
+    file: str
+    header: dict[str, Any]
+    events_read: int
+    truncated: bool
+    names: tuple[str, ...]
+    gpu: GpuEvents
+    calls: CpuCalls
+    steps: tuple[StepMark, ...]
+    collectives: tuple[CollectiveRecord, ...]
+    memory: tuple[MemoryTimeline, ...] = ()
+    whole_microseconds: bool = True
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that the trace itself states."""
+        info = self.header.get("distributedInfo")
+        rank = info.get("rank") if isinstance(info, dict) else None
+        return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+
+    @property
+    def world_size(self) -> int | None:
+        """The number of ranks that the trace states."""
+        info = self.header.get("distributedInfo")
+        size = info.get("world_size") if isinstance(info, dict) else None
+        return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+    @property
+    def gpu_name(self) -> str | None:
+        """The name of the card on which the events ran; None where the trace does not say."""
+        properties = self.header.get("deviceProperties")
+        devices = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
+        used = set(self.gpu.device.tolist())
+        named = {str(entry.get("name") or "").strip() for entry in devices if entry.get("id") in used}
+        named = (named or {str(entry.get("name") or "").strip() for entry in devices}) - {""}
+        return named.pop() if len(named) == 1 else None
+
+    @property
+    def num_sms(self) -> int | None:
+        """Multiprocessors of one device, where the trace says."""
+        properties = self.header.get("deviceProperties")
+        devices = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
+        counts = {entry.get("numSms") for entry in devices}
+        count = counts.pop() if len(counts) == 1 else None
+        return count if isinstance(count, int) else None
+
+    @property
+    def on_gpu(self) -> GpuEvents:
+        """Kernels, copies and memory sets: the events of which every figure but HTA's is made."""
+        return self.gpu.where(self.gpu.kind != STREAM_ONLY)
