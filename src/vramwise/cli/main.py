@@ -21,6 +21,7 @@ COMMANDS = {
     "oom": "why a run went out of memory, from its log or memory snapshot",
     "models": "models that are known by name",
     "gpus": "GPUs that are known by name",
+    "profile": "where the time of a profiler trace went",
     "dtypes": "number formats and quantization formats",
     "schema": "JSON Schema of a scenario, a result or a measured case",
 }

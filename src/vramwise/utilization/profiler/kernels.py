@@ -21,13 +21,13 @@ FlashInfer's fused all-reduce, NVSHMEM, DeepEP, Transformer Engine's user buffer
 
 CATEGORIES = (
     ("communication", NOT_NAMED_NCCL.pattern),
+    ("embedding and indexing", r"embedding|Embedding|index|Index|gather|scatter|bounds_check|permute_"),
     ("attention", r"flash_|fmha|Fmha|sdpa|attention|Attention|paged_att|mla_"),
     ("convolution", r"conv|wgrad|dgrad|fprop|scudnn|winograd|im2col|igemm_"),
-    ("matrix product", r"gemm|Gemm|nvjet_|Cijk_|gemv|bmm_|cutlass::Kernel|cublas|splitKreduce|[Mm]arlin|matmul"),
+    ("matrix product", r"(?<!fb)gemm|Gemm|nvjet_|Cijk_|gemv|bmm_|cutlass::Kernel|cublas|splitKreduce|[Mm]arlin|matmul"),
     ("optimizer", r"multi_tensor_apply|Adam|adam|adagrad|sgd_|Lamb|lion"),
     ("normalization", r"norm|Norm|bn_(fw|bw)_|SubTensorOp"),
     ("softmax and loss", r"softmax|SoftMax|Softmax|nll_loss|cross_entropy|CrossEntropy"),
-    ("embedding and indexing", r"embedding|Embedding|index|Index|gather|scatter|bounds_check|permute_"),
     ("sort and search", r"[sS]ort|topk|cub::|thrust::"),
     ("copy and layout", r"CatArray|copy|transpose|nchwToNhwc|nhwcToNchw|Memcpy|Memset|fill|Fill|cast|Cast"),
     ("element-wise and reduction", r"elementwise|reduce_kernel|reduce|vectorized|triton_"),

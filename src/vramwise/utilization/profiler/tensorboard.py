@@ -1,7 +1,8 @@
 """The TensorBoard plugin 0.4.3's three figures for a trace, by its own rules (torch-tb-profiler, kineto/tb_plugin).
 
-The window is the CPU's: from the first step's start to the last step's end, whatever the GPU still does after it.
-Copies and memory sets are no utilization there.
+The window is the steps': from the first one's start on the CPU to the last one's end there, or the end of the last GPU
+event that a step launched if that is later. Copies and memory sets are no utilization there. Equal to the plugin's own
+figures on CUDA traces; it links launches of ROCm otherwise, so that its window there can be some percent longer.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from . import intervals
 from .decomposition import percent
-from .recording import KERNEL
+from .launches import launch_times
+from .recording import ABSENT, KERNEL
 from .steps import cpu_steps
+from .times import NS_PER_US
 
 if TYPE_CHECKING:
-    from .recording import Recording
+    from .recording import GpuEvents, Recording, StepMark
 
 
 def tensorboard_figures(recording: Recording) -> dict[str, Any] | None:
     """GPU utilization, estimated SM efficiency and estimated achieved occupancy in percent.
 
     GPU utilization: union of kernels in the window over the window. SM efficiency: integral over the window of the
-    running kernels' blocks per SM, cut at one, over the window. Occupancy: mean over kernels by duration. None without
+    running kernels' blocks per SM, cut at one, over the window. Occupancy: mean by duration over
+    kernels whose launch is in the trace. None without
     kernels; SM efficiency and occupancy None where the trace has no such figures (ROCm).
     """
     import numpy as np
@@ -31,7 +35,7 @@ def tensorboard_figures(recording: Recording) -> dict[str, Any] | None:
         return None
     marks = [mark for mark in cpu_steps(recording) if not mark.on_gpu]
     begin = min((mark.start for mark in marks), default=int(kernels.start.min()))
-    end = max((mark.start + mark.duration for mark in marks), default=int(kernels.end.max()))
+    end = _last_end(recording, marks) if marks else int(kernels.end.max())
     window = end - begin
     running = intervals.length(intervals.clipped_to(intervals.union(kernels.start, kernels.end), begin, end))
     known = ~np.isnan(kernels.blocks_per_sm)
@@ -39,12 +43,20 @@ def tensorboard_figures(recording: Recording) -> dict[str, Any] | None:
     return {
         "gpu_utilization_pct": percent(running, window),
         "sm_efficiency_pct": percent(_sm_time(rated, begin, end), window) if known.any() else None,
-        "occupancy_pct": _occupancy(kernels),
-        "window_us": window / 1000,
+        "occupancy_pct": _occupancy(kernels.where(launch_times(kernels, recording.calls) != ABSENT)),
+        "window_us": window / NS_PER_US,
     }
 
 
-def _sm_time(kernels: Any, begin: int, end: int) -> float:
+def _last_end(recording: Recording, marks: list[StepMark]) -> int:
+    events = recording.on_gpu
+    launched = launch_times(events, recording.calls)
+    cpu_end = max(mark.start + mark.duration for mark in marks)
+    inside = (launched >= marks[0].start) & (launched < cpu_end)
+    return max(cpu_end, int(events.end[inside].max())) if inside.any() else cpu_end
+
+
+def _sm_time(kernels: GpuEvents, begin: int, end: int) -> float:
     """Nanoseconds of the window weighted by min(1, blocks per SM of everything that runs)."""
     import numpy as np
 
@@ -56,7 +68,7 @@ def _sm_time(kernels: Any, begin: int, end: int) -> float:
     return float((np.diff(times[order]) * np.clip(level, 0, 1)).sum())
 
 
-def _occupancy(kernels: Any) -> float | None:
+def _occupancy(kernels: GpuEvents) -> float | None:
     import numpy as np
 
     known = ~np.isnan(kernels.occupancy_pct)

@@ -1,0 +1,69 @@
+"""`vramwise profile TRACE…`: where the time of a profiler trace went, per rank and across ranks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from ..errors import SourceError, UsageError
+
+HELP = "read PyTorch profiler traces: compute, exposed communication, idle, kernels, tensor cores, collectives"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the command."""
+    parser.add_argument(
+        "traces", nargs="+", metavar="TRACE", help="*.pt.trace.json, .json.gz or .zip, or a folder with one file a rank"
+    )
+    parser.add_argument("--json", action="store_true", help="print every figure as JSON only, times in microseconds")
+    parser.add_argument(
+        "--definitions",
+        action="store_true",
+        help="print the same trace by the competing definitions of utilization (HTA, TensorBoard plugin, ours)",
+    )
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="kernels to list (%(default)s)")
+    parser.add_argument("--steps", action="store_true", help="also print one row a profiler step")
+    parser.add_argument("--partial", action="store_true", help="read what a truncated trace holds")
+    parser.add_argument("--picture", metavar="FILE.svg", help="write a timeline strip and bars per rank")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace."""
+    from ..utilization.profiler.analysis import analyse
+    from ..utilization.profiler.collect import read_trace
+    from ..utilization.profiler.files import trace_files
+
+    if args.top < 1:
+        raise UsageError(f"--top: expected a whole number ≥ 1, got {args.top}")
+    if args.picture and not args.picture.endswith(".svg"):
+        raise UsageError(f'--picture: expected a name that ends with .svg, got "{args.picture}"')
+    files = trace_files(args.traces)
+    recordings = []
+    for number, file in enumerate(files, 1):
+        if len(files) > 1 and sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{number:,} of {len(files):,} traces")
+        recordings.append(read_trace(file, partial=args.partial))
+    if len(files) > 1 and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    answer = analyse(recordings, top=args.top)
+    if args.picture:
+        from ..utilization.profiler.picture import picture
+
+        _write(args.picture, picture(recordings, answer))
+    if args.json:
+        print(json.dumps(answer, indent=1, allow_nan=False, ensure_ascii=False))
+        return 0
+    from .screens.paint import show
+    from .screens.profile import definition_lines, profile_lines
+
+    show(definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps))
+    return 0
+
+
+def _write(name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"{name}: {error.strerror or error}") from None
