@@ -1,4 +1,4 @@
-"""`vramwise estimate MODEL`: one scenario to one screen, or to JSON; without `--task` an overview of the model."""
+"""`vramwise estimate MODEL`: one scenario, or a sweep, to one screen or JSON; without `--task` an overview."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="PATH",
         help="every term with formula, inputs and source; PATH names a moment or a term (`all`: every moment)",
     )
+    parser.add_argument(
+        "--sweep",
+        nargs="+",
+        metavar="KEY=VALUES",
+        help="a grid over one or two keys, such as micro_batch_size=1,2,4 sequence_length=1k..32k (by doubling)",
+    )
+    parser.add_argument("--plot", metavar="FILE", help="with --sweep: a picture too, FILE.svg or FILE.png")
     parser.add_argument("--style", metavar="|".join(STYLES), help="another tool's tables, or simple formulas")
     parser.add_argument("--num-parameters", metavar="N", help="--style simple: a size alone, such as 7e9, 7b or 350M")
 
@@ -52,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return _simple(args)
     if args.task is None and args.scenario is None and not args.engine_command:
         return _overview(args)
-    return _task(args)
+    return _sweep(args) if args.sweep else _task(args)
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:
@@ -70,6 +77,12 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         raise UsageError("--json holds every term already: leave out --explain")
     if args.explain is not None and (args.style is not None or not _asks_for_a_task(args)):
         raise UsageError("--explain needs --task: expected train, serve, generate or load")
+    if args.sweep and (args.explain is not None or args.style is not None):
+        raise UsageError(f"--sweep does not go with {'--explain' if args.explain is not None else '--style'}")
+    if args.sweep and not _asks_for_a_task(args):
+        raise UsageError("--sweep needs --task: expected train, serve, generate or load")
+    if args.plot is not None and not args.sweep:
+        raise UsageError("--plot shows a sweep: add --sweep KEY=VALUES, such as sequence_length=1k..32k")
     if given and args.style is None and not _asks_for_a_task(args):
         raise UsageError(f"{flag(given[0])} needs --task: expected train, serve, generate or load")
 
@@ -97,6 +110,33 @@ def _task(args: argparse.Namespace) -> int:
 
         show(estimate_screen(result, suggestions(scenario, result, estimate)))
     return DOES_NOT_FIT if result.verdict is not None and not result.verdict.fits else 0
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    from ..estimation import estimate
+    from .screens.estimate import model_title
+    from .screens.grid import grid_screen
+    from .screens.paint import show
+    from .screens.picture import picture, save
+    from .sweep import axes_of, changed, points_of
+
+    scenario = scenario_from_flags(args)
+    axes = axes_of(args.sweep, scenario.task)
+    points = points_of(scenario, axes, estimate)
+    answered = next((point for point in points if not point.error), points[0])
+    base = estimate(changed(scenario, answered.settings(axes)))  # raises what is wrong where nothing was answered
+    if args.plot is not None:
+        title = f"{model_title(base.model.id)} · {scenario.task}"
+        varies = any(axis.key in ("gpu", "gpu_total_bytes") for axis in axes)
+        usable = base.capacity.usable_bytes if base.capacity is not None and not varies else None
+        save(args.plot, picture(title, axes, points, usable))
+    if args.json:
+        keys = [axis.key for axis in axes]
+        _print_json({"model": base.model.id, "sweep": {"keys": keys, "points": [p.to_dict(axes) for p in points]}})
+    else:
+        show(grid_screen(base, axes, points))
+    judged = [point.fits for point in points if point.fits is not None]
+    return DOES_NOT_FIT if judged and not any(judged) else 0
 
 
 def _overview(args: argparse.Namespace) -> int:

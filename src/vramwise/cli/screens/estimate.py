@@ -108,12 +108,12 @@ def _heading(result: Result, width: int) -> list[Line]:
         capacity = result.capacity
         total, usable = format_bytes(capacity.total_bytes), format_bytes(capacity.usable_bytes)
         lines.append(
-            f"{f'{count} × ' if count != 1 else ''}{_card_name(capacity.gpu)} · {total} in total, {usable} usable"
+            f"{f'{count} × ' if count != 1 else ''}{card_name(capacity.gpu)} · {total} in total, {usable} usable"
         )
     return lines
 
 
-def _card_name(gpu: str) -> str:
+def card_name(gpu: str) -> str:
     """A catalog id as the card is called; anything else as it was given."""
     try:
         return find_gpu(gpu).gpu.name
@@ -192,6 +192,7 @@ def _reasons_and_notes(result: Result, width: int) -> list[Line]:
 def _suggestions(suggestions: Sequence[Suggestion]) -> list[Line]:
     if not suggestions:
         return []
-    rows = [[f"  {item.change}", format_bytes(item.peak_bytes), item.cost] for item in suggestions]
-    head, *rest = columns([["what saves most", "peak"], *[row[:2] for row in rows]])
-    return ["", f"{head}   cost", *(f"{line}   {row[2]}" for line, row in zip(rest, rows, strict=True))]
+    rows = [[f"  {item.change}", format_bytes(item.peak_bytes), f"{gib(item.saved_bytes):.2f}", item.cost]
+            for item in suggestions]  # fmt: skip
+    head, *rest = columns([["what saves most", "peak", "saves"], *[row[:3] for row in rows]])
+    return ["", f"{head}   cost", *(f"{line}   {row[3]}" for line, row in zip(rest, rows, strict=True))]

@@ -10,16 +10,17 @@ from vramwise.errors import VramwiseError
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 
-MOST = 4
+MOST = 3
 LEAST_SAVING = 0.02  # of the peak; a smaller one is no help
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A change, the peak with it, and what it costs."""
+    """A change, the peak with it, how much lower that is, and what it costs."""
 
     change: str
     peak_bytes: int
+    saved_bytes: int
     cost: str
 
 
@@ -31,12 +32,14 @@ _TRAINING: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("optimizer_impl fused", {"optimizer_impl": "fused"}, "none"),
     ("method lora", {"method": "lora"}, "adapters train, the model does not"),
     ("method qlora", {"method": "qlora", "quantization": "nf4"}, "adapters on a 4-bit base"),
+    ("offload_optimizer cpu", {"offload_optimizer": "cpu"}, "slower steps; host memory"),
+    ("fsdp full-shard", {"fsdp": "full-shard"}, "weights are gathered layer by layer"),
     ("micro_batch_size 1", {"micro_batch_size": 1}, "fewer tokens a step; accumulate gradients"),
     ("sequence_length halved", {"sequence_length": "half"}, "shorter texts"),
 )
 _SERVING: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("quantization awq", {"quantization": "awq"}, "a 4-bit checkpoint; some quality"),
-    ("quantization fp8", {"quantization": "fp8"}, "needs a card with 8-bit weights support"),
+    ("quantization fp8", {"quantization": "fp8"}, "needs a card that computes in fp8"),
     ("kv_cache_dtype fp8", {"kv_cache_dtype": "fp8_e4m3"}, "a little quality at long context"),
     ("max_model_len halved", {"max_model_len": "half"}, "shorter requests"),
 )
@@ -45,11 +48,12 @@ _GENERATION: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("batch_size 1", {"batch_size": 1}, "one request at a time"),
     ("prompt_tokens halved", {"prompt_tokens": "half"}, "shorter prompts"),
 )
+_CHEAPER_METHODS = frozenset({("full", "lora"), ("full", "qlora"), ("lora", "qlora")})
 _CHANGES = {"train": _TRAINING, "serve": _SERVING, "generate": _GENERATION}
 
 
 def suggestions(scenario: Scenario, result: Result, estimate: Callable[[Scenario], Result]) -> list[Suggestion]:
-    """The changes that save most, best first; at most four."""
+    """The changes that save most, best first; at most three."""
     peak = needed_bytes(result)
     found = []
     for change, values, cost in _CHANGES.get(scenario.task, ()):
@@ -61,7 +65,7 @@ def suggestions(scenario: Scenario, result: Result, estimate: Callable[[Scenario
         except VramwiseError:
             continue
         if smaller < peak * (1 - LEAST_SAVING):
-            found.append(Suggestion(change, smaller, cost))
+            found.append(Suggestion(change, smaller, peak - smaller, cost))
     return sorted(found, key=lambda item: item.peak_bytes)[:MOST]
 
 
@@ -86,7 +90,10 @@ def _changed(scenario: Scenario, values: dict[str, Any]) -> Scenario | None:
         if present == value:
             return None
         changes[key] = value
-    if "method" in changes and settings_method(settings) != "full":
+    method = settings_method(settings)
+    if "method" in changes and (method, changes["method"]) not in _CHEAPER_METHODS:
+        return None
+    if "fsdp" in changes and (scenario.num_gpus == 1 or settings.zero_stage or settings.tensor_parallel_size > 1):
         return None
     return scenario.replace(**{scenario.task: settings.replace(**changes)})
 

@@ -1,0 +1,144 @@
+"""A sweep as a picture: a line for each value of the first key over those of the second, and the card's limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vramwise.cli.sweep import Axis, Point
+from vramwise.errors import SourceError, UsageError
+from vramwise.units import gib
+
+WIDTH, HEIGHT = 860, 480
+LEFT, RIGHT, TOP, BOTTOM = 70, 190, 56, 60
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")  # Okabe and Ito 2008
+DASHES = ("", "7 3", "2 3", "9 3 2 3")
+MOST_LINES = len(COLOURS) * len(DASHES)
+TICKS = 6
+HIGHEST = 4.0
+"""Times the card's memory; lines that go on leave the picture there."""
+_STEPS = (1, 2, 2.5, 5, 10)
+
+
+def save(path: str, svg: str) -> None:
+    """Write the picture as its name's ending says. Raises UsageError for another ending or a missing converter."""
+    ending = Path(path).suffix.lower()
+    if ending not in (".svg", ".png"):
+        raise UsageError(f'--plot: expected a name that ends in .svg or .png, got "{path}"')
+    content = svg.encode() if ending == ".svg" else _png(svg)
+    try:
+        Path(path).write_bytes(content)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def _png(svg: str) -> bytes:
+    try:
+        import cairosvg
+    except (ImportError, OSError):  # OSError: the package is there, the cairo library is not
+        raise UsageError(
+            "--plot FILE.png needs cairosvg: pip install 'vramwise[plot]'; FILE.svg needs nothing"
+        ) from None
+    return bytes(cairosvg.svg2png(bytestring=svg.encode(), scale=2))
+
+
+def picture(title: str, axes: Sequence[Axis], points: Sequence[Point], usable_bytes: int | None) -> str:
+    """The SVG text. Raises UsageError for more lines than can be told apart."""
+    lines = axes[0].labels if len(axes) == 2 else ("",)
+    across = axes[-1]
+    if len(lines) > MOST_LINES:
+        raise UsageError(f"--plot: {len(lines)} lines are too many to tell apart; expected at most {MOST_LINES}")
+    sizes = [gib(point.needed_bytes) for point in points if point.needed_bytes is not None]
+    limit = gib(usable_bytes) if usable_bytes is not None else None
+    largest = max([*sizes, *([limit * 1.05] if limit else [])], default=1.0)
+    top, step = _scale(min(largest, HIGHEST * limit) if limit else largest)
+    y_of = _Vertical(top)
+    parts = [_frame(title, across, y_of, step)]
+    if limit is not None:
+        parts.append(_limit(limit, y_of))
+    for i, label in enumerate(lines):
+        row = points[i * len(across.labels) : (i + 1) * len(across.labels)]
+        parts.append(_line(i, row, y_of, f"{axes[0].key} {label}" if label else ""))
+    parts.insert(1, f'<clipPath id="in"><path d="M0 {TOP - 6}H{WIDTH}V{HEIGHT}H0z"/></clipPath>')
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'font-family="sans-serif" font-size="13">\n<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n'
+    )
+
+
+class _Vertical:
+    """Where a number of GiB stands."""
+
+    def __init__(self, top: float) -> None:
+        self.top = top
+
+    def __call__(self, size: float) -> float:
+        return HEIGHT - BOTTOM - size / self.top * (HEIGHT - TOP - BOTTOM)
+
+
+def _scale(largest: float) -> tuple[float, float]:
+    """The top of the vertical axis and the distance of its ticks."""
+    rough = max(largest, 1e-3) / TICKS
+    power = 10.0 ** len(str(int(rough))) / 10 if rough >= 1 else 0.1 if rough >= 0.1 else 0.01
+    step = next((power * s for s in _STEPS if power * s >= rough), power * 10)
+    count = int(-(-largest // step)) or 1
+    return count * step, step
+
+
+def _x(index: int, count: int) -> float:
+    inner = WIDTH - LEFT - RIGHT
+    return LEFT + inner * ((index + 0.5) / count if count == 1 else index / (count - 1) * 0.94 + 0.03)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle", extra: str = "") -> str:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escaped}</text>'
+
+
+def _frame(title: str, across: Axis, y_of: _Vertical, step: float) -> str:
+    parts = [_text(LEFT, 26, title, "start", ' font-size="15" font-weight="bold"')]
+    ticks = round(y_of.top / step)
+    decimals = 0 if step >= 1 and step == int(step) else 2
+    for tick in range(ticks + 1):
+        y = y_of(tick * step)
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
+        parts.append(_text(LEFT - 8, y + 4, f"{tick * step:,.{decimals}f}", "end"))
+    for i, label in enumerate(across.labels):
+        shown = f"{int(label):,}" if label.isdigit() else label
+        parts.append(_text(_x(i, len(across.labels)), HEIGHT - BOTTOM + 20, shown))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, across.key))
+    parts.append(_text(LEFT, TOP - 10, "GiB needed", "middle"))
+    return "\n".join(parts)
+
+
+def _limit(limit: float, y_of: _Vertical) -> str:
+    y = y_of(limit)
+    line = f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#b00020" stroke-width="2" stroke-dasharray="8 4"/>'
+    return line + "\n" + _text(WIDTH - RIGHT + 8, y + 4, f"usable {limit:,.2f} GiB", "start", ' fill="#b00020"')
+
+
+def _line(index: int, row: Sequence[Point], y_of: _Vertical, name: str) -> str:
+    """A line through the points that have an answer; open marks do not fit."""
+    colour, dash = COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS)]
+    places = [
+        (_x(j, len(row)), y_of(gib(point.needed_bytes)), point.fits)
+        for j, point in enumerate(row)
+        if point.needed_bytes is not None
+    ]
+    if not places:
+        return ""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    parts = [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashed} clip-path="url(#in)"/>']
+    for x, y, fits in places:
+        if y < TOP - 6:
+            continue
+        fill = "#fff" if fits is False else colour
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}" stroke-width="2"/>')
+    if name:
+        y = TOP + 10 + 20 * index
+        start = WIDTH - RIGHT + 8
+        parts.append(f'<path d="M{start} {y}h22" stroke="{colour}" stroke-width="2"{dashed}/>')
+        parts.append(_text(start + 28, y + 4, name, "start"))
+    return "\n".join(parts)

@@ -1,0 +1,151 @@
+"""`--sweep KEY=VALUES [KEY=VALUES]`: one estimate for every combination, and what fits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UsageError, VramwiseError, clipped, nearest
+from ..result import Result
+from ..scenario import Scenario
+from ..scenario.checks import check
+from ..scenario.definition import KINDS, TABLES, table_of
+from ..scenario.values import Kind, Switch
+from .scenario_flags import flag, read_flag
+
+MOST_KEYS = 2
+MOST_POINTS = 4096
+NOT_SWEPT = ("model", "task")
+_THOUSANDS = {"k": 1024, "m": 1024**2}
+
+Estimate = Callable[[Scenario], Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A key and the values that it takes, as they were written and as the scenario keeps them."""
+
+    key: str
+    labels: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination: what it needs and whether it fits, or why it has no answer."""
+
+    labels: tuple[str, ...]
+    needed_bytes: int | None = None
+    fits: bool | None = None
+    peak_phase: str = ""
+    error: str = ""
+
+    def settings(self, axes: Sequence[Axis]) -> dict[str, Any]:
+        """The values that this combination gives to the keys."""
+        pairs = zip(axes, self.labels, strict=True)
+        return {axis.key: axis.values[axis.labels.index(label)] for axis, label in pairs}
+
+    def to_dict(self, axes: Sequence[Axis]) -> dict[str, Any]:
+        """The point as JSON-able data."""
+        if self.error:
+            return {"settings": self.settings(axes), "error": self.error}
+        answer = {"needed_bytes": self.needed_bytes, "fits": self.fits, "peak_phase": self.peak_phase}
+        return {"settings": self.settings(axes), **answer}
+
+
+def axes_of(texts: Sequence[str], task: str) -> tuple[Axis, ...]:
+    """The axes of `KEY=VALUES` texts.
+
+    VALUES are values with commas between, or a range by doubling (`1k..32k` is 1024, 2048, … 32768; k is 1024).
+    Raises UsageError for a key that the task does not have, a value that it does not take, or too many of either.
+    """
+    axes = tuple(_axis(text, task) for text in texts)
+    if len({axis.key for axis in axes}) != len(axes):
+        raise UsageError("--sweep: a key is given twice")
+    if len(axes) > MOST_KEYS:
+        raise UsageError(f"--sweep: expected one or two keys, got {len(axes)}")
+    points = 1
+    for axis in axes:
+        points *= len(axis.values)
+    if points > MOST_POINTS:
+        raise UsageError(f"--sweep: {points:,} combinations; expected at most {MOST_POINTS:,}")
+    return axes
+
+
+def _axis(text: str, task: str) -> Axis:
+    key, equals, values = text.partition("=")
+    key = key.strip().removeprefix("--").replace("-", "_")
+    kinds = {**KINDS[Scenario], **KINDS[TABLES[table_of(task)]]}
+    if not equals or not values:
+        raise UsageError(f'--sweep: expected KEY=VALUES such as micro_batch_size=1,2,4, got "{clipped(text)}"')
+    if key not in kinds or key in NOT_SWEPT:
+        known = [name for name in kinds if name not in NOT_SWEPT]
+        near = nearest(key, known)
+        hint = f"did you mean {', '.join(near)}?" if near else f"expected a flag's name of --task {task}"
+        raise UsageError(f'--sweep: no key "{clipped(key)}": {hint}')
+    labels = tuple(label for part in values.split(",") for label in _labels(part.strip(), text))
+    return Axis(key, labels, tuple(_value(key, kinds[key], label) for label in labels))
+
+
+def _labels(part: str, text: str) -> Iterator[str]:
+    """The values that one part of VALUES stands for."""
+    low_text, dots, high_text = part.partition("..")
+    if not dots:
+        yield part
+        return
+    low, high = _whole(low_text), _whole(high_text)
+    if low is None or high is None or not 0 < low <= high:
+        raise UsageError(f'--sweep: expected a range such as 1..32 or 1k..32k, got "{clipped(part or text)}"')
+    while low <= high:
+        yield str(low)
+        low *= 2
+
+
+def _whole(text: str) -> int | None:
+    unit = _THOUSANDS.get(text[-1:].lower(), 1)
+    digits = text[:-1] if unit != 1 else text
+    return int(digits) * unit if digits.isascii() and digits.isdigit() and len(digits) <= 12 else None
+
+
+def _value(key: str, kind: Kind, label: str) -> Any:
+    if isinstance(kind, Switch):
+        if label not in ("true", "false"):
+            raise UsageError(f'--sweep: {key}: expected true or false, got "{clipped(label)}"')
+        return label == "true"
+    number = _whole(label)
+    if number is not None and label[-1].isalpha():
+        label = str(number)
+    try:
+        return read_flag(key, kind, label)
+    except UsageError as error:
+        raise UsageError(f"--sweep: {key}: {str(error).removeprefix(flag(key) + ': ')}") from None
+
+
+def points_of(scenario: Scenario, axes: Sequence[Axis], estimate: Estimate) -> list[Point]:
+    """Every combination in order, the last key fastest; one that cannot be answered says why."""
+    from .screens.suggestions import needed_bytes
+
+    found = []
+    for picked in itertools.product(*(tuple(zip(axis.labels, axis.values, strict=True)) for axis in axes)):
+        labels = tuple(label for label, _ in picked)
+        settings = {axis.key: value for axis, (_, value) in zip(axes, picked, strict=True)}
+        try:
+            result = estimate(changed(scenario, settings))
+        except VramwiseError as error:
+            found.append(Point(labels, error=str(error)))
+            continue
+        fits = result.verdict.fits if result.verdict is not None else None
+        found.append(Point(labels, needed_bytes(result), fits, result.peak_phase or ""))
+    return found
+
+
+def changed(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
+    """The scenario with other values, each of which counts as given. Raises ScenarioError where they contradict."""
+    top = {key: value for key, value in settings.items() if key in KINDS[Scenario]}
+    inner = {key: value for key, value in settings.items() if key not in top}
+    if inner:
+        table = table_of(scenario.task)
+        top[table] = getattr(scenario, table).replace(**inner)
+    return check(scenario.replace(**top))

@@ -1,0 +1,144 @@
+"""`vramwise estimate --sweep`: grids, pictures, refusals."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from vramwise.cli.main import main
+from vramwise.cli.screens.picture import HEIGHT, MOST_LINES, TOP, picture
+from vramwise.cli.sweep import Axis, Point, axes_of
+from vramwise.errors import UsageError
+from vramwise.estimation import estimate
+from vramwise.units import GIB, gib
+
+TRAIN = ["estimate", "gpt2", "--task", "train", "--gpu", "t4", "--sweep"]
+GRID = ["micro_batch_size=1,4", "sequence_length=256..1k"]
+
+
+def printed(capsys, *arguments, code=0):
+    assert main([*arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def needed(batch, sequence):
+    train = {"micro_batch_size": batch, "sequence_length": sequence}
+    return estimate({"model": "gpt2", "task": "train", "gpu": "t4", "train": train}).quantities["total_needed"].expected
+
+
+def test_every_cell_is_the_estimate_of_its_own_settings(capsys):
+    rows = [line.split() for line in printed(capsys, *TRAIN, *GRID).splitlines()]
+    header = next(row for row in rows if row[:1] == ["micro_batch_size"])
+    assert header[-3:] == ["256", "512", "1,024"]
+    for batch in (1, 4):
+        row = next(row for row in rows if row[:1] == [str(batch)])
+        cells = [float(cell) for cell in row[1:] if cell != "×"]
+        assert cells == [round(gib(needed(batch, sequence)), 2) for sequence in (256, 512, 1024)]
+
+
+def test_json_holds_settings_sizes_and_verdicts(capsys):
+    table = json.loads(printed(capsys, *TRAIN, "micro_batch_size=1,64", "--json", code=0))["sweep"]
+    assert table["keys"] == ["micro_batch_size"]
+    assert [point["settings"] for point in table["points"]] == [{"micro_batch_size": 1}, {"micro_batch_size": 64}]
+    assert [point["fits"] for point in table["points"]] == [True, False]
+    assert table["points"][0]["needed_bytes"] == needed(1, 1024)
+
+
+def test_the_exit_code_says_when_nothing_fits(capsys):
+    printed(capsys, *TRAIN, "micro_batch_size=64,128", code=3)
+    printed(capsys, *TRAIN, "micro_batch_size=1,128", code=0)
+
+
+def test_a_combination_without_an_answer_says_why(capsys):
+    screen = printed(capsys, *TRAIN, "tensor_parallel_size=1,5", "--num-gpus", "5")
+    assert "–" in screen
+    assert "tensor_parallel_size=5" in screen
+
+
+def test_other_tasks_and_top_keys(capsys):
+    screen = printed(capsys, "estimate", "gpt2", "--task", "generate", "--sweep", "gpu=t4,h100", "dtype=fp32,bf16")
+    firsts = [line.split()[0] for line in screen.splitlines() if line.strip()]
+    assert {"t4", "h100"} <= set(firsts)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words"),
+    [
+        (["batch_size=1,2"], ["no key", "micro_batch_size"]),
+        (["model=gpt2"], ["no key"]),
+        (["lora_rank=8,x"], ["lora_rank", "whole number"]),
+        (["sequence_length=8k..1k"], ["range"]),
+        (["sequence_length"], ["KEY=VALUES"]),
+        (["sequence_length=1", "lora_rank=8", "micro_batch_size=1"], ["one or two keys"]),
+        (["lora_rank=8", "lora_rank=16"], ["twice"]),
+        (["compile=maybe"], ["compile", "true or false"]),
+        (["sequence_length=1..1m", f"lora_rank={','.join(['8'] * 300)}"], ["6,300 combinations"]),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_in_a_line(capsys, sweep, words):
+    assert main([*TRAIN, *sweep]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert all(word in error for word in words), error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--plot", "x.svg"], ["--sweep", "lora_rank=8", "--style", "simple"], ["--sweep", "lora_rank=8", "--explain"]],
+)
+def test_flags_that_contradict_a_sweep(capsys, arguments):
+    task = [] if "--style" in arguments else ["--task", "train"]
+    assert main(["estimate", "gpt2", *task, *arguments]) == 2
+    assert "--sweep" in capsys.readouterr().err
+
+
+# -- the picture -------------------------------------------------------------------------------------------
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_the_picture_has_a_line_for_each_value_and_the_cards_limit(capsys, tmp_path):
+    path = tmp_path / "sweep.svg"
+    printed(capsys, *TRAIN, *GRID, "--plot", str(path))
+    root = ET.fromstring(path.read_text("utf-8"))
+    assert len(root.findall(f"{SVG}polyline")) == 2
+    assert len(root.findall(f"{SVG}circle")) == 6
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert {"micro_batch_size 4", "sequence_length", "1,024"} <= set(texts)
+    assert any(text.startswith("usable ") for text in texts)
+
+
+def test_heights_are_in_proportion_and_open_marks_do_not_fit():
+    axes = (Axis("micro_batch_size", ("1", "2"), (1, 2)),)
+    points = [Point(("1",), 10 * GIB, True), Point(("2",), 20 * GIB, False)]
+    root = ET.fromstring(picture("a < b & c", axes, points, 15 * GIB))
+    first, second = root.findall(f"{SVG}circle")
+    floor = HEIGHT - 60
+    assert float(second.get("cy")) - floor == pytest.approx(2 * (float(first.get("cy")) - floor), abs=0.2)
+    assert float(second.get("cy")) >= TOP
+    assert (first.get("fill") == "#fff", second.get("fill") == "#fff") == (False, True)
+
+
+def test_too_many_lines_and_other_endings_are_refused(capsys, tmp_path):
+    labels = tuple(str(i) for i in range(1, MOST_LINES + 2))
+    axes = (Axis("lora_rank", labels, labels), Axis("micro_batch_size", ("1",), (1,)))
+    with pytest.raises(UsageError, match="too many to tell apart"):
+        picture("", axes, [Point((label, "1"), GIB) for label in labels], None)
+    assert main([*TRAIN, *GRID, "--plot", str(tmp_path / "x.gif")]) == 2
+    assert ".svg or .png" in capsys.readouterr().err
+    assert main([*TRAIN, *GRID, "--plot", str(tmp_path / "no" / "x.svg")]) == 4
+
+
+def test_a_png_without_its_converter_is_one_sentence(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cairosvg", None)
+    assert main([*TRAIN, *GRID, "--plot", str(tmp_path / "x.png")]) == 2
+    assert "pip install 'vramwise[plot]'" in capsys.readouterr().err
+
+
+def test_ranges_double():
+    (axis,) = axes_of(["sequence_length=1k..6k,100"], "train")
+    assert axis.values == (1024, 2048, 4096, 100)
