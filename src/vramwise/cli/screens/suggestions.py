@@ -93,7 +93,8 @@ def _changed(scenario: Scenario, values: dict[str, Any]) -> Scenario | None:
     method = settings_method(settings)
     if "method" in changes and (method, changes["method"]) not in _CHEAPER_METHODS:
         return None
-    if "fsdp" in changes and (scenario.num_gpus == 1 or settings.zero_stage or settings.tensor_parallel_size > 1):
+    train = scenario.train
+    if "fsdp" in changes and (scenario.num_gpus == 1 or train.zero_stage or train.tensor_parallel_size > 1):
         return None
     return scenario.replace(**{scenario.task: settings.replace(**changes)})
 
