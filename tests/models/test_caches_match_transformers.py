@@ -31,7 +31,7 @@ NOT_RUN = {
 FP32_ONLY = frozenset({"deberta", "xlnet"})
 """Classes that mix fp32 buffers into bf16 products."""
 BATCH, PROMPT = 2, 7
-DRAWN, WANTED = 16, 2
+DRAWN, WANTED = 10, 2
 
 
 def drawn_configs(model_type: str) -> list[dict[str, Any]]:

@@ -108,13 +108,16 @@ def base_model(model: Model) -> Model:
 def _base_blocks(model: Model) -> Iterator[tuple[Block, list[tuple[str, int]]]]:
     """Blocks with the names and sizes of their parameters, the head's and tied ones left out."""
     roots = {block.name.split(".")[0] for block in model.layers()}
+    met: set[str] = set()
     for block in model.blocks:
         has_head = "logits" in block.outputs
+        own = {parameter.name: parameter for parameter in block.parameters if parameter.name not in met}
+        met |= own.keys()
         yield (
             block,
             [
                 (parameter.name, parameter.numel)
-                for parameter in block.parameters
+                for parameter in own.values()
                 if parameter.tied_to is None and not (has_head and parameter.name.split(".")[0] not in roots)
             ],
         )

@@ -15,7 +15,7 @@ class LayerCache:
     full:      every token keeps num_key_value_heads · (key_head_dim + value_head_dim) elements.
     sliding:   the same, of the last `window` tokens at most; chunked: of the current chunk of `window` tokens.
     latent:    every token keeps latent_dim + rope_dim elements, one head for all (multi-head latent attention), and
-               index_dim more where an indexer picks the tokens that attention reads.
+               index_dim more where an indexer picks the tokens that attention reads (`fp32_index`: in fp32).
     cross:     as full, of the encoder's tokens: it does not grow while the decoder generates.
     recurrent: a state that does not grow: conv_state_elements (past inputs, in the model's dtype) and state_elements
                (sums over the past, in fp32 in transformers unless `model_dtype_state`) a sequence.
@@ -34,6 +34,7 @@ class LayerCache:
     conv_state_elements: int = 0
     state_elements: int = 0
     model_dtype_state: bool = False
+    fp32_index: bool = False
     copies: int = 1
 
     @property

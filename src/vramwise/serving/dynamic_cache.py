@@ -16,9 +16,10 @@ FP32_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """Equal layers together: elements a token and a sequence, and the number of such layers."""
+    """Equal layers together: elements a token (`fp32_per_token` of them in fp32) and a sequence, number of layers."""
 
     elements_per_token: int
+    fp32_per_token: int
     window: int | None
     of_source: bool
     conv_elements: int
@@ -39,7 +40,8 @@ class CacheShape:
         if self.window is not None and cut_to_window:
             kept = min(kept, self.window)
         state = self.state_elements * (FP32_BYTES if self.fp32_state else model_bytes)
-        row = kept * self.elements_per_token * cache_bytes + self.conv_elements * model_bytes + state
+        wide = self.fp32_per_token * max(0, FP32_BYTES - cache_bytes)
+        row = kept * (self.elements_per_token * cache_bytes + wide) + self.conv_elements * model_bytes + state
         return self.num_layers * row
 
 
@@ -49,12 +51,13 @@ def dynamic_cache(model: Model, *, whole_heads: bool = False) -> tuple[CacheShap
 
     With `whole_heads`, latent attention keeps keys and values of every head, as transformers before 5 does.
     """
-    kinds: dict[tuple[int, int | None, bool, int, int, bool], int] = {}
+    kinds: dict[tuple[int, int, int | None, bool, int, int, bool], int] = {}
     for block in model.blocks:
         for cache in block.caches:
             per_token = _elements_per_token(cache, block, whole_heads) * cache.copies
             states = cache.conv_state_elements, cache.state_elements, not cache.model_dtype_state
-            key = (per_token, cache.window, cache.kind == "cross", *states)
+            wide = cache.index_dim if cache.fp32_index else 0
+            key = (per_token, wide, cache.window, cache.kind == "cross", *states)
             kinds[key] = kinds.get(key, 0) + 1
     return tuple(CacheShape(*key, count) for key, count in kinds.items())
 

@@ -65,12 +65,13 @@ def stage_weights(model: Model, storage: Storage, layout: Layout) -> tuple[Stage
     spans = stage_layers(model.num_layers, layout.pipeline_parallel)
     first_layer = next((i for i, block in enumerate(model.blocks) if block.layer is not None), 0)
     stages = [_Sum() for _ in spans]
+    held: list[set[str]] = [set() for _ in spans]
     position = -1
     for index, block in enumerate(model.blocks):
         position += block.layer is not None
-        stage = stages[_stage(spans, position, index < first_layer, block.layer is None)]
-        for tensor in _tensors(block, layout):
-            stage.add(tensor, storage)
+        stage = _stage(spans, position, index < first_layer, block.layer is None)
+        for tensor in _tensors(block, layout, held[stage]):
+            stages[stage].add(tensor, storage)
     return tuple(stage.finished(span) for stage, span in zip(stages, spans, strict=True))
 
 
@@ -97,18 +98,24 @@ class _Sum:
         return StageWeights(tuple(self.parts.items()), self.rounding, span, self.largest)
 
 
-def _tensors(block: Block, layout: Layout) -> Tensors:
-    """The block's tensors on one rank; with `fused`, layers with one input are stacked by rows."""
+def _tensors(block: Block, layout: Layout, held: set[str]) -> Tensors:
+    """The block's tensors on one rank that the stage does not hold yet (layers may share theirs, as ALBERT's do).
+
+    With `fused`, layers with one input are stacked by rows.
+    """
     key_values = key_value_rows(block) if layout.tensor_parallel > 1 else {}
     tensors: Tensors = []
     stacked: dict[tuple[int, bool], int] = {}
     for op in block.ops:
         for parameter in op.parameters:
+            if parameter.name in held:
+                continue
             if parameter.tied_to is not None and not (layout.pipeline_parallel > 1 and parameter.part == "head"):
                 continue
             # The engines that fuse layers serve Qwen2.5-Omni's thinker alone (vLLM 0.8 models/registry.py).
             if layout.fused and parameter.part == "speech":
                 continue
+            held.add(parameter.name)
             shape = _cut(parameter, op, layout, key_values)
             if layout.fused and op.kind == "linear" and parameter.shard == "column":
                 key = (op.inputs[0].id, len(shape) == 1)

@@ -68,17 +68,21 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     size = width(compute.autocast or compute.param_dtype)
     unit = root = layers = 0
     rule = quantizer(model, train)
+    met: set[str] = set()
     for block in model.blocks:
-        held = 0
-        for p in block.parameters:
+        held = new = 0
+        for name, p in {p.name: p for p in block.parameters}.items():
             if p.tied_to is None and placement.holds(p):
                 local = placement.local_numel(p, p.numel)
-                held += stored(p, local, train, rule)[0] if rule else local * size
+                here = stored(p, local, train, rule)[0] if rule else local * size
+                held += here
+                new += 0 if name in met else here  # layers may share their parameters, as ALBERT's do
+                met.add(name)
         if block.layer is None:
-            root += held
+            root += new
         else:
             unit = max(unit, held)
-            layers += held
+            layers += new
     trains_whole = train.method == "full"
     scattered = _largest_unit(model, placement) * grad if trains_whole else 0
     if train.zero_stage == 3:

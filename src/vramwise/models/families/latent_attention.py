@@ -53,7 +53,10 @@ def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Latent, mo
     """Attention over the expanded keys and values; what is cached is compressed."""
     heads, dropout = c.num_attention_heads, c.number("attention_dropout")
     index_dim = s.indexer.head_dim if s.indexer is not None else 0
-    cache = LayerCache("latent", latent_dim=s.compressed, rope_dim=s.turned, index_dim=index_dim)
+    # Index keys that fp32 tables turn stay fp32.
+    cache = LayerCache(
+        "latent", latent_dim=s.compressed, rope_dim=s.turned, index_dim=index_dim, fp32_index=s.table == "fp32"
+    )
     if s.window is not None:
         cache = LayerCache("sliding", 1, s.compressed, s.turned, window=s.window)
     if not s.sinks:

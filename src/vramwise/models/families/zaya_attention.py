@@ -43,7 +43,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     q, k = b.rotary(q, k, rotary_dim=columns, style="half_joined" if columns == d else "half", table=kind)
     b.keep(LayerCache(
         "recurrent", conv_state_elements=channels * (c.size("cca_time0") + c.size("cca_time1") - 2),
-        state_elements=delayed.width,
+        state_elements=delayed.width, model_dtype_state=True,
     ))  # fmt: skip
     window = (c.size("sliding_window", default=0, least=0) or None) if kind == "hybrid_sliding" else None
     mixed = b.attention(

@@ -60,14 +60,18 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 @lru_cache(maxsize=128)
 def gguf_tensors(model: Model) -> tuple[GgufTensor, ...]:
     """Every tensor of the language model; vision towers are files of their own (mmproj)."""
-    tensors = [tensor for block in model.blocks for tensor in _of_block(block)]
+    met: set[str] = set()
+    tensors = [tensor for block in model.blocks for tensor in _of_block(block, met)]
     tensors.extend(_frequencies(model))
     return tuple(tensors)
 
 
-def _of_block(block: Block) -> Iterator[GgufTensor]:
+def _of_block(block: Block, met: set[str]) -> Iterator[GgufTensor]:
     for op in block.ops:
         for parameter in op.parameters:
+            if parameter.name in met:  # shared with a layer before
+                continue
+            met.add(parameter.name)
             if parameter.tied_to is None and parameter.part not in ("vision", "audio", "speech", "projector"):
                 yield from _of_parameter(parameter, op)
 
