@@ -11,14 +11,15 @@ Config = dict[str, Any]
 
 CLASSES = {
     "bart": "Bart", "bigbird_pegasus": "BigBirdPegasus", "blenderbot": "Blenderbot",
-    "blenderbot-small": "BlenderbotSmall", "marian": "Marian", "mbart": "MBart", "mvp": "Mvp", "pegasus": "Pegasus",
+    "blenderbot-small": "BlenderbotSmall", "m2m_100": "M2M100", "marian": "Marian",
+    "mbart": "MBart", "mvp": "Mvp", "pegasus": "Pegasus",
     "plbart": "PLBart", "trocr": "TrOCR", "whisper": "Whisper",
 }  # fmt: skip
 
 
 @st.composite
 def encoder_decoder(draw: st.DrawFn, model_type: str) -> Config:
-    alone = model_type == "trocr" or draw(st.booleans())
+    alone = model_type == "trocr" or (model_type != "m2m_100" and draw(st.booleans()))
     vocabulary = draw(st.integers(17, 60))
     heads = st.sampled_from([1, 2, 4])
     config: Config = {
@@ -48,6 +49,8 @@ def encoder_decoder(draw: st.DrawFn, model_type: str) -> Config:
         config["decoder_vocab_size"] = vocabulary
         if not config["share_encoder_decoder_embeddings"] and not alone:
             config["decoder_vocab_size"] = draw(st.integers(17, 60))
+    if model_type == "m2m_100":
+        config |= {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
     if model_type == "bigbird_pegasus":
         config["use_bias"] = draw(st.booleans())
     if model_type == "trocr":

@@ -85,5 +85,8 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "glm4_moe_lite": lambda: latent("glm4_moe_lite"),
     "glm_moe_dsa": lambda: latent("glm_moe_dsa", rank=True, **INDEXER, index_topk_freq=st.integers(1, 2)),
     "longcat_flash": longcat,
+    "mistral4": lambda: latent("mistral4").map(
+        lambda config: {key: value for key, value in config.items() if key != "mlp_layer_types"}
+    ),
     "youtu": youtu,
 }

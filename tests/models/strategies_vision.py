@@ -7,6 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 from strategies_gemma4 import gemma4 as gemma4_text
+from strategies_mixtures import STRATEGIES as MIXTURES
+from strategies_short_convolutions import lfm2
 
 Config = dict[str, Any]
 Strategy = st.SearchStrategy[Config]
@@ -86,6 +88,7 @@ def whole(draw: st.DrawFn, model_type: str, texts: Strategy, visions: Strategy, 
 
 POOLED = vision("siglip_vision_model", vision_use_head=FLAG)
 PIXTRAL = vision("pixtral")
+SIGLIP2 = vision("siglip2_vision_model", vision_use_head=FLAG, num_patches=st.just(9))
 ENCODER = st.one_of(vision("clip_vision_model"), POOLED, PIXTRAL)
 PIXEL_SIDES = st.sampled_from([[8, 8], [16, 8]])
 INTERNVL = vision(
@@ -102,6 +105,11 @@ SPARSE = {
     "head_dim": st.just(8),
 }  # fmt: skip
 
+GLM_MOE = {
+    "n_routed_experts": st.just(4), "num_experts_per_tok": COUNT, "moe_intermediate_size": WIDTH,
+    "n_shared_experts": COUNT, "first_k_dense_replace": COUNT, "attention_bias": FLAG, "norm_topk_prob": FLAG,
+    "head_dim": st.just(16),
+}  # fmt: skip
 ARIA = {
     "intermediate_size": WIDTH, "attention_bias": FLAG, "mlp_bias": FLAG, "moe_num_experts": st.just(3),
     "moe_topk": COUNT,
@@ -151,6 +159,10 @@ def moss(draw: st.DrawFn) -> Config:
         "projector_bias": draw(FLAG),
         "tie_word_embeddings": draw(FLAG),
     }
+
+
+def minimax_m3() -> Strategy:
+    return MIXTURES["minimax_m3_vl_text"]()
 
 
 def qwen2_audio() -> Strategy:
@@ -263,10 +275,15 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
         vision("idefics3_vision"), projector_patch_to_query_dict=st.sampled_from([{"4": 2, "16": 3}]), **TIED
     ),
     "aya_vision": lambda: whole("aya_vision", any_text(), ENCODER, downsample_factor=COUNT, **TIED),
+    "deepseek_vl": lambda: whole("deepseek_vl", any_text(), POOLED, **TIED),
     "fuyu": fuyu,
     "gemma4": gemma4,
     "glm4v": lambda: whole(
         "glm4v", text("glm4v_text", **TIED), frames("glm4v_vision", image_size=st.just(16), attention_bias=FLAG), **TIED
+    ),
+    "glm4v_moe": lambda: whole(
+        "glm4v_moe", text("glm4v_moe_text", **GLM_MOE, **TIED),
+        frames("glm4v_moe_vision", image_size=st.just(16), attention_bias=FLAG), **TIED
     ),
     "got_ocr2": lambda: whole("got_ocr2", any_text(), GOT_OCR2, **TIED),
     "idefics3": lambda: whole(
@@ -279,6 +296,19 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     ),
     "llava_next": lambda: whole(
         "llava_next", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
+    ),
+    "llava_onevision": lambda: whole(
+        "llava_onevision", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
+    ),
+    "lfm2_vl": lambda: whole(
+        "lfm2_vl", lfm2("lfm2", block_auto_adjust_ff_dim=st.just(False)), SIGLIP2, downsample_factor=COUNT,
+        projector_hidden_size=WIDTH, projector_bias=FLAG, projector_use_layernorm=FLAG, **TIED
+    ),
+    "minimax_m3_vl": lambda: whole(
+        "minimax_m3_vl", minimax_m3(),
+        vision("minimax_m3_vl_vision", temporal_patch_size=COUNT, spatial_merge_size=COUNT, hidden_size=st.just(32),
+               num_attention_heads=st.just(1)), projector_hidden_size=WIDTH,
+        **TIED
     ),
     "mistral3": lambda: whole(
         "mistral3", any_text(), PIXTRAL, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG,

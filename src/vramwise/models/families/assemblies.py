@@ -55,7 +55,12 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
                       ("num_hidden_layers", 26), ("num_attention_heads", 14), ("vision_use_head", False)),
     ),
+    "deepseek_vl": Assembly(
+        "siglip_vision_model", "llama", projectors.deepseek_vl, tower="model.vision_model", bridge="model.aligner",
+        tied=True,
+    ),
     "glm4v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN, text_ties=True),
+    "glm4v_moe": Assembly("glm4v_vision", "glm4v_moe_text", projectors.glm4v, **_QWEN, text_ties=True),
     "got_ocr2": Assembly(
         "got_ocr2_vision", "qwen2", other_projectors.got_ocr2, own_tower=True, tied=True,
         absent_text=(("vocab_size", 151_860), ("hidden_size", 1024), ("intermediate_size", 2816),
@@ -73,6 +78,15 @@ ASSEMBLIES: dict[str, Assembly] = {
     ),
     "llava_next": Assembly(
         "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True
+    ),
+    "llava_onevision": Assembly(
+        "siglip_vision_model", "qwen2", projectors.llava, text_ties=True, newline=True,
+        absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
+                      ("num_hidden_layers", 26), ("num_attention_heads", 16), ("vision_use_head", False)),
+    ),
+    "lfm2_vl": Assembly("siglip2_vision_model", "lfm2", projectors.lfm2_vl, tied=True),
+    "minimax_m3_vl": Assembly(
+        "minimax_m3_vl_vision", "minimax_m3_vl_text", projectors.minimax_m3, own_tower=True, text_ties=True
     ),
     "mistral3": Assembly(
         "pixtral", "mistral", projectors.mistral3, tied=True,

@@ -31,7 +31,7 @@ def loss(c: Config) -> str:
 
 def _fixed_table(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Positions computed once and kept as a parameter that is never trained; backward needs nothing of them."""
-    if c.model_type == "trocr":  # its table is no parameter
+    if c.model_type in ("m2m_100", "trocr"):  # their tables are no parameters
         return x
     shape = (c.size("max_position_embeddings"), c.hidden_size)
     return b.unary("hold", x, "embed_positions", [b.parameter("embed_positions", "weight", shape)])

@@ -1,4 +1,4 @@
-"""Decoders with latent attention: DeepSeek V2 to V3.2, Kimi K2, GLM 4.7 Flash and GLM 5, A.X K1 and K2, Youtu."""
+"""Decoders with latent attention: DeepSeek V2 to V3.2, Kimi K2, GLM 4.7 Flash and 5, A.X K, Mistral 4, Youtu."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _INDEXED = {"axk2": (16, 128), "deepseek_v32": (64, 128), "glm_moe_dsa": (32, 12
 
 def latent(c: Config) -> Latent:
     """Sizes of the attention, without an indexer."""
-    s = replace(sizes(c), masked=c.model_type in _INDEXED, joint_gate=c.model_type == "axk2")
+    s = replace(
+        sizes(c), masked=c.model_type in _INDEXED, joint_gate=c.model_type == "axk2",
+        scaled_queries=c.model_type == "mistral4",
+    )  # fmt: skip
     if c.model_type == "deepseek_v2":
         return replace(s, style="complex")
     return replace(s, style="interleaved_cat") if s.masked else s
@@ -61,12 +64,13 @@ def sparse(c: Config) -> list[bool]:
 def experts(c: Config, count: int | None) -> Experts:
     """The routed experts of a sparse layer."""
     v2 = c.model_type == "deepseek_v2"
+    routing = {"deepseek_v2": "deepseek_v2", "mistral4": "mistral4"}.get(c.model_type, "deepseek_v3")
     num_experts = c.size("n_routed_experts", "num_local_experts", "num_experts", default=count)
     return checked(c, Experts(
         # The class of V2 has no default for the number of experts a token; without one all of them count as active.
         num_experts=num_experts, experts_per_token=c.size("num_experts_per_tok", default=num_experts),
         intermediate_size=c.size("moe_intermediate_size"), function=c.text("hidden_act", "silu"),
-        routing="deepseek_v2" if v2 else "deepseek_v3", normalized=not v2 and c.flag("norm_topk_prob", True),
+        routing=routing, normalized=not v2 and c.flag("norm_topk_prob", True),
     ))  # fmt: skip
 
 

@@ -31,6 +31,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 28, "num_key_value_heads": 4, "sliding_window": 32_768,
     },
     "glm4v_text": {"partial_rotary_factor": 1.0, "attention_bias": True, "head_dim": None},
+    "glm4v_moe_text": {"vocab_size": 151_424, "attention_bias": True, "use_qk_norm": False},
     "qwen3_vl_text": {**_QWEN2, "head_dim": 128},
     "qwen3_vl_moe_text": {
         **_QWEN2, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16,
@@ -41,7 +42,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 """What the configuration classes of transformers 5.23 take for keys that a text config leaves out."""
 
 _SAME_DECODER = {
-    "glm4v_text": "glm4",
+    "glm4v_moe_text": "glm4_moe", "glm4v_text": "glm4",
     "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen2_5_omni_text": "qwen2", "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe_text": "qwen3_moe",
 }  # fmt: skip
@@ -65,7 +66,9 @@ def language_blocks(
 ) -> tuple[Block, ...]:
     """The blocks of a text config's family, its inner model named `name`, its head `head`, bare unless `capped`."""
     decoder = _SAME_DECODER.get(text.model_type, text.model_type)
-    inner = Config({**text.values, "model_type": decoder, "tie_word_embeddings": tied}, text.model_id)
+    inner = Config(
+        {**text.values, "model_type": decoder, "tie_word_embeddings": tied, "tie_embedding": None}, text.model_id
+    )
     place = inside(name)
     blocks = language_model(inner, lambda old: place(old).replace("lm_head", head, 1))
     if text.model_type in _SAME_DECODER:

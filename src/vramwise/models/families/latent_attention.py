@@ -34,6 +34,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
         q_turned, shared = b.rotary(q_turned, shared, style=s.style, table=s.table)
     compressed, shared = b.op("cached", "", [compressed, shared], [s.compressed, s.turned])
     q = b.op("concatenate", "", [q_own, q_turned], [width])[0]
+    q = b.unary("scale_by_position", q) if s.scaled_queries else q
     joint = b.linear(compressed, f"{module}.kv_b_proj", heads * (s.own + s.value_dim))
     k_own, v = b.split(b.heads_first(b.heads(joint, heads)), [s.own, s.value_dim])
     k = b.op("latent_key", module, [k_own, shared], [width])[0]

@@ -19,7 +19,8 @@ class Latent:
     `joint_gate`: the query's product makes gates too, from the compressed query before and after its norm;
     `head_gate`: one number for each head gates its result. `latents` are Dots 3's: both compressed vectors are scaled
     themselves and the shared key is normed. `output_gate`: sigmoids of the layer's input, one for each head or for each
-    element, gate the result; `sinks`: the softmax has one learned column more.
+    element, gate the result; `sinks`: the softmax has one learned column more. `scaled_queries`: queries are multiplied
+    by a factor for each position.
     """
 
     own: int
@@ -39,6 +40,7 @@ class Latent:
     sinks: bool = False
     window: int | None = None
     table: str = "default"
+    scaled_queries: bool = False
 
 
 def sizes(c: Config) -> Latent:

@@ -48,6 +48,26 @@ def llava(b: BlockBuilder, x: Value, e: Ends) -> Value:
     return two_products(b, joined(b, x, _num_features(e)), ("linear_1", "linear_2"), (e.width, e.width), bias)
 
 
+def deepseek_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    return two_products(b, x, ("linear1", "linear2"), (e.width, e.width))
+
+
+def minimax_m3(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Two products for each patch, and two for each square of patches."""
+    inner = e.model.size("projector_hidden_size", default=6144)
+    x = two_products(b, x, ("linear_1", "linear_2"), (inner, e.width))
+    return two_products(
+        b, joined(b, x, e.tower.size("spatial_merge_size") ** 2), ("merge_linear_1", "merge_linear_2"), (inner, e.width)
+    )
+
+
+def lfm2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    x = joined(b, x, e.model.size("downsample_factor", default=2) ** 2)
+    x = norm(b, x, "layer_norm") if e.model.flag("projector_use_layernorm", True) else x
+    widths = (e.model.size("projector_hidden_size", default=2560), e.width)
+    return two_products(b, x, ("linear_1", "linear_2"), widths, e.model.flag("projector_bias", True))
+
+
 def mistral3(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A norm, squares of patches merged by a product, then as LLaVA."""
     x = b.rms_norm(x, "norm", part="projector")

@@ -40,6 +40,7 @@ _DESIGNS: dict[str, Design] = {
     ),
     "blenderbot": replace(_PRE_NORM, positions="learned", embedding_norm="none"),
     "blenderbot-small": Design("learned", embedding_norm="tokens"),
+    "m2m_100": replace(_PRE_NORM, positions="fixed", embedding_norm="none", logits_bias=False),
     "marian": Design("fixed", embedding_norm="none"),
     "mbart": _PRE_NORM,
     "mvp": Design(attention="folded"),
@@ -59,6 +60,7 @@ _SIZES = {
     "bigbird_pegasus": (96103, 1024, 16, 16, 4096, 16, 16, 4096, 4096),
     "blenderbot": (8008, 2560, 2, 32, 10240, 24, 32, 10240, 128),
     "blenderbot-small": (50265, 512, 8, 16, 2048, 8, 16, 2048, 512),
+    "m2m_100": (128112, 1024, 12, 16, 4096, 12, 16, 4096, 1024),
     "marian": (58101, 1024, 12, 16, 4096, 12, 16, 4096, 1024),
     "mvp": (50267, 1024, 12, 16, 4096, 12, 16, 4096, 1024),
     "plbart": (50005, 768, 6, 12, 3072, 6, 12, 3072, 1024),
@@ -67,6 +69,7 @@ _SIZES = {
 }
 _OTHERS: dict[str, dict[str, Any]] = {
     "bigbird_pegasus": {"activation_function": "gelu_new"},
+    "m2m_100": {"activation_function": "relu", "attention_dropout": 0.1},
     "plbart": {"attention_dropout": 0.1},
     "whisper": {"dropout": 0.0, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448},
 }

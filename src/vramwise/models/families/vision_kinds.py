@@ -16,6 +16,11 @@ _LARGE = {**_SIGLIP, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden
 DEFAULTS: dict[str, dict[str, Any]] = {
     "clip_vision_model": {**_SIGLIP, "patch_size": 32, "hidden_act": "quick_gelu"},
     "siglip_vision_model": _SIGLIP,
+    "siglip2_vision_model": {**_SIGLIP, "num_patches": 256},
+    "minimax_m3_vl_vision": {
+        **_SIGLIP, "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 16,
+        "image_size": 2016, "patch_size": 14, "temporal_patch_size": 2, "spatial_merge_size": 2, "hidden_act": "gelu",
+    },
     "idefics3_vision": {**_SIGLIP, "hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32},
     "pixtral": {**_LARGE, "image_size": 1024, "hidden_act": "gelu"},
     "internvl_vision": {**_LARGE, "image_size": 448, "patch_size": 14, "hidden_act": "gelu"},
@@ -52,22 +57,36 @@ def clip(c: Config) -> Tower:
 
 
 def siglip(c: Config) -> Tower:
-    """SigLIP: no class token; an attention pooling head where the config does not switch it off."""
+    """SigLIP: no class token; an attention pooling head where the config does not switch it off.
+
+    SigLIP 2 takes patches that are flat already.
+    """
     width = c.hidden_size
+    flat = c.model_type == "siglip2_vision_model"
     head: tuple[Weight, ...] = ()
-    if c.model_type == "siglip_vision_model" and c.flag("vision_use_head", True):
+    if c.model_type.endswith("vision_model") and c.flag("vision_use_head", True):
         head = (
             ("head.probe", (1, 1, width)), ("head.attention.in_proj_weight", (3 * width, width)),
             ("head.attention.in_proj_bias", (3 * width,)), *with_bias("head.attention.out_proj", width, width),
             *layer_norm("head.layernorm", width), *with_bias("head.mlp.fc1", c.intermediate_size, width),
             *with_bias("head.mlp.fc2", width, c.intermediate_size),
         )  # fmt: skip
-    positions = ("embeddings.position_embedding.weight", (num_patches(c), width))
+    positions = ("embeddings.position_embedding.weight", (c.size("num_patches") if flat else num_patches(c), width))
+    patches = _patches(c, "embeddings.patch_embedding")
+    if flat:
+        patches = with_bias("embeddings.patch_embedding", width, c.size("num_channels") * c.size("patch_size") ** 2)
     return Tower(
         **_sizes(c),
-        before=(*_patches(c, "embeddings.patch_embedding"), positions),
+        before=(*patches, positions),
         after=(*layer_norm("post_layernorm", width), *head),
     )
+
+
+def minimax_m3(c: Config) -> Tower:
+    """MiniMax M3: pairs of frames, a norm before the layers, rotary positions."""
+    width, frames = c.hidden_size, c.size("temporal_patch_size")
+    weight = ("embeddings.proj.weight", (width, c.size("num_channels"), frames, *pair(c, "patch_size")))
+    return Tower(**_sizes(c), before=(weight, *layer_norm("pre_layrnorm", width)), layers="layers")
 
 
 def pixtral(c: Config) -> Tower:
@@ -115,6 +134,7 @@ def llama4(c: Config) -> Tower:
 
 TOWERS = {
     "clip_vision_model": clip, "siglip_vision_model": siglip, "idefics3_vision": siglip, "pixtral": pixtral,
+    "siglip2_vision_model": siglip, "minimax_m3_vl_vision": minimax_m3,
     "internvl_vision": internvl, "llama4_vision_model": llama4,
 }  # fmt: skip
 """`model_type` of a vision config -> its tower."""

@@ -39,7 +39,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     """Tower and projector, which run only for batches with such input, and the language model."""
     a = ASSEMBLIES[c.model_type]
     text = text_config(c, a.text_type, dict(a.absent_text))
-    tied = a.tied is not None and c.flag("tie_word_embeddings", a.tied)
+    tied = a.tied is not None and c.flag("tie_embedding", c.flag("tie_word_embeddings", a.tied))
     tied = tied or (a.text_ties and text.flag("tie_word_embeddings"))
     if a.text_class and a.text_class in (c.items("architectures") or []):
         return language_blocks(text, "model", tied=tied)

@@ -85,6 +85,14 @@ class RouterPaths:
         weights, indices = tape.topk(scores, op.settings["experts_per_token"])
         return tape.scale(weights), indices
 
+    def _route_mistral4(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Softmax in the logits' dtype; experts outside of the best groups are left out of the choice only."""
+        tape = self.tape
+        scores = tape.softmax(tape.linear(x, weight))
+        choice = tape.masked_fill(tape.detached(scores), self._group_mask(op, tape.detached(scores)))
+        indices = tape.topk(choice, op.settings["experts_per_token"])[1]
+        return tape.scale(self._normalized(op, tape.gather(scores, indices), epsilon=True)), indices
+
     def _route_deepseek_v3(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Sigmoid scores; the choice is made on scores plus a correction buffer, outside of autograd's reach."""
         tape = self.tape
