@@ -17,6 +17,7 @@ from .parsing import CommandParser
 COMMANDS = {
     "estimate": "how much memory a model takes, and why",
     "batch": "one scenario a line (JSON Lines) to one result a line",
+    "compare": "hold an estimate against an engine's own start-up log",
     "accuracy": "hold estimates against measured cases",
     "oom": "why a run went out of memory, from its log or memory snapshot",
     "models": "models that are known by name",

@@ -57,7 +57,12 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
             ends.append(_at_most(round((total - context) * fraction) - weights, budget, settings.max_total_tokens))
         available = Quantity(*sorted(ends))
     table = resolved(scenario, "serve", settings)
-    notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
+    assumed = [] if scenario.serve.engine_version else [f"SGLang {settings.engine_version} is assumed"]
+    notes = (
+        *assumed,
+        *dtype_notes(model, scenario.serve.dtype),
+        *card_notes(gpu, storage.dtype, settings.quantization),
+    )
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
 
 

@@ -1,0 +1,68 @@
+"""`vramwise compare LOGFILE`: what an engine printed at its start beside the estimate of the same scenario."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from ..errors import ScenarioError, UsageError, clipped
+from .scenario_flags import flag, read_flag
+
+HELP = "hold an estimate against an engine's own start-up log"
+_TOP = ("model", "gpu", "gpu_total_bytes", "num_gpus")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="LOGFILE", help="start-up log of vLLM, SGLang, llama.cpp or ik_llama.cpp")
+    parser.add_argument("--model", metavar="MODEL", help="the model, where the log does not name it")
+    parser.add_argument("--gpu", metavar="TEXT", help="the GPU, where the log does not say it")
+    parser.add_argument("--gpu-total-bytes", metavar="SIZE", help="exact memory of one GPU")
+    parser.add_argument("--num-gpus", metavar="N", help="GPUs in all")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[],
+        help="a key of the `serve` table that the log leaves open (max_num_seqs=256); may be given several times",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the comparison; 0 whenever there is one."""
+    from ..interop.logs import compare_log
+
+    comparison = compare_log(args.log, _overrides(args))
+    if args.json:
+        json.dump(comparison.to_dict(), sys.stdout)
+        print()
+        return 0
+    from .screens.compare import compare_screen
+    from .screens.paint import show
+
+    show(compare_screen(comparison))
+    return 0
+
+
+def _overrides(args: argparse.Namespace) -> dict[str, Any]:
+    from ..scenario import Scenario
+    from ..scenario.definition import KINDS, ServeSettings
+
+    given: dict[str, Any] = {}
+    for key in _TOP:
+        value = getattr(args, key)
+        if value is not None:
+            given[key] = value if key == "model" else read_flag(key, KINDS[Scenario][key], value)
+    serve: dict[str, Any] = {}
+    kinds = KINDS[ServeSettings]
+    for pair in args.set:
+        key, equals, text = pair.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in kinds:
+            raise UsageError(f"--set {clipped(pair)}: expected KEY=VALUE with a key of the serve table")
+        try:
+            serve[key] = kinds[key].to_json(kinds[key].read(kinds[key].from_text(text), flag(key)))
+        except ScenarioError as problem:
+            raise UsageError(str(problem)) from None
+    if serve:
+        given["serve"] = serve
+    return given

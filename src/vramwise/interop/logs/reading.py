@@ -1,0 +1,163 @@
+"""A log file as bounded lines, and what its engine printed in them.
+
+At most MOST_BYTES are read, a line is cut at LONGEST_LINE characters, escape codes and control characters are
+dropped: a hostile, binary or endless log costs bounded time and memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from vramwise.errors import SourceError, VramwiseError, clipped
+from vramwise.units import KIB, MIB, format_bytes
+
+MOST_BYTES = 64 * MIB
+LONGEST_LINE = 64 * KIB
+PROBE = 4 * KIB
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
+_MODULES = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp"}
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_BINARY_SHARE = 0.3
+
+# words that only this engine's log lines have; the engine with most such lines is the log's
+_SIGNS = {
+    "vllm": re.compile(
+        r"LLM engine \(v|vLLM API server|[Mm]odel (?:loading|weights) took|KV cache size: |Available KV cache memory"
+        r"|Graph capturing finished|Maximum concurrency for|# (?:GPU|cuda) blocks|model weights take"
+        r"|GiB KV cache is needed|for peak activation|No available memory for the cache blocks"
+    ),
+    "sglang": re.compile(
+        r"server_args=|Load weight (?:begin|end)|KV Cache is allocated|max_total_num_tokens=|Memory pool end"
+        r"|[Cc]uda graph (?:begin|end)|CUDA graph end"
+    ),
+    "llama.cpp": re.compile(
+        r"llm_load_|llama_model_load|load_tensors|llama_context|llama_kv_cache|llama_new_context|print_info:"
+        r"|(?:KV|RS|compute|output|model) buffer size ="
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """One number of the log: quantity of the result, value, half a unit of its last digit, and the line's text."""
+
+    quantity: str
+    value: float
+    precision: float
+    line: str
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a log tells: `scenario` as far as it is known, `printed` by quantity, what was looked for in vain."""
+
+    engine: str
+    scenario: dict[str, Any] = field(default_factory=dict)
+    printed: dict[str, Printed] = field(default_factory=dict)
+    model: str | None = None
+    version: str | None = None
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    lines: int = 0
+    total_bytes: int | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The `serve` table."""
+        table: dict[str, Any] = self.scenario.setdefault("serve", {})
+        return table
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+class Collector:
+    """Values by quantity while lines go by; ranks print the same line once each."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[Printed]] = {}
+
+    def add(self, quantity: str, text: str, unit: int, line: str) -> None:
+        number = text.replace(",", "").rstrip(".")
+        digits = len(number.partition(".")[2])
+        self.values.setdefault(quantity, []).append(
+            Printed(quantity, float(number) * unit, unit * 0.5 * 10.0**-digits, clipped(line.strip(), 160))
+        )
+
+    def worst(self, quantity: str, *, largest: bool = True) -> Printed | None:
+        """The largest (or smallest) value that any rank printed."""
+        found = self.values.get(quantity)
+        if not found:
+            return None
+        finest = min(printed.precision for printed in found)
+        exact = [printed for printed in found if printed.precision == finest]
+        return (max if largest else min)(exact, key=lambda printed: printed.value)
+
+    def differ(self, quantity: str) -> bool:
+        """Whether the printed values are further apart than their last digits."""
+        found = self.values.get(quantity, [])
+        low, high = (pick(found, key=lambda printed: printed.value) for pick in (min, max))
+        return high.value - low.value > low.precision + high.precision
+
+
+def read_log(path: str, engine: str | None = None) -> Reading:
+    """Read a start-up log of vLLM, SGLang or llama.cpp.
+
+    Raises SourceError for a file that cannot be read or holds no text, VramwiseError where no line of these engines
+    is in it.
+    """
+    lines, cut = _lines(path)
+    found = engine or _engine_of(lines)
+    if found is None:
+        names = ", ".join(ENGINES.values())
+        raise VramwiseError(f"{clipped(path, 200)}: none of its {len(lines):,} lines is one that {names} print")
+    module = import_module(f"vramwise.interop.logs.{_MODULES[found]}")
+    reading: Reading = module.read(lines)
+    reading.lines = len(lines)
+    if cut:
+        reading.note(f"only the first {format_bytes(MOST_BYTES, 'MiB', 0)} of the file were read")
+    return reading
+
+
+def _engine_of(lines: Sequence[str]) -> str | None:
+    counts = {name: sum(1 for line in lines if sign.search(line)) for name, sign in _SIGNS.items()}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] else None
+
+
+def _lines(path: str) -> tuple[list[str], bool]:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise SourceError(f"{clipped(path, 200)}: {reason}") from None
+    if _is_binary(data[:PROBE]):
+        raise SourceError(f"{clipped(path, 200)}: is no text")
+    cut = len(data) > MOST_BYTES
+    return list(_clean(data[:MOST_BYTES])), cut
+
+
+def _is_binary(start: bytes) -> bool:
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return False
+    odd = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in start)
+    return bool(start) and odd > _BINARY_SHARE * len(start)
+
+
+def _clean(data: bytes) -> Iterator[str]:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        text = data.decode("utf-16", errors="replace")
+    else:
+        text = data.decode("utf-8", errors="replace")
+    for raw in re.split(r"\r\n|\n|\r", text):  # progress bars return the carriage and go on
+        line = raw[:LONGEST_LINE]
+        if "\x1b" in line:
+            line = _ESCAPES.sub("", line)
+        yield _CONTROL.sub("", line)

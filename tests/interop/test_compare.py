@@ -1,0 +1,162 @@
+"""`vramwise compare`: logs become scenarios, and printed numbers stand beside predicted ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+
+import pytest
+from sample_logs import LLAMA_CPP, SGLANG, VLLM, VLLM_REFUSED, VLLM_V0
+
+from vramwise.cli.main import main
+from vramwise.errors import SourceError, VramwiseError
+from vramwise.interop.logs import compare_log, read_log
+from vramwise.units import GIB, MIB
+
+
+@pytest.fixture
+def log(tmp_path):
+    def write(text):
+        path = tmp_path / "server.log"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return write
+
+
+def test_a_vllm_log_gives_its_settings_and_budget(log):
+    reading = read_log(log(VLLM))
+    assert (reading.engine, reading.version, reading.model) == ("vllm", "0.11.2", "meta-llama/Llama-3.1-8B-Instruct")
+    assert reading.settings["max_model_len"] == 32768
+    assert reading.settings["gpu_memory_utilization"] == 0.9
+    assert reading.total_bytes == round(79.18 * GIB)
+    values = {name: printed.value for name, printed in reading.printed.items()}
+    assert values["kv_cache_bytes"] == pytest.approx(51.40 * GIB)
+    assert values["kv_cache_tokens"] == 421_056
+    assert values["max_concurrency"] == 12.85
+    assert values["activation_peak"] == pytest.approx(4.76 * GIB)
+    assert reading.missing == []
+
+
+def test_predictions_stand_beside_what_vllm_printed(log):
+    rows = {row.quantity: row for row in compare_log(log(VLLM)).rows}
+    assert abs(rows["weights"].error) < 0.001
+    assert abs(rows["kv_cache_bytes"].error) < 0.01
+    assert "what the log does not print" in rows["kv_cache_bytes"].explanation or rows["kv_cache_bytes"].agrees
+
+
+def test_version_0_prints_its_terms_in_sentences(log):
+    reading = read_log(log(VLLM_V0))
+    assert reading.version == "0.7.3"
+    assert reading.settings["max_model_len"] == 8192
+    assert reading.printed["kv_cache_blocks"].value == 28355
+    assert reading.printed["non_torch"].value == pytest.approx(0.08 * GIB)
+    assert any("graph" in label for label in reading.missing)
+
+
+def test_a_refused_start_gives_the_longest_length(log):
+    comparison = compare_log(log(VLLM_REFUSED), {"gpu": "rtx-4090"})
+    assert comparison.reading.printed["max_seq"].value == 37008
+    assert any("the engine stopped" in note for note in comparison.notes)
+
+
+def test_ranks_of_one_start_are_read_as_the_fullest(log):
+    second = VLLM.replace("14.9889 GiB", "15.1000 GiB").replace("51.40 GiB", "51.20 GiB")
+    reading = read_log(
+        log("\n".join(a + "\n" + b for a, b in zip(VLLM.splitlines(), second.splitlines(), strict=True)))
+    )
+    assert reading.printed["weights"].value == pytest.approx(15.10 * GIB)
+    assert reading.printed["kv_cache_bytes"].value == pytest.approx(51.20 * GIB)
+    assert any("different values" in note for note in reading.notes)
+
+
+def test_an_sglang_log(log):
+    comparison = compare_log(log(SGLANG))
+    reading = comparison.reading
+    assert reading.settings["mem_fraction_static"] == 0.85
+    assert reading.settings["max_model_len"] == 32768
+    rows = {row.quantity: row for row in comparison.rows}
+    assert rows["kv_cache_tokens"].printed.value == 983478
+    assert abs(rows["weights"].error) < 0.02
+    assert abs(rows["kv_cache_bytes"].error) < 0.02
+
+
+def test_a_llama_cpp_log(log):
+    comparison = compare_log(log(LLAMA_CPP))
+    assert comparison.result.scenario["serve"]["gguf_quant"] == "Q4_K_M"
+    rows = {row.quantity: row for row in comparison.rows}
+    assert rows["weights_gpu"].printed.value == pytest.approx(4403.49 * MIB)
+    for name in ("weights_gpu", "weights_host", "kv_cache_bytes", "compute_buffer", "host_buffer"):
+        assert abs(rows[name].error) < 0.005, name
+    assert comparison.reading.missing == []
+
+
+def test_a_draft_model_after_the_main_one_is_not_added(log):
+    draft = LLAMA_CPP.replace("4.58 GiB", "0.70 GiB").replace("4403.49", "600.00").replace("3.1-8B", "3.2-1B")
+    reading = read_log(log(LLAMA_CPP + draft))
+    assert reading.printed["weights_gpu"].value == pytest.approx(4403.49 * MIB)
+    assert any("the largest is read" in note for note in reading.notes)
+
+
+def test_a_cut_log_says_what_was_not_found(log, capsys):
+    cut = "\n".join(VLLM.splitlines()[:3])
+    assert main(["compare", log(cut)]) == 0
+    out = capsys.readouterr().out
+    assert "model weights" in out
+    assert "not found" in out
+    assert "available KV cache memory" in out
+
+
+def test_json_holds_rows_and_scenario(log, capsys):
+    assert main(["compare", log(VLLM), "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table["scenario"]["serve"]["engine_version"] == "0.11.2"
+    assert {row["quantity"] for row in table["rows"]} >= {"weights", "kv_cache_bytes", "cuda_graph"}
+    assert all(row["predicted"] for row in table["rows"])
+
+
+def test_settings_that_the_log_leaves_open_can_be_given(log, capsys):
+    assert main(["compare", log(VLLM), "--set", "max_num_seqs=128", "--gpu", "a100-80gb", "--json"]) == 0
+    scenario = json.loads(capsys.readouterr().out)["scenario"]
+    assert scenario["serve"]["max_num_seqs"] == 128
+    assert "a100" in scenario["gpu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("nginx: the configuration file syntax is ok\n", VramwiseError),
+        ("", VramwiseError),
+        (bytes(range(1, 9)) * 4096, SourceError),
+    ],
+)
+def test_a_log_of_another_program_is_one_sentence(log, text, error):
+    with pytest.raises(error):
+        read_log(log(text))
+
+
+def test_a_file_that_is_not_there_ends_with_4(capsys):
+    assert main(["compare", "no/such/file.log"]) == 4
+
+
+def test_a_log_without_model_asks_for_it(log, capsys):
+    assert main(["compare", log("INFO Model loading took 1.0 GiB\n")]) == 2
+    assert "--model" in capsys.readouterr().err
+
+
+def test_random_cuts_and_noise_never_break_the_reader(log):
+    source = random.Random(7)
+    text = VLLM + SGLANG + LLAMA_CPP
+    for _ in range(30):
+        start = source.randrange(len(text))
+        noise = "".join(chr(source.randrange(32, 0x2FF)) for _ in range(200))
+        piece = text[start : start + source.randrange(2000)]
+        with contextlib.suppress(VramwiseError):  # that no engine's line is in it
+            assert read_log(log(piece + noise + piece[::-1])).lines
+
+
+def test_long_lines_and_escape_codes_are_bounded(log):
+    line = "\x1b[32mModel loading took 1.5 GiB\x1b[0m " + "model='" * 200_000
+    reading = read_log(log(line + "\nInitializing a V1 LLM engine (v0.11.2) with config: " + "a=" * 500_000))
+    assert reading.printed["weights"].value == 1.5 * GIB
