@@ -113,6 +113,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "hy_v3": "sigmoid_routed",
     "hyperclovax": "llama_kin",
     "idefics3": "vision_language",
+    "inkling_text": "inkling",
     "internlm": "remote_llama",
     "internlm2": "internlm2",
     "internlm3": "llama_kin",

@@ -15,7 +15,7 @@ _UNARY_SAVES: dict[str, Literal["self", "result", "none"]] = {
     "silu": "self", "gelu": "self", "relu": "result", "tanh": "result", "sigmoid": "result", "rsqrt": "result",
     "sqrt": "result", "exp": "result", "pow": "self", "log": "self", "softplus": "self", "neg": "none",
     "cos": "self", "sin": "self", "clamp": "self", "abs": "self", "square": "self", "mish": "self",
-    "elu": "result", "leaky_relu": "self", "log_sigmoid": "self", "erf": "self",
+    "elu": "result", "leaky_relu": "self", "erf": "self",
     "expm1": "result", "reciprocal": "result",
 }  # fmt: skip
 
@@ -137,6 +137,15 @@ class Pointwise(Layout):
         x = self.autocast_high("logsumexp", x)
         out = self.new(x.shape[:-1], x.dtype, requires_grad=x.requires_grad, op="logsumexp")
         self.record("logsumexp", [x], [out], [(x, "self"), (out, "result")])
+        return out
+
+    def log_sigmoid(self, x: Tensor) -> Tensor:
+        """`F.logsigmoid(x)`: keeps its operand, and on CPU a buffer as large."""
+        out = self._pointwise("log_sigmoid_forward", [x])
+        saves = [(x, "self")]
+        if self.device == "cpu":
+            saves.append((self.like(x, requires_grad=False, op="log_sigmoid_forward"), "buffer"))
+        self.record("log_sigmoid_forward", [x], [out], saves)
         return out
 
     def softmax(self, x: Tensor, dtype: str | None = None, op: str = "softmax") -> Tensor:

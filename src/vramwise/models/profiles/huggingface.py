@@ -21,6 +21,7 @@ from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.hyper import HyperPaths
+from vramwise.models.profiles.inkling import InklingPaths
 from vramwise.models.profiles.inputs import InputPaths
 from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.mixers import MixerPaths
@@ -43,6 +44,7 @@ class HuggingFace(
     ExpertPaths,
     GatePaths,
     HyperPaths,
+    InklingPaths,
     InputPaths,
     MixerPaths,
     NormPaths,
@@ -153,6 +155,10 @@ class HuggingFace(
 
     def multiply(self, op: Op, a: Tensor, b: Tensor) -> Tensor:
         return self.tape.mul(a, b)
+
+    def scale_by(self, op: Op, x: Tensor) -> Tensor:
+        """A product with a parameter."""
+        return self.tape.mul(x, *self.parameters_of(op))
 
     def scale(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.scale(x)

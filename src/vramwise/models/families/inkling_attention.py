@@ -1,0 +1,39 @@
+"""Inkling's attention: short convolutions of keys and values, biases by distance in place of rotary positions."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.caches import LayerCache
+from vramwise.models.config import Config
+
+
+def convolution(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
+    """A short causal convolution of every column, added to its input."""
+    kernel = c.size("conv_kernel_size")
+    weight = b.parameter(f"{module}.conv1d", "weight", (x.width, 1, kernel), part="mixer")
+    b.keep(LayerCache("recurrent", conv_state_elements=x.width * kernel))
+    return b.unary("residual_convolution", x, module, [weight])
+
+
+def attention(b: BlockBuilder, x: Value, c: Config, slides: bool) -> Value:
+    """Convolved keys and values, normed heads, a bias for every distance from each token's own columns."""
+    b.part, place = "attention", "swa_" if slides else ""
+    d, heads = c.size(f"{place}head_dim"), c.size(f"{place}num_attention_heads")
+    groups, window = c.size(f"{place}num_key_value_heads"), c.size("sliding_window_size") if slides else None
+    if heads % groups:
+        raise c.error(f"{place}num_key_value_heads ({groups}) does not divide {place}num_attention_heads ({heads})")
+    q = b.linear(x, "self_attn.q_proj", heads * d)
+    k = convolution(b, b.linear(x, "self_attn.k_proj", groups * d), c, "self_attn.k_sconv")
+    v = convolution(b, b.linear(x, "self_attn.v_proj", groups * d), c, "self_attn.v_sconv")
+    relative = b.heads(b.linear(x, "self_attn.r_proj", heads * c.size("d_rel")), heads)
+    q = b.heads_first(b.rms_norm(b.heads(q, heads), "self_attn.q_norm"))
+    k = b.heads_first(b.rms_norm(b.heads(k, groups), "self_attn.k_norm"))
+    profiles = b.parameter("self_attn.rel_logits_proj", "proj", (relative.width, window or c.size("rel_extent")))
+    bias = b.unary("distance_bias", relative, "self_attn.rel_logits_proj", [profiles])
+    if not slides and c.has("log_scaling_n_floor"):
+        q, bias = b.op("both_by_log_position", "self_attn", [q, bias], [d, bias.width])
+    mixed = b.attention(
+        q, k, b.heads_first(b.heads(v, groups)), num_heads=heads, num_key_value_heads=groups, window=window,
+        dropout=c.number("attention_dropout"), style="distance", others=[bias],
+    )  # fmt: skip
+    return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")
