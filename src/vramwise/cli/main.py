@@ -22,6 +22,7 @@ COMMANDS = {
     "oom": "why a run went out of memory, from its log or memory snapshot",
     "models": "models that are known by name",
     "gpus": "GPUs that are known by name",
+    "mfu": "how much of the GPUs' peak a run uses",
     "profile": "where the time of a profiler trace went",
     "dtypes": "number formats and quantization formats",
     "schema": "JSON Schema of a scenario, a result or a measured case",
