@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SourceError
+from .throughput import GIGA, TERA
 
 CONFIGURATION: dict[str, Any] = {
     "flops_profiler": {
@@ -28,7 +29,7 @@ BLIND_SPOTS = (
     "without wall_clock_breakdown in the configuration only the forward pass has a latency",
     "it counts norms and activations, which MFU leaves out (below 1 %)",
 )
-_SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
+_SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": GIGA, "B": GIGA, "T": TERA, "P": 1e15}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _LINE = re.compile(
     r"^(?:\[.*?\] ?)*[>\s]*([A-Za-z][^:=]*?):\s+([\d.eE+]+)\s*(?:([kKMGBTP]?)(?:FLOPS|MACs)?|(us|ms|s))\s*$"
@@ -60,7 +61,7 @@ class FlopsProfile:
     def tflops_per_gpu(self) -> float | None:
         """TFLOP/s of a whole iteration as the profiler defines it: 3 × forward FLOPs / iteration latency."""
         forward, iteration = self["forward_flops"], self["iteration_s"]
-        return 3 * forward / iteration / 1e12 if forward and iteration else None
+        return 3 * forward / iteration / TERA if forward and iteration else None
 
 
 def read_flops_profile(text: str) -> FlopsProfile:

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from .conventions import Sizes, inference_flops_per_token
 from .published import inference_runs
-from .throughput import TERA
-
-GIGA = 1e9
+from .throughput import GIGA, TERA
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TERA = 1e12
+GIGA = TERA / 1000
 
 
 @dataclass(frozen=True, slots=True)
