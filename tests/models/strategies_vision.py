@@ -205,6 +205,40 @@ def omni(draw: st.DrawFn) -> Config:
     }
 
 
+@st.composite
+def thinker3(draw: st.DrawFn) -> Config:
+    return {
+        "model_type": "qwen3_omni_moe_thinker",
+        "text_config": draw(text("qwen3_omni_moe_text", **SPARSE)),
+        "vision_config": draw(frames("qwen3_omni_moe_vision_encoder", **DEEP)),
+        "audio_config": draw(
+            audio("qwen3_omni_moe_audio_encoder", output_dim=WIDTH, downsample_hidden_size=COUNT,
+                  num_mel_bins=st.integers(2, 20))
+        ),
+        "tie_word_embeddings": draw(FLAG),
+    }  # fmt: skip
+
+
+@st.composite
+def omni3(draw: st.DrawFn) -> Config:
+    talker = text("qwen3_omni_moe_talker_text", **SPARSE, shared_expert_intermediate_size=WIDTH)
+    predictor = text("qwen3_omni_moe_talker_code_predictor", head_dim=WIDTH, num_code_groups=st.integers(2, 3))
+    sound = {
+        "codebook_size": 3, "hidden_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1,
+        "intermediate_size": 5, "num_hidden_layers": draw(COUNT), "num_quantizers": draw(COUNT),
+        "attention_bias": draw(FLAG), "upsample_rates": draw(st.sampled_from([[2], [2, 3]])),
+        "upsampling_ratios": draw(st.sampled_from([[2], [2, 3]])), "decoder_dim": 16,
+    }  # fmt: skip
+    talking = {"text_config": draw(talker), "code_predictor_config": draw(predictor), "spatial_merge_size": 2}
+    return {
+        "model_type": "qwen3_omni_moe",
+        "thinker_config": draw(thinker3()),
+        "talker_config": {**talking, "thinker_hidden_size": draw(WIDTH)},
+        "code2wav_config": sound,
+        "enable_audio_output": draw(FLAG),
+    }
+
+
 MLLAMA = {
     "attention_heads": COUNT, "num_attention_heads": st.just(1), "num_global_layers": COUNT, "vision_output_dim": WIDTH,
     "max_num_tiles": COUNT, "supported_aspect_ratios": st.sampled_from([[[1, 1]], [[1, 1], [1, 2]]]),
@@ -329,6 +363,8 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "qwen2_vl": lambda: whole(
         "qwen2_vl", text("qwen2_vl_text", **SLIDING, **TIED), frames("qwen2_vl_vision", embed_dim=WIDTH), **TIED
     ),
+    "qwen3_omni_moe": omni3,
+    "qwen3_omni_moe_thinker": thinker3,
     "qwen3_vl": lambda: whole(
         "qwen3_vl", text("qwen3_vl_text", attention_bias=FLAG, head_dim=st.just(8)),
         frames("qwen3_vl_vision", **DEEP), **TIED

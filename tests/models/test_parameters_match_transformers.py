@@ -20,9 +20,13 @@ TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES)
 
 # Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads, the
 # others no head_dim, dots1's no number of experts, dbrx's no rope_theta where it reads it.
+# Qwen3-Omni's turns heads of 73 columns and lacks widths that its talker reads.
 # LFM 2 MoE's names no kinds of layers, Aya Vision's has a tower of 14 heads for a width that they do not divide.
 REFUSED_DEFAULTS = frozenset(
-    {"aya_vision", "dbrx", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"}
+    {
+        *("aya_vision", "dbrx", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"),
+        *("qwen3_omni_moe", "qwen3_omni_moe_thinker"),
+    }
 )
 
 
@@ -69,7 +73,7 @@ def test_sparse_configs_take_the_class_defaults() -> None:
     """Keys that a config.json leaves out count as the configuration class says."""
 
     @settings(max_examples=20, deadline=None, derandomize=True)
-    @given(st.sampled_from(TYPES))
+    @given(st.sampled_from(sorted(set(TYPES) - REFUSED_DEFAULTS)))
     def same(model_type: str) -> None:
         full = model_config({"model_type": model_type}).to_dict()
         sizes = {key: value for key, value in full.items() if isinstance(value, int) and not isinstance(value, bool)}

@@ -23,6 +23,7 @@ from vramwise.models.step import record_forward
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
 NOT_RUN = {
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
+    "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",
     "bailing_hybrid": "Kimi delta attention is not among the described activations",
     "kimi_linear": "Kimi delta attention is not among the described activations",
     "minimax": "lightning attention is not among the described activations",

@@ -208,6 +208,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "qwen3_5_text": "qwen3_next",
     "qwen3_moe": "moe",
     "qwen3_next": "qwen3_next",
+    "qwen3_omni_moe": "omni3",
+    "qwen3_omni_moe_thinker": "omni3",
     "qwen3_vl": "vision_language",
     "qwen3_vl_moe": "vision_language",
     "recurrent_gemma": "recurrent_gemma",

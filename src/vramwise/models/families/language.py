@@ -32,6 +32,11 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "glm4v_text": {"partial_rotary_factor": 1.0, "attention_bias": True, "head_dim": None},
     "glm4v_moe_text": {"vocab_size": 151_424, "attention_bias": True, "use_qk_norm": False},
+    "qwen3_omni_moe_text": {
+        "vocab_size": 3584, "hidden_size": 2048, "intermediate_size": 18_944, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
+        "num_experts": 128, "norm_topk_prob": True,
+    },
     "qwen3_vl_text": {**_QWEN2, "head_dim": 128},
     "qwen3_vl_moe_text": {
         **_QWEN2, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16,
@@ -44,10 +49,10 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 _SAME_DECODER = {
     "glm4v_moe_text": "glm4_moe", "glm4v_text": "glm4",
     "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen2_5_omni_text": "qwen2", "qwen3_vl_text": "qwen3",
-    "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_omni_moe_text": "qwen3_moe", "qwen3_vl_moe_text": "qwen3_moe",
 }  # fmt: skip
 """Text configs of models with images -> the `model_type` whose decoder they have, with positions of three axes."""
-_NEVER_SLIDES = frozenset({"qwen3_vl_text", "qwen3_vl_moe_text"})
+_NEVER_SLIDES = frozenset({"qwen3_omni_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text"})
 
 
 def text_config(c: Config, default_type: str, absent: Mapping[str, Any]) -> Config:

@@ -20,7 +20,8 @@ _TALKER = {
 }  # fmt: skip
 
 
-def _tower(c: Config, key: str, kind: str) -> tuple[Config, Tower]:
+def tower_of(c: Config, key: str, kind: str) -> tuple[Config, Tower]:
+    """The config of a tower of the thinker, and the tower."""
     towers = {**qwen_vision.TOWERS, **other_towers.TOWERS}
     defaults = {**qwen_vision.DEFAULTS, **other_towers.DEFAULTS}
     given = c.table(key) or Config({}, c.model_id)
@@ -31,8 +32,8 @@ def _tower(c: Config, key: str, kind: str) -> tuple[Config, Tower]:
 def thinker(c: Config) -> tuple[Block, ...]:
     """Both towers, the merger of patches, the language model."""
     text = text_config(c, "qwen2_5_omni_text", {})
-    audio_config, audio = _tower(c, "audio_config", "qwen2_5_omni_audio_encoder")
-    vision_config, vision = _tower(c, "vision_config", "qwen2_5_omni_vision_encoder")
+    audio_config, audio = tower_of(c, "audio_config", "qwen2_5_omni_audio_encoder")
+    vision_config, vision = tower_of(c, "vision_config", "qwen2_5_omni_vision_encoder")
     b = BlockBuilder("model.visual.merger", part="projector", modality="image")
     merged = qwen2_vl(b, b.input("image", vision.width), Ends(c, vision_config, text.hidden_size))
     language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings"))

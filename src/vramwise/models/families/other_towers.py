@@ -20,6 +20,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "qwen2_audio_encoder": _WHISPER,
     "qwen2_5_omni_audio_encoder": _WHISPER,
+    "qwen3_omni_moe_audio_encoder": {**_WHISPER, "downsample_hidden_size": 480},
     "moss_transcribe_diarize_audio": {
         "num_mel_bins": 80, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
         "hidden_size": 1024, "max_source_positions": 1500, "activation_function": "gelu",
@@ -76,8 +77,23 @@ def whisper(c: Config) -> Tower:
     )  # fmt: skip
 
 
+def qwen3_omni(c: Config) -> Tower:
+    """Qwen3-Omni: three convolutions over time and pitch that each halve both, two products at the end."""
+    width, channels, out = c.size("d_model"), c.size("downsample_hidden_size"), c.size("output_dim")
+    pitches = -(-c.size("num_mel_bins") // 8)
+    before = [weight for i, given in ((1, 1), (2, channels), (3, channels))
+              for weight in with_bias(f"conv2d{i}", channels, given, 3, 3)]  # fmt: skip
+    return Tower(
+        width, c.size("encoder_ffn_dim"), c.size("encoder_layers"), c.size("encoder_attention_heads"),
+        c.text("activation_function"), before=(*before, ("conv_out.weight", (width, channels * pitches))),
+        after=(*layer_norm("ln_post", width), *with_bias("proj1", width, width), *with_bias("proj2", out, width)),
+        layers="layers", norms=("self_attn_layer_norm", "final_layer_norm"), mlp=("fc1", "fc2"), part="audio",
+        modality="audio",
+    )  # fmt: skip
+
+
 TOWERS = {
     "got_ocr2_vision": got_ocr2, "moss_transcribe_diarize_audio": whisper, "qwen2_audio_encoder": whisper,
-    "qwen2_5_omni_audio_encoder": whisper,
+    "qwen2_5_omni_audio_encoder": whisper, "qwen3_omni_moe_audio_encoder": qwen3_omni,
 }  # fmt: skip
 """`model_type` of a vision or audio config -> its tower."""

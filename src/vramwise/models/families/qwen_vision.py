@@ -21,6 +21,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "qwen2_vl_vision": {**_QWEN25, "embed_dim": 1280, "mlp_ratio": 4, "hidden_act": "quick_gelu"},
     "qwen2_5_vl_vision": _QWEN25,
     "qwen2_5_omni_vision_encoder": _QWEN25,
+    "qwen3_omni_moe_vision_encoder": _QWEN3,
     "qwen3_vl_vision": _QWEN3,
     "qwen3_vl_moe_vision": _QWEN3,
     "glm4v_vision": {
@@ -87,6 +88,7 @@ def glm4v(c: Config) -> Tower:
 
 TOWERS = {
     "qwen2_vl_vision": qwen2, "qwen2_5_vl_vision": qwen25, "qwen2_5_omni_vision_encoder": qwen25,
-    "qwen3_vl_vision": qwen3, "qwen3_vl_moe_vision": qwen3, "glm4v_vision": glm4v,
+    "qwen3_omni_moe_vision_encoder": qwen3, "qwen3_vl_vision": qwen3, "qwen3_vl_moe_vision": qwen3,
+    "glm4v_vision": glm4v,
 }  # fmt: skip
 """`model_type` of a vision config -> its tower."""
