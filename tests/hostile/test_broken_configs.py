@@ -33,6 +33,16 @@ OPTIONAL = (
     "text_config", "vision_config", "quantization_config", "torch_dtype", "use_sliding_window", "max_window_layers",
 )  # fmt: skip
 
+# What the class's own defaults lack for a model that runs.
+_WIDE_HEADS = {"text_config": {"head_dim": 128}}
+REQUIRED = {
+    "qwen3_omni_moe_thinker": _WIDE_HEADS,
+    "qwen3_omni_moe": {
+        "thinker_config": _WIDE_HEADS,
+        "talker_config": {"text_config": {"shared_expert_intermediate_size": 768}},
+    },
+}
+
 
 class Hung(BaseException):
     """No Exception, so that no handler of the code under test takes it for its own."""
@@ -42,7 +52,7 @@ class Hung(BaseException):
 def valid_config(model_type):
     """The smallest config of the type in the catalog, else the class's defaults, else that of a sibling's."""
     candidates = [entry.hyperparameters for entry in smallest().values() if entry.model_type == model_type]
-    candidates.append({})
+    candidates.append(REQUIRED.get(model_type, {}))
     own = FAMILY_OF_TYPE[model_type]
     siblings = (entry for entry in smallest().values() if FAMILY_OF_TYPE.get(entry.model_type) == own)
     candidates += [entry.hyperparameters for entry in siblings]

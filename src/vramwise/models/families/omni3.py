@@ -46,8 +46,8 @@ def speaking(c: Config) -> Block:
         parameters = [b.parameter("", name, shape) for name, shape in weights]
         codes = b.op("experts", module, [codes], [1], parameters, **settings)[0]
     b.name = "code2wav"
-    weights = sound_weights(c.table("code2wav_config") or Config({}, c.model_id))
-    sound = b.op("sound_from_codes", "", [codes], [1], [b.parameter("", name, shape) for name, shape in weights])
+    sounding = sound_weights(c.table("code2wav_config") or Config({}, c.model_id))
+    sound = b.op("sound_from_codes", "", [codes], [1], [b.parameter("", name, shape) for name, shape in sounding])
     return b.build(sound=sound[0])
 
 
