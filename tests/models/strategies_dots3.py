@@ -62,4 +62,47 @@ def dots3_text(draw: st.DrawFn) -> Config:
     return config
 
 
-STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {"dots3_note_text": dots3_text}
+@st.composite
+def dots3(draw: st.DrawFn) -> Config:
+    """With towers for images and sound."""
+    text = draw(dots3_text())
+    heads, ears, width = draw(st.integers(1, 2)), draw(st.integers(1, 2)), text["hidden_size"]
+    vision: Config = {
+        "hidden_size": heads * 16,
+        "adapter_in_dim": heads * 16,
+        "adapter_out_dim": width,
+        "num_attention_heads": heads,
+        "num_hidden_layers": 2,
+        "intermediate_size": draw(st.integers(5, 20)),
+        "moe_intermediate_size": draw(EVEN),
+        "patch_size": draw(st.sampled_from([2, 4])),
+        "attention_bias": draw(st.booleans()),
+        "num_experts_per_tok": 2,
+    }
+    if draw(st.booleans()):
+        vision["pyramid_num_routed"] = draw(st.sampled_from([[-1, 4], [2, 3]]))
+    else:
+        vision |= {
+            "mlp_layer_types": draw(st.sampled_from([["dense", "sparse"], ["sparse"] * 2])),
+            "num_local_experts": 3,
+        }
+    audio: Config = {
+        "hidden_size": ears * 16,
+        "adapter_input_size": ears * 16,
+        "adapter_out_dim": width,
+        "num_attention_heads": ears,
+        "num_hidden_layers": 1,
+        "intermediate_size": draw(st.integers(5, 20)),
+        "downsample_hidden_size": draw(EVEN),
+        "feature_size": draw(st.integers(5, 20)),
+        "attention_bias": draw(st.booleans()),
+    }
+    tied = draw(st.booleans())
+    parts = {"text_config": text, "vision_config": vision, "audio_config": audio}
+    return {"model_type": "dots3_note", **parts, "tie_word_embeddings": tied}
+
+
+STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
+    "dots3_note": dots3,
+    "dots3_note_text": dots3_text,
+}

@@ -62,6 +62,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "distilbert": "distilbert",
     "doge": "doge",
     "dots1": "sigmoid_routed",
+    "dots3_note": "dots3",
     "dots3_note_text": "dots3",
     "electra": "bert",
     "emu3": "emu3",

@@ -7,9 +7,12 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.families.dots3_sound import audio_tower
+from vramwise.models.families.dots3_vision import vision_tower
 from vramwise.models.families.latent_attention import attention
 from vramwise.models.families.latent_design import Latent, sizes
 from vramwise.models.families.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
+from vramwise.models.families.nested import inside, renamed
 from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
 from vramwise.models.families.token_index import Indexer
 
@@ -89,4 +92,21 @@ def text_blocks(c: Config) -> tuple[Block, ...]:
     return (token_embedding(c), *layers, lm_head(c, "model.norm", tied=c.flag("tie_word_embeddings")))
 
 
-blocks = text_blocks
+def holds_towers(c: Config) -> bool:
+    return c.model_type == "dots3_note" and "Dots3NoteForCausalLM" not in (c.items("architectures") or [])
+
+
+def not_counted(c: Config) -> str:
+    """What an estimate says that it leaves out."""
+    return "activations of images and sound" if holds_towers(c) else ""
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Towers, which run only for batches with such input, and the language model, whose sizes may stand beside them."""
+    text = c.table("text_config") or c
+    if not holds_towers(c):
+        return text_blocks(text)
+    text = Config({**text.values, "tie_word_embeddings": c.flag("tie_word_embeddings")}, c.model_id)
+    vision, audio = (c.table(name) or Config({}, c.model_id) for name in ("vision_config", "audio_config"))
+    towers = (*vision_tower(vision, "model.vision_tower"), *audio_tower(audio, "model.audio_tower"))
+    return (*towers, *(renamed(block, inside("model.language_model")) for block in text_blocks(text)))
