@@ -31,6 +31,7 @@ QUANTITIES: Final = (
     "peak_reserved",
     "nvidia_smi",
     "total_needed",
+    "host_memory",
     "weights_gpu",
     "weights_host",
     "compute_buffer",
@@ -41,7 +42,7 @@ QUANTITIES: Final = (
     "max_seq",
     "oom",
 )
-"""Names of the counters that engines and tools print, per GPU (the worst rank)."""
+"""Names of the counters that engines and tools print, per GPU (the worst rank); `host_memory` is a node's."""
 
 COUNTS: Final = frozenset({"params", "kv_cache_tokens", "kv_cache_blocks", "max_batch", "max_seq"})
 """Quantities that count things; `max_concurrency` is a fraction, `oom` a truth value, the others bytes."""

@@ -14,7 +14,8 @@ from vramwise.training.communication import buffers
 from vramwise.training.heads import with_head
 from vramwise.training.largest import largest_within
 from vramwise.training.moments import Moment, on_stage, step_moments
-from vramwise.training.notes import notes_of
+from vramwise.training.notes import host_notes, notes_of
+from vramwise.training.offload import host_parts, offloaded
 from vramwise.training.parallel import Placement, placements
 from vramwise.training.settings import frozen_units_keep_inputs, resolved, structural
 from vramwise.training.sizes import step_shape
@@ -49,6 +50,11 @@ class Job:
         return self.train.gradient_accumulation_steps > 1 or self.train.framework == "megatron"
 
     @property
+    def ranks_of_a_node(self) -> int:
+        """GPUs of one node that this job uses."""
+        return max(1, min(self.scenario.num_gpus, self.scenario.gpus_per_node))
+
+    @property
     def local_sequence(self) -> int:
         """Tokens of a sequence that one rank computes."""
         assert self.train.sequence_length is not None
@@ -78,6 +84,9 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     workspace = counters.workspace_node(gpu)
     phases = _phases(job, rank, moments, workspace, tuple(outside))
     quantities = _quantities(job, rank, peaks[worst], moments[0], workspace, outside)
+    host = _host_parts(job, rank)
+    if host:
+        quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
     capacity = counters.capacity_of(scenario, gpu)
     verdict = None
     if capacity is not None:
@@ -95,8 +104,20 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         ranks=tuple(Rank(_rank_name(r, len(job.ranks)), peak.total) for (r, _), peak in zip(found, peaks, strict=True)),
         capacity=capacity,
         verdict=verdict,
-        notes=notes_of(job.train, model, job.states(rank)),
+        notes=(*notes_of(job.train, model, job.states(rank)), *host_notes(host, job.ranks_of_a_node)),
     )
+
+
+def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
+    """Bytes of host memory for what the rank offloads, by term."""
+    axes = {"batch": job.train.micro_batch_size, "sequence": job.local_sequence}
+    kept = 0
+    if offloaded(job.train).activations:
+        accumulating = job.accumulates or rank.stages > 1
+        shape = step_shape(job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating)
+        layers = [run for run in on_stage(shape.at(with_rounded_axes(**axes)), rank) if run.shape.layer is not None]
+        kept = sum(run.activations for run in layers)
+    return host_parts(job.states(rank), job.train, kept)
 
 
 def _rank_name(rank: Placement, stages: int) -> str:
@@ -139,7 +160,7 @@ def _quantities(
         needed = process
     return {
         "params": Quantity.exact(job.model.num_parameters),
-        "weights": Quantity.exact(load.total),
+        "weights": Quantity.exact(sum(load.parts.get(name, 0) for name in ("weights", "adapters"))),
         "peak_allocated": allocated,
         "peak_reserved": reserved,
         "nvidia_smi": Quantity(process.low, process.expected, process.high + paged),

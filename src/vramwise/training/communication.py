@@ -6,7 +6,7 @@
     FSDP 1      as FSDP 2, and 1 more padded flat gradient  torch 2.13 distributed/fsdp/_runtime_utils.py
                 kept unsharded: gradients between the micro-batches of a pipeline, and
                 weights where they are not resharded after forward
-    ZeRO-1, -2  a bucket                                    DeepSpeed 0.17 zero/stage_1_and_2.py, config.py
+    ZeRO-1, -2  a bucket, whole however small the model     DeepSpeed 0.19 zero/stage_1_and_2.py setup_buckets
     ZeRO-3      2 gathered units and the root unit; bucket  DeepSpeed 0.17 zero/stage3.py
 
 Units are the decoder layers; the root unit is what stands outside them.
@@ -54,7 +54,7 @@ def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers
         return _sharded(model, train, placement, grad)
     if train.zero_stage in (1, 2):
         numel = _bucket_numel(model, train)
-        return Buffers(buckets=min(numel, trained) * width(train.compute_dtype or "bf16"))
+        return Buffers(buckets=numel * width(train.compute_dtype or "bf16"))
     if train.framework == "megatron":  # gradients are reduced in their own buffer
         return Buffers()
     if train.fsdp == "none":

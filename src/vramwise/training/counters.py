@@ -9,6 +9,7 @@ from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.communication import Buffers
+from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
 from vramwise.training.states import ModelStates
 from vramwise.units import format_bytes
@@ -94,7 +95,7 @@ def reserved(
     if not _has_stream_pools(train, placement):
         return scaled(allocated, ratio)
     elsewhere = held_gradients + exchanged.prefetched
-    pools = states.gradients + exchanged.largest_gather
+    pools = (0 if offloaded(train).gradients else states.gradients) + exchanged.largest_gather
     own = Quantity(*(max(0, value - elsewhere) for value in (allocated.low, allocated.expected, allocated.high)))
     kept = scaled(own, ratio)
     return Quantity(*(value + pools for value in (kept.low, kept.expected, kept.high)))

@@ -25,6 +25,8 @@ from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
+from vramwise.training.extra_models import extra_model_bytes
+from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import HUGGING_FACE, autocasts, execution, frozen_units_keep_inputs
 from vramwise.training.sizes import RunBytes, StepShape
@@ -64,7 +66,8 @@ def step_moments(
     runs = on_stage(shape.at(axes), placement)
     exchanged = buffers(model, train, placement)
     ratio = gradient_ratio(model, train, placement)
-    return _Step(shape, states, train, placement, axes, runs, exchanged, ratio).moments()
+    others = extra_model_bytes(model, train, placement)
+    return _Step(shape, states, train, placement, axes, runs, exchanged, ratio, others).moments()
 
 
 def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> tuple[int, int]:
@@ -92,30 +95,32 @@ def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
 class _Step:
     def __init__(
         self, shape: StepShape, states: ModelStates, train: TrainSettings, placement: Placement, axes: Axes,
-        runs: list[RunBytes], exchanged: Buffers, ratio: tuple[int, int],
+        runs: list[RunBytes], exchanged: Buffers, ratio: tuple[int, int], others: Mapping[str, int],
     ) -> None:  # fmt: skip
         self.exchanged, self.ratio = exchanged, ratio
         self.shape, self.states, self.train, self.placement, self.axes = shape, states, train, placement, axes
         self.runs = runs
         held_in_place = train.framework == "megatron"  # main_grad buffers exist from the start
         self.accumulates = train.gradient_accumulation_steps > 1 or placement.stages > 1 or held_in_place
-        resident = train.offload_params == "none"
-        stepped = train.offload_optimizer == "none"
+        away = offloaded(train)
+        self.others = others
         self.static = {
-            "weights": states.weights + states.frozen_weights if resident else 0,
+            "weights": 0 if away.weights else states.weights + states.frozen_weights,
             "adapters": states.adapter_weights,
-            "master weights": states.master if stepped else 0,
-            "optimizer states": states.optimizer if stepped else 0,
+            "master weights": 0 if away.optimizer else states.master,
+            "optimizer states": 0 if away.optimizer else states.optimizer,
+            **others,
             "gathered weights": exchanged.gathered,
             "unsharded gradients": exchanged.unsharded_gradients,
             "gradient buckets": exchanged.buckets,
         }
         self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"]
-        self.kept_gradients = states.gradients if self.accumulates else 0
+        self.all_gradients = 0 if away.gradients else states.gradients
+        self.kept_gradients = self.all_gradients if self.accumulates else 0
         flight = placement.micro_batches_in_flight
         self.masks = int(evaluate(shape.masks, axes))
         # Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
-        self.offloads = train.offload_activations != "none"
+        self.offloads = away.activations
         self.activations_below = [0, *accumulate(self._kept(run) for run in runs)]
         self.casts_below = [0, *accumulate(run.weight_casts for run in runs)]
         self.gradients_below = [0, *accumulate(run.weight_gradients for run in runs)]
@@ -135,7 +140,7 @@ class _Step:
         return 0 if self.offloads and run.shape.layer is not None else run.activations
 
     def moments(self) -> list[Moment]:
-        found = [Moment("load", {name: self.static[name] for name in ("weights", "adapters")})]
+        found = [Moment("load", {name: self.static[name] for name in ("weights", "adapters", *self.others)})]
         if any(run.shape.name == "loss" for run in self.runs):
             found += [self._loss(), self._forward_return()]
         found.append(self._forward_end())
@@ -208,6 +213,8 @@ class _Step:
 
     def _finished_above(self, index: int) -> int:
         """Gradients of the blocks above, as the step keeps them."""
+        if not self.all_gradients:
+            return 0
         return (self.gradients_below[-1] - self.gradients_below[index + 1]) * self.ratio[0] // self.ratio[1]
 
     def _inside(self, index: int, peak: Peak, name: str) -> Moment:
@@ -246,10 +253,10 @@ class _Step:
         return run.activations + run.stream if self.hooks_keep_inputs and run.shape.checkpointed else 0
 
     def _backward_end(self) -> Moment:
-        return Moment("backward end", self._base(self.states.gradients))
+        return Moment("backward end", self._base(self.all_gradients))
 
     def _step(self) -> Moment:
-        transient = self.states.step_transient if self.train.offload_optimizer == "none" else 0
-        parts = self._base(self.states.gradients) | {"optimizer temporaries": transient, "gathered weights": 0}
+        transient = 0 if offloaded(self.train).optimizer else self.states.step_transient
+        parts = self._base(self.all_gradients) | {"optimizer temporaries": transient, "gathered weights": 0}
         parts["unsharded gradients"] = 0
         return Moment("optimizer step", parts)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+from vramwise.training.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.states import ModelStates
+from vramwise.units import format_bytes
 
 _DESCRIBED = ("transformers", "pytorch")
 
@@ -24,10 +28,7 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
         )
     if train.compile:
         notes.append("torch.compile: pointwise operations of a layer are taken as fused; the loss is not")
-    if train.extra_models:
-        shared = any(name.startswith("rollout") for name in train.extra_models)
-        context = ", and the CUDA context that a rollout engine in the process shares" if shared else ""
-        notes.append(f"not counted: {', '.join(train.extra_models)}{context}")
+    notes += _about_extra_models(train)
     if states.paged_optimizer:
         notes.append("paged optimizer states live in managed memory: on the GPU between none and all of them")
     if train.optimizer in ("galore-adamw", "apollo"):
@@ -36,3 +37,27 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
         default = "; it is on in torchtune's recipes" if train.framework == "torchtune" else ""
         notes.append(f"full checkpointing computes the forward pass of every layer twice{default}")
     return tuple(notes)
+
+
+def _about_extra_models(train: TrainSettings) -> list[str]:
+    notes = []
+    engines = [name for name in train.extra_models if role_of(name) in ELSEWHERE]
+    if engines:
+        context = "the CUDA context that a rollout engine in the process shares"
+        notes.append(f"not counted: {', '.join(engines)}, and {context}")
+    adapters = [name for name in train.extra_models if name not in engines and takes_nothing(name, train)]
+    if adapters:
+        notes.append(f"{', '.join(adapters)}: the base with its adapters switched off, no copy")
+    trained = [name for name in train.extra_models if role_of(name) in TRAINED]
+    if trained:
+        notes.append(f"{', '.join(trained)}: weights, gradients and states are counted, its activations are not")
+    return notes
+
+
+def host_notes(parts: Mapping[str, int], ranks: int) -> tuple[str, ...]:
+    """What of host memory the offloaded parts take."""
+    if not parts:
+        return ()
+    each = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+    total = format_bytes(sum(parts.values()) * ranks)
+    return (f"offloading takes {total} of host memory on a node: {each}{f', × {ranks} GPUs' if ranks > 1 else ''}",)

@@ -24,6 +24,7 @@ BYTE_COUNTERS = {
     "peak_reserved": "reserved",
     "nvidia_smi": "process (nvidia-smi)",
     "total_needed": "needed in total",
+    "host_memory": "host memory of a node",
     "weights_gpu": "weights on GPU",
     "weights_host": "weights on host",
     "compute_buffer": "compute buffer",

@@ -1,0 +1,111 @@
+"""Offloading with the host memory it takes, and other models beside the one that trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise import estimate
+from vramwise.errors import ScenarioError
+from vramwise.result import Result
+from vramwise.units import GIB
+
+N = 8_030_261_248
+
+
+def answer(num_gpus: int = 1, **train: Any) -> Result:
+    return estimate({"model": "llama-3.1-8b", "task": "train", "num_gpus": num_gpus, "train": train})
+
+
+def part(result: Result, moment: str, name: str) -> int:
+    node = next(phase for phase in result.phases if phase.name == moment).components.find(name)
+    return node.bytes if node is not None else 0
+
+
+ZERO = {"framework": "deepspeed", "precision": "bf16-master", "checkpointing": "full"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings", "bytes_each"),
+    [
+        (2, {"offload_optimizer": "cpu"}, 4 + 8 + 4),  # master weights, moments, fp32 gradients of 1/n each
+        (3, {"offload_optimizer": "cpu"}, 16),
+        (3, {"offload_optimizer": "cpu", "offload_params": "cpu"}, 18),  # what DeepSpeed's own estimator counts
+    ],
+)
+def test_zero_offload_takes_as_many_host_bytes_a_parameter_as_deepspeed_says(
+    stage: int, settings: dict[str, str], bytes_each: int
+) -> None:
+    found = answer(8, zero_stage=stage, **ZERO, **settings)
+    assert found.quantities["host_memory"].expected == pytest.approx(bytes_each * N, rel=0.001)
+    assert part(found, "optimizer step", "optimizer states") == 0
+    assert part(found, "optimizer step", "gradients") == 0
+    assert any("of host memory on a node" in note for note in found.notes)
+
+
+def test_the_host_memory_is_that_of_one_node() -> None:
+    one, two = (
+        estimate({"model": "llama-3.1-8b", "task": "train", "num_gpus": n, "gpus_per_node": 8,
+                  "train": {**ZERO, "zero_stage": 3, "offload_optimizer": "cpu"}}).quantities["host_memory"].expected
+        for n in (8, 16)
+    )  # fmt: skip
+    assert two == pytest.approx(one / 2, rel=0.001)
+
+
+def test_nothing_offloaded_takes_no_host_memory_and_nvme_is_no_host_memory() -> None:
+    assert "host_memory" not in answer().quantities
+    assert "host_memory" not in answer(8, zero_stage=3, offload_optimizer="nvme", **ZERO).quantities
+
+
+def test_fsdp_offload_leaves_nothing_but_what_is_gathered() -> None:
+    settings = {"fsdp": "full-shard", "precision": "bf16-mixed", "checkpointing": "full"}
+    kept, away = answer(4, **settings), answer(4, offload_params="cpu", **settings)
+    assert part(away, "optimizer step", "weights") == part(away, "optimizer step", "optimizer states") == 0
+    assert part(away, "backward end", "gradients") == 0
+    assert away.quantities["host_memory"].expected == pytest.approx(16 * N, rel=0.001)
+    assert away.quantities["peak_allocated"].expected < kept.quantities["peak_allocated"].expected - 15 * N // 4
+
+
+def test_offloaded_activations_move_to_the_host() -> None:
+    settings = {"method": "lora", "checkpointing": "full", "sequence_length": 4096}
+    found = answer(offload_activations="cpu", **settings)
+    assert found.quantities["host_memory"].expected == pytest.approx(32 * 4096 * 4096 * 2, rel=0.01)
+
+
+# -- other models ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["load", "loss", "backward: layers", "optimizer step"])
+def test_a_reference_is_a_second_copy_of_the_weights_at_every_moment(moment: str) -> None:
+    found = answer(precision="bf16", extra_models=["reference"])
+    assert part(found, moment, "reference model") == pytest.approx(2 * N, rel=0.001)
+    alone = answer(precision="bf16").quantities["peak_allocated"].expected
+    assert found.quantities["peak_allocated"].expected - alone == part(found, moment, "reference model")
+    assert found.quantities["weights"] == answer(precision="bf16").quantities["weights"]
+
+
+def test_under_lora_the_reference_is_the_base() -> None:
+    found = answer(method="lora", extra_models=["reference"])
+    assert found.quantities["peak_allocated"] == answer(method="lora").quantities["peak_allocated"]
+    assert any("adapters switched off" in note for note in found.notes)
+
+
+def test_other_models_by_name_a_reward_model_without_head_and_a_critic() -> None:
+    found = answer(precision="bf16", extra_models=["teacher:meta-llama/Llama-3.2-1B", "reward", "critic"])
+    assert part(found, "load", "teacher model") == pytest.approx(2 * 1_235_814_400, rel=0.001)
+    assert part(found, "load", "reward model") == pytest.approx(2 * (N - 128256 * 4096), rel=0.001)
+    assert part(found, "load", "critic model") == pytest.approx(8 * N, rel=0.001)
+
+
+def test_a_reference_is_divided_as_the_weights_are() -> None:
+    found = answer(8, precision="bf16", fsdp="full-shard", extra_models=["ref"])
+    assert part(found, "load", "reference model") == pytest.approx(2 * N / 8, rel=0.001)
+
+
+def test_a_rollout_engine_is_not_counted_and_an_unknown_role_is_refused() -> None:
+    found = answer(method="lora", extra_models=["rollout:vllm"])
+    assert any(note.startswith("not counted: rollout:vllm") for note in found.notes)
+    assert found.quantities["peak_allocated"].expected < 100 * GIB
+    with pytest.raises(ScenarioError, match=r"extra_models.*rewrad.*reward"):
+        answer(extra_models=["rewrad"])
