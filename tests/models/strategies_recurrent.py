@@ -36,6 +36,8 @@ def with_kinds(draw: st.DrawFn, model_type: str, **switches: Switch) -> Config:
     config = draw(decoder(model_type, **switches))
     layers = config["num_hidden_layers"]
     kinds = draw(st.none() | st.lists(st.sampled_from(KINDS), min_size=layers, max_size=layers))
+    if "kv_lora_rank" in switches:  # latent attention has a key for every query head
+        config["num_key_value_heads"] = config["num_attention_heads"]
     return config | {"layer_types": kinds}
 
 
@@ -106,6 +108,7 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
         head_dim=st.sampled_from([4, 8]),
         short_conv_kernel_size=st.sampled_from([2, 4]),
         layer_group_size=st.integers(1, 3),
+        kda_safe_gate=FLAG,
         first_k_dense_replace=st.integers(0, 2),
         **LATENT,
     ),
@@ -115,6 +118,9 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
         head_dim=st.none() | st.sampled_from([8, 24]),
         num_local_experts=st.sampled_from([2, 4]),
         sliding_window=st.none() | st.just(16),
+        intermediate_size=st.sampled_from([8, 24]),
+        block_size=st.sampled_from([3, 256]),
+        router_jitter_noise=st.sampled_from([0.0, 0.1]),
     ),
     "olmo_hybrid": olmo_hybrid,
     "recurrent_gemma": recurrent_gemma,

@@ -30,11 +30,16 @@ QWEN3_NEXT = {
     "model_type": "qwen3_next", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
     "shared_expert_intermediate_size": 8, **SHARED,
 }  # fmt: skip
+KIMI = {
+    "model_type": "kimi_linear", "hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 40, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "linear_head_dim": 4, "linear_num_heads": 2, "intermediate_size": 24,
+    "layer_types": ["linear_attention"], "pad_token_id": None,
+}  # fmt: skip
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-mixed"])
-@pytest.mark.parametrize("config", [QWEN3_5, QWEN3_NEXT], ids=lambda config: config["model_type"])
+@pytest.mark.parametrize("config", [QWEN3_5, QWEN3_NEXT, KIMI], ids=lambda config: config["model_type"])
 def test_lengths_around_chunks(config: dict[str, Any], precision: str) -> None:
     completed = {**model_config(config).to_dict(), "model_type": config["model_type"]}
     for batch, sequence in [(2, 1), (1, 64), (2, 65), (1, 128)]:
@@ -46,12 +51,13 @@ def test_lengths_around_chunks(config: dict[str, Any], precision: str) -> None:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize(("batch", "sequence"), [(1, 5), (2, 65), (1, 130)])
-def test_flops(batch: int, sequence: int) -> None:
+@pytest.mark.parametrize("small", [QWEN3_5, KIMI], ids=lambda config: config["model_type"])
+def test_flops(small: dict[str, Any], batch: int, sequence: int) -> None:
     """Torch's counter takes the backward of a depthwise convolution for a dense one's, so that is left out."""
-    config = {**model_config(QWEN3_5).to_dict(), "model_type": "qwen3_5_text"}
+    config = {**model_config(small).to_dict(), "model_type": small["model_type"]}
     real, ids = real_model(config, "causal-lm", device="cpu").train(), torch.zeros(batch, sequence, dtype=torch.int64)
     with FlopCounterMode(display=False) as forward_counter:
-        loss = real(input_ids=ids, labels=ids).loss
+        loss = real(input_ids=ids, labels=ids, use_cache=False).loss
     with FlopCounterMode(display=False) as backward_counter:
         loss.backward()
     execution = Execution(param_dtype="fp32", attention="eager", device="cpu")

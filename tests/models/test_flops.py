@@ -24,9 +24,9 @@ from vramwise.models.step import record_forward
 # The state-space scans have no matrix products to count, and torch's counter takes the backward of depthwise
 # convolutions for a dense one's (test_delta_net.py holds one such model against it without them).
 DEPTHWISE = frozenset(
-    {"bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "inkling_text", "jamba", "lfm2", "lfm2_moe",
-     "lfm2_vl", "lfm3", "mamba", "mamba2", "nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text",
-     "qwen3_5_text", "qwen3_next", "zaya"}
+    {"bailing_hybrid", "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "inkling_text", "jamba",
+     "kimi_linear", "lfm2", "lfm2_moe", "lfm2_vl", "lfm3", "mamba", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5",
+     "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "recurrent_gemma", "zaya"}
 )  # fmt: skip
 UNCOUNTED = DEPTHWISE | set(NOT_RUN) | {"gemma3"}
 TYPES = sorted(set(STRATEGIES) - UNCOUNTED)

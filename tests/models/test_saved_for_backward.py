@@ -24,11 +24,6 @@ from vramwise.models.step import record_forward
 NOT_RUN = {
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",
-    "bailing_hybrid": "Kimi delta attention is not among the described activations",
-    "kimi_linear": "Kimi delta attention is not among the described activations",
-    "minimax": "lightning attention is not among the described activations",
-    "olmo_hybrid": "its gated DeltaNet is not among the described activations",
-    "recurrent_gemma": "the real-gated linear recurrence is not among the described activations",
     "rwkv": "its weighted sum is not among the described activations",
     "xlstm": "the matrix LSTM is not among the described activations",
     "zamba": "its scan by head is not among the described activations",

@@ -48,8 +48,9 @@ def short_convolution(
 
 def grouped_attention(
     b: BlockBuilder, x: Value, c: Config, module: str = "self_attn", *, bias: bool = False, turned: str | None = "half",
-    columns: int | None = None, norms: tuple[str, str] | None = None, output: str = "o_proj", output_bias: bool = False,
-    window: int | None = None, scaled_keys: bool = False, width: int | None = None, head_dim: int | None = None,
+    columns: int | None = None, table: str = "default", norms: tuple[str, str] | None = None, output: str = "o_proj",
+    output_bias: bool = False, window: int | None = None, scaled_keys: bool = False, width: int | None = None,
+    head_dim: int | None = None,
 ) -> Value:  # fmt: skip
     """Grouped-query attention; `turned`: how the first `columns` of each head turn, None without positions; `norms`:
     modules that norm queries and keys by head; `width`: that of the result where it is not the input's."""
@@ -62,7 +63,7 @@ def grouped_attention(
     k = b.scale(k) if scaled_keys else k
     v = b.heads_first(b.heads(b.linear(x, f"{module}.v_proj", groups * d, bias=bias), groups))
     if turned is not None:
-        q, k = b.rotary(q, k, rotary_dim=columns, style=turned)
+        q, k = b.rotary(q, k, rotary_dim=columns, style=turned, table=table)
     mixed = b.attention(
         q, k, v, num_heads=heads, num_key_value_heads=groups, module=module, window=window,
         dropout=c.number("attention_dropout"),

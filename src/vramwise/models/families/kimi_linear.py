@@ -9,7 +9,8 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families import latent_attention, latent_design
-from vramwise.models.families.hybrid import every, layer_kinds
+from vramwise.models.families.delta_net import CHUNK
+from vramwise.models.families.hybrid import every, layer_kinds, short_convolution
 from vramwise.models.families.mixture import grouped, sparse_layers
 from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
 from vramwise.models.families.sparse import Experts, checked, routed_experts
@@ -68,23 +69,36 @@ def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     heads, d, kernel = c.size("linear_num_heads"), c.size("linear_head_dim"), c.size("linear_conv_kernel_dim")
     width, kimi, module = heads * d, c.model_type == "kimi_linear", "self_attn"
     b.part = "mixer"
-    qkv = [b.linear(x, f"{module}.{name}_proj", width) for name in "qkv"]
+    x, hidden_size = b.unary("padding_zeroed", x), x.width
+    pieces = [b.linear(x, f"{module}.{name}_proj", width) for name in "qkv"]
+    (joint,) = b.op("concatenate", module, pieces, [3 * width])
+    h = b.unary("channels_first", joint)
+    h = short_convolution(b, h, f"{module}.conv1d", kernel, function=c.text("hidden_act"))
+    q, k, v = b.split(b.unary("channels_last", h), [width] * 3)
+    decay = forget_gate(b, x, c, width, heads, module)
     beta = b.linear(x, f"{module}.b_proj", heads)
-    if kimi:
-        low = (b.linear(x, f"{module}.{name}", d, shard="replicated") for name in ("forget_gate.f_a_proj", "g_a_proj"))
-        names = ("forget_gate.f_b_proj", "g_b_proj")
-        decay, gate = (b.linear(h, f"{module}.{name}", width) for h, name in zip(low, names, strict=True))
-    else:
-        decay, gate = (b.linear(x, f"{module}.{name}", width) for name in ("forget_gate.f_proj", "g_proj"))
-    parameters = [
-        b.parameter(f"{module}.conv1d", "weight", (3 * width, 1, kernel), shard="column"),
-        b.parameter(f"{module}.forget_gate", "dt_bias", (width,), shard="column"),
-        b.parameter(f"{module}.forget_gate", "A_log", (1, 1, heads, 1) if kimi else (heads,), shard="column"),
-        b.parameter(f"{module}.o_norm", "weight", (d,), part="norm"),
-    ]
-    (mixed,) = b.op("undescribed", module, [*qkv, beta, decay, gate], [width], parameters, name="Kimi delta attention")
+    settings = {"num_heads": heads, "chunk_size": CHUNK}
+    (mixed,) = b.op("kimi_delta_rule", module, [q, k, v, beta, decay], [width], **settings)
+    gate = b.linear(x, f"{module}.g_a_proj", d, shard="replicated") if kimi else x
+    gate = b.linear(gate, f"{module}.{'g_b_proj' if kimi else 'g_proj'}", width)
+    weight = b.parameter(f"{module}.o_norm", "weight", (d,), part="norm")
+    (mixed,) = b.op("sigmoid_gated_norm", f"{module}.o_norm", [mixed, gate], [width], [weight])
     b.keep(LayerCache("recurrent", conv_state_elements=3 * width * kernel, state_elements=width * d))
-    return b.linear(mixed, f"{module}.o_proj", x.width, shard="row")
+    return b.linear(mixed, f"{module}.o_proj", hidden_size, shard="row")
+
+
+def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, module: str) -> Value:
+    """The logarithm of the decay of every channel; Kimi's comes through a narrow product."""
+    module, kimi = f"{module}.forget_gate", c.model_type == "kimi_linear"
+    rates = b.parameter(module, "A_log", (1, 1, heads, 1) if kimi else (heads,), shard="column")
+    parameters = [b.parameter(module, "dt_bias", (width,), shard="column"), rates]
+    if kimi:
+        h = b.linear(x, f"{module}.f_a_proj", width // heads, shard="replicated")
+        h = b.linear(h, f"{module}.f_b_proj", width)
+        return b.unary("kimi_forget_gate", h, module, parameters, num_heads=heads)
+    h = b.linear(x, f"{module}.f_proj", width)
+    bounded = c.flag("kda_safe_gate", True)
+    return b.unary("bailing_forget_gate", h, module, parameters, num_heads=heads, bounded=bounded)
 
 
 def latent(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -92,7 +106,7 @@ def latent(b: BlockBuilder, x: Value, c: Config) -> Value:
     s = latent_design.sizes(c)
     if c.model_type == "kimi_linear":
         return latent_attention.attention(b, x, c, replace(s, style="unturned"))
-    return latent_attention.attention(b, x, c, replace(s, rank=None, head_gate=True))
+    return latent_attention.attention(b, x, c, replace(s, rank=None, output_gate="by_head_fp32"))
 
 
 def layer(c: Config, index: int, kind: str, e: Experts | None) -> Block:

@@ -43,9 +43,6 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
     mixed = core(b, q, k, v, c, s, module)
     if gate is not None:
         mixed = b.op("sigmoid_gate", module, [mixed, gate], [mixed.width])[0]
-    if s.head_gate:
-        gate = b.linear(x, f"{module}.g_proj", heads)
-        (mixed,) = b.op("undescribed", module, [mixed, gate], [mixed.width], name="gates by head on latent attention")
     mixed = gated(b, mixed, x, heads, s, module)
     return b.linear(mixed, f"{module}.o_proj", c.hidden_size, bias=s.bias, shard="row")
 
@@ -75,9 +72,10 @@ def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Latent, mo
 
 def gated(b: BlockBuilder, mixed: Value, x: Value, heads: int, s: Latent, module: str) -> Value:
     """Attention's result times sigmoids of a product with the layer's input."""
-    if s.output_gate == "by_head":
+    if s.output_gate.startswith("by_head"):
         gate = b.linear(x, f"{module}.g_proj", heads)
-        return b.op("sigmoid_head_gate", module, [mixed, gate], [mixed.width], num_heads=heads)[0]
+        kind = "fp32_head_gate" if s.output_gate == "by_head_fp32" else "sigmoid_head_gate"
+        return b.op(kind, module, [mixed, gate], [mixed.width], num_heads=heads)[0]
     if s.output_gate == "by_element":
         gate = b.linear(x, f"{module}.gate_proj", mixed.width)
         return b.multiply(mixed, b.activation(gate, "sigmoid", module))

@@ -16,11 +16,10 @@ class Latent:
     `own` and `turned` are a head's columns without and with rotary positions; `rank` is that of the query's
     compression, None without one. `scaled` multiplies both compressed vectors' results by numbers. `masked`: the
     layer's mask is always there, because it names the tokens that an indexer (this layer's, where it has one) chose.
-    `joint_gate`: the query's product makes gates too, from the compressed query before and after its norm;
-    `head_gate`: one number for each head gates its result. `latents` are Dots 3's: both compressed vectors are scaled
-    themselves and the shared key is normed. `output_gate`: sigmoids of the layer's input, one for each head or for each
-    element, gate the result; `sinks`: the softmax has one learned column more. `scaled_queries`: queries are multiplied
-    by a factor for each position.
+    `joint_gate`: the query's product makes gates too, from the compressed query before and after its norm. `latents`
+    are Dots 3's: both compressed vectors are scaled themselves and the shared key is normed. `output_gate`: sigmoids of
+    the layer's input, one for each head (in fp32 with `_fp32`) or for each element, gate the result; `sinks`: the
+    softmax has one learned column more. `scaled_queries`: queries are multiplied by a factor for each position.
     """
 
     own: int
@@ -34,9 +33,8 @@ class Latent:
     masked: bool = False
     indexer: Indexer | None = None
     joint_gate: bool = False
-    head_gate: bool = False
     latents: bool = False
-    output_gate: Literal["", "by_head", "by_element"] = ""
+    output_gate: Literal["", "by_head", "by_head_fp32", "by_element"] = ""
     sinks: bool = False
     window: int | None = None
     table: str = "default"

@@ -14,7 +14,7 @@ from vramwise.models.families.sparse import Experts, balancing_loss, checked, ro
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 32_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_act": "silu", "num_experts_per_tok": 2,
-    "num_local_experts": 8,
+    "num_local_experts": 8, "block_size": 256,
 }  # fmt: skip
 """Defaults of `MiniMaxConfig` (transformers 5.23)."""
 
@@ -23,10 +23,12 @@ def lightning_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """out(sigmoid(gate(x)) · norm(linear attention with a decay for every head)); keeps a d·d matrix for each."""
     heads, d, module = c.num_attention_heads, c.head_dim, "self_attn"
     b.part = "attention"
-    qkv = b.linear(x, f"{module}.qkv_proj", 3 * heads * d)
-    gate = b.linear(x, f"{module}.output_gate", heads * d)
-    weight = b.parameter(f"{module}.norm", "weight", (heads * d,), part="norm")
-    (mixed,) = b.op("undescribed", module, [qkv, gate], [heads * d], [weight], name="lightning attention")
+    qkv = b.activation(b.linear(x, f"{module}.qkv_proj", 3 * heads * d), c.text("hidden_act"), f"{module}.act_fn")
+    settings = {"num_heads": heads, "chunk_size": c.size("block_size")}
+    mixed = b.unary("lightning_attention", b.unary("padding_zeroed", qkv), module, width=heads * d, **settings)
+    mixed = b.rms_norm(mixed, f"{module}.norm")
+    gate = b.activation(b.linear(x, f"{module}.output_gate", heads * d), "sigmoid", module)
+    mixed = b.multiply(gate, mixed)
     b.keep(LayerCache("recurrent", state_elements=heads * d * d, model_dtype_state=True))
     return b.linear(mixed, f"{module}.out_proj", x.width, shard="row")
 
@@ -38,6 +40,7 @@ def layer(c: Config, index: int, kind: str, e: Experts) -> Block:
     window = c.size("sliding_window", default=0, least=0) or None
     mixed = lightning_attention(b, x, c) if kind == "linear_attention" else grouped_attention(b, x, c, window=window)
     x = b.rms_norm(b.add(b.scale(x), b.scale(mixed)), "post_attention_layernorm")
+    x = b.unary("jitter", x, "mlp") if c.number("router_jitter_noise") > 0 else x
     return b.build(hidden=b.add(b.scale(x), b.scale(routed_experts(b, x, e))))
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
-from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families import decoder
 from vramwise.models.families.decoder_attention import attention
-from vramwise.models.families.delta_net import DeltaNet, sizes
+from vramwise.models.families.delta_net import DeltaNet, rule, sizes
 from vramwise.models.families.design import Design, HeadNorm, LayerKind
-from vramwise.models.families.hybrid import layer_kinds
+from vramwise.models.families.hybrid import layer_kinds, short_convolution
 from vramwise.models.families.parts import gated_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
@@ -19,6 +18,8 @@ CLASS_DEFAULTS: dict[str, Any] = {
     "num_attention_heads": 30, "hidden_act": "silu", "linear_conv_kernel_dim": 4,
 }  # fmt: skip
 """Defaults of `OlmoHybridConfig` (transformers 5.23)."""
+
+NORM = "fp32-product"
 
 
 def completed(c: Config) -> Config:
@@ -41,22 +42,22 @@ def kinds(c: Config) -> list[str]:
     return layer_kinds(c, default, allowed=("linear_attention", "full_attention"))
 
 
-def mixer(b: BlockBuilder, x: Value, s: DeltaNet) -> Value:
-    """out(norm(rule(conv(q, k, v), b, a)) · gate(g))."""
-    module = "linear_attn"
+def mixer(b: BlockBuilder, x: Value, s: DeltaNet, doubled: bool) -> Value:
+    """out(norm(rule(conv(q, k, v), b, a)) · silu(g))."""
+    module, hidden_size = "linear_attn", x.width
     b.part = "mixer"
-    widths = {"q": s.keys, "k": s.keys, "v": s.values, "a": s.value_heads, "b": s.value_heads, "g": s.values}
-    inputs = [b.linear(x, f"{module}.{name}_proj", width) for name, width in widths.items()]
-    channels = 2 * s.keys + s.values
-    parameters = [
-        b.parameter(module, "A_log", (s.value_heads,), shard="column"),
-        b.parameter(module, "dt_bias", (s.value_heads,), shard="column"),
-        b.parameter(f"{module}.conv1d", "weight", (channels, 1, s.kernel), shard="column"),
-        b.parameter(f"{module}.o_norm", "weight", (s.value_dim,), part="norm"),
-    ]
-    (mixed,) = b.op("undescribed", module, inputs, [s.values], parameters, name="OLMo hybrid's gated DeltaNet")
-    b.keep(LayerCache("recurrent", conv_state_elements=channels * s.kernel, state_elements=s.values * s.key_dim))
-    return b.linear(mixed, f"{module}.o_proj", x.width, shard="row")
+    x = b.unary("padding_zeroed", x)
+    pieces = [b.linear(x, f"{module}.{name}_proj", s.values if name == "v" else s.keys) for name in "qkv"]
+    (joint,) = b.op("concatenate", module, pieces, [2 * s.keys + s.values])
+    h = short_convolution(b, b.unary("channels_first", joint), f"{module}.conv1d", s.kernel, function=s.function)
+    q, k, v = b.split(b.unary("channels_last", h), [s.keys, s.keys, s.values])
+    beta, decay, gate = (
+        b.linear(x, f"{module}.{name}_proj", s.values if name == "g" else s.value_heads) for name in "bag"
+    )
+    mixed = rule(b, (q, k, v, beta, decay), s, module, doubled=doubled)
+    weight = b.parameter(f"{module}.o_norm", "weight", (s.value_dim,), part="norm")
+    (mixed,) = b.op("gated_head_norm", f"{module}.o_norm", [mixed, gate], [s.values], [weight])
+    return b.linear(mixed, f"{module}.o_proj", hidden_size, shard="row")
 
 
 def layer(c: Config, index: int, kind: str) -> Block:
@@ -64,20 +65,23 @@ def layer(c: Config, index: int, kind: str) -> Block:
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x, function = b.input("hidden", c.hidden_size), c.text("hidden_act")
     if kind == "linear_attention":
-        x = b.add(x, mixer(b, b.rms_norm(x, "input_layernorm"), sizes(c)))
-        h = b.rms_norm(x, "post_attention_layernorm")
+        x = b.add(
+            x, mixer(b, b.rms_norm(x, "input_layernorm", style=NORM), sizes(c), c.flag("linear_allow_neg_eigval", True))
+        )
+        h = b.rms_norm(x, "post_attention_layernorm", style=NORM)
         return b.build(hidden=b.add(x, gated_mlp(b, h, c.intermediate_size, function)))
     bias = c.flag("attention_bias")
     turned = c.has("rope_parameters") and (c.table("rope_parameters") or Config({})).has("rope_theta")
-    s = Design(qkv_bias=bias, output_bias=bias, qk_norm=HeadNorm("projection"))
+    s = Design(qkv_bias=bias, output_bias=bias, qk_norm=HeadNorm("projection", style=NORM), rotary="half_fp32",
+               rotary_table="fp32")  # fmt: skip
     h = attention(b, x, c, s, LayerKind(turned=turned))
-    x = b.add(x, b.rms_norm(h, "post_attention_layernorm"))
+    x = b.add(x, b.rms_norm(h, "post_attention_layernorm", style=NORM))
     h = gated_mlp(b, x, c.intermediate_size, function)
-    return b.build(hidden=b.add(x, b.rms_norm(h, "post_feedforward_layernorm")))
+    return b.build(hidden=b.add(x, b.rms_norm(h, "post_feedforward_layernorm", style=NORM)))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = completed(c)
-    first, last = decoder.model(c, Design(), [])
+    first, last = decoder.model(c, Design(norm_style=NORM), [])
     return (first, *(layer(c, i, kind) for i, kind in enumerate(kinds(c))), last)

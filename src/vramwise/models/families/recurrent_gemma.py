@@ -9,7 +9,7 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families.decoder_attention import rotary_columns
 from vramwise.models.families.design import Design
-from vramwise.models.families.hybrid import grouped_attention, short_convolution
+from vramwise.models.families.hybrid import grouped_attention
 from vramwise.models.families.parts import gated_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
@@ -30,13 +30,15 @@ def recurrence(b: BlockBuilder, x: Value, c: Config) -> Value:
     b.part = "mixer"
     y = b.activation(b.linear(x, f"{module}.linear_y", width, bias=True), c.text("hidden_activation"), module)
     h = b.unary("channels_first", b.linear(x, f"{module}.linear_x", width, bias=True))
-    h = b.unary("channels_last", short_convolution(b, h, f"{module}.conv_1d", kernel, function=None, bias=True))
+    taps = [b.parameter(f"{module}.conv_1d", "weight", (width, 1, kernel), shard="column")]
+    taps.append(b.parameter(f"{module}.conv_1d", "bias", (width,), shard="column"))
+    h = b.unary("channels_last", b.unary("plain_causal_conv1d", h, f"{module}.conv_1d", taps))
     unit = f"{module}.rg_lru"
     parameters = [b.parameter(unit, "recurrent_param", (width,), shard="column")]
     for gate in ("input", "recurrent"):
         parameters.append(b.parameter(unit, f"{gate}_gate_weight", (heads, d, d), shard="column"))
         parameters.append(b.parameter(unit, f"{gate}_gate_bias", (heads, d), shard="column"))
-    h = b.unary("undescribed", h, unit, parameters, name="the real-gated linear recurrence")
+    h = b.unary("real_gated_recurrence", h, unit, parameters)
     b.keep(LayerCache("recurrent", conv_state_elements=width * kernel, state_elements=width))
     return b.linear(b.multiply(h, y), f"{module}.linear_out", x.width, bias=True, shard="row")
 
@@ -52,7 +54,7 @@ def layer(c: Config, index: int, kind: str) -> Block:
         own = Config({**c.values, "head_dim": None}, c.model_id)
         h = grouped_attention(
             b, h, own, "temporal_block", bias=c.flag("attention_bias"), output_bias=True,
-            columns=rotary_columns(own, Design(rotary_share=0.5)), window=c.size("attention_window_size"),
+            columns=rotary_columns(own, Design(rotary_share=0.5)), table="own", window=c.size("attention_window_size"),
         )  # fmt: skip
     x = b.add(x, h)
     h = b.rms_norm(x, "channel_pre_norm", style="gemma")

@@ -27,7 +27,10 @@ class AttentionPaths:
 
     def rotary(self, op: Op, *turned: Tensor) -> tuple[Tensor, ...]:
         width = op.settings["rotary_dim"]
-        cos, sin = self.rotary_table(op.settings["table"], width)
+        if op.settings["table"] == "own":  # the layer makes one for itself, in the dtype of its values
+            cos, sin = (self.tape.new((1, self.sequence, width), turned[0].dtype, op=fn) for fn in ("cos", "sin"))
+        else:
+            cos, sin = self.rotary_table(op.settings["table"], width)
         if op.settings["style"] in ("pairs", "pairs_joined", "pairs_widened") and op.settings["table"] != "rows":
             cos, sin = self._doubled(cos), self._doubled(sin)
         rotate = getattr(self, f"_rotate_{op.settings['style']}")

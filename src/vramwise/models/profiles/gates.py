@@ -14,6 +14,7 @@ class GatePaths:
     """Products with gates, widened sums."""
 
     tape: Tape
+    hidden_dtype: str
     parameters_of: Callable[[Op], list[Tensor]]
 
     def softplus_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
@@ -30,6 +31,13 @@ class GatePaths:
         heads = self.tape.view(x, *x.shape[:-1], op.settings["num_heads"], -1)
         gate = self.tape.unary("sigmoid", self.tape.unsqueeze(gate, -1))
         return self.tape.view(self.tape.mul(heads, gate), *x.shape)
+
+    def fp32_head_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
+        """Bailing hybrid: one sigmoid for each head, made in fp32 and cast to the layer's dtype."""
+        tape = self.tape
+        heads = tape.view(x, *x.shape[:-1], op.settings["num_heads"], -1)
+        gate = tape.to(tape.unary("sigmoid", tape.to(gate, "fp32")), self.hidden_dtype)
+        return tape.view(tape.mul(heads, tape.unsqueeze(gate, -1)), *x.shape)
 
     def biased_head_gate(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
         """Beam: sigmoid of a projection plus a bias for each head, which autocast does not cast."""

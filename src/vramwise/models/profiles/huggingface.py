@@ -23,7 +23,10 @@ from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.hyper import HyperPaths
 from vramwise.models.profiles.inkling import InklingPaths
 from vramwise.models.profiles.inputs import InputPaths
+from vramwise.models.profiles.kimi_delta import KimiDeltaPaths
 from vramwise.models.profiles.latent import LatentPaths
+from vramwise.models.profiles.lightning import LightningPaths
+from vramwise.models.profiles.linear_recurrence import LinearRecurrencePaths
 from vramwise.models.profiles.mixers import MixerPaths
 from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
@@ -40,12 +43,15 @@ class HuggingFace(
     DeltaRulePaths,
     EarlyAttentionPaths,
     EncoderPaths,
+    KimiDeltaPaths,
     LatentPaths,
     ExpertPaths,
     GatePaths,
     HyperPaths,
     InklingPaths,
     InputPaths,
+    LightningPaths,
+    LinearRecurrencePaths,
     MixerPaths,
     NormPaths,
     RelativeBiasPaths,
