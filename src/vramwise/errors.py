@@ -5,7 +5,8 @@ VramwiseError               exit 1
 │   ├── ScenarioError                a key of a scenario, with its path
 │   └── UnknownNameError             a model, GPU, dtype, … that nobody knows, with the nearest matches
 ├── SourceError             exit 4   model or file not reachable, or not readable
-└── UnsupportedModelError   exit 1   a known model whose family is not described yet
+└── UnsupportedModelError   exit 1   a known model, or a setting of it, that is not described yet
+    └── UndescribedTypeError         a model type that no family describes; `nearest_type` is like it
 """
 
 from __future__ import annotations
@@ -61,6 +62,19 @@ class SourceError(VramwiseError):
 
 class UnsupportedModelError(VramwiseError):
     """A model whose family vramwise does not describe yet."""
+
+
+class UndescribedTypeError(UnsupportedModelError):
+    """A model type that no family describes; `nearest_type` is the described one that looks most like it."""
+
+    def __init__(self, model_id: str, given: str, nearest_type: str, *, brings_code: bool = False) -> None:
+        self.given = given
+        self.nearest_type = nearest_type
+        code = " (its code comes with the checkpoint and is never run)" if brings_code else ""
+        super().__init__(
+            f"{model_id or 'model'}: {given} is not described yet{code}; the nearest described type is {nearest_type}: "
+            f"if it is the same architecture, say --like {nearest_type}"
+        )
 
 
 def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:

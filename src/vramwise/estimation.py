@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .errors import ScenarioError
+from .errors import ScenarioError, UndescribedTypeError
 from .hardware import Gpu, find_gpu
 from .models import Model, describe
 from .result import Result
@@ -22,13 +22,20 @@ def estimate(scenario: Scenario | Mapping[str, Any]) -> Result:
 
     `scenario` is a `Scenario` or the same as a table. Raises ScenarioError (a wrong key or value), UnknownNameError
     (an unknown GPU), SourceError (a model that cannot be found or read) and UnsupportedModelError (a family that is
-    not described). Nothing is downloaded and neither torch nor transformers is imported.
+    not described). Nothing is downloaded. A type that no family describes is answered as far as its tensors say: from
+    the safetensors files under its path, else from transformers' own class where that is installed, the only case in
+    which torch is imported; the result's notes say so.
     """
     if not isinstance(scenario, Scenario):
         scenario = Scenario.from_dict(scenario)
-    found, model = described_model(scenario.model)
     gpu, gpu_note = _gpu(scenario)
-    result = _answer(scenario, model, found.origin, gpu)
+    try:
+        found, model = described_model(scenario.model)
+    except UndescribedTypeError as problem:
+        found = resolve(scenario.model)
+        result = _undescribed(scenario, found, gpu, problem)
+    else:
+        result = _answer(scenario, model, found.origin, gpu)
     notes = [note for note in (found.note, gpu_note, *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes)) if notes else result
 
@@ -44,6 +51,37 @@ def described_model(name: str | Mapping[str, Any]) -> tuple[ModelSource, Model]:
         _models.clear()
     _models[id(found.config)] = found, model
     return found, model
+
+
+def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, problem: UndescribedTypeError) -> Result:
+    """What the tensors alone say of a type that no family describes. Raises `problem` when they are not known."""
+    from .formats.safetensors import find_weights, read_stored_weights
+    from .models.meta_device import class_tensors
+    from .models.tensors_only import model_of_tensors
+
+    rest = "activations and caches are not known"
+    path = find_weights(found.weights) if found.weights is not None else None
+    files = read_stored_weights(path) if path is not None else None
+    if files is not None:
+        source = f"safetensors headers: {files.path}"
+        pairs = [(tensor.name, tensor.shape) for tensor in files.tensors]
+        whole = "" if files.is_whole else "; the files end before their data does"
+        unknown = f"{problem.given} is not described: weights are those of the files' headers, {rest}{whole}"
+    else:
+        made = class_tensors(found.config)
+        if made is None:
+            raise problem
+        source = f"transformers {made.version} {made.class_name} on the meta device"
+        pairs = list(made.tensors)
+        unknown = f"{problem.given} is not described: weights are those of {source}, {rest}"
+    model = model_of_tensors(found.config, found.id, pairs)
+    if scenario.task == "train":
+        from .training.stored import estimate_stored_training
+
+        return estimate_stored_training(scenario, model, source, gpu, unknown)
+    from .serving.stored import estimate_stored
+
+    return estimate_stored(scenario, model, source, gpu, files, unknown)
 
 
 def _gpu(scenario: Scenario) -> tuple[Gpu | None, str | None]:

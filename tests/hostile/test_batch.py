@@ -47,7 +47,7 @@ def test_bad_lines_are_reported_by_number_and_the_rest_is_done(program):
     assert all(error["type"] != "InternalError" for error in errors.values())
     assert errors[6]["type"] == "SourceError"
     assert errors[7]["message"].startswith('unknown GPU "4900": did you mean rtx-4090')
-    assert errors[9]["type"] == "UnsupportedModelError"
+    assert errors[9]["type"] == "UndescribedTypeError"
     assert done.only_line() == "11 of 13 lines answered with an error: line 2, 3, 4, 5, 6, 7, 8, 9, …"
 
 

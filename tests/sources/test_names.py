@@ -103,9 +103,15 @@ def test_other_urls_are_refused(url: str) -> None:
         resolve(url)
 
 
-@pytest.mark.parametrize("path", ["model.gguf", "./a/model-00001-of-00002.safetensors"])
-def test_weight_files_are_refused_plainly(path: str) -> None:
-    with pytest.raises(SourceError, match=r"weight files are not read yet; give the folder or config\.json"):
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("model.gguf", r"weight files are not read yet; give the folder or config\.json"),
+        ("./a/model-00001-of-00002.safetensors", "there is no such file"),
+    ],
+)
+def test_weight_files_are_refused_plainly(path: str, problem: str) -> None:
+    with pytest.raises(SourceError, match=problem):
         resolve(path)
 
 

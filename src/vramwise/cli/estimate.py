@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, clipped
@@ -96,6 +97,8 @@ def _task(args: argparse.Namespace) -> int:
 
     scenario = scenario_from_flags(args)
     result = estimate(scenario)
+    if args.like is not None:
+        result = replace(result, notes=(f"described as {args.like}, because --like says so", *result.notes))
     if args.json:
         _print_json(result.to_dict())
     elif args.explain is not None:
@@ -140,8 +143,14 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _overview(args: argparse.Namespace) -> int:
-    name, model = _described(args)
+    from ..errors import UndescribedTypeError
     from ..estimation import estimate
+
+    try:
+        name, model = _described(args)
+    except UndescribedTypeError:  # as far as its tensors say, or the same error again
+        args.task = "load"
+        return _task(args)
     from .screens.overview import overview, overview_screen
     from .screens.paint import show
 

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import ScenarioError, UsageError
+from ..errors import ScenarioError, UnknownNameError, UsageError, nearest
 from ..scenario import Scenario, read_table_file
 from ..scenario.definition import KINDS, TABLES, table_of
 from ..scenario.names import TASKS
@@ -41,6 +41,7 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="catalog id, hub id, URL, or path of a folder or config.json"
     )
+    parser.add_argument("--like", metavar="TYPE", help="describe MODEL's config as this model type")
     top = parser.add_argument_group("scenario")
     top.add_argument("--scenario", metavar="FILE", help="a scenario in TOML, YAML or JSON; flags override it")
     for key, kind in KINDS[Scenario].items():
@@ -74,6 +75,8 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
         data = {**data, "model": model}
     if data.get("model") is None:
         raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
+    if model is None and args.like is not None:
+        data = {**data, "model": described_as(data["model"], args.like)}
     top, settings = _by_table(given, task)
     data = {**data, **top, "task": task}
     if settings:
@@ -109,10 +112,28 @@ def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) 
             table[key] = read_flag(key, kind, value)
     model: str | None = args.model
     if not table:
-        return model
+        return model if model is None or args.like is None else described_as(model, args.like)
+    if args.like is not None:
+        raise UsageError("--like describes MODEL: use --model-type beside sizes")
     if model is not None or file_has_model:
         raise UsageError(f"{flag(next(iter(table)))} describes a model of its own: leave out the other model")
     return {"model_type": DEFAULT_MODEL_TYPE, **table}
+
+
+def described_as(model: object, model_type: str) -> dict[str, Any]:
+    """The config of `model` under another type. Raises UnknownNameError for a type that is not described either."""
+    from ..models import supported_types
+    from ..sources import resolve
+
+    if model_type not in supported_types():
+        close = nearest(model_type, supported_types())
+        raise UnknownNameError("model type", model_type, close, "vramwise models --types lists all")
+    if not isinstance(model, str | Mapping):
+        raise UsageError("model: expected a name or a table")
+    found = resolve(model)
+    # The class that the config names belongs to its own type.
+    kept = {key: value for key, value in found.config.items() if key not in ("architectures", "auto_map")}
+    return {**kept, "model_type": model_type, "_name_or_path": found.id}
 
 
 def given_keys(args: argparse.Namespace) -> dict[str, str | bool]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from vramwise.errors import UnsupportedModelError, clipped, nearest
+from vramwise.errors import UndescribedTypeError, clipped, nearest
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.model import Model
@@ -263,7 +264,7 @@ def supported_types() -> tuple[str, ...]:
 def describe(config: Mapping[str, Any], model_id: str = "") -> Model:
     """The model of a `config.json`, as blocks of operations.
 
-    Raises `UnsupportedModelError` for a `model_type` that no family describes yet and `SourceError` for values that
+    Raises `UndescribedTypeError` for a `model_type` that no family describes yet and `SourceError` for values that
     cannot be a model's. The answer is cached by the config's content.
     """
     try:
@@ -288,10 +289,8 @@ def _described(key: str, model_id: str) -> Model:
     model_type = config.model_type
     family = FAMILY_OF_TYPE.get(model_type)
     if family is None:
-        close = nearest(model_type, FAMILY_OF_TYPE)
-        hint = f"; the nearest described types are {', '.join(close)}" if close else ""
         given = f'model_type "{clipped(model_type)}"' if model_type else "a config without model_type"
-        raise UnsupportedModelError(f"{model_id or 'model'}: {given} is not described yet{hint}")
+        raise UndescribedTypeError(model_id, given, likely_type(config), brings_code=config.has("auto_map"))
     module = import_module(f"vramwise.models.families.{family}")
     blocks = module.blocks(config)
     _check_shapes(blocks, config)
@@ -300,6 +299,23 @@ def _described(key: str, model_id: str) -> Model:
     loss = module.loss(config) if hasattr(module, "loss") else ""
     not_counted = module.not_counted(config) if hasattr(module, "not_counted") else ""
     return Model(model_id, family, config, blocks, head, loss, not_counted)
+
+
+def likely_type(c: Config) -> str:
+    """The described type whose name begins with the same word, else the plainest one with the same kinds of layers."""
+    family = _first_word(c.model_type)
+    close = nearest(c.model_type, [name for name in FAMILY_OF_TYPE if family and _first_word(name) == family], n=1)
+    if close:
+        return close[0]
+    if c.has("kv_lora_rank"):
+        return "deepseek_v3"
+    experts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
+    return "qwen3_moe" if any(c.has(key) for key in experts) else "llama"
+
+
+def _first_word(model_type: str) -> str:
+    found = re.match(r"[a-z]+", model_type.lower())
+    return found[0] if found else ""
 
 
 def _check_shapes(blocks: tuple[Block, ...], config: Config) -> None:

@@ -6,12 +6,13 @@ import marshal
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from ..errors import SourceError, clipped
+from ..formats.safetensors import INDEX_SUFFIX, SUFFIX, find_weights
 from .catalog import entry, names
 from .config_file import checked, read_config
 from .hub_cache import cached_config
@@ -26,7 +27,7 @@ _HOSTS = {
     "modelscope.cn": "models/",
     "www.modelscope.cn": "models/",
 }
-_WEIGHT_FILES = (".gguf", ".safetensors")
+_WEIGHT_FILES = (".gguf",)
 _LONGEST_NAME = 500
 _LISTED = 6
 _HINT = "(vramwise models lists all; a folder or config.json also works)"
@@ -41,6 +42,8 @@ class ModelSource:
     config: dict[str, Any]
     origin: str
     note: str | None = None
+    weights: str | None = None
+    """The folder or file where its safetensors may lie, looked at only when the type is unknown or asked for."""
 
 
 def resolve(model: str | Mapping[str, Any]) -> ModelSource:
@@ -71,6 +74,8 @@ def _local_source(name: str) -> ModelSource | None:
         raise SourceError(
             f"{clipped(name, 200)}: weight files are not read yet; give the folder or config.json beside it"
         )
+    if path.lower().endswith((SUFFIX, INDEX_SUFFIX)):
+        return _weight_file(path)
     looks_like_path = path.startswith((".", os.sep)) or path.lower().endswith(".json") or "\\" in path
     try:
         folder = os.path.isdir(path)
@@ -78,10 +83,22 @@ def _local_source(name: str) -> ModelSource | None:
         raise SourceError(f"{clipped(name, 200)!r}: is no file name") from None
     config = os.path.join(path, "config.json") if folder else path
     if folder and not os.path.isfile(config) and looks_like_path:
+        if find_weights(path) is not None:
+            return ModelSource(Path(os.path.abspath(path)).name, {}, path, weights=path)
         raise SourceError(f"{clipped(name, 200)}: the folder has no config.json")
     if looks_like_path or (folder and os.path.isfile(config)):
         return _read_file(config)
     return None
+
+
+def _weight_file(path: str) -> ModelSource:
+    """A safetensors file or index, with the config.json beside it where there is one."""
+    if not os.path.isfile(path):
+        raise SourceError(f"{clipped(path, 200)}: there is no such file")
+    beside = os.path.join(os.path.dirname(path), "config.json")
+    if os.path.isfile(beside):
+        return replace(_read_file(beside), weights=path)
+    return ModelSource(os.path.basename(path).partition(".safetensors")[0], {}, path, weights=path)
 
 
 def _read_file(config: str) -> ModelSource:
@@ -97,7 +114,7 @@ def _from_file(config: str, modified_ns: int, size: int) -> ModelSource:
     table = read_config(config)
     name = Path(os.path.abspath(config))  # not resolve(): files of a cache are links to blobs
     label = name.parent.name if name.name == "config.json" else name.stem
-    return ModelSource(label or "config.json", table, config)
+    return ModelSource(label or "config.json", table, config, weights=os.path.dirname(config) or ".")
 
 
 @lru_cache(maxsize=256)
@@ -132,7 +149,7 @@ def _named(name: str) -> ModelSource:
     cached = cached_config(plain)
     if cached is not None:
         source = _read_file(os.fspath(cached))
-        return ModelSource(plain, source.config, f"Hugging Face cache: {cached}")
+        return ModelSource(plain, source.config, f"Hugging Face cache: {cached}", weights=source.weights)
     return _by_human_name(plain)
 
 

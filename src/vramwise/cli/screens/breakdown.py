@@ -46,7 +46,7 @@ def fragmentation_bytes(result: Result) -> int:
 def breakdown_lines(result: Result, width: int) -> list[str]:
     """The kinds of the peak moment: explicit, implicit, functionality-specific."""
     peak = next((phase for phase in result.phases if phase.name == result.peak_phase), None)
-    if peak is None or result.scenario.get("task") != "train":
+    if peak is None or result.scenario.get("task") != "train" or "peak_allocated" not in result.quantities:
         return []
     kinds = breakdown(peak.components) | {"fragmentation": fragmentation_bytes(result)}
     lines: list[str] = []

@@ -135,7 +135,8 @@ def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
         taken = Quantity(peak.components.low, peak.bytes, peak.components.high)
     else:
         taken = needed or Quantity.exact(0)
-    text = f"peak  {format_bytes(int(taken.expected))}{interval_text(taken)}"
+    word = "peak" if needed is not None else "at least"  # where only the tensors of a model are known
+    text = f"{word}  {format_bytes(int(taken.expected))}{interval_text(taken)}"
     least = "" if needed is None or needed.expected == taken.expected else format_bytes(int(needed.expected))
     tail = [f"needs at least {least}"] if least else []
     tail += [f"moment: {result.peak_phase}"] if result.peak_phase else []

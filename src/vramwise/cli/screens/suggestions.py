@@ -53,7 +53,9 @@ _CHANGES = {"train": _TRAINING, "serve": _SERVING, "generate": _GENERATION}
 
 
 def suggestions(scenario: Scenario, result: Result, estimate: Callable[[Scenario], Result]) -> list[Suggestion]:
-    """The changes that save most, best first; at most three."""
+    """The changes that save most, best first; at most three. None where only a part of the need is known."""
+    if "total_needed" not in result.quantities:
+        return []
     peak = needed_bytes(result)
     found = []
     for change, values, cost in _CHANGES.get(scenario.task, ()):

@@ -1,0 +1,51 @@
+"""A model of which only the tensors are known: parameters without operations, so weights and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vramwise.models.blocks import Block, Op, Parameter, Part
+from vramwise.models.config import Config
+from vramwise.models.model import Model
+
+FAMILY = "tensors only"
+
+# What a tensor belongs to, told by its name; the first that fits counts.
+_PATTERNS: tuple[tuple[str, Part], ...] = (
+    (r"(^|\.)(vision|visual|vit|image)", "vision"),
+    (r"(^|\.)(audio|speech|sound)", "audio"),
+    (r"(projector|connector|aligner)", "projector"),
+    (r"(^|[._])(norm|ln|layernorm|layer_norm)", "norm"),
+    (r"norm(\d*)?\.(weight|bias)$", "norm"),
+    (r"(lm_head|output_layer|^head\.|^output\.)", "head"),
+    (r"(embed|wte|wpe|tok_emb)", "embedding"),
+    (r"(experts)\.", "experts"),
+    (r"(router|\.gate\.)", "router"),
+    (r"(attn|attention|q_proj|k_proj|v_proj|o_proj)", "attention"),
+    (r"(mixer|mamba|ssm|conv)", "mixer"),
+)
+_PARTS = tuple((re.compile(pattern), part) for pattern, part in _PATTERNS)
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block|layer)\.(\d+)\.")
+_LINEAR_PARTS = frozenset({"attention", "mlp", "experts", "mixer", "head", "vision", "audio", "projector"})
+
+
+def model_of_tensors(
+    config: Mapping[str, Any], model_id: str, tensors: Iterable[tuple[str, tuple[int, ...]]]
+) -> Model:  # fmt: skip
+    """The tensors as the parameters of a model without operations.
+
+    Part, layer and whether a tensor is a linear layer's weight are told by its name and number of axes, which decides
+    only what a quantizer would replace. Activations, caches and FLOPs are not counted.
+    """
+    parameters = tuple(_parameter(name, shape) for name, shape in tensors)
+    op = Op("stored", "", (), (), parameters)
+    return Model(model_id, FAMILY, Config(config, model_id), (Block("", (op,), {}, {}),), head="none")
+
+
+def _parameter(name: str, shape: tuple[int, ...]) -> Parameter:
+    part: Part = next((part for pattern, part in _PARTS if pattern.search(name)), "mlp")
+    layer = _LAYER.search(name)
+    is_linear = len(shape) == 2 and part in _LINEAR_PARTS and name.endswith("weight")
+    return Parameter(name, shape, part, is_linear=is_linear, layer=int(layer[1]) if layer else None)
