@@ -8,7 +8,7 @@ import pytest
 
 from vramwise.estimation import estimate
 from vramwise.result import Result
-from vramwise.serving.vllm.profile import capture_sizes, profile_of
+from vramwise.serving.vllm.profile import capture_sizes, profile_of, release
 from vramwise.units import GIB
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -205,3 +205,26 @@ def test_a_gguf_file_is_as_large_as_llama_cpp_says() -> None:
     held = result.phases[0].components.find("weights/GGUF tensors")
     assert held is not None
     assert held.bytes == file.quantities["weights"].expected
+
+
+def test_a_version_of_two_parts_is_the_last_release_of_its_series():
+    assert release("0.6") > release("0.6.6")
+    assert release("0.6") < release("0.7.0")
+
+
+def test_the_older_engine_can_be_named():
+    newer, older = (serve(engine_version=version, max_model_len=32768) for version in ("0.9.2", "0.9.2 (V0)"))
+    assert newer.scenario["serve"]["max_num_batched_tokens"] == 8192
+    assert older.scenario["serve"]["max_num_batched_tokens"] == 32768
+
+
+def test_without_the_hybrid_manager_windows_are_charged_as_full_attention():
+    length = {"max_model_len": 32768, "engine_version": "0.11.2"}
+    windows = serve("google/gemma-3-27b-it", **length).quantities["max_concurrency"].expected
+    whole = serve("google/gemma-3-27b-it", disable_hybrid_kv_cache_manager=True, **length)
+    assert whole.quantities["max_concurrency"].expected < 0.6 * windows
+
+
+def test_experts_of_4_bit_beside_layers_of_8_bit():
+    weights = serve("deepseek-ai/DeepSeek-V4-Flash", gpus=4, tensor_parallel_size=4).quantities["weights"].expected
+    assert 145 * GIB < 4 * weights < 155 * GIB  # the files of the repository: 160 GB

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
@@ -49,7 +51,7 @@ def engine_storage(model: Model, settings: ServeSettings, engine: str, gpu: Gpu 
         return storage
     no_bf16 = gpu is not None and gpu.supports("bf16") is False
     old = engine == "vllm" and version_of(settings.engine_version) < (0, 9)
-    return Storage("fp16" if no_bf16 or old else "bf16", storage.quantization, storage.ignored)
+    return replace(storage, dtype="fp16" if no_bf16 or old else "bf16")
 
 
 def capability_of(gpu: Gpu | None) -> float | None:

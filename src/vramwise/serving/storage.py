@@ -24,11 +24,19 @@ class Storage:
     """`dtype` of embeddings, norms and all else that `quantization` leaves alone.
 
     `ignored` names modules that the checkpoint keeps in high precision (`modules_to_not_convert`, `ignore`).
+    `experts`: the format of routed experts where it is another one (`expert_dtype` of DeepSeek V4).
     """
 
     dtype: str
     quantization: QuantFormat | None = None
     ignored: Ignored = ()
+    experts: QuantFormat | None = None
+
+    def rule_for(self, parameter: Parameter) -> QuantFormat | None:
+        """The format of this weight; None where it stays in `dtype`."""
+        if not self.quantizes(parameter):
+            return None
+        return self.experts if self.experts is not None and parameter.part == "experts" else self.quantization
 
     @property
     def bytes_per_element(self) -> int:
@@ -83,11 +91,16 @@ def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: 
     table = _quantization_table(model)
     own = _format_of(table, model.id) if table is not None else None
     if wanted is None:
-        return Storage(base) if own is None else Storage(base, own, _ignored(table))
+        return Storage(base) if own is None else Storage(base, own, _ignored(table), _expert_format(model))
     asked = quantization(_SAME_TENSORS.get(wanted, wanted), group_size)
     if own is not None and own.layout == asked.layout and own.bits == asked.bits:
-        return Storage(base, own, _ignored(table))
+        return Storage(base, own, _ignored(table), _expert_format(model))
     return Storage(base, asked)
+
+
+def _expert_format(model: Model) -> QuantFormat | None:
+    """4-bit experts beside 8-bit layers: blocks of 32 with one 8-bit scale (vLLM's config_utils.py)."""
+    return quantization("mxfp4") if model.config.get("expert_dtype") == "fp4" else None
 
 
 def _quantization_table(model: Model) -> Mapping[str, Any] | None:

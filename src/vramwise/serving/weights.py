@@ -83,8 +83,8 @@ class _Sum:
 
     def add(self, tensor: tuple[Parameter, tuple[int, ...]], storage: Storage) -> None:
         parameter, shape = tensor
-        rule = storage.quantization
-        if rule is not None and storage.quantizes(parameter):
+        rule = storage.rule_for(parameter)
+        if rule is not None:
             sizes: Iterable[int] = [size for _, size in rule.tensors_for(shape)]
             self.largest = max(self.largest, _product(shape if len(shape) == 2 else shape[1:]))
         else:

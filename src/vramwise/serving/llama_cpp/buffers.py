@@ -35,7 +35,7 @@ class Sizes:
     head_bytes: int
     latent: bool
     recurrent: bool
-    sandwich: bool
+    one_copy: bool
 
 
 @lru_cache(maxsize=256)
@@ -48,12 +48,13 @@ def sizes_of(model: Model) -> Sizes:
             latent |= cache.kind == "latent"
             recurrent |= cache.kind == "recurrent"
         for op in block.ops:
-            if op.kind == "attention" and not heads:
+            if op.kind.endswith("attention") and not heads:
                 heads = op.settings["num_heads"]
                 width = op.inputs[1].width + op.inputs[2].width
     norms = max((sum(op.kind in ("rms_norm", "layer_norm") and op.module.count(".") == 0 for op in block.ops)
                  for block in model.layers()), default=0)  # fmt: skip
-    return Sizes(model.logit_width, model.hidden_size, heads, 2 * width, latent, recurrent, norms > 2)
+    one_copy = norms > 2 or model.config.model_type in _ONE_HIDDEN_COPY
+    return Sizes(model.logit_width, model.hidden_size, heads, 2 * width, latent, recurrent, one_copy)
 
 
 def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
@@ -82,9 +83,13 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
     )  # fmt: skip
 
 
+_ONE_HIDDEN_COPY = frozenset({"glm4_moe", "glm4_moe_lite"})
+
+
 def _hidden_copies(plan: Plan, s: Sizes) -> int:
-    """ik_llama.cpp keeps the residual beside the normed hidden states, but for layers with norms after them."""
-    return 2 if plan.is_ik and not s.sandwich else 1
+    """ik_llama.cpp keeps the residual beside the normed hidden states, but for layers with norms after them and for
+    the graphs of GLM-4.5 to 4.7 (compute lines of their logs: 4·u·(V + E) to the byte)."""
+    return 2 if plan.is_ik and not s.one_copy else 1
 
 
 def _scores(plan: Plan, s: Sizes, u: int, n: int) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from vramwise.hardware import Gpu
 from vramwise.units import GIB
+
+from ..versions import version_of
 
 DEFAULT_VERSION = "0.33.0"
 
@@ -85,9 +88,26 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
 )
 
 
+LAST_PATCH = 999
+_V0_ENGINE = re.compile(r"\bV0\b", re.IGNORECASE)
+
+
+def release(text: str) -> tuple[int, ...]:
+    """A version to compare with; `0.6` alone is the last release of its series."""
+    version = version_of(text)
+    return (*version, LAST_PATCH) if len(version) == 2 else version
+
+
+def says_v0(text: str) -> bool:
+    """Whether a version such as `0.8.5 (V0)` names the older engine, which 0.8 to 0.10 still start by
+    VLLM_USE_V1=0."""
+    return _V0_ENGINE.search(text) is not None
+
+
 @lru_cache(maxsize=256)
 def profile_of(version: tuple[int, ...], old_card: bool) -> Profile:
-    """The profile of a version; 0.8 to 0.10 fall back to V0 on cards before compute capability 8.0."""
+    """The profile of a version; 0.8 to 0.10 fall back to V0 on cards before compute capability 8.0, or where they
+    are told to."""
     found = _PROFILES[0][1]
     for start, profile in _PROFILES:
         if version >= start:

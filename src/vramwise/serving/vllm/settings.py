@@ -12,8 +12,7 @@ from vramwise.scenario.definition import ServeSettings
 from ..layouts import capability_of, engine_storage
 from ..lengths import model_length
 from ..storage import Storage
-from ..versions import version_of
-from .profile import DEFAULT_VERSION, Profile, default_batched_tokens, is_old_card, profile_of
+from .profile import DEFAULT_VERSION, Profile, default_batched_tokens, is_old_card, profile_of, release, says_v0
 
 CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
 V0_MAX_NUM_SEQS = 256
@@ -42,8 +41,8 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     """Defaults by version, GPU and model (engine/arg_utils.py); the API server's where entry points differ."""
     given = scenario.serve
     version_text = given.engine_version or DEFAULT_VERSION
-    version = version_of(version_text)
-    profile = profile_of(version, is_old_card(capability_of(gpu)))
+    version = release(version_text)
+    profile = profile_of(version, is_old_card(capability_of(gpu)) or says_v0(version_text))
     storage = engine_storage(model, given, "vllm", gpu)
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
