@@ -13,6 +13,7 @@ from vramwise.training import counters
 from vramwise.training.communication import buffers
 from vramwise.training.heads import with_head
 from vramwise.training.largest import largest_within
+from vramwise.training.layouts import check_layout
 from vramwise.training.moments import Moment, on_stage, step_moments
 from vramwise.training.notes import host_notes, notes_of
 from vramwise.training.offload import host_parts, offloaded
@@ -66,6 +67,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     if scenario.train.head in ("sequence-classification", "none"):
         model = with_head(model, scenario.train.head)
     train = resolved(scenario, model)
+    check_layout(scenario, train, model)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 
 

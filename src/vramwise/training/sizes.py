@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward, walk_forward
@@ -143,7 +144,13 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     """The recorded forward pass of one rank, with the scenario's kernels and loss."""
     tensor_parallel = train.tensor_parallel_size
     local = local_model(model, tensor_parallel, train.expert_parallel_size)
-    forward = record_forward(local, execution(train, model), batch=batch, sequence=sequence)
+    try:
+        forward = record_forward(local, execution(train, model), batch=batch, sequence=sequence)
+    except ValueError as error:
+        if tensor_parallel == 1:
+            raise
+        kind = model.config.model_type
+        raise UnsupportedModelError(f"tensor parallelism inside layers of {kind} models is not described") from error
     if train.quantization is not None:
         forward = with_dequantization(forward)
     forward = with_kernels(forward, train)

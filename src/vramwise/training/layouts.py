@@ -1,0 +1,100 @@
+"""Layouts of a model over GPUs that cannot run, refused with those that can.
+
+    tensor parallel     divides the attention heads, and those of keys and values
+    pipeline parallel   no more stages than layers; interleaved under Megatron: stages · virtual stages divide them
+    context parallel    divides the sequence
+    expert parallel     divides the experts, and the ranks that hold copies of the rest
+    hybrid sharding     whole nodes
+
+Megatron-LM core 0.14 transformer/transformer_config.py (`__post_init__`), parallel_state.py; torch 2.13
+distributed/tensor/parallel, distributed/fsdp. GPUs that the sizes do not divide are refused before a model is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.errors import ScenarioError
+from vramwise.models.model import Model
+from vramwise.scenario import Scenario, TrainSettings
+
+MOST_SHOWN = 12
+
+
+def check_layout(scenario: Scenario, train: TrainSettings, model: Model) -> None:
+    """Raises `ScenarioError` for a layout that cannot run, with the sizes that can."""
+    _check_tensor_parallel(scenario, train, model)
+    _check_pipeline(scenario, train, model)
+    _check_experts(scenario, train, model)
+    cp, sequence = train.context_parallel_size, train.sequence_length or 0
+    if cp > 1 and sequence % cp:
+        _refuse("context_parallel_size", f"{cp} does not divide the {sequence:,} tokens of a sequence",
+                _valid(scenario, lambda n: sequence % n == 0))  # fmt: skip
+    nodes = scenario.num_gpus / scenario.gpus_per_node
+    if train.fsdp == "hybrid-shard" and nodes > 1 and nodes != int(nodes):
+        raise ScenarioError(
+            "train.fsdp",
+            f"hybrid-shard needs whole nodes: {scenario.num_gpus} GPUs are not a multiple of {scenario.gpus_per_node}",
+        )
+
+
+def _check_tensor_parallel(scenario: Scenario, train: TrainSettings, model: Model) -> None:
+    heads = model.config.size("num_attention_heads", default=0)
+    shared = model.config.size("num_key_value_heads", default=heads) or heads
+    if train.tensor_parallel_size == 1 or not heads:
+        return
+
+    def divides(size: int) -> bool:
+        return heads % size == 0 and shared % size == 0
+
+    if not divides(train.tensor_parallel_size):
+        what = f"{heads} attention heads" + (f" and {shared} key/value heads" if shared != heads else "")
+        _refuse("tensor_parallel_size", f"{train.tensor_parallel_size} does not divide {what}",
+                _valid(scenario, divides, most=heads))  # fmt: skip
+
+
+def _check_pipeline(scenario: Scenario, train: TrainSettings, model: Model) -> None:
+    stages, layers = train.pipeline_parallel_size, model.num_layers
+    if stages > max(1, layers):
+        _refuse("pipeline_parallel_size", f"{stages} stages are more than the {layers} layers",
+                _valid(scenario, lambda n: n <= layers))  # fmt: skip
+    virtual = train.virtual_pipeline_parallel_size
+
+    def fits(n: int) -> bool:
+        """Embedding and loss may stand for a layer each (account_for_embedding_in_pipeline_split and its like)."""
+        even = any((layers + ends) % (stages * n) == 0 for ends in range(3))
+        return stages * n <= max(1, layers) and (even or train.framework != "megatron")
+
+    if virtual > 1 and train.pipeline_schedule == "interleaved-1f1b" and not fits(virtual):
+        what = f"{stages} stages × {virtual} do not divide the {layers} layers"
+        _refuse("virtual_pipeline_parallel_size", what, [n for n in range(1, max(1, layers // stages) + 1) if fits(n)])
+
+
+def _check_experts(scenario: Scenario, train: TrainSettings, model: Model) -> None:
+    size = train.expert_parallel_size
+    if size == 1:
+        return
+    experts = {p.shape[0] for p in model.parameters if p.shard.startswith("expert") and len(p.shape) > 1}
+    if not experts:
+        raise ScenarioError("train.expert_parallel_size", f"{size} needs a model with experts; this one has none")
+    ranks = max(1, scenario.num_gpus // train.pipeline_parallel_size)
+
+    def divides(n: int) -> bool:
+        return all(count % n == 0 for count in experts) and ranks % n == 0
+
+    if not divides(size):
+        counts = " and ".join(str(count) for count in sorted(experts))
+        _refuse("expert_parallel_size", f"{size} does not divide {counts} experts over {ranks} ranks",
+                _valid(scenario, divides, most=max(experts)))  # fmt: skip
+
+
+def _valid(scenario: Scenario, accepted: Callable[[int], bool], most: int | None = None) -> list[int]:
+    """Divisors of the GPUs that are accepted."""
+    gpus = max(1, scenario.num_gpus)
+    limit = min(gpus, most) if most is not None else gpus
+    return [n for n in range(1, limit + 1) if gpus % n == 0 and accepted(n)]
+
+
+def _refuse(key: str, problem: str, valid: list[int]) -> None:
+    shown = ", ".join(str(value) for value in valid[:MOST_SHOWN]) or "another number of stages"
+    raise ScenarioError(f"train.{key}", f"{problem}; expected {shown}{', …' if len(valid) > MOST_SHOWN else ''}")

@@ -1,0 +1,67 @@
+"""Layouts that cannot run are refused with those that can; all kinds of ranks are computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise import estimate
+from vramwise.errors import ScenarioError, UnsupportedModelError
+from vramwise.result import Result
+
+LLAMA, MIXTRAL = "meta-llama/Llama-3.1-8B", "mistralai/Mixtral-8x7B-v0.1"
+
+
+def answer(model: str = LLAMA, num_gpus: int = 8, **train: Any) -> Result:
+    top = {"gpus_per_node": train.pop("gpus_per_node")} if "gpus_per_node" in train else {}
+    return estimate({"model": model, "task": "train", "num_gpus": num_gpus, **top, "train": train})
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "settings", "words"),
+    [
+        (3, {"tensor_parallel_size": 3}, r"tensor_parallel_size: 3 .* 32 attention heads and 8 .*; expected 1$"),
+        (64, {"tensor_parallel_size": 64}, r"expected 1, 2, 4, 8$"),
+        (64, {"pipeline_parallel_size": 64}, r"64 stages are more than the 32 layers; expected 1, 2, 4, 8, 16, 32$"),
+        (8, {"framework": "megatron", "pipeline_parallel_size": 2, "virtual_pipeline_parallel_size": 5,
+             "pipeline_schedule": "interleaved-1f1b"}, r"2 stages × 5 .* 32 layers; expected 1, 2, 4, 8, 16$"),
+        (3, {"context_parallel_size": 3}, r"context_parallel_size: 3 .* 2,048 tokens"),
+        (8, {"expert_parallel_size": 8}, "needs a model with experts"),
+        (16, {"fsdp": "hybrid-shard", "gpus_per_node": 5}, "whole nodes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_with_what_can(num_gpus: int, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        answer(num_gpus=num_gpus, **settings)
+
+
+def test_experts_are_divided_over_ranks_and_not_more() -> None:
+    with pytest.raises(ScenarioError, match=r"3 does not divide 8 experts over 12 ranks; expected 1, 2, 4$"):
+        answer(MIXTRAL, 12, expert_parallel_size=3)
+    assert answer(MIXTRAL, 12, expert_parallel_size=4, precision="bf16").quantities["weights"].expected > 0
+
+
+def test_every_size_that_is_offered_runs() -> None:
+    for size in (1, 2, 4, 8):
+        assert answer(num_gpus=64, tensor_parallel_size=size, precision="bf16").ranks
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved-1f1b", "zero-bubble"])
+def test_every_stage_is_computed_and_the_worst_is_the_answer(schedule: str) -> None:
+    virtual = {"virtual_pipeline_parallel_size": 2} if schedule == "interleaved-1f1b" else {}
+    found = answer(framework="megatron", precision="bf16-master", pipeline_parallel_size=4, num_microbatches=8,
+                   pipeline_schedule=schedule, **virtual)  # fmt: skip
+    assert len(found.ranks) == 4
+    workspace = found.quantities["peak_allocated"].expected - max(rank.bytes for rank in found.ranks)
+    assert 0 < workspace < 100e6
+
+
+def test_layers_whose_division_is_not_described_are_one_sentence() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"tensor parallelism .* qwen3_5"):
+        answer("Qwen/Qwen3.5-397B-A17B", tensor_parallel_size=2, precision="bf16", sequence_length=1024)
+
+
+def test_uneven_stages_are_allowed_and_differ() -> None:
+    found = answer(num_gpus=3, framework="megatron", precision="bf16-master", pipeline_parallel_size=3)
+    assert len({rank.bytes for rank in found.ranks}) == 3
