@@ -1,4 +1,4 @@
-"""Small configs of Dots 3."""
+"""Small configs of Dots 3 and Hunyuan 4."""
 
 from __future__ import annotations
 
@@ -102,7 +102,47 @@ def dots3(draw: st.DrawFn) -> Config:
     return {"model_type": "dots3_note", **parts, "tie_word_embeddings": tied}
 
 
+@st.composite
+def hy_v4(draw: st.DrawFn) -> Config:
+    layers, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2]))
+    config: Config = {
+        "model_type": "hy_v4",
+        "vocab_size": draw(st.integers(17, 40)),
+        "hidden_size": draw(st.sampled_from([16, 24])),
+        "intermediate_size": draw(st.integers(5, 20)),
+        "num_hidden_layers": layers,
+        "num_attention_heads": draw(st.integers(1, 3)),
+        "kv_lora_rank": draw(EVEN),
+        "q_lora_rank": draw(EVEN),
+        "qk_nope_head_dim": draw(EVEN),
+        "qk_rope_head_dim": draw(EVEN),
+        "v_head_dim": draw(EVEN),
+        "index_n_heads": draw(st.integers(1, 3)),
+        "index_head_dim": 16,
+        "index_topk": draw(st.sampled_from([2, 64])),
+        "hc_mult": draw(st.integers(2, 3)),
+        "attention_bias": draw(st.booleans()),
+        "attention_dropout": draw(st.sampled_from([0.0, 0.1])),
+        "n_routed_experts": 4,
+        "n_group": groups,
+        "topk_group": draw(st.integers(1, groups)),
+        "num_experts_per_tok": draw(st.integers(1, 2)),
+        "norm_topk_prob": draw(st.booleans()),
+        "moe_intermediate_size": 8,
+        "n_shared_experts": draw(st.integers(1, 2)),
+        "tie_word_embeddings": draw(st.booleans()),
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    if draw(st.booleans()):
+        config["indexer_types"] = ["full", *draw(st.lists(st.sampled_from(["full", "shared"]), min_size=2, max_size=2))]
+        config["indexer_types"] = config["indexer_types"][:layers]
+    return config
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "dots3_note": dots3,
     "dots3_note_text": dots3_text,
+    "hy_v4": hy_v4,
 }

@@ -33,8 +33,18 @@ def beam() -> st.SearchStrategy[Config]:
     return with_layer_lists(base, layer_types=TYPES, mlp_layer_types=KINDS)
 
 
+def flint() -> st.SearchStrategy[Config]:
+    base = mixture(
+        "flint", "num_experts", head_dim=HEAD_DIM, moe_intermediate_size=WIDTH, sliding_window=WINDOW,
+        shared_expert_intermediate_size=WIDTH, norm_topk_prob=FLAG, attention_bias=FLAG, attention_dropout=DROPOUT,
+        decoder_sparse_step=st.integers(1, 2), mlp_only_layers=st.sampled_from([[], [0]]),
+    )  # fmt: skip
+    return with_layer_lists(base, layer_types=TYPES)
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "beam": beam,
+    "flint": flint,
     "kolibri1": lambda: with_layer_lists(
         mixture(
             "kolibri1", "num_experts", head_dim=HEAD_DIM, moe_intermediate_size=WIDTH, sliding_window=WINDOW,

@@ -9,6 +9,8 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families.design import Design, HeadNorm, LayerKind
 
+_LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
+
 
 def rotary_columns(c: Config, s: Design) -> int:
     """Columns of the rotary table: the share of each head that is turned, in whole pairs."""
@@ -64,8 +66,7 @@ def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Design, ki
     if not s.core:
         return b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout)
     b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
-    names = ("sinks",) if s.core == "lse_sink" else ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
-    width = heads if s.core == "lse_sink" else d
+    names, width = (("sinks",), heads) if s.core.endswith("sink") else (_LAMBDAS, d)
     return b.op(
         f"{s.core}_attention", "self_attn", [q, k, v], [heads * d],
         [b.parameter("self_attn", name, (width,)) for name in names], num_heads=heads, num_key_value_heads=groups,

@@ -53,7 +53,7 @@ class Design:
     fused_qkv: Literal["", "joint", "by_head"] = ""
     qk_norm: HeadNorm | None = None
     clip_qkv: bool = False
-    core: Literal["", "lse_sink", "differential"] = ""
+    core: Literal["", "lse_sink", "fp32_sink", "differential"] = ""
     output: str = "o_proj"
     mlp: Literal["gated", "fused", "plain"] = "gated"
     mlp_names: tuple[str, str] = ("up_proj", "down_proj")

@@ -99,6 +99,6 @@ def balancing_loss(c: Config, e: Experts, num_layers: int) -> tuple[Block, ...]:
     b = BlockBuilder("load_balancing_loss")
     b.unary(
         "load_balancing_loss", b.input("hidden", c.hidden_size), width=1, num_layers=num_layers,
-        num_experts=e.num_experts, experts_per_token=e.experts_per_token,
+        num_experts=e.num_experts, experts_per_token=e.experts_per_token, fp32_logits=e.routing == "fp32_sigmoid",
     )  # fmt: skip
     return (b.build(),)

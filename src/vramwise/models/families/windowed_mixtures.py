@@ -1,4 +1,4 @@
-"""Decoders with experts whose layers take turns between sliding and full attention: Beam, Kolibri, Mellum."""
+"""Decoders with experts whose layers take turns between sliding and full attention: Beam, Flint, Kolibri, Mellum."""
 
 from __future__ import annotations
 
@@ -57,6 +57,25 @@ def beam(c: Config, count: int | None) -> Parts:
     return s, Mixture(e, routing=groups, scaled=True), sparse_layers(c, 3), beam_layers(c, types)
 
 
+def flint(c: Config, count: int | None) -> Parts:
+    """Sinks beside fp32 scores, only sliding layers turned, dense layers by number."""
+    e = experts(c, count, keys=_KEYS, routing="fp32_sigmoid", normalized=c.flag("norm_topk_prob", True))
+    bias, layers = c.flag("attention_bias"), range(c.num_hidden_layers)
+    s = Design(
+        norm_style="fp32-product", qkv_bias=bias, output_bias=bias, qk_norm=HeadNorm("heads", style="fp32-product"),
+        core="fp32_sink",
+    )  # fmt: skip
+    full = ((i < 2 or i % 4 == 1 or i == layers[-1]) for i in layers)
+    types = ["full_attention" if see_all else "sliding_attention" for see_all in full]
+    dense, step = c.items("mlp_only_layers"), c.size("decoder_sparse_step", default=1)
+    sparse = [i not in ([0, 1] if dense is None else dense) and (i + 1) % step == 0 for i in layers]
+    m = Mixture(
+        e, shared=c.size("shared_expert_intermediate_size", default=1024), shared_module="mlp.shared_expert",
+        balanced=True,
+    )  # fmt: skip
+    return s, m, sparse, typed_layers(c, types, unturned="full_attention")
+
+
 def kolibri1(c: Config, count: int | None) -> Parts:
     """Only sliding layers are turned, where there is a window."""
     e = experts(c, count, keys=_KEYS, routing="logit_first", normalized=c.flag("norm_topk_prob"))
@@ -77,7 +96,7 @@ def mellum(c: Config, count: int | None) -> Parts:
     return s, Mixture(e, balanced=True), sparse_layers(c, 0), kinds
 
 
-_PARTS = {"beam": beam, "kolibri1": kolibri1, "mellum": mellum}
+_PARTS = {"beam": beam, "flint": flint, "kolibri1": kolibri1, "mellum": mellum}
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

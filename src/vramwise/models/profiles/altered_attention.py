@@ -75,6 +75,21 @@ class AlteredAttentionPaths:
         mixed = tape.mul(mixed, tape.to(tape.unsqueeze(share, -1), mixed.dtype))
         return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), self.batch, self.sequence, -1)
 
+    def fp32_sink_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`FlintAttention`: fp32 scores outside of autocast, and one column more of them, the head's sink."""
+        tape = self.tape
+        k, v = self.cached(op, k, v)
+        times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
+        k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+        scores = tape.scale(tape.matmul_plain(tape.to(q, "fp32"), tape.transpose(tape.to(k, "fp32"), 2, 3)))
+        mask = tape.new((self.batch, 1, self.sequence, self.sequence), self.hidden_dtype, op="mask")
+        (sinks,) = self.parameters_of(op)
+        column = tape.expand(tape.reshape(sinks, 1, -1, 1, 1), self.batch, -1, self.sequence, -1)
+        shares = tape.softmax(tape.cat([tape.add(scores, mask), column]))
+        weights = tape.to(tape.narrow(shares, -1, k.shape[2]), v.dtype)
+        mixed = tape.matmul(tape.dropout(weights, self.attention_dropout(op)), v)
+        return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), self.batch, self.sequence, -1)
+
     def dynamic_mask_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`DogeAttention`: a factor for every key made from its value, as a mask of floats that has a gradient."""
         tape, times = self.tape, op.settings["num_heads"] // op.settings["num_key_value_heads"]

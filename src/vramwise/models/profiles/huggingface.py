@@ -21,6 +21,7 @@ from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.hyper import HyperPaths
+from vramwise.models.profiles.independent_streams import IndependentStreamPaths
 from vramwise.models.profiles.inkling import InklingPaths
 from vramwise.models.profiles.inputs import InputPaths
 from vramwise.models.profiles.kimi_delta import KimiDeltaPaths
@@ -48,6 +49,7 @@ class HuggingFace(
     ExpertPaths,
     GatePaths,
     HyperPaths,
+    IndependentStreamPaths,
     InklingPaths,
     InputPaths,
     LightningPaths,

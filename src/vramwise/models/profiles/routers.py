@@ -122,6 +122,17 @@ class RouterPaths:
         weights = tape.scale(weights) if settings["scaled"] else weights
         return tape.to(weights, x.dtype) if settings["cast"] else weights, indices
 
+    def _route_fp32_sigmoid(self, op: Op, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Flint: sigmoid scores in fp32 outside of autocast, the best of them divided by their sum."""
+        tape = self.tape
+        autocast, tape.autocast = tape.autocast, None
+        try:
+            scores = tape.unary("sigmoid", self._fp32_logits(x, weight))
+        finally:
+            tape.autocast = autocast
+        weights, indices = tape.topk(scores, op.settings["experts_per_token"])
+        return tape.div(weights, tape.reduce("sum", weights)) if op.settings["normalized"] else weights, indices
+
     def _corrected_choice(self, op: Op, scores: Tensor, *correction: Tensor) -> Tensor:
         """The best experts by score plus correction, a buffer where it is no parameter."""
         tape = self.tape
@@ -260,7 +271,7 @@ class RouterPaths:
         """The auxiliary loss over the router logits of every layer (`load_balancing_loss_func`)."""
         tape, experts = self.tape, op.settings["num_experts"]
         tokens = self.batch * self.sequence
-        dtype = self.execution.autocast or self.execution.param_dtype
+        dtype = "fp32" if op.settings["fp32_logits"] else self.execution.autocast or self.execution.param_dtype
         sums = tape.new((experts,), "fp32", op="zeros")
         mask = tape.new((tokens, 1), "fp32", op="_to_copy") if self.execution.padding else None
         for _ in range(op.settings["num_layers"]):
