@@ -24,7 +24,6 @@ from vramwise.models.step import record_forward
 NOT_RUN = {
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",
-    "rwkv": "its weighted sum is not among the described activations",
     "xlstm": "the matrix LSTM is not among the described activations",
     "zamba": "its scan by head is not among the described activations",
     "zamba2": "adapters on its shared transformers are not among the described activations",
@@ -69,6 +68,7 @@ EAGER_ONLY = frozenset(
         "paligemma",
         "rembert",
         "roformer",
+        "rwkv",
         "trocr",
         "vaultgemma",
         "xglm",

@@ -77,7 +77,7 @@ def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     q, k, v = b.split(b.unary("channels_last", h), [width] * 3)
     decay = forget_gate(b, x, c, width, heads, module)
     beta = b.linear(x, f"{module}.b_proj", heads)
-    settings = {"num_heads": heads, "chunk_size": CHUNK}
+    settings: dict[str, Any] = {"num_heads": heads, "chunk_size": CHUNK}
     (mixed,) = b.op("kimi_delta_rule", module, [q, k, v, beta, decay], [width], **settings)
     gate = b.linear(x, f"{module}.g_a_proj", d, shard="replicated") if kimi else x
     gate = b.linear(gate, f"{module}.{'g_b_proj' if kimi else 'g_proj'}", width)

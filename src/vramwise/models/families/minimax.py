@@ -24,7 +24,7 @@ def lightning_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     heads, d, module = c.num_attention_heads, c.head_dim, "self_attn"
     b.part = "attention"
     qkv = b.activation(b.linear(x, f"{module}.qkv_proj", 3 * heads * d), c.text("hidden_act"), f"{module}.act_fn")
-    settings = {"num_heads": heads, "chunk_size": c.size("block_size")}
+    settings: dict[str, Any] = {"num_heads": heads, "chunk_size": c.size("block_size")}
     mixed = b.unary("lightning_attention", b.unary("padding_zeroed", qkv), module, width=heads * d, **settings)
     mixed = b.rms_norm(mixed, f"{module}.norm")
     gate = b.activation(b.linear(x, f"{module}.output_gate", heads * d), "sigmoid", module)

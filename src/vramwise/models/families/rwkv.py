@@ -15,7 +15,7 @@ CLASS_DEFAULTS: dict[str, Any] = {"vocab_size": 50_277, "hidden_size": 4096, "nu
 def mixed_with_past(b: BlockBuilder, x: Value, module: str, names: tuple[str, ...]) -> tuple[Value, ...]:
     """One mix of each token with the one before for every name."""
     weights = [b.parameter(module, f"time_mix_{name}", (1, 1, x.width)) for name in names]
-    return b.op("undescribed", module, [x], [x.width] * len(names), weights, name="RWKV's mix of neighbouring tokens")
+    return b.op("mixed_with_past", module, [x], [x.width] * len(names), weights)
 
 
 def time_mixing(b: BlockBuilder, x: Value, inner: int) -> Value:
@@ -26,7 +26,9 @@ def time_mixing(b: BlockBuilder, x: Value, inner: int) -> Value:
     mixes = mixed_with_past(b, x, module, names)
     inputs = [b.linear(mix, f"{module}.{name}", inner) for mix, name in zip(mixes, names, strict=True)]
     weights = [b.parameter(module, name, (inner,), shard="column") for name in ("time_decay", "time_first")]
-    (h,) = b.op("undescribed", module, inputs, [inner], weights, name="RWKV's weighted sum")
+    key, value, receptance = inputs
+    gate = b.activation(receptance, "sigmoid", module)
+    h = b.multiply(gate, b.op("weighted_sum", module, [key, value], [inner], weights)[0])
     return b.linear(h, f"{module}.output", x.width, shard="row")
 
 
