@@ -43,6 +43,9 @@ REQUIRED = {
     },
 }
 
+_INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 64}
+REQUIRED |= {"qwen4_exp_text": _INDEXER, "qwen4_exp": {"text_config": _INDEXER}}
+
 
 class Hung(BaseException):
     """No Exception, so that no handler of the code under test takes it for its own."""

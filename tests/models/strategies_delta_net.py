@@ -70,6 +70,43 @@ def qwen3_5(draw: st.DrawFn, model_type: str, **switches: st.SearchStrategy[Any]
     }
 
 
+@st.composite
+def qwen4_text(draw: st.DrawFn) -> Config:
+    """Streams, an indexer in every attention layer, n-grams in some layers of linear attention."""
+    config = draw(
+        qwen(
+            "qwen4_exp_text",
+            norm_topk_prob=st.booleans(),
+            hc_count=st.sampled_from([2, 3]),
+            hc_lowrank=st.sampled_from([4, 6]),
+            output_gate_type=st.sampled_from([None, "sigmoid"]),
+            indexer_n_heads=st.integers(1, 2),
+            indexer_head_dim=st.just(16),
+            indexer_compress_ratio=st.sampled_from([1, 2]),
+            ngram_size=st.integers(2, 3),
+            heads_per_ngram=st.integers(1, 2),
+            ngram_vocab_size_base=st.sampled_from([3, 20]),
+            make_ngram_vocab_size_divisible_by=st.sampled_from([1, 8]),
+            ple_conv_kernel_size=st.sampled_from([2, 3]),
+            ple_embed_dim=st.sampled_from([None, 12]),
+            **EXPERTS,
+        )
+    )
+    config |= {"indexer_kv_heads": 1, "indexer_budget": 4, "eos_token_id": 2}
+    del config["intermediate_size"]
+    if config["hidden_size"] % 12:
+        config["ple_embed_dim"] = 12
+    period = enumerate(config["layer_types"] or ["linear_attention"] * min(config["num_hidden_layers"], 3))
+    linear = [i + 1 for i, kind in period if kind == "linear_attention"]
+    chosen = draw(st.lists(st.sampled_from(linear), unique=True, max_size=2)) if linear else []
+    return config | {"ple_layer_ids": chosen}
+
+
+@st.composite
+def qwen4(draw: st.DrawFn) -> Config:
+    return {**draw(qwen3_5("qwen4_exp")), "text_config": draw(qwen4_text())}
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "qwen3_next": lambda: qwen(
         "qwen3_next",
@@ -80,6 +117,8 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     ),
     "qwen3_5_text": lambda: qwen("qwen3_5_text"),
     "qwen3_5_moe_text": lambda: qwen("qwen3_5_moe_text", **EXPERTS),
+    "qwen4_exp": qwen4,
+    "qwen4_exp_text": qwen4_text,
     "qwen3_5": lambda: qwen3_5("qwen3_5"),
     "qwen3_5_moe": lambda: qwen3_5("qwen3_5_moe", **EXPERTS),
 }

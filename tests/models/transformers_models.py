@@ -18,7 +18,7 @@ _LOADERS = (
 
 # Their configs map to a text-only class too, which leaves out the vision tower that their checkpoints hold.
 _PUBLISHED_WITH_VISION = frozenset(
-    {"dots3_note", "gemma4", "gemma4_unified", "got_ocr2", "llama4", "mllama", "qwen3_5", "qwen3_5_moe"}
+    {"dots3_note", "gemma4", "gemma4_unified", "got_ocr2", "llama4", "mllama", "qwen3_5", "qwen3_5_moe", "qwen4_exp"}
 )
 
 # Make some parameters in fp32, XLNet on the CPU, whatever is asked for, with which they do not run before a cast.

@@ -216,6 +216,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "qwen3_omni_moe_thinker": "omni3",
     "qwen3_vl": "vision_language",
     "qwen3_vl_moe": "vision_language",
+    "qwen4_exp": "qwen4_exp",
+    "qwen4_exp_text": "qwen4_exp",
     "recurrent_gemma": "recurrent_gemma",
     "rembert": "bert",
     "roberta": "bert",

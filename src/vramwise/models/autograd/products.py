@@ -92,14 +92,16 @@ class Products(Pointwise):
         )  # fmt: skip
         return out
 
-    def depthwise_conv1d(self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Dim) -> Tensor:
+    def depthwise_conv1d(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Dim, dilation: int = 1
+    ) -> Tensor:
         """Causal `F.conv1d` by channel or group over (batch, channels, sequence): keeps the input (and the weight)."""
         x, weight = self.autocast_low(x, weight)
         inputs = [x, weight]
         if bias is not None:
             inputs += self.autocast_low(bias)
         kernel = weight.shape[-1]
-        shape = (*x.shape[:-1], x.shape[-1] + 2 * padding - (kernel - 1))
+        shape = (*x.shape[:-1], x.shape[-1] + 2 * padding - dilation * (kernel - 1))
         grad = any(tensor.requires_grad for tensor in inputs)
         out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
         flops = 2 * product(shape) * product(weight.shape[1:])

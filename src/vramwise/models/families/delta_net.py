@@ -15,7 +15,7 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class DeltaNet:
-    """Sizes: key heads serve value heads in groups; `kernel` is the convolution's length."""
+    """Sizes: key heads serve value heads in groups; `kernel` is the convolution's length, `gate` that of the result."""
 
     key_heads: int
     value_heads: int
@@ -23,6 +23,7 @@ class DeltaNet:
     value_dim: int
     kernel: int
     function: str
+    gate: str = "silu"
 
     @property
     def keys(self) -> int:
@@ -64,7 +65,7 @@ def mixer(b: BlockBuilder, x: Value, s: DeltaNet, *, fused: bool, module: str = 
     q, k, v = b.split(b.unary("channels_last", h), [s.keys, s.keys, s.values])
     mixed = rule(b, (q, k, v, beta, decay), s, module)
     weight = b.parameter(f"{module}.norm", "weight", (s.value_dim,), part="norm")
-    (mixed,) = b.op("gated_head_norm", f"{module}.norm", [mixed, z], [s.values], [weight])
+    (mixed,) = b.op("gated_head_norm", f"{module}.norm", [mixed, z], [s.values], [weight], function=s.gate)
     return b.linear(mixed, f"{module}.out_proj", hidden_size, shard="row")
 
 

@@ -8,7 +8,7 @@ from vramwise.models.families.decoder_attention import rotary_columns
 from vramwise.models.families.design import Design
 
 
-def attention(b: BlockBuilder, x: Value, c: Config, table: str) -> Value:
+def attention(b: BlockBuilder, x: Value, c: Config, table: str, *, share: float = 0.25, masked: bool = False) -> Value:
     """Grouped-query attention with norms of heads, a part of each head turned, its result times sigmoid(gate)."""
     b.part = "attention"
     heads, groups, d, bias = c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.flag("attention_bias")
@@ -19,9 +19,9 @@ def attention(b: BlockBuilder, x: Value, c: Config, table: str) -> Value:
     k = b.heads(b.linear(x, "self_attn.k_proj", groups * d, bias=bias), groups)
     k = b.heads_first(b.rms_norm(k, "self_attn.k_norm", style="gemma"))
     v = b.heads_first(b.heads(b.linear(x, "self_attn.v_proj", groups * d, bias=bias), groups))
-    columns = rotary_columns(c, Design(rotary_share=0.25))
+    columns = rotary_columns(c, Design(rotary_share=share))
     q, k = b.rotary(q, k, rotary_dim=columns, style="half_joined" if columns == d else "half", table=table)
     dropout = c.number("attention_dropout")
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, dropout=dropout)
+    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, dropout=dropout, masked=masked)
     mixed = b.multiply(mixed, b.activation(gate, "sigmoid", "self_attn"))
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")

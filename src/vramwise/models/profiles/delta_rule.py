@@ -40,13 +40,13 @@ class DeltaRulePaths:
         return tape.cat([tape.reshape(x, *x.shape[:2], -1) for x in qkv]), gate, beta, decay
 
     def gated_head_norm(self, op: Op, x: Tensor, gate: Tensor) -> Tensor:
-        """Root-mean-square norm of every head, then the product with silu(gate) in fp32."""
+        """Root-mean-square norm of every head, then the product with a function of the gate in fp32."""
         tape, (weight,) = self.tape, self.parameters_of(op)
         rows, gate = (tape.reshape(t, -1, op.parameters[0].shape[0]) for t in (x, gate))
         h = tape.to(rows, "fp32")
         variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
         h = tape.mul(weight, tape.to(tape.mul(h, tape.unary("rsqrt", variance)), rows.dtype))
-        h = tape.to(tape.mul(h, tape.unary("silu", tape.to(gate, "fp32"))), rows.dtype)
+        h = tape.to(tape.mul(h, tape.unary(op.settings.get("function", "silu"), tape.to(gate, "fp32"))), rows.dtype)
         return tape.reshape(h, *x.shape[:2], -1)
 
     def gated_delta_rule(self, op: Op, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor) -> Tensor:

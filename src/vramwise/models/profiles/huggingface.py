@@ -31,6 +31,7 @@ from vramwise.models.profiles.linear_recurrence import LinearRecurrencePaths
 from vramwise.models.profiles.mixers import MixerPaths
 from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
+from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
 from vramwise.models.profiles.undescribed import UndescribedPaths
 from vramwise.models.profiles.xlnet import XLNetPaths
@@ -59,6 +60,7 @@ class HuggingFace(
     NormPaths,
     RelativeBiasPaths,
     RwkvPaths,
+    ResidualStreamPaths,
     UndescribedPaths,
     XLNetPaths,
 ):
