@@ -10,11 +10,13 @@ For a tensor of shape (rows, columns), n = rows · columns, z = bytes of one sta
     lion-8bit          n + 4 ⌈n/256⌉; under 4,096 values 4 n                                              [bnb]
     muon               hidden matrices: as many bytes as the gradient; else as adamw  torch 2.13 optim/_muon.py
     adam-mini          n z + z a block: q, k by head, everything else by row                   arXiv 2406.16793
-    galore-adamw       linear layers z r (2 max + min), r = 128; else as adamw                             [hf]
-    apollo             linear layers z r 2 max, r = 128; else as adamw                                     [hf]
+    galore-adamw       linear layers 2 z r max and the projector, r = 128; else as adamw             [hf], [galore]
+    apollo             linear layers 2 z r max and p r min, r = 128; else as adamw                   [hf], [apollo]
 
 [bnb] bitsandbytes 0.50 optim/optimizer.py: block 256, min_8bit_size 4096
 [hf] transformers 5.23 optimization.py (Adafactor), trainer_optimizer.py (GaLore, APOLLO), trainer.py (embeddings)
+[galore] galore_torch 1.0 galore_projector.py: p r min, but of fp32 weights a view of min² singular vectors
+[apollo] apollo_torch 1.0.3 random_projector.py; p: bytes of a weight's value
 
 Not counted: step counters on the CPU, code tables of 8-bit states (2 KiB), bitsandbytes' paged states on the GPU.
 """
@@ -73,8 +75,8 @@ def kept_bytes(optimizer: str, tensor: TrainedTensor, *, fp32_embeddings: bool =
     if optimizer in ("galore-adamw", "apollo") and hidden_matrix and tensor.is_linear:
         long, short = max(tensor.shape), min(tensor.shape)
         rank = min(LOW_RANK, short)
-        moments = (long * rank * z, long * rank * z)
-        return (*moments, short * rank * z) if optimizer == "galore-adamw" else moments
+        projector = short * (short if optimizer == "galore-adamw" and tensor.param_bytes == 4 else rank)
+        return (long * rank * z, long * rank * z, projector * tensor.param_bytes)
     return (n * z, n * z)
 
 
