@@ -110,6 +110,10 @@ GLM_MOE = {
     "n_shared_experts": COUNT, "first_k_dense_replace": COUNT, "attention_bias": FLAG, "norm_topk_prob": FLAG,
     "head_dim": st.just(16),
 }  # fmt: skip
+PERCEIVER = {
+    "hidden_size": st.just(8), "resampler_n_latents": COUNT, "resampler_depth": COUNT, "resampler_n_heads": st.just(2),
+    "resampler_head_dim": WIDTH, "num_key_value_heads": COUNT,
+}  # fmt: skip
 ARIA = {
     "intermediate_size": WIDTH, "attention_bias": FLAG, "mlp_bias": FLAG, "moe_num_experts": st.just(3),
     "moe_topk": COUNT,
@@ -320,6 +324,9 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
         frames("glm4v_moe_vision", image_size=st.just(16), attention_bias=FLAG), **TIED
     ),
     "got_ocr2": lambda: whole("got_ocr2", any_text(), GOT_OCR2, **TIED),
+    "idefics2": lambda: whole(
+        "idefics2", any_text(), vision("idefics2_vision"), perceiver_config=st.fixed_dictionaries(PERCEIVER), **TIED
+    ),
     "idefics3": lambda: whole(
         "idefics3", any_text(), vision("idefics3_vision"), scale_factor=COUNT, pad_token_id=st.just(0), **TIED
     ),

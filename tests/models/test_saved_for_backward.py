@@ -33,6 +33,7 @@ NOT_RUN = {
     "mamba": "held against the recorded rows (slow pure-PyTorch scan)",
     "mamba2": "held against the recorded rows (slow pure-PyTorch scan)",
     "prophetnet": "the streams that predict further tokens are not among the described activations",
+    "reformer": "its layers are computed backwards from their results, hashed attention by random buckets",
     "siglip": "its class takes no labels, and images beside the text",
     "vit": "its class takes images",
 }

@@ -66,6 +66,9 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_text=(("vocab_size", 151_860), ("hidden_size", 1024), ("intermediate_size", 2816),
                      ("num_hidden_layers", 24), ("num_attention_heads", 16), ("num_key_value_heads", 16)),
     ),
+    "idefics2": Assembly(
+        "idefics3_vision", "mistral", other_projectors.idefics2, **{**_IDEFICS, "bridge": "model.connector"}
+    ),
     "idefics3": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),
     "internvl": Assembly("internvl_vision", "qwen2", projectors.internvl, own_tower=True, tied=True),
     "llama4": Assembly(

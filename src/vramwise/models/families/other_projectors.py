@@ -1,10 +1,16 @@
-"""Projectors of Aria, Aya Vision, GOT-OCR 2, MOSS and Llama 4: queries, gates, convolutions, shuffled pixels."""
+"""Projectors of Aria, Aya Vision, GOT-OCR 2, Idefics 2, MOSS and Llama 4: queries, gates, convolutions, pixels."""
 
 from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.projectors import Ends, joined, norm, two_products
+from vramwise.models.families.projectors import Ends, gated, joined, norm, two_products
+
+# Defaults of Idefics2PerceiverConfig (transformers 5.23).
+_PERCEIVER = {
+    "resampler_n_latents": 64, "resampler_depth": 3, "resampler_n_heads": 16, "resampler_head_dim": 96,
+    "num_key_value_heads": 4,
+}  # fmt: skip
 
 
 def aya(b: BlockBuilder, x: Value, e: Ends) -> Value:
@@ -49,6 +55,30 @@ def moss(b: BlockBuilder, x: Value, e: Ends) -> Value:
     x = joined(b, x, e.model.size("audio_merge_size", default=4))
     bias = e.model.flag("projector_bias", True)
     return norm(b, two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias), "norm")
+
+
+def idefics2(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A gated MLP, then learned latents that read the patches by attention, layer by layer."""
+    text = e.model.table("text_config") or Config({}, e.model.model_id)
+    inner = text.size("intermediate_size", default=14_336)
+    x = gated(b, x, inner, e.width, "modality_projection.")
+    c = (e.model.table("perceiver_config") or Config({}, e.model.model_id)).filled(_PERCEIVER)
+    heads, groups, d = c.size("resampler_n_heads"), c.size("num_key_value_heads"), c.size("resampler_head_dim")
+    name = "perceiver_resampler"
+    latents = b.parameter(name, "latents", (c.size("resampler_n_latents"), e.width))
+    q = b.unary("queries", x, name, [latents])
+    for i in range(c.size("resampler_depth", least=0)):
+        layer = f"{name}.layers.{i}"
+        h = b.rms_norm(q, f"{layer}.input_latents_norm", part="projector")
+        read = b.op("joined_tokens", layer, [b.rms_norm(x, f"{layer}.input_context_norm", part="projector"), h],
+                    [e.width])[0]  # fmt: skip
+        pieces = ((h, "q", heads), (read, "k", groups), (read, "v", groups))
+        heads_of = [b.linear(y, f"{layer}.self_attn.{piece}_proj", count * d) for y, piece, count in pieces]
+        mixed = b.op("cross_attention", layer, heads_of, [heads * d])[0]
+        q = b.add(q, b.linear(mixed, f"{layer}.self_attn.o_proj", e.width, shard="row"))
+        h = b.rms_norm(q, f"{layer}.post_attention_layernorm", part="projector")
+        q = b.add(q, gated(b, h, 4 * e.width, e.width, f"{layer}.mlp."))
+    return b.rms_norm(q, f"{name}.norm", part="projector")
 
 
 def llama4(b: BlockBuilder, x: Value, e: Ends) -> Value:

@@ -37,6 +37,13 @@ def two_products(
     return b.linear(h, names[1], widths[1], bias=bias, shard="row")
 
 
+def gated(b: BlockBuilder, x: Value, inner: int, width: int, within: str = "") -> Value:
+    """down(silu(gate(x)) · up(x))."""
+    gate, up = (b.linear(x, f"{within}{name}_proj", inner) for name in ("gate", "up"))
+    h = b.multiply(b.activation(gate, "silu"), up)
+    return b.linear(h, f"{within}down_proj", width, shard="row")
+
+
 def _num_features(e: Ends) -> int:
     """Layers of the tower whose results are taken side by side."""
     features = e.model.get("vision_feature_layer", -1)
@@ -119,5 +126,4 @@ def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:
     width, inner = e.tower.size("out_hidden_size"), e.tower.intermediate_size
     x = b.unary("join_tokens", x, width=width)
     x = b.activation(norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
-    h = b.multiply(b.activation(b.linear(x, "gate_proj", inner), "silu"), b.linear(x, "up_proj", inner))
-    return b.linear(h, "down_proj", width, shard="row")
+    return gated(b, x, inner, width)
