@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from ..errors import UsageError, VramwiseError, clipped
 from ..hardware import Gpu, context_bytes, find_gpu, gpus
 from ..units import gib
 from .listing import figure, print_table
@@ -20,12 +21,17 @@ _MARKS = {"yes": "yes", "no": "no", "partial": "part", "unknown": "?"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the command."""
     parser.add_argument("query", nargs="*", metavar="QUERY", help="words of a name, vendor or architecture")
+    parser.add_argument("--here", action="store_true", help="the GPUs of this machine, as their driver reports them")
     parser.add_argument("--json", action="store_true", help="print JSON only")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the accelerators that fit; raises UnknownNameError when none does."""
     query = " ".join(args.query)
+    if args.here:
+        if query:
+            raise UsageError(f'--here lists this machine\'s GPUs: leave out "{clipped(query)}"')
+        return _here(args)
     found = gpus(query) or [find_gpu(query).gpu]
     if args.json:
         print(json.dumps([_facts(gpu) for gpu in found], indent=2, ensure_ascii=False))
@@ -38,6 +44,24 @@ def run(args: argparse.Namespace) -> int:
     )
     if len(found) == 1:
         print(_remarks(found[0]))
+    return 0
+
+
+def _here(args: argparse.Namespace) -> int:
+    """This machine's GPUs; exit code 1 and a hint where no driver answers."""
+    from ..hardware.machine.nvml import this_machine
+    from .doctor_answers import NO_DRIVER, gpu_answer
+    from .screens.doctor import gpu_lines
+    from .screens.paint import show
+
+    machine = this_machine()
+    if machine is None or not machine.gpus:
+        raise VramwiseError(NO_DRIVER)
+    found = [gpu_answer(gpu) for gpu in machine.gpus]
+    if args.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        show(gpu_lines(found))
     return 0
 
 

@@ -24,6 +24,8 @@ COMMANDS = {
     "gpus": "GPUs that are known by name",
     "mfu": "how much of the GPUs' peak a run uses",
     "profile": "where the time of a profiler trace went",
+    "doctor": "what this machine is: GPUs, links, network, software",
+    "watch": "live GPU memory, utilization and network throughput",
     "dtypes": "number formats and quantization formats",
     "schema": "JSON Schema of a scenario, a result or a measured case",
 }

@@ -1,0 +1,64 @@
+"""`vramwise doctor [FILE…]`: what this machine is, or a colleague's, from the text that its tools printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import SourceError, clipped
+
+HELP = "GPUs, driver, links, topology, network, software of this machine, or of another one from pasted text"
+LARGEST_TEXT = 2**25
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the command."""
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="text of nvidia-smi, nvidia-smi -q, nvidia-smi topo -m, ds_report, collect_env, nccl-tests or a DCGM "
+        "exporter (- reads standard input); without one this machine is looked at",
+    )
+    parser.add_argument("--watch", action="store_true", help="go on and show live memory, use and network throughput")
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the facts; 0 also where no NVIDIA tool is found. Raises SourceError for text that nobody knows."""
+    from .doctor_answers import machine_answer, pasted_answer
+    from .screens.doctor import doctor_lines
+    from .screens.paint import show
+
+    if args.watch:
+        from .watch import watch
+
+        return watch(interval_s=1.0, count=None, output=None, exporter=None)
+    answers: list[dict[str, Any]] = []
+    if args.files:
+        from ..hardware.machine.pasted import read_pasted
+
+        answers += [pasted_answer(read_pasted(_text(name), clipped(name, 200)), name) for name in args.files]
+    else:
+        answers.append(machine_answer())
+    if args.json:
+        print(json.dumps(answers if len(answers) > 1 else answers[0], indent=1, allow_nan=False, ensure_ascii=False))
+        return 0
+    for place, answer in enumerate(answers):
+        if place:
+            print()
+        show(doctor_lines(answer))
+    return 0
+
+
+def _text(name: str) -> str:
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read(LARGEST_TEXT).decode("utf-8", "replace")
+        with open(Path(name), "rb") as file:
+            return file.read(LARGEST_TEXT).decode("utf-8", "replace")
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{clipped(name, 200)}: {getattr(error, 'strerror', None) or error}") from None

@@ -1,0 +1,171 @@
+"""The answers of `vramwise doctor` as JSON-able tables; the screen is in `screens/doctor.py`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any
+
+from ..errors import SourceError, UsageError
+from ..hardware import find_gpu
+from ..hardware.machine.facts import DriverFacts, GpuFacts
+from ..hardware.machine.host import Host, this_host
+from ..hardware.machine.nccl_tests import NcclTest
+from ..hardware.machine.network import interfaces
+from ..hardware.machine.nvml import nvidia_smi_text, this_machine
+from ..hardware.machine.pasted import Pasted
+from ..hardware.machine.reports import Report
+from ..hardware.machine.topology import Topology, explained, read_topology
+from ..hardware.machine.versions import Software, conflicts, installed_packages, torch_build_cuda, unmet_requirements
+from ..units import GB
+
+NO_DRIVER = (
+    "no NVIDIA driver answers here (neither NVML nor nvidia-smi): GPU facts are missing; "
+    "vramwise doctor FILE reads what another machine's tools printed"
+)
+NO_NVML = "NVML is not installed for Python: nvidia-smi -q was read instead (pip install vramwise[gpu] adds live use)"
+_SIZE = re.compile(r"([\d.]+)\s*GB")
+
+
+def machine_answer() -> dict[str, Any]:
+    """This machine."""
+    driver = this_machine()
+    notes = [] if driver is not None else [NO_DRIVER]
+    if driver is not None:
+        notes += [*driver.notes, *([NO_NVML] if driver.source != "NVML" else [])]
+    matrix, text = None, nvidia_smi_text("topo", "-m")
+    if text is not None:
+        try:
+            matrix = read_topology(text)
+        except SourceError as error:
+            notes.append(str(error))
+    host, packages = this_host(), installed_packages()
+    software = Software(
+        torch=packages.get("torch"),
+        torch_cuda=torch_build_cuda(),
+        driver=driver.driver if driver else None,
+        driver_cuda=driver.cuda if driver else None,
+        shared_memory_gb=None if host.shared_memory_bytes is None else host.shared_memory_bytes / GB,
+    )
+    return {
+        "schema": 1,
+        "of": "this machine",
+        **_driver(driver),
+        **_topology(matrix),
+        "nccl": None,
+        "host": _host(host),
+        "network": [asdict(each) for each in interfaces()],
+        "packages": packages,
+        "versions": _versions(software),
+        "ops": {},
+        "conflicts": [*conflicts(software), *unmet_requirements(packages)],
+        "counters": [],
+        "notes": notes,
+    }
+
+
+def pasted_answer(pasted: Pasted, name: str) -> dict[str, Any]:
+    """A machine by what its tools printed."""
+    packages: dict[str, str] = {}
+    ops: dict[str, Any] = {}
+    for report in pasted.reports:
+        packages |= report.packages
+        ops |= {op: {"installed": installed, "compatible": fine} for op, (installed, fine) in report.ops.items()}
+    software = _software(pasted)
+    return {
+        "schema": 1,
+        "of": f"{name} ({', '.join(pasted.kinds)})",
+        **_driver(pasted.driver or _driver_of(pasted.reports)),
+        **_topology(pasted.topology),
+        "nccl": None if pasted.nccl is None else _nccl(pasted.nccl),
+        "host": None,
+        "network": [],
+        "packages": packages,
+        "versions": _versions(software),
+        "ops": ops,
+        "conflicts": conflicts(software),
+        "counters": [asdict(sample) for sample in pasted.samples],
+        "notes": [warning for report in pasted.reports for warning in report.warnings],
+    }
+
+
+def gpu_answer(gpu: GpuFacts) -> dict[str, Any]:
+    """One GPU with what the catalog knows of it."""
+    facts = asdict(gpu)
+    try:
+        card = find_gpu(gpu.name).gpu
+    except UsageError:
+        return {**facts, "catalog": None}
+    support = card.support
+    return {
+        **facts,
+        "catalog": {
+            "id": card.id,
+            "compute_capability": card.compute_capability,
+            "bf16": support.bf16,
+            "fp8": support.fp8_gemm,
+            "flash_attention_2": support.flash_attention_2,
+            "flash_attention_3": support.flash_attention_3,
+            "bf16_tflops": card.dense_tflops("bf16"),
+            "bandwidth_gb_s": card.bandwidth_gb_s,
+        },
+    }
+
+
+def _driver(driver: DriverFacts | None) -> dict[str, Any]:
+    if driver is None:
+        return {"source": None, "driver": None, "cuda": None, "gpus": []}
+    gpus = [gpu_answer(gpu) for gpu in driver.gpus]
+    return {"source": driver.source, "driver": driver.driver, "cuda": driver.cuda, "gpus": gpus}
+
+
+def _driver_of(reports: tuple[Report, ...]) -> DriverFacts | None:
+    """The GPUs that collect_env lists."""
+    report = next((each for each in reports if each.gpus or each.driver), None)
+    if report is None:
+        return None
+    gpus = tuple(GpuFacts(index, name) for index, name in enumerate(report.gpus))
+    return DriverFacts(report.kind, report.driver, None, gpus)
+
+
+def _topology(topology: Topology | None) -> dict[str, Any]:
+    if topology is None:
+        return {"topology": None}
+    matrix = {"devices": list(topology.devices), "matrix": [list(row) for row in topology.matrix]}
+    return {"topology": {**matrix, "pairs": topology.pairs(), "explained": explained(topology)}}
+
+
+def _nccl(test: NcclTest) -> dict[str, Any]:
+    return {
+        "collective": test.collective,
+        "ranks": test.ranks,
+        "avg_busbw": test.avg_busbw,
+        "best": asdict(test.best),
+        "rows": [asdict(row) for row in test.rows],
+        "notes": list(test.notes),
+    }
+
+
+def _software(pasted: Pasted) -> Software:
+    first: dict[str, Any] = {}
+    for report in pasted.reports:
+        shared = _SIZE.match(report.facts.get("shared memory (/dev/shm) size", ""))
+        said = {
+            "torch": report.torch_version,
+            "torch_cuda": report.torch_cuda,
+            "nvcc": report.nvcc,
+            "driver": report.driver,
+            "shared_memory_gb": float(shared.group(1)) if shared else None,
+        }
+        first |= {key: value for key, value in said.items() if value is not None and key not in first}
+    if pasted.driver is not None:
+        first |= {"driver": pasted.driver.driver, "driver_cuda": pasted.driver.cuda}
+    return Software(**first)
+
+
+def _versions(software: Software) -> dict[str, str | None]:
+    return {"CUDA of torch": software.torch_cuda, "nvcc": software.nvcc, "driver's newest CUDA": software.driver_cuda}
+
+
+def _host(host: Host) -> dict[str, Any]:
+    return asdict(host)

@@ -1,0 +1,205 @@
+"""`vramwise watch`: memory, utilization in the right words and network throughput, live, into CSV or Parquet."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ..errors import SourceError, UsageError, VramwiseError, clipped
+from ..hardware.machine.exporter import Sample, read_exporter
+from ..hardware.machine.network import Counters, interfaces, rates
+from ..hardware.machine.nvml import this_machine
+from ..units import MB, format_bytes
+
+HELP = "live GPU memory, what utilization really means, network throughput; to CSV or Parquet"
+COLUMNS = ("time_s", "kind", "name", "measure", "value", "unit")
+LONGEST_WAIT_S = 3600.0
+EXPORTER_TIMEOUT_S = 5.0
+LARGEST_ANSWER = 2**24
+Row = tuple[float, str, str, str, float, str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the command."""
+    parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="(%(default)s)")
+    parser.add_argument("--count", type=_count, metavar="N", help="stop after N samples; without it Ctrl-C stops")
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write samples: .csv, or .parquet (needs pyarrow)")
+    parser.add_argument(
+        "--exporter", metavar="URL|FILE", help="a DCGM exporter's metrics, such as http://localhost:9400/metrics"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Sample until --count or Ctrl-C. Raises UsageError for an output that is neither CSV nor Parquet."""
+    return watch(interval_s=args.interval, count=args.count, output=args.output, exporter=args.exporter)
+
+
+def watch(*, interval_s: float, count: int | None, output: str | None, exporter: str | None) -> int:
+    """One block of lines a sample; 0 when stopped."""
+    with ExitStack() as stack:
+        sink = None if output is None else stack.enter_context(_Output(output))
+        samples = _samples(interval_s, count, exporter)
+        try:
+            for rows in samples:
+                print("\n".join(_lines(rows)), flush=True)
+                if sink is not None:
+                    sink.add(rows)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    return 0
+
+
+def _samples(interval_s: float, count: int | None, exporter: str | None) -> Iterator[list[Row]]:
+    """Rates need two readings, so the first sample comes after one interval."""
+    begun = time.monotonic()
+    before, before_at = _network(), begun
+    taken = 0
+    while count is None or taken < count:
+        time.sleep(interval_s)
+        now = time.monotonic()
+        after = _network()
+        rows = [*_gpu_rows(now - begun), *_network_rows(now - begun, rates(before, after, now - before_at))]
+        if exporter is not None:
+            rows += [(now - begun, "gpu", one.gpu, one.field, one.value, one.unit) for one in _exported(exporter)]
+        before, before_at = after, now
+        taken += 1
+        yield rows
+
+
+def _network() -> dict[str, Counters]:
+    return {each.name: each.counters for each in interfaces()}
+
+
+def _gpu_rows(at: float) -> Iterator[Row]:
+    machine = this_machine()
+    for gpu in machine.gpus if machine is not None else ():
+        name = str(gpu.index)
+        facts = (
+            ("memory used", gpu.used_bytes, "B"),
+            ("memory total", gpu.total_bytes, "B"),
+            ("kernel resident", gpu.utilization_pct, "%"),
+            ("memory busy", gpu.memory_utilization_pct, "%"),
+            ("power", gpu.power_w, "W"),
+            ("temperature", gpu.temperature_c, "°C"),
+        )
+        for measure, value, unit in facts:
+            if value is not None:
+                yield at, "gpu", name, measure, float(value), unit
+
+
+def _network_rows(at: float, found: dict[str, tuple[float, float]]) -> Iterator[Row]:
+    for name, (received, sent) in found.items():
+        if name != "lo":
+            yield at, "network", name, "received", received, "B/s"
+            yield at, "network", name, "sent", sent, "B/s"
+
+
+def _exported(place: str) -> list[Sample]:
+    """A DCGM exporter's present values. Raises SourceError where it cannot be read."""
+    shown = clipped(place, 200)
+    try:
+        if place.startswith(("http://", "https://")):
+            from urllib.request import urlopen
+
+            with urlopen(place, timeout=EXPORTER_TIMEOUT_S) as answer:
+                text = answer.read(LARGEST_ANSWER).decode("utf-8", "replace")
+        else:
+            with open(Path(place), "rb") as file:
+                text = file.read(LARGEST_ANSWER).decode("utf-8", "replace")
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{shown}: {error}") from None
+    try:
+        return read_exporter(text)
+    except SourceError as error:
+        raise SourceError(f"{shown}: {error}") from None
+
+
+def _lines(rows: list[Row]) -> Iterator[str]:
+    if not rows:
+        yield "nothing to watch: no NVIDIA driver answers and no network interface is known"
+        return
+    yield f"after {rows[0][0]:,.1f} s"
+    by_name: dict[tuple[str, str], list[str]] = {}
+    for _, kind, name, measure, value, unit in rows:
+        by_name.setdefault((kind, name), []).append(f"{measure} {_shown(value, unit)}")
+    for (kind, name), parts in by_name.items():
+        yield f"  {kind} {name}   {', '.join(parts)}"
+    if any(row[3] == "kernel resident" for row in rows):
+        yield "  kernel resident: time with any kernel on the GPU (NVML's “utilization”); 100 % is no share of peak"
+
+
+def _shown(value: float, unit: str) -> str:
+    if unit == "B":
+        return format_bytes(int(value))
+    if unit == "B/s":
+        return f"{value / MB:,.2f} MB/s ({8 * value / MB / 1000:,.3f} Gbit/s)"
+    return f"{value:,.0f} {unit}"
+
+
+class _Output:
+    """Rows to a file in long form: one measure a row, so that tools can pivot them."""
+
+    def __init__(self, name: str) -> None:
+        if not name.endswith((".csv", ".parquet")):
+            raise UsageError(f'--output: expected a name that ends with .csv or .parquet, got "{clipped(name)}"')
+        self.name = name
+        self.rows: list[Row] = []
+        self._file: Any = None
+
+    def __enter__(self) -> _Output:
+        if self.name.endswith(".parquet"):
+            _parquet()
+            return self
+        try:
+            self._file = open(self.name, "w", newline="", encoding="utf-8")
+        except OSError as error:
+            raise SourceError(f"{clipped(self.name, 200)}: {error.strerror or error}") from None
+        csv.writer(self._file).writerow(COLUMNS)
+        return self
+
+    def add(self, rows: list[Row]) -> None:
+        """CSV is written at once; Parquet, which has a footer, at the end."""
+        if self._file is None:
+            self.rows += rows
+        else:
+            csv.writer(self._file).writerows(rows)
+            self._file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        elif self.rows:
+            arrow, parquet = _parquet()
+            table = arrow.table({name: [row[i] for row in self.rows] for i, name in enumerate(COLUMNS)})
+            parquet.write_table(table, self.name)
+
+
+def _parquet() -> tuple[Any, Any]:
+    from importlib import import_module
+
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise VramwiseError("Parquet needs pyarrow: pip install pyarrow, or write .csv") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.01 <= value <= LONGEST_WAIT_S:
+        raise argparse.ArgumentTypeError(f'expected 0.01 to {LONGEST_WAIT_S:g} seconds, got "{clipped(text)}"')
+    return value
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'expected a whole number ≥ 1, got "{clipped(text)}"')
+    return int(text)

@@ -1,0 +1,62 @@
+"""Prometheus text: the counters of NVIDIA's DCGM exporter, which are the only live view of the tensor pipes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...errors import SourceError
+
+FIELDS = {
+    "DCGM_FI_DEV_GPU_UTIL": ("kernel resident", "%", 1.0),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": ("memory busy", "%", 1.0),
+    "DCGM_FI_DEV_FB_USED": ("memory used", "MiB", 1.0),
+    "DCGM_FI_DEV_FB_FREE": ("memory free", "MiB", 1.0),
+    "DCGM_FI_DEV_POWER_USAGE": ("power", "W", 1.0),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ("graphics or compute engine active", "%", 100.0),
+    "DCGM_FI_PROF_SM_ACTIVE": ("SMs with a warp", "%", 100.0),
+    "DCGM_FI_PROF_SM_OCCUPANCY": ("warps of the most", "%", 100.0),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": ("tensor pipe active", "%", 100.0),
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": ("fp64 pipe active", "%", 100.0),
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": ("fp32 pipe active", "%", 100.0),
+    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": ("fp16 pipe active", "%", 100.0),
+    "DCGM_FI_PROF_DRAM_ACTIVE": ("memory interface active", "%", 100.0),
+}
+"""Fields that are read, in plain words, with unit and scale (DCGM's profiling fields are fractions)."""
+_SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?\s*$")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of one GPU, in `unit`."""
+
+    gpu: str
+    name: str
+    field: str
+    value: float
+    unit: str
+
+
+def read_exporter(text: str) -> list[Sample]:
+    """The GPU counters in a Prometheus exposition. Raises SourceError where none of FIELDS is in it."""
+    found = list(_samples(text))
+    if not found:
+        raise SourceError('no DCGM counters here: expected lines such as DCGM_FI_DEV_GPU_UTIL{gpu="0"} 97')
+    return found
+
+
+def _samples(text: str) -> Iterator[Sample]:
+    for line in text.splitlines():
+        match = None if line.startswith("#") else _SAMPLE.match(line.strip())
+        if not match or match.group(1) not in FIELDS:
+            continue
+        words, unit, scale = FIELDS[match.group(1)]
+        labels = dict(_LABEL.findall(match.group(2) or ""))
+        try:
+            value = float(match.group(3)) * scale
+        except ValueError:
+            continue
+        if value == value and abs(value) < float("inf"):
+            yield Sample(labels.get("gpu", "0"), labels.get("modelName", ""), words, value, unit)

@@ -1,0 +1,124 @@
+"""This machine's GPUs live: through NVML (nvidia-ml-py) where it is installed, else through `nvidia-smi -q`."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from importlib import import_module
+from shutil import which
+from typing import Any
+
+from ...errors import SourceError
+from .facts import DriverFacts, GpuFacts, Process
+from .nvidia_smi import read_nvidia_smi_query
+
+MOST_NVLINKS = 18
+TIMEOUT_S = 20
+
+
+def this_machine() -> DriverFacts | None:
+    """The driver's facts; None on a machine without an NVIDIA driver. Never raises for a tool that is missing."""
+    facts = _through_nvml()
+    return facts if facts is not None else _through_nvidia_smi()
+
+
+def nvidia_smi_text(*arguments: str) -> str | None:
+    """What `nvidia-smi ARGUMENTS` prints; None where it is missing or fails."""
+    program = which("nvidia-smi")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _through_nvml() -> DriverFacts | None:
+    try:
+        nvml = import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    try:
+        cuda = _asked(nvml, lambda: nvml.nvmlSystemGetCudaDriverVersion())
+        return DriverFacts(
+            source="NVML",
+            driver=_text(_asked(nvml, lambda: nvml.nvmlSystemGetDriverVersion())),
+            cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            gpus=tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())),
+        )
+    except nvml.NVMLError as error:
+        return DriverFacts(source="NVML", notes=(f"NVML: {error}",))
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int) -> GpuFacts:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(name: str, *arguments: Any) -> Any:
+        return _asked(nvml, lambda: getattr(nvml, name)(handle, *arguments))
+
+    memory, use = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetUtilizationRates")
+    ecc, mig = ask("nvmlDeviceGetEccMode"), ask("nvmlDeviceGetMigMode")
+    capability = ask("nvmlDeviceGetCudaComputeCapability")
+    power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
+    states = [ask("nvmlDeviceGetNvLinkState", link) for link in range(MOST_NVLINKS)]
+    processes = ask("nvmlDeviceGetComputeRunningProcesses") or []
+    return GpuFacts(
+        index=index,
+        name=_text(ask("nvmlDeviceGetName")) or "unknown",
+        total_bytes=None if memory is None else int(memory.total),
+        used_bytes=None if memory is None else int(memory.used),
+        free_bytes=None if memory is None else int(memory.free),
+        utilization_pct=None if use is None else int(use.gpu),
+        memory_utilization_pct=None if use is None else int(use.memory),
+        temperature_c=ask("nvmlDeviceGetTemperature", 0),
+        power_w=None if power is None else power / 1000,
+        power_limit_w=None if limit is None else limit / 1000,
+        ecc=None if ecc is None else _mode(ecc[0]),
+        mig=None if mig is None else _mode(mig[0]),
+        compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
+        pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+        pcie_generation_max=ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+        pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        pcie_width_max=ask("nvmlDeviceGetMaxPcieLinkWidth"),
+        nvlinks_up=sum(state == 1 for state in states) if any(state is not None for state in states) else None,
+        processes=tuple(
+            Process(process.pid, _name(nvml, process.pid), process.usedGpuMemory or None) for process in processes
+        ),
+    )
+
+
+def _name(nvml: Any, pid: int) -> str:
+    return _text(_asked(nvml, lambda: nvml.nvmlSystemGetProcessName(pid))) or ""
+
+
+def _asked(nvml: Any, question: Callable[[], Any]) -> Any:
+    """The answer, None where this GPU or driver does not know the question."""
+    try:
+        return question()
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
+def _text(value: object) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else None if value is None else str(value)
+
+
+def _mode(value: int) -> str:
+    return "enabled" if value else "disabled"
+
+
+def _through_nvidia_smi() -> DriverFacts | None:
+    text = nvidia_smi_text("-q")
+    if text is None:
+        return None
+    try:
+        return read_nvidia_smi_query(text)
+    except SourceError as error:
+        return DriverFacts(source="nvidia-smi -q", notes=(str(error),))

@@ -1,0 +1,63 @@
+"""Text that a colleague pasted or saved: which tools' output is in it, and what each says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import SourceError
+from .exporter import Sample, read_exporter
+from .facts import DriverFacts
+from .nccl_tests import NcclTest, read_nccl_test
+from .nvidia_smi import read_nvidia_smi, read_nvidia_smi_query
+from .reports import Report, read_collect_env, read_ds_report
+from .topology import Topology, read_topology
+
+READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    ("nvidia-smi -q", read_nvidia_smi_query),
+    ("nvidia-smi", read_nvidia_smi),
+    ("nvidia-smi topo -m", read_topology),
+    ("ds_report", read_ds_report),
+    ("collect_env", read_collect_env),
+    ("nccl-tests", read_nccl_test),
+    ("DCGM exporter", read_exporter),
+)
+MANGLED = "mangled matrix"
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """What was found, by tool."""
+
+    driver: DriverFacts | None = None
+    topology: Topology | None = None
+    reports: tuple[Report, ...] = ()
+    nccl: NcclTest | None = None
+    samples: tuple[Sample, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+
+def read_pasted(text: str, name: str = "text") -> Pasted:
+    """Everything that any reader finds; one text may hold several tools' output.
+
+    Raises SourceError where nothing is known, or a topology matrix is mangled.
+    """
+    found: dict[str, Any] = {}
+    for kind, reader in READERS:
+        try:
+            found[kind] = reader(text)
+        except SourceError as error:
+            if str(error).startswith(MANGLED):
+                raise SourceError(f"{name}: {error}") from None
+    if not found:
+        kinds = ", ".join(kind for kind, _ in READERS)
+        raise SourceError(f"{name}: no output of a tool that is known: {kinds}")
+    return Pasted(
+        driver=found.get("nvidia-smi -q") or found.get("nvidia-smi"),
+        topology=found.get("nvidia-smi topo -m"),
+        reports=tuple(found[kind] for kind in ("ds_report", "collect_env") if kind in found),
+        nccl=found.get("nccl-tests"),
+        samples=tuple(found.get("DCGM exporter", ())),
+        kinds=tuple(found),
+    )
