@@ -17,6 +17,8 @@ def zamba(draw: st.DrawFn, model_type: str, **switches: st.SearchStrategy[Any]) 
     # The class of Zamba cannot tie a transformer to itself: there are two at least.
     more = draw(st.lists(st.sampled_from(["linear_attention", "hybrid"]), max_size=2))
     kinds = draw(st.permutations(["linear_attention", "hybrid", "hybrid", *more]))
+    if config.get("use_shared_attention_adapter"):  # adapters of keys and values are as wide as the queries'
+        config["num_key_value_heads"] = config["num_attention_heads"]
     return config | {"layers_block_type": list(kinds), "num_hidden_layers": len(kinds)}
 
 

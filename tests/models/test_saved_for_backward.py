@@ -25,8 +25,6 @@ NOT_RUN = {
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",
     "xlstm": "the matrix LSTM is not among the described activations",
-    "zamba": "its scan by head is not among the described activations",
-    "zamba2": "adapters on its shared transformers are not among the described activations",
     "clip": "its class takes no labels, and images beside the text",
     "cpmant": "prompts and position biases are not among the described activations",
     "git": "its class takes an image with every text that has labels",

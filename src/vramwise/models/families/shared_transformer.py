@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import BlockBuilder, Parameter, Value
 from vramwise.models.config import Config
 from vramwise.models.families.parts import gated_mlp
 
 
-def adapted(b: BlockBuilder, x: Value, c: Config, module: str, adapter: str, width: int, slots: range) -> Value:
+def adapted(
+    b: BlockBuilder, x: Value, c: Config, module: str, adapter: str, width: int, slots: range, number: int
+) -> Value:
     """A product plus that of this layer's own low-rank adapter; the module holds those of all its layers.
 
     Adapters of keys and values are as wide as the queries', whatever the number of key-value heads.
@@ -15,15 +17,19 @@ def adapted(b: BlockBuilder, x: Value, c: Config, module: str, adapter: str, wid
     h = b.linear(x, module, width)
     if not slots:
         return h
-    rank, tail, part = c.size("adapter_rank"), [], x.width if ".self_attn." in module else width
+    rank, part = c.size("adapter_rank"), x.width if ".self_attn." in module else width
+    others: list[Parameter] = []
     for slot in slots:
-        down = b.linear(x, f"{adapter}.{slot}.0", rank, shard="replicated")
-        tail.append(b.linear(down, f"{adapter}.{slot}.1", part))
-    return b.op("undescribed", module, [h, *tail], [width], name="adapters on a shared transformer")[0]
+        if slot != number:
+            others.append(b.parameter(f"{adapter}.{slot}.0", "weight", (rank, x.width), is_linear=True))
+            others.append(b.parameter(f"{adapter}.{slot}.1", "weight", (part, rank), shard="column", is_linear=True))
+    h = b.unary("hold", h, adapter, others)
+    down = b.linear(x, f"{adapter}.{number}.0", rank, shard="replicated")
+    return b.add(h, b.linear(down, f"{adapter}.{number}.1", part))
 
 
-def transformer(b: BlockBuilder, x: Value, c: Config, slots: range) -> Value:
-    """Attention and MLP over the stream beside the embeddings, as wide as both."""
+def transformer(b: BlockBuilder, x: Value, c: Config, slots: range, number: int) -> Value:
+    """Attention and MLP over the stream beside the embeddings, as wide as both; `number` counts the uses."""
     two, module = c.model_type == "zamba2", "shared_transformer" if c.model_type == "zamba2" else "shared_transf"
     (joint,) = b.op("concatenate", module, [x, b.input("embedded", x.width)], [2 * x.width])
     wide = c.size("attention_hidden_size", default=joint.width) if not two else joint.width
@@ -36,7 +42,7 @@ def transformer(b: BlockBuilder, x: Value, c: Config, slots: range) -> Value:
     q, k, v = (
         b.heads_first(b.heads(
             adapted(b, h, c, f"{module}.self_attn.{n}_proj", f"{module}.self_attn.linear_{n}_adapter_list", d * count,
-                    own), count,
+                    own, number), count,
         ))
         for n, count in zip("qkv", (heads, groups, groups), strict=True)
     )  # fmt: skip
@@ -50,7 +56,7 @@ def transformer(b: BlockBuilder, x: Value, c: Config, slots: range) -> Value:
     if not two:
         return gated_mlp(b, h, c.intermediate_size, c.text("hidden_act"), module=mlp)
     width = c.size("intermediate_size", default=4 * x.width)
-    fused = adapted(b, h, c, f"{mlp}.gate_up_proj", f"{mlp}.gate_up_proj_adapter_list", 2 * width, slots)
+    fused = adapted(b, h, c, f"{mlp}.gate_up_proj", f"{mlp}.gate_up_proj_adapter_list", 2 * width, slots, number)
     gate, up = b.split(fused, [width, width])
     h = b.multiply(b.activation(gate, c.text("hidden_act"), mlp), up)
     return b.linear(h, f"{mlp}.down_proj", x.width, shard="row")

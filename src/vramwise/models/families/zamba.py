@@ -10,7 +10,7 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families import decoder, mamba2
 from vramwise.models.families.design import Design
-from vramwise.models.families.hybrid import layer_kinds
+from vramwise.models.families.hybrid import layer_kinds, short_convolution
 from vramwise.models.families.mamba import low_rank
 from vramwise.models.families.mamba2 import Mamba2
 from vramwise.models.families.shared_transformer import transformer
@@ -53,27 +53,31 @@ def mixer(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
         return mamba2.mixer(b, x, mamba2.checked(c, s, inner), module)
     rank, bias = low_rank(c, "mamba_dt_rank"), c.flag("mamba_proj_bias")
     b.part = "mixer"
-    h = b.linear(x, f"{module}.in_proj", 2 * inner, bias=bias)
+    h = b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * inner, bias=bias)
+    h, gate = b.op("alternating_halves", module, [h], [inner, inner], num_heads=heads)
+    function, conv_bias = c.text("hidden_mamba_act", "silu"), c.flag("mamba_conv_bias")
+    h = short_convolution(b, h, f"{module}.conv1d", kernel, function=function, bias=conv_bias)
+    h = b.unary("channels_first", b.unary("padding_zeroed", b.unary("channels_last", h)))
     shapes = {
         "x_proj_weight": (heads, rank + 2 * state, d), "dt_proj_weight": (heads, d, rank), "dt_proj_bias": (heads, d),
-        "A_log": (heads, d, state), "D": (heads, d), "conv1d.weight": (inner, 1, kernel),
+        "A_log": (heads, d, state), "D": (heads, d),
     }  # fmt: skip
-    if c.flag("mamba_conv_bias"):
-        shapes["conv1d.bias"] = (inner,)
     parameters = [b.parameter(module, name, shape, shard="column") for name, shape in shapes.items()]
-    h = b.unary("undescribed", h, module, parameters, inner, name="Zamba's selective scan by head")
+    (h,) = b.op("scan_by_head", module, [h, gate], [inner], parameters, num_heads=heads)
     b.keep(LayerCache("recurrent", conv_state_elements=inner * kernel, state_elements=inner * state))
     return b.linear(h, f"{module}.out_proj", x.width, bias=bias, shard="row")
 
 
-def layer(c: Config, index: int, kind: str, slots: range) -> Block:
+def layer(c: Config, index: int, kind: str, slots: range, number: int) -> Block:
     """norm, mixer, residual; what a shared transformer makes is added to what the norm reads only."""
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x = b.input("hidden", c.hidden_size)
     within, read = "", x
     if kind == "hybrid":
         within = "mamba_decoder."
-        read = b.add(x, b.linear(transformer(b, x, c, slots), "linear", x.width, shard="replicated", part="mlp"))
+        read = b.add(
+            x, b.linear(transformer(b, x, c, slots, number), "linear", x.width, shard="replicated", part="mlp")
+        )
     h = mixer(b, b.rms_norm(read, f"{within}input_layernorm"), c, f"{within}mamba")
     return b.build(hidden=b.add(x, h))
 
@@ -97,7 +101,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     sources: list[str] = []
     for index, kind in enumerate(found):
         number = found[:index].count("hybrid")
-        block = layer(c, index, kind, range(number % memory, total, memory))
+        block = layer(c, index, kind, range(number % memory, total, memory), number)
         # The library ties the transformers together with the head, by the same switch.
         if kind == "hybrid" and number >= memory and c.flag("tie_word_embeddings"):
             block = shared_with(block, sources[number % memory])

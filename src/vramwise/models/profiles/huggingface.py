@@ -35,6 +35,7 @@ from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
 from vramwise.models.profiles.undescribed import UndescribedPaths
 from vramwise.models.profiles.xlnet import XLNetPaths
+from vramwise.models.profiles.zamba import ZambaPaths
 
 Streams = dict[str, Tensor]
 
@@ -63,6 +64,7 @@ class HuggingFace(
     ResidualStreamPaths,
     UndescribedPaths,
     XLNetPaths,
+    ZambaPaths,
 ):
     """Runs blocks on a tape as transformers runs its modules."""
 

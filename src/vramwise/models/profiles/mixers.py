@@ -87,6 +87,13 @@ class MixerPaths(ChunkScanPaths):
         bias, a_log, skip = self.parameters_of(op)
         a = tape.unary("neg", tape.unary("exp", tape.to(a_log, "fp32")))
         bias = tape.to(tape.to(bias, "fp32"), time_step.dtype)
+        return self._scanned(x, time_step, a, bias, skip, inward, outward, gate)
+
+    def _scanned(
+        self, x: Tensor, time_step: Tensor, a: Tensor, bias: Tensor, skip: Tensor, inward: Tensor, outward: Tensor,
+        gate: Tensor,
+    ) -> Tensor:  # fmt: skip
+        tape = self.tape
         dt = tape.unary("softplus", tape.add(time_step, tape.unsqueeze(bias, -1)))
         steps = tape.unsqueeze(dt, -1)
         decay = tape.unary("exp", tape.mul(tape.unsqueeze(tape.unsqueeze(a, 0), 2), steps))
