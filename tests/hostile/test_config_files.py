@@ -70,7 +70,7 @@ def test_a_file_of_100_mb_is_refused_unread(program):
         ("./folder", "./folder: the folder has no config.json"),
         (".", ".: the folder has no config.json"),
         ("./" + "a" * 300, "File name too long"),
-        ("weights.gguf", "weight files are not read yet"),
+        ("weights.gguf", "there is no such file"),
         ("https://example.org/a/b", "expected the page of a model"),
         ("https://huggingface.co/datasets/a/b", "is no model"),
     ],

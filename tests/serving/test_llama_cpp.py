@@ -194,3 +194,27 @@ def test_layers_for_multi_token_prediction_have_a_cache_in_ik() -> None:
     options = {"gguf_quant": "custom", "n_ctx": 65536, "n_parallel": 1}
     assert mib(serve("zai-org/GLM-4.5-Air", variant="ik_llama.cpp", **options), "kv_cache_bytes") == 12032.0
     assert mib(serve("zai-org/GLM-4.5-Air", **options), "kv_cache_bytes") == 11776.0
+
+
+def _fits(**serve):
+    scenario = {"model": "meta-llama/Llama-3.3-70B-Instruct", "task": "serve", "gpu": "rtx-4090",
+                "serve": {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": 8192, **serve}}  # fmt: skip
+    return estimate(scenario)
+
+
+def test_the_layers_that_are_said_to_fit_are_the_most_that_do() -> None:
+    reasons = _fits().verdict.reasons
+    layers = next(int(r.split()[3]) for r in reasons if r.startswith("set n_gpu_layers to "))
+    assert _fits(n_gpu_layers=layers).verdict.fits
+    assert not _fits(n_gpu_layers=layers + 1).verdict.fits
+
+
+def test_experts_on_the_host_are_offered_where_they_help() -> None:
+    scenario = {"model": "Qwen/Qwen3-30B-A3B", "task": "serve", "gpu": "rtx-3060-12gb",
+                "serve": {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": 8192}}  # fmt: skip
+    reasons = estimate(scenario).verdict.reasons
+    layers = next(int(r.split()[-1]) for r in reasons if r.startswith("set n_cpu_moe to "))
+    scenario["serve"]["n_cpu_moe"] = layers
+    assert estimate(scenario).verdict.fits
+    scenario["serve"]["n_cpu_moe"] = layers - 1
+    assert not estimate(scenario).verdict.fits

@@ -106,7 +106,7 @@ def test_other_urls_are_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("model.gguf", r"weight files are not read yet; give the folder or config\.json"),
+        ("model.gguf", r"there is no such file"),
         ("./a/model-00001-of-00002.safetensors", "there is no such file"),
     ],
 )

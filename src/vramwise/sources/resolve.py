@@ -9,14 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import SourceError, clipped
+from ..errors import SourceError, UnsupportedModelError, clipped
 from ..formats.safetensors import INDEX_SUFFIX, SUFFIX, find_weights
 from .catalog import entry, names
 from .config_file import checked, read_config
 from .hub_cache import cached_config
 from .human_names import MIRRORS, Ambiguous, find, near
+
+if TYPE_CHECKING:
+    from ..formats.gguf_file import GgufHeader
 
 _URL = re.compile(r"^[a-z]+://", re.IGNORECASE)
 _HOSTS = {
@@ -27,7 +30,7 @@ _HOSTS = {
     "modelscope.cn": "models/",
     "www.modelscope.cn": "models/",
 }
-_WEIGHT_FILES = (".gguf",)
+_GGUF = ".gguf"
 _LONGEST_NAME = 500
 _LISTED = 6
 _HINT = "(vramwise models lists all; a folder or config.json also works)"
@@ -70,10 +73,8 @@ def _local_source(name: str) -> ModelSource | None:
     if _URL.match(name):
         return None
     path = os.path.expanduser(name) if name.startswith("~") else name
-    if path.lower().endswith(_WEIGHT_FILES):
-        raise SourceError(
-            f"{clipped(name, 200)}: weight files are not read yet; give the folder or config.json beside it"
-        )
+    if path.lower().endswith(_GGUF):
+        return _gguf_file(path)
     if path.lower().endswith((SUFFIX, INDEX_SUFFIX)):
         return _weight_file(path)
     looks_like_path = path.startswith((".", os.sep)) or path.lower().endswith(".json") or "\\" in path
@@ -89,6 +90,40 @@ def _local_source(name: str) -> ModelSource | None:
     if looks_like_path or (folder and os.path.isfile(config)):
         return _read_file(config)
     return None
+
+
+def _gguf_file(path: str) -> ModelSource:
+    """A GGUF file: its header tells configuration and tensors."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        raise SourceError(f"{clipped(path, 200)}: there is no such file") from None
+    return _from_gguf(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=16)
+def _from_gguf(path: str, modified_ns: int, size: int) -> ModelSource:
+    from ..formats.gguf_file import read_gguf
+    from .gguf_config import config_of, tensors_of
+
+    header = read_gguf(path)
+    try:
+        config = config_of(header, clipped(path, 200))
+    except UnsupportedModelError:
+        known = _named_in(header)
+        if known is None:
+            raise
+        return ModelSource(known.id, {**known.config, **tensors_of(header)}, path, f"layers as those of {known.id}")
+    return ModelSource(str(config.get("_name_or_path") or Path(path).stem), config, path)
+
+
+def _named_in(header: GgufHeader) -> ModelSource | None:
+    """The model of the catalog that a file's `general.name` names."""
+    name = header.metadata.get("general.name")
+    try:
+        return _named(name) if isinstance(name, str) else None
+    except SourceError:
+        return None
 
 
 def _weight_file(path: str) -> ModelSource:

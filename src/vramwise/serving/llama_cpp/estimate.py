@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from vramwise.hardware import Gpu
@@ -13,10 +14,11 @@ from ..answer import amount, assemble, capacity_of, context_node, interval, reso
 from ..constants import constant
 from .buffers import compute_node, host_node, output_node
 from .cache import CacheBytes, cache_bytes
+from .fitting import LEAST_CONTEXT, Needed, fewest_host_experts, largest_context, most_layers, with_context
 from .placement import Placement, placement
-from .settings import AUTO_CONTEXT_BUILD, DEFAULT_QUANT, PADDING, Plan, resolve_plan
+from .quantizer import file_tensors
+from .settings import AUTO_CONTEXT_BUILD, DEFAULT_QUANT, Plan, resolve_plan
 
-LEAST_CONTEXT = 4096  # --fit never goes below (common/fit.cpp)
 _KV_SOURCE = "llama.cpp src/llama-kv-cache.cpp"
 _FILE_SOURCE = "llama.cpp src/llama-quant.cpp llama_tensor_get_type"
 
@@ -30,7 +32,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     plan = resolve_plan(scenario, model)
     capacity = capacity_of(scenario, gpu)
     plan, shrunk = _fitted(scenario, model, plan, capacity, gpu)
-    custom = plan.file_type == "custom"
+    from_file = bool(file_tensors(model))
+    custom = plan.file_type == "custom" and not from_file
     placed = placement(model, plan) if not custom else _unknown_placement(model, plan)
     nodes = _Nodes(model, plan, placed, custom, gpu)
     quantities = nodes.quantities()
@@ -39,7 +42,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         verdict = _verdict(model, plan, nodes, capacity)
         quantities["oom"] = Quantity.exact(not verdict.fits)
     phases = nodes.moments
-    notes = _notes(scenario, plan, shrunk)
+    notes = _notes(scenario, plan, shrunk, from_file)
     table = resolved(scenario, "serve", plan.settings)
     ranks = (Rank("all devices" if plan.devices else "host", max(p.bytes for p in phases)),)
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
@@ -54,7 +57,7 @@ class _Nodes:
     """The terms of one estimate."""
 
     def __init__(self, model: Model, plan: Plan, placed: Placement, custom: bool, gpu: Gpu | None) -> None:
-        self.model, self.plan, self.placed, self.custom = model, plan, placed, custom
+        self.model, self.plan, self.placed, self.custom, self.gpu = model, plan, placed, custom, gpu
         self.cache: CacheBytes = cache_bytes(model, plan)
         inputs = {"gguf_quant": plan.file_type, "n_gpu_layers": plan.gpu_layers}
         self.gpu_weights = Node("weights", placed.gpu_bytes, "exact", formula="Σ tensors on the GPU", inputs=inputs,
@@ -148,18 +151,10 @@ def _fitted(
     if given.engine == "ollama" or plan.is_ik:
         return plan, False
     room = capacity.usable_bytes * plan.devices - round(constant("llama.cpp", "fit_margin", (0,)).expected)
-    low, high = LEAST_CONTEXT // PADDING, plan.n_ctx // PADDING
-    if low >= high or _needed(model, plan, gpu) <= room:
+    if plan.n_ctx <= LEAST_CONTEXT or _needed(model, plan, gpu) <= room:
         return plan, False
-    while high - low > 1:
-        middle = (low + high) // 2
-        trial = _with_context(plan, middle * PADDING)
-        low, high = (middle, high) if _needed(model, trial, gpu) <= room else (low, middle)
-    return _with_context(plan, low * PADDING), True
-
-
-def _with_context(plan: Plan, n_ctx: int) -> Plan:
-    return replace(plan, n_ctx=n_ctx, settings=plan.settings.replace(n_ctx=n_ctx))
+    found = largest_context(plan, room, lambda trial: _needed(model, trial, gpu), LEAST_CONTEXT)
+    return with_context(plan, found or LEAST_CONTEXT), True
 
 
 def _needed(model: Model, plan: Plan, gpu: Gpu | None) -> int:
@@ -175,23 +170,32 @@ def _verdict(model: Model, plan: Plan, nodes: _Nodes, capacity: Capacity) -> Ver
     if need.bytes <= total:
         return verdict_of(room, [f"{amount(need.bytes)} fit in {where}"])
     reasons = [f"{amount(need.bytes)} do not fit in {where}"]
-    excess = need.bytes - total
-    per_layer = max(1, (nodes.placed.gpu_bytes + nodes.cache.kv_gpu_bytes) // max(1, plan.gpu_layers))
-    kept = min(plan.gpu_layers, plan.num_layers) - -(-excess // per_layer) - 1
-    if nodes.cache.kv_gpu_bytes > excess:
-        cells = plan.n_ctx * (nodes.cache.kv_gpu_bytes - excess) // nodes.cache.kv_gpu_bytes
-        if cells >= PADDING:
-            reasons.append(f"set n_ctx to {cells // PADDING * PADDING:,}")
-    if kept > 0:
-        reasons.append(f"set n_gpu_layers to about {kept}")
+    reasons.extend(_fixes(model, plan, total, lambda trial: _needed(model, trial, nodes.gpu)))
     return verdict_of(room, reasons)
 
 
-def _notes(scenario: Scenario, plan: Plan, shrunk: bool) -> tuple[str, ...]:
+def _fixes(model: Model, plan: Plan, total: int, needed: Needed) -> Iterator[str]:
+    """The smallest changes that fit, each on its own."""
+    cells = largest_context(plan, total, needed)
+    if cells:
+        yield f"set n_ctx to {cells:,}"
+    experts = fewest_host_experts(model, plan, total, needed)
+    if experts:
+        yield f"set n_cpu_moe to {experts}"
+    layers = most_layers(plan, total, needed)
+    if layers:
+        yield f"set n_gpu_layers to {layers} of {plan.num_layers + 1}"
+    if not (cells or experts or layers):
+        yield "take a smaller file type, a larger GPU, or more of them"
+
+
+def _notes(scenario: Scenario, plan: Plan, shrunk: bool, from_file: bool) -> tuple[str, ...]:
     notes = []
-    if scenario.serve.gguf_quant is None:
+    if from_file:
+        notes.append("sizes of the tensors are those of the file's header")
+    elif scenario.serve.gguf_quant is None:
         notes.append(f"gguf_quant {plan.file_type} is assumed")
-    if plan.file_type == "custom":
+    if plan.file_type == "custom" and not from_file:
         notes.append("a custom mix of tensor types: only the file's header tells its size, weights are left out")
     if shrunk:
         notes.append(f"n_ctx shrinks to {plan.n_ctx:,} so that everything fits (--fit)")

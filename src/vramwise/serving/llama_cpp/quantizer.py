@@ -6,6 +6,7 @@ F32.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,15 +49,40 @@ class TypedTensor:
 
     tensor: GgufTensor
     type: GgufType
+    size_in_file: int | None = None
 
     @property
     def bytes(self) -> int:
-        return self.type.bytes_for(self.tensor.shape)
+        return self.type.bytes_for(self.tensor.shape) if self.size_in_file is None else self.size_in_file
+
+
+_IN_FILE = re.compile(r"(?:blk\.(\d+)\.)?([\w.]+?)(?:\.weight)?")
+
+
+@lru_cache(maxsize=16)
+def file_tensors(model: Model) -> tuple[TypedTensor, ...]:
+    """The tensors of the GGUF file that the model was read from; empty for any other model."""
+    rows = model.config.get("gguf_tensors")
+    found = []
+    for name, shape, kind, size in rows if isinstance(rows, list) else ():
+        match = _IN_FILE.fullmatch(str(name))
+        layer, short = match.groups() if match else (None, str(name))
+        tensor = GgufTensor(short, tuple(shape), None if layer is None else int(layer), len(shape) > 1)
+        found.append(TypedTensor(tensor, _type_in_file(kind), size))
+    return tuple(found)
+
+
+def _type_in_file(kind: str) -> GgufType:
+    """The type by name; for one that has none here, one block stands for it (its bytes are known)."""
+    return GgufType(kind, 32, 0) if kind.startswith("type ") else tensor_type(kind)
 
 
 @lru_cache(maxsize=256)
 def typed_tensors(model: Model, file_type: str, imatrix: bool) -> tuple[TypedTensor, ...]:
-    """Every tensor of the file with its type."""
+    """Every tensor of the file with its type: those of a given file, else what the quantizer would make."""
+    given = file_tensors(model)
+    if given:
+        return given
     tensors = gguf_tensors(model)
     file = _file(model, file_type, imatrix)
     tied = not any(tensor.name == "output" for tensor in tensors)

@@ -1,0 +1,62 @@
+"""What would fit: the largest context, the most layers on the GPU, the fewest layers with experts on the host.
+
+Each answer is a search over full estimates, as llama.cpp's --fit reserves real buffers (common/fit.cpp); `needed`
+gives the bytes of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from vramwise.models import Model
+
+from .settings import PADDING, Plan
+
+Needed = Callable[[Plan], int]
+LEAST_CONTEXT = 4096  # --fit never goes below (common/fit.cpp)
+
+
+def with_context(plan: Plan, n_ctx: int) -> Plan:
+    """The plan with another context."""
+    return replace(plan, n_ctx=n_ctx, settings=plan.settings.replace(n_ctx=n_ctx))
+
+
+def with_layers(plan: Plan, layers: int) -> Plan:
+    """The plan with fewer layers on the GPU."""
+    return replace(plan, gpu_layers=layers, settings=plan.settings.replace(n_gpu_layers=layers))
+
+
+def with_host_experts(plan: Plan, layers: int) -> Plan:
+    """The plan with the experts of the first `layers` layers on the host."""
+    return replace(plan, settings=plan.settings.replace(n_cpu_moe=layers))
+
+
+def largest_context(plan: Plan, room: int, needed: Needed, least: int = PADDING) -> int:
+    """Cells of the largest context, in steps of 256, with which the plan needs no more than `room`; 0 for none."""
+    steps = _largest(plan.n_ctx // PADDING, lambda n: needed(with_context(plan, n * PADDING)) <= room)
+    return steps * PADDING if steps * PADDING >= least else 0
+
+
+def most_layers(plan: Plan, room: int, needed: Needed) -> int:
+    """The most layers on the GPU that need no more than `room`; 0 for none."""
+    most = min(plan.gpu_layers, plan.num_layers + 1)
+    return _largest(most, lambda n: needed(with_layers(plan, n)) <= room)
+
+
+def fewest_host_experts(model: Model, plan: Plan, room: int, needed: Needed) -> int:
+    """The fewest layers whose experts go to the host so that the rest fits; 0 where that does not help."""
+    if plan.experts_on_host or not any(op.kind == "experts" for b in model.layers() for op in b.ops):
+        return 0
+    layers = plan.num_layers
+    kept = _largest(layers, lambda n: needed(with_host_experts(plan, layers - n)) <= room)
+    return layers - kept if kept or needed(with_host_experts(plan, layers)) <= room else 0
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest n of 1 … most that fits, where all below one that fits do too; 0 for none."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
