@@ -83,8 +83,8 @@ NO_AUTOCAST = frozenset({"dbrx", "deberta", "step3p7", "xmod"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
 # positions of packed sequences.
 DATA_DEPENDENT = frozenset({
-    "gemma3", "gemma4", "gemma4_unified", "kimi_k25", "llava", "llava_next", "modernbert", "modernbert-decoder",
-    "paligemma", "phi4_multimodal", "step3p7", "xlm", "xmod",
+    "deepseek_vl", "gemma3", "gemma4", "gemma4_unified", "kimi_k25", "lfm2_vl", "llava", "llava_next",
+    "llava_onevision", "modernbert", "modernbert-decoder", "paligemma", "phi4_multimodal", "step3p7", "xlm", "xmod",
 })  # fmt: skip
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.
 KERNEL_ABSENT = frozenset({"diffllama"})
