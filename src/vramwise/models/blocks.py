@@ -72,7 +72,8 @@ class Block:
 
     `inputs` and `outputs` bind streams (`hidden`, `encoder`, ...) to values; `repeats` marks a layer, which is what
     checkpointing wraps and pipeline parallelism deals out; `cache` is what one token leaves behind in it. Blocks of
-    another modality than text run only for batches that hold it.
+    another modality than text run only for batches that hold it. `no_grad`: the class runs it without a gradient, so
+    that nothing is kept and no product of it has a backward pass.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Block:
     layer: int | None = None
     caches: tuple[LayerCache, ...] = ()
     modality: Modality = "text"
+    no_grad: bool = False
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -93,7 +95,7 @@ class Block:
             (op.kind, op.module, op.inputs, op.outputs, tuple(p.shape for p in op.parameters), _frozen(op.settings))
             for op in self.ops
         )
-        return (*ops, tuple(self.inputs.items()), tuple(self.outputs.items()))
+        return (*ops, tuple(self.inputs.items()), tuple(self.outputs.items()), self.no_grad)
 
 
 def _frozen(settings: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -111,6 +111,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "granitemoehybrid": "bamba",
     "granitemoeshared": "granite_moe",
     "helium": "variants",
+    "hrm_text": "hrm_text",
     "hunyuan_v1_dense": "llama_kin",
     "hunyuan_v1_moe": "softmax_routed",
     "hy_v3": "sigmoid_routed",

@@ -121,15 +121,16 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached, source)
     profile.chunks_filled = structure.chunks_filled
     runs: list[BlockRun] = []
-    seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]]]] = {}
+    seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]], Block]] = {}
     for block in model.blocks:
         if block.modality != "text":
             continue
         key = _state(block, profile) if block.layer is not None else None
         if key is not None and key in seen:
-            run, outputs = seen[key]
-            for parameter in block.parameters:
-                profile.parameter(parameter)  # so that a later layer with the same ones is known to share them
+            run, outputs, recorded = seen[key]
+            for parameter, other in zip(block.parameters, recorded.parameters, strict=True):
+                # So that a later layer with the same ones is known to share them, and their casts.
+                tape.share_cast(profile.parameter(other), profile.parameter(parameter))
             for name, (tensor, role) in outputs.items():
                 profile.streams[name] = _renewed(tensor, role, tape)
         else:
@@ -140,7 +141,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
             if key is not None:
                 # What the block itself saved of its outputs: a later block of another kind may save them too.
                 handed_on = ((name, profile.streams[name]) for name in block.outputs)
-                seen[key] = run, {name: (tensor, tape.saved.get(tensor.storage)) for name, tensor in handed_on}
+                kept = {name: (tensor, tape.saved.get(tensor.storage)) for name, tensor in handed_on}
+                seen[key] = run, kept, block
         runs.append(run)
     losses = {
         "causal-lm": profile.causal_lm_loss,
@@ -170,7 +172,9 @@ def _state(block: Block, profile: HuggingFace) -> tuple[Any, ...]:
         x = profile.streams[name]
         incoming.append((x.shape, x.strides, x.dtype, x.requires_grad, x.storage in profile.tape.saved))
     trains = tuple(profile.execution.trains(p.name) for p in block.parameters)
-    met = tuple((p.tied_to or p.name) in profile.parameters for p in block.parameters)
+    names = tuple(p.tied_to or p.name for p in block.parameters)
+    met = tuple(name in profile.parameters and profile.tape.keeps_cast(profile.parameters[name]) for name in names)
+    met += tuple(name in profile.parameters for name in names)
     shared = tuple(table.storage in profile.tape.saved for tables in profile.tables.values() for table in tables)
     return (block.signature(), tuple(incoming), trains, met, shared)
 

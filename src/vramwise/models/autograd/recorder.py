@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal
 
 from vramwise.models.autograd.size import Dim, product
@@ -38,6 +39,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.saved: dict[Storage, str] = {}
         self.module = ""
+        self.grad_enabled = True
         # Axes whose lengths are multiples of 8, told only where a kernel takes a mask of such rows as it is.
         self.rows_of_eight: frozenset[str] = frozenset()
         self._weight_casts: dict[Storage, Tensor] = {}
@@ -57,7 +59,7 @@ class Recorder:
         """A tensor with a storage of its own."""
         shape = tuple(shape)
         storage = Storage(product(shape) * ITEM_BYTES[dtype], kind, op, self.module)
-        return Tensor(shape, strides or contiguous_strides(shape), dtype, storage, requires_grad)
+        return Tensor(shape, strides or contiguous_strides(shape), dtype, storage, requires_grad and self.grad_enabled)
 
     def parameter(self, shape: Sequence[Dim], dtype: str, *, requires_grad: bool) -> Tensor:
         """A model's parameter: its storage is never counted among saved activations."""
@@ -128,10 +130,25 @@ class Recorder:
             op="_to_copy",
         )  # fmt: skip
         self.record("_to_copy", [x], [out])
-        # at::autocast::cached_cast caches casts of fp32 leaves that require a gradient, and only those.
-        if x.requires_grad and x.dtype == "fp32":
+        # at::autocast::cached_cast caches casts of fp32 leaves that require a gradient, only those, where gradients are on.
+        if x.requires_grad and x.dtype == "fp32" and self.grad_enabled:
             self._weight_casts[x.storage] = out
         return out
+
+    def keeps_cast(self, weight: Tensor) -> bool:
+        """Whether backward already keeps autocast's copy of a weight."""
+        cast = self._weight_casts.get(weight.storage)
+        return cast is not None and cast.storage in self.saved
+
+    def share_cast(self, done: Tensor, alike: Tensor) -> None:
+        """The cast that a layer which was not recorded again makes of its own weight, as the one recorded did."""
+        cast = self._weight_casts.get(done.storage)
+        if cast is None or alike.storage in self._weight_casts:
+            return
+        storage = Storage(cast.storage.nbytes, cast.storage.kind, cast.storage.op, cast.storage.module)
+        if cast.storage in self.saved:
+            self.saved[storage] = self.saved[cast.storage]
+        self._weight_casts[alike.storage] = replace(cast, storage=storage)
 
     def autocast_high(self, op: str, x: Tensor) -> Tensor:
         """The input of an operation that autocast runs in fp32 on this device."""

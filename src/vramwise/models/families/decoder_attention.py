@@ -106,11 +106,11 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) 
 def gated(b: BlockBuilder, mixed: Value, x: Value, heads: int, module: str, function: str) -> Value:
     """Attention's result times a function of the layer's input, one number for an element or for a head."""
     width = heads if function.endswith("_by_head") else mixed.width
-    gate = b.linear(x, f"self_attn.{module}", width)
+    gate = b.linear(x, f"self_attn.{module}", width, bias=function == "sigmoid_of_biased")
     if function == "sigmoid_biased":
         bias = b.parameter("self_attn", "gate_bias", (heads,), shard="column")
         return b.op("biased_head_gate", "self_attn", [mixed, gate], [mixed.width], [bias], num_heads=heads)[0]
-    if function == "sigmoid":
+    if function in ("sigmoid", "sigmoid_of_biased"):
         return b.multiply(mixed, b.activation(gate, "sigmoid", "self_attn"))
     kind = "sigmoid_head_gate" if function == "sigmoid_by_head" else "softplus_gate"
     return b.op(kind, "self_attn", [mixed, gate], [mixed.width], num_heads=heads)[0]

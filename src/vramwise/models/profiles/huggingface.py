@@ -93,6 +93,7 @@ class HuggingFace(
 
     def run(self, block: Block) -> None:
         """Runs a block: reads its streams, replaces those that it hands on."""
+        self.tape.grad_enabled = not block.no_grad
         values: dict[int, Tensor] = {value.id: self.streams[name] for name, value in block.inputs.items()}
         for op in block.ops:
             with self.tape.inside(op.module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
@@ -17,6 +18,11 @@ class StreamPaths:
 
     def one_stream(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.select(x, 0)
+
+    def repeated_vector(self, op: Op, x: Tensor) -> Tensor:
+        """A vector that is not trained, copied for every position."""
+        (vector,) = self.parameters_of(op)
+        return replace(self.tape.clone_contiguous(self.tape.expand(vector, *x.shape)), requires_grad=False)
 
     def clone(self, op: Op, x: Tensor) -> Tensor:
         return self.tape.clone_contiguous(x)
