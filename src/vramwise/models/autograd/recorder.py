@@ -130,7 +130,7 @@ class Recorder:
             op="_to_copy",
         )  # fmt: skip
         self.record("_to_copy", [x], [out])
-        # at::autocast::cached_cast caches casts of fp32 leaves that require a gradient, only those, where gradients are on.
+        # at::autocast::cached_cast caches casts of fp32 leaves that require a gradient while gradients are on.
         if x.requires_grad and x.dtype == "fp32" and self.grad_enabled:
             self._weight_casts[x.storage] = out
         return out
