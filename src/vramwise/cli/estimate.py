@@ -48,6 +48,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument("--plot", metavar="FILE", help="with --sweep: a picture too, FILE.svg or FILE.png")
     parser.add_argument("--style", metavar="|".join(STYLES), help="another tool's tables, or simple formulas")
+    parser.add_argument("--image", metavar="WIDTHxHEIGHT", help="the overview with what an image of that size takes")
     parser.add_argument("--num-parameters", metavar="N", help="--style simple: a size alone, such as 7e9, 7b or 350M")
 
 
@@ -74,6 +75,8 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
             raise UsageError(f"{flag(unused[0])} does not enter --style {args.style}: leave one of them out")
     if args.num_parameters is not None and args.style != "simple":
         raise UsageError("--num-parameters is not enough for an estimate: give MODEL, or add --style simple")
+    if args.image is not None and (args.style is not None or _asks_for_a_task(args)):
+        raise UsageError("--image belongs to the overview: leave out --task and --style")
     if args.explain is not None and args.json:
         raise UsageError("--json holds every term already: leave out --explain")
     if args.explain is not None and (args.style is not None or not _asks_for_a_task(args)):
@@ -151,14 +154,18 @@ def _overview(args: argparse.Namespace) -> int:
     except UndescribedTypeError:  # as far as its tensors say, or the same error again
         args.task = "load"
         return _task(args)
+    from .screens.model_facts import files_table, image_cost
     from .screens.overview import overview, overview_screen
     from .screens.paint import show
 
+    image = image_cost(model, args.image) if args.image is not None else None
     numbers = overview(name, model, estimate)
     if args.json:
-        _print_json({"model": model.id, "num_parameters": model.num_parameters, **numbers.to_dict()})
+        facts = {"model": model.id, "num_parameters": model.num_parameters, "parts": model.parts}
+        facts |= {"files": files_table(model)} | ({} if image is None else {"image": image.to_dict()})
+        _print_json({**facts, **numbers.to_dict()})
     else:
-        show(overview_screen(model, numbers, args.model or "MODEL"))
+        show(overview_screen(model, numbers, args.model or "MODEL", image))
     return 0
 
 

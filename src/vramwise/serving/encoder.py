@@ -45,5 +45,14 @@ def encoder_work(model: Model, budget_tokens: int, bytes_per_element: int) -> En
     return EncoderWork(total, live, total * live * bytes_per_element + cached)
 
 
+def tower_bytes(model: Model, patches: int, bytes_per_element: int) -> int:
+    """Largest live set of the vision part over `patches`, under SDPA: patches · elements alive · bytes of an element.
+
+    Scores of eager attention and the frames of windowed attention are not counted.
+    """
+    live = max((block_live_set(block) for block in model.blocks if _is_vision(block.parameters)), default=0)
+    return patches * live * bytes_per_element
+
+
 def _is_vision(parameters: tuple[object, ...]) -> bool:
     return any(getattr(parameter, "part", "") == "vision" for parameter in parameters)

@@ -1,0 +1,134 @@
+"""What a checkpoint's files hold beyond the model: further-token prediction, buffers, tied copies, scales.
+
+Loaders skip the first; buffers are loaded but are no parameters; a tied weight is one tensor in memory. Held against
+published totals of safetensors files (tests/serving/test_checkpoint.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models import Block, Model
+
+from .lengths import text_config
+from .storage import storage_of
+
+# One more layer, the product that joins two streams, three norms, and the embedding and head once more.
+PREDICTION_WITH_COPIES = frozenset({"deepseek_v3", "glm4_moe"})
+# One more layer of full attention, the product that joins two streams, three norms.
+PREDICTION_WITHOUT_COPIES = frozenset({"qwen3_5", "qwen3_5_moe"})
+_PREDICTION_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+# Routers that add a buffer to the scores by which experts are chosen: a value for each expert.
+CORRECTED_ROUTERS = frozenset({
+    "axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite",
+    "glm_moe_dsa", "hy_v3", "kimi_k2", "kimi_k25", "kimi_linear", "mimo_v2_flash", "minimax_m2", "nemotron_h",
+    "solar_open",
+})  # fmt: skip
+BIASED_LOGITS = frozenset({
+    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart",
+})  # fmt: skip
+LAYER_SCALARS = frozenset({"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"})
+# transformers 5 ties their head although the config and the files say that it is not.
+TIED_AGAINST_THE_CONFIG = frozenset({"mt5", "t5", "umt5"})
+
+
+@dataclass(frozen=True, slots=True)
+class FileContents:
+    """Values in the files and what of them is not a parameter of the model.
+
+    `with_tied_copies` is the number in files that keep tied weights as often as they are used; `unknown` says what the
+    config promises and no rule here counts.
+    """
+
+    in_the_model: int
+    prediction: int
+    buffers: int
+    scales: int
+    untied: int
+    with_tied_copies: int
+    unknown: str = ""
+
+    @property
+    def num_values(self) -> int:
+        return self.in_the_model + self.prediction + self.buffers + self.scales + self.untied
+
+    def beyond_the_model(self) -> dict[str, int]:
+        """What the files hold beyond the model's parameters, by what it is; nothing where nothing is."""
+        named = {
+            "layers that predict further tokens": self.prediction, "buffers": self.buffers,
+            "scales of quantized weights": self.scales, "weights tied in the model": self.untied,
+        }  # fmt: skip
+        return {name: count for name, count in named.items() if count}
+
+
+def file_contents(model: Model) -> FileContents:
+    """The number of values in a checkpoint of `model`, by rules that published totals of files agree with."""
+    layer = _prediction_layer(model)
+    count = _prediction_layers(model)
+    kind = model.config.model_type
+    described = kind in PREDICTION_WITH_COPIES | PREDICTION_WITHOUT_COPIES
+    unknown = "" if described or not count else f"{count} layers that predict further tokens"
+    count = count if described else 0
+    prediction = count * _prediction_numel(model, layer)
+    buffers = _buffers(model) + count * (_experts(layer) if kind in CORRECTED_ROUTERS else 0)
+    scales = sum(_scales(model, block) for block in model.blocks) + count * _scales(model, layer)
+    tied = sum(parameter.numel for parameter in model.all_parameters if parameter.tied_to is not None)
+    untied = _untied_in_files(model)
+    whole = model.num_parameters + prediction + buffers + scales + tied
+    return FileContents(model.num_parameters, prediction, buffers, scales, untied, whole, unknown)
+
+
+def _prediction_layers(model: Model) -> int:
+    config = text_config(model)
+    return next((config.size(key, least=0) for key in _PREDICTION_KEYS if config.has(key)), 0)
+
+
+def _prediction_layer(model: Model) -> Block:
+    """The last layer that attends to everything, which layers of prediction are like."""
+    layers = [block for block in model.layers() if block.modality == "text"]
+    attending = [block for block in layers if any(cache.kind in ("full", "latent") for cache in block.caches)]
+    return (attending or layers or list(model.blocks))[-1]
+
+
+def _prediction_numel(model: Model, layer: Block) -> int:
+    width = model.hidden_size
+    own = sum(parameter.numel for parameter in layer.parameters) + 2 * width**2 + 3 * width
+    if model.config.model_type in PREDICTION_WITHOUT_COPIES:
+        return own
+    return own + sum(p.numel for p in model.all_parameters if p.part in ("embedding", "head") and len(p.shape) == 2)
+
+
+def _experts(block: Block) -> int:
+    return sum(op.settings["num_experts"] for op in block.ops if op.kind == "experts")
+
+
+def _buffers(model: Model) -> int:
+    """Values of buffers that are in the state dict."""
+    kind = model.config.model_type
+    if kind in CORRECTED_ROUTERS:
+        return sum(_experts(block) for block in model.blocks)
+    if kind in BIASED_LOGITS:
+        return model.logit_width if model.head == "seq2seq-lm" else 0
+    return sum(block.modality == "text" for block in model.layers()) if kind in LAYER_SCALARS else 0
+
+
+def _scales(model: Model, block: Block) -> int:
+    """Scales of the checkpoint's own quantization, where weights are one value each (fp8)."""
+    storage = storage_of(model, "auto", None, None)
+    rule = storage.quantization
+    if rule is None or not rule.name.startswith("fp8"):
+        return 0
+    found = 0
+    for parameter in block.parameters:
+        quantized = storage.quantizes(parameter) or (parameter.part == "experts" and len(parameter.shape) == 3)
+        if quantized and parameter.tied_to is None:
+            shapes = [parameter.shape[1:]] * parameter.shape[0] if len(parameter.shape) == 3 else [parameter.shape]
+            values = sum(size for _, size in rule.tensors_for(shapes[0]))
+            found += len(shapes) * (values - shapes[0][0] * shapes[0][1]) // 4
+    return found
+
+
+def _untied_in_files(model: Model) -> int:
+    if model.config.model_type not in TIED_AGAINST_THE_CONFIG or model.config.flag("tie_word_embeddings", True):
+        return 0
+    return sum(p.numel for p in model.all_parameters if p.tied_to is not None and p.part == "head")

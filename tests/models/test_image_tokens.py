@@ -1,0 +1,206 @@
+"""Tokens per image equal those that transformers' processors count, for their published settings."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from processor_code import functions
+from transformers.image_processing_utils import select_best_resolution
+from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
+from transformers.models.internvl.processing_internvl import InternVLProcessor
+from transformers.models.llama4.processing_llama4 import Llama4Processor
+from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+
+from vramwise.cli.main import main
+from vramwise.errors import UsageError
+from vramwise.models import Config, describe
+from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
+from vramwise.sources import catalog, resolve
+
+sides = st.integers(20, 3000)
+sizes = st.tuples(sides, sides)
+many = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def own(values: dict[str, Any], width: int, height: int) -> ImageTokens:
+    found = image_tokens(Config(values), width, height)
+    assert found is not None
+    return found
+
+
+def counted(processor: Any, name: str, width: int, height: int, **attributes: Any) -> int:
+    """`_get_num_multimodal_tokens` of a processor with these attributes."""
+    self = SimpleNamespace(_merge_kwargs=lambda **_: {"images_kwargs": {}}, **attributes)
+    for method in ("_get_number_of_features", "_get_unpadded_features"):
+        if hasattr(processor, method):
+            setattr(self, method, getattr(processor, method).__get__(self))
+    data = getattr(processor, name)(self, image_sizes=[(height, width)])
+    return int(data.num_image_tokens[0])
+
+
+@many
+@given(sizes, st.sampled_from([("qwen2_vl", 14, 3136, 12_845_056), ("qwen3_vl", 16, 65_536, 16_777_216)]))
+def test_qwen(size: tuple[int, int], family: tuple[str, int, int, int]) -> None:
+    (width, height), (kind, patch, least, most) = size, family
+    code = functions("qwen2_vl/image_processing_qwen2_vl.py", "smart_resize", "get_number_of_image_patches")
+    self = SimpleNamespace(size={"shortest_edge": least, "longest_edge": most}, patch_size=patch, merge_size=2)
+    patches = code["get_number_of_image_patches"](self, height, width)
+    found = own({"model_type": kind, "vision_config": {"patch_size": patch}}, width, height)
+    assert (found.patches, found.tokens) == (patches, patches // 4)
+
+
+@many
+@given(sizes)
+def test_glm4v(size: tuple[int, int]) -> None:
+    width, height = size
+    code = functions("glm4v/image_processing_glm4v.py", "smart_resize", "get_number_of_image_patches")
+    edges = {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15000}
+    self = SimpleNamespace(size=edges, patch_size=14, merge_size=2, temporal_patch_size=2)
+    assert own({"model_type": "glm4v"}, width, height).patches == code["get_number_of_image_patches"](
+        self, height, width
+    )
+
+
+@many
+@given(sizes, st.sampled_from([(336, 14), (384, 14)]))
+def test_llava_next(size: tuple[int, int], tower: tuple[int, int]) -> None:
+    (width, height), (side, patch) = size, tower
+    points = [[side, 2 * side], [2 * side, side], [2 * side, 2 * side], [3 * side, side], [side, 3 * side]]
+    image_processor = SimpleNamespace(size={"shortest_edge": side}, image_grid_pinpoints=points)
+    real = counted(
+        LlavaNextProcessor, "_get_num_multimodal_tokens", width, height, image_processor=image_processor,
+        patch_size=patch, num_additional_image_tokens=1, vision_feature_select_strategy="default",
+    )  # fmt: skip
+    vision = {"image_size": side, "patch_size": patch}
+    found = own({"model_type": "llava_next", "image_grid_pinpoints": points, "vision_config": vision}, width, height)
+    assert found.tokens == real
+    best = select_best_resolution((height, width), points)
+    assert found.patches == (1 + best[0] * best[1] // side**2) * (side // patch) ** 2
+
+
+@many
+@given(sizes)
+def test_internvl(size: tuple[int, int]) -> None:
+    width, height = size
+    code = functions(
+        "got_ocr2/image_processing_got_ocr2.py", "get_all_supported_aspect_ratios", "get_optimal_tiled_canvas",
+        "get_number_of_image_patches",
+    )  # fmt: skip
+    self = SimpleNamespace(min_patches=1, max_patches=12, size={"height": 448, "width": 448}, crop_to_patches=True)
+    image_processor = SimpleNamespace(
+        get_number_of_image_patches=lambda h, w, _: code["get_number_of_image_patches"](self, h, w)
+    )
+    real = counted(
+        InternVLProcessor, "_get_num_multimodal_tokens", width, height, image_processor=image_processor,
+        image_seq_length=256,
+    )  # fmt: skip
+    vision = {"image_size": [448, 448], "patch_size": [14, 14]}
+    assert own({"model_type": "internvl", "vision_config": vision}, width, height).tokens == real
+
+
+@many
+@given(sizes, st.sampled_from([(364, 14, 2), (512, 16, 4)]))
+def test_idefics3(size: tuple[int, int], tower: tuple[int, int, int]) -> None:
+    (width, height), (side, patch, scale) = size, tower
+    code = functions(
+        "idefics3/image_processing_idefics3.py", "_resize_output_size_rescale_to_max_len",
+        "_resize_output_size_scale_below_upper_bound", "get_number_of_image_patches", MAX_IMAGE_SIZE=4096,
+    )  # fmt: skip
+    self = SimpleNamespace(
+        do_image_splitting=True, max_image_size={"longest_edge": side}, size={"longest_edge": 4 * side}
+    )
+    image_processor = SimpleNamespace(
+        get_number_of_image_patches=lambda h, w, _: code["get_number_of_image_patches"](self, h, w)
+    )
+    real = counted(
+        Idefics3Processor, "_get_num_multimodal_tokens", width, height, image_processor=image_processor,
+        image_seq_len=(side // patch) ** 2 // scale**2, tokenizer=lambda *_, **__: {"input_ids": [0]},
+    )  # fmt: skip
+    vision = {"image_size": side, "patch_size": patch}
+    assert own({"model_type": "idefics3", "scale_factor": scale, "vision_config": vision}, width, height).tokens == real
+
+
+@many
+@given(sizes, st.sampled_from([("pixtral", 1024, 16, 1), ("mistral3", 1540, 14, 2)]))
+def test_pixtral(size: tuple[int, int], family: tuple[str, int, int, int]) -> None:
+    (width, height), (_, longest, patch, merge) = size, family
+    code = functions(
+        "pixtral/image_processing_pixtral.py", "_num_image_tokens", "get_resize_output_image_size",
+        get_image_size=lambda *_: (height, width),
+    )  # fmt: skip
+    unit = patch * merge
+    high, wide = code["get_resize_output_image_size"](None, (longest, longest), (unit, unit))
+    values = {
+        "model_type": "mistral3", "spatial_merge_size": merge,
+        "vision_config": {"image_size": longest, "patch_size": patch},
+    }  # fmt: skip
+    assert own(values, width, height).tokens == (wide // unit + 1) * (high // unit)
+
+
+@many
+@given(sizes)
+def test_llama4(size: tuple[int, int]) -> None:
+    width, height = size
+    import torch
+
+    code = functions(
+        "llama4/image_processing_llama4.py", "get_factors", "find_supported_resolutions", "get_best_fit"
+    )  # fmt: skip
+    choices = torch.tensor(code["find_supported_resolutions"](16, SimpleNamespace(height=336, width=336)))
+    best = code["get_best_fit"]((height, width), choices)
+    text = Llama4Processor._prompt_split_image(
+        SimpleNamespace(), (int(best[0]) // 336, int(best[1]) // 336), 144
+    )  # fmt: skip
+    vision = {"image_size": 336, "patch_size": 14, "pixel_shuffle_ratio": 0.5}
+    assert own({"model_type": "llama4", "vision_config": vision}, width, height).tokens == text.count("<|")
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "patches"),
+    [
+        ("llava-hf/llava-1.5-7b-hf", 576, 576),  # LLaVA 1.5: 24 × 24
+        ("google/gemma-3-4b-it", 256, 4096),  # Gemma 3 report: 256 tokens of an 896 × 896 image
+        ("meta-llama/Llama-3.2-11B-Vision-Instruct", 1, 4 * 1601),  # Mllama: 4 tiles of 40 × 40 + 1
+    ],
+)
+def test_fixed_sizes(name: str, tokens: int, patches: int) -> None:
+    for width, height in ((100, 100), (1920, 1080)):
+        found = image_tokens(describe(resolve(name).config).config, width, height)
+        assert found is not None
+        assert (found.tokens, found.patches) == (tokens, patches)
+
+
+def test_every_catalog_model_of_a_type_with_a_rule_has_an_answer() -> None:
+    asked = [one for one in catalog() if one.model_type in types_with_rule()]
+    assert len(asked) > 20
+    for one in asked:
+        found = image_tokens(describe(resolve(one.id).config).config, 1000, 700)
+        assert found is not None
+        assert 0 < found.tokens <= found.patches
+        assert found.rule
+
+
+@pytest.mark.parametrize("size", [(0, 5), (-1, 5), (10**9, 10**9), (1, 5000)])
+def test_impossible_sizes_are_one_line(size: tuple[int, int]) -> None:
+    with pytest.raises(UsageError, match="an image of"):
+        image_tokens(Config({"model_type": "qwen2_vl"}), *size)
+
+
+def test_the_overview_says_what_an_image_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "qwen2.5-vl-7b", "--image", "1920x1080"]) == 0
+    assert "an image of 1,920 × 1,080 pixels takes 2,691 tokens" in " ".join(capsys.readouterr().out.split())
+    assert main(["estimate", "qwen2.5-vl-7b", "--image", "1920x1080", "--json"]) == 0
+    image = json.loads(capsys.readouterr().out)["image"]
+    assert (image["tokens"], image["patches"]) == (2691, 4 * 2691)
+    assert image["activation_bytes"] > 2 * image["patches"] * 1280
+    for arguments in (["gpt2", "--image", "10x10"], ["qwen2.5-vl-7b", "--image", "10"]):
+        assert main(["estimate", *arguments]) == 2
+        assert capsys.readouterr().err.startswith("vramwise: ")
