@@ -13,6 +13,8 @@ from vramwise.scenario import TrainSettings
 
 _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
 
+_ACTIVATIONS = frozenset({"silu", "gelu", "relu", "pow", "mul", "fused_gated_activation"})
+
 
 def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
     """Storages that stay from forward to backward; None where the block is not checkpointed."""
@@ -55,19 +57,28 @@ def _selected_operations(run: BlockRun) -> list[Storage]:
 def _without(run: BlockRun, what: tuple[str, ...]) -> list[Storage]:
     """Everything that is saved but what the named parts made between their inputs and outputs."""
     kept = dict.fromkeys([*boundary(run), *(storage for storage, _ in run.saved)])
+    experts = _layer_of_experts(run)
     for node in run.nodes:
-        if _belongs(node.module, node.op, what):
+        if _belongs(node.module, node.op, what, experts):
             for output in node.outputs:
                 kept.pop(output.storage, None)
     return list(kept)
 
 
-def _belongs(module: str, op: str, what: tuple[str, ...]) -> bool:
+def _layer_of_experts(run: BlockRun) -> str | None:
+    """The module that holds a block's router and experts; None in a dense block."""
+    names = (node.module.split(".") for node in run.nodes)
+    return next((".".join(name[: name.index("experts")]) for name in names if "experts" in name), None)
+
+
+def _belongs(module: str, op: str, what: tuple[str, ...], experts: str | None) -> bool:
     core = op.startswith("_scaled_dot_product") or op in ("softmax", "_softmax", "bmm")
     norm = "norm" in module or "ln_" in module
+    in_experts = experts is not None and (module == experts or module.startswith(f"{experts}."))
     return (
         ("core_attn" in what and core)
         or ("layernorm" in what and norm)
-        or (("mlp" in what or "moe" in what) and "mlp" in module)
-        or ("moe_act" in what and "act" in module)
+        or ("mlp" in what and experts is None and "mlp" in module)
+        or ("moe" in what and in_experts)
+        or ("moe_act" in what and (op in _ACTIVATIONS if in_experts else "act" in module))
     )

@@ -19,6 +19,7 @@ from vramwise.models.autograd.size import product
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
+from vramwise.training.scans import fuse_scans
 
 _REPLACED: dict[str, frozenset[str]] = {
     "liger": frozenset({"norm", "swiglu", "rotary"}),
@@ -43,7 +44,8 @@ def fused_parts(train: TrainSettings) -> frozenset[str]:
 def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
     """The forward pass with fused kernels in place of what they replace."""
     parts = fused_parts(train)
-    rewrites: list[Rewrite] = [_copy_heads] if train.framework == "torchtune" else []
+    always = {"torchtune": [_copy_heads], "megatron": [fuse_scans]}
+    rewrites: list[Rewrite] = [*always.get(train.framework, [])]
     if not parts and not rewrites:
         return forward
     if "norm" in parts:
