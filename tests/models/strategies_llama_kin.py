@@ -22,11 +22,25 @@ DROPOUT = st.sampled_from([0.0, 0.1])
 REACHED = st.sampled_from([4, 32])
 PATTERN = st.sampled_from([2, 4])
 
+
+def compass() -> st.SearchStrategy[Config]:
+    """The class wants rotary parameters, or none, for each kind of layer."""
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}
+    kinds = ["full_attention", "sliding_attention"]
+    base = decoder(
+        "cohere_compass_text", attention_bias=FLAG, sliding_window=REACHED, attention_dropout=DROPOUT,
+        layer_types=st.lists(st.sampled_from(kinds), min_size=6, max_size=6),
+        rope_parameters=st.fixed_dictionaries({kind: st.sampled_from([rope, None]) for kind in kinds}),
+    )  # fmt: skip
+    return base.map(lambda config: config | {"layer_types": config["layer_types"][: config["num_hidden_layers"]]})
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "apertus": lambda: decoder("apertus", attention_bias=FLAG, hidden_act=st.sampled_from(["xielu", "silu"])),
     "arcee": lambda: decoder("arcee", attention_bias=FLAG, mlp_bias=FLAG, head_dim=st.none() | HEAD_DIM),
     "bitnet": lambda: decoder("bitnet", attention_bias=FLAG),
     "cohere2": lambda: decoder("cohere2", attention_bias=FLAG, sliding_window=REACHED, sliding_window_pattern=PATTERN),
+    "cohere_compass_text": compass,
     "cwm": lambda: decoder("cwm", mlp_bias=FLAG, head_dim=HEAD_DIM, sliding_window=REACHED),
     "ernie4_5": lambda: decoder("ernie4_5", use_bias=FLAG, head_dim=st.none() | HEAD_DIM),
     "exaone4": lambda: decoder("exaone4", sliding_window=REACHED, sliding_window_pattern=PATTERN),

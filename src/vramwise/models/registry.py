@@ -45,6 +45,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "cohere": "variants",
     "cohere2": "alternating",
     "cohere2_moe": "cohere_moe",
+    "cohere_compass_text": "alternating",
     "cpmant": "cpmant",
     "ctrl": "ctrl",
     "cwm": "alternating",

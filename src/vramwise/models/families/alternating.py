@@ -1,4 +1,4 @@
-"""Decoders whose layers take turns between sliding and full attention: Command R7B, CWM, EXAONE 4, OLMo 3, Granite."""
+"""Decoders whose layers take turns between sliding and full attention: Cohere, CWM, EXAONE 4, OLMo 3, Granite."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _NORMS_AFTER = (None, "post_attention_layernorm", None, "post_feedforward_layern
 def design(c: Config) -> Design:
     """The switches that a config sets, by its model type."""
     bias = c.flag("attention_bias")
-    if c.model_type == "cohere2":
+    if c.model_type.startswith("cohere"):
+        rotary = "pairs_fp32" if c.model_type == "cohere2" else "half"
         return Design(
             norm="layer", norm_style="python", norms=("input_layernorm", None, None, None), qkv_bias=bias,
-            output_bias=bias, rotary="pairs_fp32", scaled_logits=True, tied=True,
+            output_bias=bias, rotary=rotary, scaled_logits=True, tied=True,
         )  # fmt: skip
     if c.model_type == "granite_swa":
         return Design(
@@ -46,6 +47,8 @@ def default_types(c: Config) -> list[str]:
     layers = range(c.num_hidden_layers)
     if c.model_type == "ministral":
         full = [sliding_window(c) is None for _ in layers]
+    elif c.model_type == "cohere_compass_text":
+        full = [True for _ in layers]
     elif c.model_type in ("cwm", "granite_swa"):
         full = [i % 4 == 0 for i in layers]
     else:
@@ -57,8 +60,10 @@ def default_types(c: Config) -> list[str]:
 def layer_kinds(c: Config) -> list[LayerKind]:
     """Windows; Command R7B and EXAONE 4 turn only sliding layers, Granite those whose base is not 0.
 
-    OLMo 3 has a rotary table for each kind of layer, Granite one for each base.
+    OLMo 3 has a rotary table for each kind of layer, Granite one for each base. Compass has one for each kind and row
+    of the batch, where the config gives the kind rotary parameters.
     """
+    rope = c.table("rope_parameters") or Config({}, c.model_id)
     window = sliding_window(c)
     bases = c.items("layer_rope_theta") or [1] * c.num_hidden_layers
     if len(bases) < c.num_hidden_layers:
@@ -68,9 +73,10 @@ def layer_kinds(c: Config) -> list[LayerKind]:
         own = window if name == "sliding_attention" else None
         turned = {
             "cohere2": own is not None, "exaone4": window is None or name == "sliding_attention",
-            "granite_swa": bool(base),
+            "granite_swa": bool(base), "cohere_compass_text": name not in rope.values or rope.has(name),
         }  # fmt: skip
-        table = {"olmo3": f"fp32 {name}", "granite_swa": f"base {base}"}.get(c.model_type, "")
+        tables = {"olmo3": f"fp32 {name}", "granite_swa": f"base {base}", "cohere_compass_text": f"rows {name}"}
+        table = tables.get(c.model_type, "")
         kinds.append(LayerKind(own, turned.get(c.model_type, True), table))
     return kinds
 
@@ -78,6 +84,6 @@ def layer_kinds(c: Config) -> list[LayerKind]:
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = with_class_defaults(c)
-    if c.model_type == "cohere2":  # the class derives it, whatever the config says
+    if c.model_type.startswith("cohere"):  # the class derives it, whatever the config says
         c = Config({**c.values, "head_dim": None}, c.model_id)
     return model(c, design(c), layer_kinds(c))
