@@ -24,6 +24,12 @@ _PUBLISHED_WITH_VISION = frozenset(
 # Make some parameters in fp32, XLNet on the CPU, whatever is asked for, with which they do not run before a cast.
 _FP32_WHATEVER_ASKED = frozenset({"deberta", "xlnet"})
 
+# The mappings hold only their decoders, which take another config.
+_IN_NO_MAPPING = {
+    "musicgen": "MusicgenForConditionalGeneration",
+    "musicgen_melody": "MusicgenMelodyForConditionalGeneration",
+}
+
 
 def model_config(values: dict[str, Any]) -> Any:
     """The configuration object of a `config.json`'s values."""
@@ -41,6 +47,9 @@ def real_model(
 ) -> Any:
     """An instance of the class that transformers chooses for this config and head."""
     config = model_config(values)
+    if config.model_type in _IN_NO_MAPPING:
+        with torch.device(device):
+            return getattr(transformers, _IN_NO_MAPPING[config.model_type])._from_config(config)
     if head == "none":
         named = getattr(transformers, (config.architectures or [""])[0], None)
         with torch.device(device):

@@ -177,6 +177,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "mpt": "mpt",
     "mt5": "t5",
     "muse_glimmer": "muse_glimmer",
+    "musicgen": "musicgen",
+    "musicgen_melody": "musicgen",
     "mvp": "bart",
     "nanochat": "llama_kin",
     "nemotron": "variants",
