@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("vramwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", max_examples=200, deadline=None, print_blob=True)  # --hypothesis-profile thorough
 settings.load_profile("vramwise")
 
 

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
+from how_many import is_thorough
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from real_caches import real_cache
 from transformers_models import model_config
@@ -31,7 +32,7 @@ NOT_RUN = {
 FP32_ONLY = frozenset({"deberta", "xlnet"})
 """Classes that mix fp32 buffers into bf16 products."""
 BATCH, PROMPT = 2, 7
-DRAWN, WANTED = 10, 2
+DRAWN, WANTED = (200, 100) if is_thorough() else (10, 2)
 
 
 def drawn_configs(model_type: str) -> list[dict[str, Any]]:

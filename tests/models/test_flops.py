@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
-from hypothesis import HealthCheck, given, settings
+from how_many import a_family
+from hypothesis import given
 from hypothesis import strategies as st
 from test_saved_for_backward import NOT_RUN
 from torch.utils.flop_counter import FlopCounterMode
@@ -47,7 +48,7 @@ COUNTED_TOO = {torch.ops.aten._grouped_mm: grouped_product}
 @pytest.mark.oracle
 @pytest.mark.parametrize("model_type", TYPES)
 def test_forward_and_backward(model_type: str) -> None:
-    @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @a_family(5)
     @given(STRATEGIES[model_type](), st.integers(1, 3), st.integers(1, 9))
     def same(config: dict[str, Any], batch: int, sequence: int) -> None:
         config = {**model_config(config).to_dict(), "model_type": model_type}

@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
-from hypothesis import HealthCheck, given, settings
+from how_many import a_family
+from hypothesis import given
 from hypothesis import strategies as st
 from remote_code_pairs import REMOTE_CODE_TYPES
 from transformers_models import model_config, parameter_table, real_model
@@ -59,7 +60,7 @@ def test_default_config(model_type: str) -> None:
 @pytest.mark.oracle
 @pytest.mark.parametrize("model_type", sorted(STRATEGIES))
 def test_small_configs_that_flip_every_switch(model_type: str) -> None:
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @a_family(20)
     @given(STRATEGIES[model_type]())
     def same(config: dict[str, Any]) -> None:
         completed = model_config(config).to_dict()
@@ -75,7 +76,7 @@ def test_every_described_type_has_a_strategy() -> None:
 def test_sparse_configs_take_the_class_defaults() -> None:
     """Keys that a config.json leaves out count as the configuration class says."""
 
-    @settings(max_examples=20, deadline=None, derandomize=True)
+    @a_family(20)
     @given(st.sampled_from(sorted(set(TYPES) - REFUSED_DEFAULTS)))
     def same(model_type: str) -> None:
         full = model_config({"model_type": model_type}).to_dict()

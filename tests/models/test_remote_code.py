@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("transformers")
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from how_many import a_family
+from hypothesis import given
 from remote_code_pairs import PAIRS
 from transformers_models import model_config, parameter_table, real_model
 
@@ -41,7 +42,7 @@ def tensors(shapes: dict[str, tuple[int, ...]]) -> Counter[tuple[int, ...]]:
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", sorted(PAIRS))
 def test_tensors_are_those_of_an_equal_architecture(name: str) -> None:
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @a_family(12)
     @given(PAIRS[name]())
     def same(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
         config, equal = pair

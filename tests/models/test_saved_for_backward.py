@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
 from fake_cuda import available, saved_on_fake_cuda
+from how_many import a_family
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from saved_by_autograd import saved_by_autograd
@@ -123,7 +124,7 @@ def test_small_configs_on_cpu(model_type: str, precision: str) -> None:
         pytest.skip("the class itself does not run under autocast")
     attentions = ["eager"] if model_type in EAGER_ONLY else ["eager", "sdpa"]
 
-    @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @a_family(8)
     @given(STRATEGIES[model_type](), st.sampled_from(attentions), st.integers(1, 3), st.integers(1, 9))
     def same(config: dict[str, Any], attention: str, batch: int, sequence: int) -> None:
         config = completed(config)

@@ -1,0 +1,20 @@
+"""How many random configs a family gets: 20 or fewer in every run, 200 under `--hypothesis-profile thorough`."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+THOROUGH = "thorough"
+
+
+def is_thorough() -> bool:
+    """Whether this run is the scheduled one."""
+    return settings.get_current_profile_name() == THOROUGH
+
+
+def a_family(normal: int) -> settings:
+    """`normal` examples, the same in every run; in a thorough run as many as its profile says, and others each time."""
+    every = list(HealthCheck)
+    if is_thorough():
+        return settings(deadline=None, suppress_health_check=every)
+    return settings(max_examples=normal, deadline=None, derandomize=True, suppress_health_check=every)
