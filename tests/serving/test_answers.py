@@ -60,6 +60,8 @@ def check(result: Result) -> None:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("ranks", [1, 8])
 def test_every_engine_serves_every_kind_of_model(engine: str, model: str, ranks: int) -> None:
+    if model == "gpt2":
+        ranks = min(ranks, 4)  # 12 heads
     serve = {"engine": engine, "tensor_parallel_size": ranks}
     check(estimate({"model": model, "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": ranks, "serve": serve}))
     check(estimate({"model": model, "task": "load", "gpu": "rtx-4090", "serve": serve}))

@@ -32,10 +32,13 @@ def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
 
 def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """Budget, KV cache pool and limits of the inference engine that `scenario.serve` names."""
+    from dataclasses import replace
     from importlib import import_module
 
     from .engines import MODULES
+    from .refusals import check_engine
 
+    warnings = check_engine(scenario, model, gpu)
     module = import_module(f"vramwise.serving.{MODULES[scenario.serve.engine]}")
     estimate: Result = module.estimate(scenario, model, source, gpu)
-    return estimate
+    return replace(estimate, notes=(*estimate.notes, *warnings)) if warnings else estimate

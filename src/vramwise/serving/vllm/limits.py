@@ -7,6 +7,7 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Quantity, Verdict
 
 from ..answer import amount, verdict_of
+from ..refusals import attention_heads
 from .budget import Budget, with_tensor_parallel
 
 HIGHEST_UTILIZATION = 0.97  # above it, context and graphs hardly ever find room
@@ -87,6 +88,8 @@ def _fixes(model: Model, budget: Budget, total: int, gpu: Gpu | None) -> list[st
     ranks = r.settings.tensor_parallel_size
     while ranks < MOST_RANKS and not fixes:
         ranks *= 2
+        if attention_heads(model) % ranks:
+            continue
         other = with_tensor_parallel(model, budget, gpu, ranks)
         if other.available(total, r.utilization) >= other.one_request:
             fixes.append(f"set tensor_parallel_size to {ranks}")

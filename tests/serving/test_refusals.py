@@ -1,0 +1,61 @@
+"""What an engine refuses is refused with its reason; what it warns about is computed with a note."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.errors import ScenarioError
+from vramwise.estimation import estimate
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def serve(engine: str = "vllm", gpu: str = "h100-sxm-80gb", gpus: int | None = None, **settings: Any) -> Any:
+    scenario: dict[str, Any] = {"model": LLAMA, "task": "serve", "gpu": gpu, "serve": {"engine": engine, **settings}}
+    if gpus is not None:
+        scenario["num_gpus"] = gpus
+    return estimate(scenario)
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "reason"),
+    [
+        ({"tensor_parallel_size": 3}, "serve.tensor_parallel_size", "does not divide the 32 attention heads"),
+        ({"engine": "sglang", "tensor_parallel_size": 3}, "serve.tensor_parallel_size", "SGLang refuses it"),
+        ({"pipeline_parallel_size": 40}, "serve.pipeline_parallel_size", "more than the 32 layers"),
+        (
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 3},
+            "serve.decode_context_parallel_size", "does not divide tensor_parallel_size 4",
+        ),
+        ({"kv_cache_dtype": "int8"}, "serve.kv_cache_dtype", "expected one of auto"),
+        ({"max_num_batched_tokens": 64, "max_num_seqs": 128}, "serve.max_num_batched_tokens", "128 or more"),
+        ({"gpu": "v100-sxm2-32gb", "dtype": "bf16"}, "serve.dtype", "set dtype to fp16"),
+        ({"gpu": "t4", "quantization": "mxfp4"}, "serve.quantization", "need compute capability 8"),
+        ({"gpu": "v100-sxm2-32gb", "quantization": "awq"}, "serve.quantization", "need compute capability 7.5"),
+    ],
+)  # fmt: skip
+def test_what_the_engine_refuses(settings: dict[str, Any], path: str, reason: str) -> None:
+    with pytest.raises(ScenarioError, match=reason) as problem:
+        serve(**settings)
+    assert problem.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({"max_model_len": 200_000}, "beyond the model's own 131,072"),
+        ({"gpus": 8}, "1 of 8 GPUs is used"),
+        ({"gpus": 8, "tensor_parallel_size": 2}, "set tensor_parallel_size to 8"),
+        ({"gpu": "a100-sxm-80gb", "quantization": "fp8"}, "does not compute in fp8"),
+        ({"gpu": "v100-sxm2-32gb"}, "has no bf16"),
+    ],
+)
+def test_what_the_engine_warns_about(settings: dict[str, Any], note: str) -> None:
+    result = serve(**settings)
+    assert any(note in said for said in result.notes), result.notes
+
+
+def test_gpus_that_are_all_used_need_no_note() -> None:
+    assert not any("GPUs" in note for note in serve(gpus=2, tensor_parallel_size=2).notes)
