@@ -17,18 +17,20 @@ from transformers_models import model_config, parameter_table, real_model
 
 from vramwise.models import describe, supported_types
 
-TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES)
+# Classes that refuse every config, or towers of packages that are absent; files of their own hold what can be held.
+NOT_BUILT = frozenset({"gemma4_assistant", "gemma4_unified_assistant"})
+TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES - NOT_BUILT)
 
 # Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads, the
 # others no head_dim, dots1's no number of experts, dbrx's no rope_theta where it reads it.
 # Qwen3-Omni's turns heads of 73 columns and lacks widths that its talker reads; Qwen 4's has no indexer; Reformer's
 # is no decoder.
-# Cohere Compass's names no rotary parameters for its kinds of layers, Gemma 4's assistant's has embeddings by layer.
+# Cohere Compass's names no rotary parameters for its kinds of layers,
 # LFM 2 MoE's names no kinds of layers, Aya Vision's has a tower of 14 heads for a width that they do not divide.
 REFUSED_DEFAULTS = frozenset(
     {
         *("aya_vision", "dbrx", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"),
-        *("cohere_compass_text", "gemma4_assistant"),
+        *("cohere_compass_text",),
         *("qwen3_omni_moe", "qwen3_omni_moe_thinker", "qwen4_exp", "qwen4_exp_text", "reformer"),
     }
 )

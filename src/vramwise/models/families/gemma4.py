@@ -16,6 +16,11 @@ _DEFAULTS = {
 }  # fmt: skip
 
 
+def class_defaults(model_type: str) -> dict[str, int]:
+    """Those of the class; the unified models have a wider window."""
+    return {**_DEFAULTS, "sliding_window": 1024 if model_type == "gemma4_unified_text" else 512}
+
+
 def layer_types(c: Config) -> list[str]:
     """Every sixth layer is full unless the config says otherwise; the last always is."""
     layers = range(c.num_hidden_layers)
@@ -101,8 +106,7 @@ def embedding(c: Config, name: str) -> Block:
 
 def text_blocks(c: Config, name: str = "model", *, tied: bool) -> tuple[Block, ...]:
     """Embeddings, layers and head of the language model named `name`."""
-    window = 1024 if c.model_type == "gemma4_unified_text" else 512
-    c = Config({**_DEFAULTS, "sliding_window": window, **c.values}, c.model_id)
+    c = Config({**class_defaults(c.model_type), **c.values}, c.model_id)
     layers = (layer(c, name, index, s) for index, s in enumerate(layer_sizes(c)))
     b = BlockBuilder("")
     x = norm(b, b.input("hidden", c.hidden_size), f"{name}.norm")
