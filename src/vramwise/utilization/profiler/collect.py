@@ -23,7 +23,7 @@ from .recording import (
     StepMark,
 )
 from .stream import EventStream
-from .times import nanoseconds
+from .times import NS_PER_US, nanoseconds
 
 GPU_KINDS = {
     "kernel": KERNEL,
@@ -34,26 +34,32 @@ GPU_KINDS = {
     "Memset": MEMSET,
 }
 NEVER_NEEDED = frozenset({"python_function", "ac2g", "async_cpu_to_gpu", "async", "fwdbwd", "Trace", "async_gpu"})
+OPERATORS = frozenset({"cpu_op", "Operator"})
+"""Only steps are read of these (the old form writes a step as an operator)."""
+CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
 STEP = "ProfilerStep"
 MEMORY = "[memory]"
 GPU_COLUMNS = ("start", "duration", "kind", "name", "stream", "device", "correlation", "num_bytes")
+ABSENT_TEXTS = (b"", b"null")
 LARGEST = 2**62
 
 
 class _Columns:
-    """Growing columns of whole numbers, eight bytes a cell."""
+    """Growing columns of whole numbers, eight bytes a cell; rows lie one behind the other until they are read."""
 
     def __init__(self, count: int) -> None:
-        self.columns = tuple(array("q") for _ in range(count))
+        self.count = count
+        self.cells = array("q")
+        self.append = self.cells.extend
 
-    def append(self, *row: int) -> None:
-        for column, value in zip(self.columns, row, strict=True):
-            column.append(value)
+    def __len__(self) -> int:
+        return len(self.cells) // self.count
 
     def arrays(self) -> list[Any]:
         import numpy as np
 
-        return [np.frombuffer(column, dtype=np.int64) if column else np.empty(0, np.int64) for column in self.columns]
+        cells = np.array(self.cells, dtype=np.int64).reshape(-1, self.count)
+        return [np.ascontiguousarray(cells[:, i]) for i in range(self.count)]
 
 
 class Collector:
@@ -75,10 +81,12 @@ class Collector:
         kinds, ignored = GPU_KINDS, NEVER_NEEDED
         for event in events:
             category = event.cat
-            if category in ignored:
+            if category in ignored or (category in OPERATORS and STEP not in (event.name or "")):
                 continue
             if category in kinds:
                 self._take_gpu(event, kinds[category])
+            elif category in CALLS:
+                self._take_call(event)
             elif event.ph == "X":
                 self._take_cpu(event)
             elif event.name == MEMORY and event.args is not None:
@@ -113,23 +121,26 @@ class Collector:
         args = event.args
         name = self._name(event.name)
         if args is None:
-            self._gpu.append(*times, kind, name, ABSENT, ABSENT, ABSENT, ABSENT)
+            self._gpu.append((*times, kind, name, ABSENT, ABSENT, ABSENT, ABSENT))
             self._per_sm.append(float("nan"))
             self._occupancy.append(float("nan"))
             return
         if args.collective is not None or args.in_elements is not None:
-            self._collectives.append(_collective(len(self._gpu.columns[0]), args))
-        self._gpu.append(
-            *times,
-            kind,
-            name,
-            _whole(args.stream),
-            _whole(args.device),
-            _whole(args.correlation),
-            _whole(args.num_bytes),
-        )
+            self._collectives.append(_collective(len(self._gpu), args))
+        where = _whole(args.stream), _whole(args.device), _whole(args.correlation), _whole(args.num_bytes)
+        self._gpu.append((*times, kind, name, *where))
         self._per_sm.append(_fraction(args.blocks_per_sm))
         self._occupancy.append(_fraction(args.occupancy))
+
+    def _take_call(self, event: Event) -> None:
+        """The usual call with a correlation and no stream; `_take_cpu` takes every other."""
+        args = event.args
+        if args is None or args.stream is not None or type(args.correlation) is not int:
+            self._take_cpu(event)
+            return
+        times = self._times(event)
+        if times is not None and 0 <= args.correlation < LARGEST:
+            self._calls.append((*times, self._name(event.name), args.correlation))
 
     def _take_cpu(self, event: Event) -> None:
         args, name = event.args, event.name or ""
@@ -144,29 +155,35 @@ class Collector:
             times = self._times(event)
             if times is not None and event.cat:
                 where = _whole(args.device), _whole(args.correlation), ABSENT
-                self._gpu.append(*times, STREAM_ONLY, self._name(name), _whole(args.stream), *where)
+                self._gpu.append((*times, STREAM_ONLY, self._name(name), _whole(args.stream), *where))
                 self._per_sm.append(float("nan"))
                 self._occupancy.append(float("nan"))
         elif args.correlation is not None and (correlation := _whole(args.correlation)) >= 0:
             times = self._times(event)
             if times is not None:
-                self._calls.append(*times, self._name(name), correlation)
+                self._calls.append((*times, self._name(name), correlation))
 
     def _take_memory(self, event: Event, args: Arguments) -> None:
-        if not event.ts or _whole(args.memory_device_type) == 0:
-            return  # the host's memory
+        start = event.ts if event.ts is None or type(event.ts) is int else bytes(event.ts)
+        if start is None or start in ABSENT_TEXTS or _whole(args.memory_device_type) == 0:
+            return  # no time, or the host's memory
         device = f"GPU {_whole(args.memory_device)}"
-        columns = self._memory.setdefault(device, _Columns(4))
-        change = _signed(args.memory_bytes)
+        if device not in self._memory:
+            self._memory[device] = _Columns(4)
         totals = _whole(args.memory_total_allocated), _whole(args.memory_total_reserved)
-        columns.append(nanoseconds(bytes(event.ts)), change, *totals)
+        self._memory[device].append((nanoseconds(start), _signed(args.memory_bytes), *totals))
 
     def _times(self, event: Event) -> tuple[int, int] | None:
-        start, duration = bytes(event.ts), bytes(event.dur)
-        if not start or not duration or start == b"null" or duration == b"null":
+        start, duration = event.ts, event.dur
+        if type(start) is int and type(duration) is int:
+            return start * NS_PER_US, duration * NS_PER_US
+        if start is None or duration is None or duration == b"":
             return None
-        if self._whole and b"." in start:
-            self._whole = False
+        if type(start) is not int:
+            start = bytes(start)
+            if start in ABSENT_TEXTS:
+                return None
+            self._whole = self._whole and b"." not in start
         return nanoseconds(start), nanoseconds(duration)
 
     def _name(self, name: str | None) -> int:
@@ -192,10 +209,13 @@ def read_trace(file: TraceFile, *, partial: bool = False) -> Recording:
 
 def _whole(value: object) -> int:
     """A whole number that is not negative; ABSENT for anything else (ROCm writes some as text)."""
+    if type(value) is int and 0 <= value < LARGEST:
+        return value
+    if value is None:
+        return ABSENT
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST:
-        return value
+        return value if value < LARGEST else ABSENT
     return ABSENT
 
 
@@ -204,6 +224,8 @@ def _signed(value: object) -> int:
 
 
 def _fraction(value: object) -> float:
+    if type(value) is float:
+        return value
     if isinstance(value, str):
         try:
             value = float(value) if len(value) < 40 else None

@@ -61,7 +61,7 @@ class Arguments(Protocol):
 
 
 class Event(Protocol):
-    """One event; `ts` and `dur` are the numbers' text in microseconds, empty where absent."""
+    """One event; `ts` and `dur` are microseconds: whole numbers, floats (`dur` alone) or the number's own text."""
 
     ph: str | None
     cat: str | None
@@ -79,31 +79,29 @@ class BadBatch(ValueError):
 
 
 @cache
-def fast_decoder() -> Decoder | None:
-    """A decoder of `[event, …]` by msgspec, or None where msgspec is not installed."""
+def fast_decoders() -> tuple[Decoder, ...]:
+    """Decoders of `[event, …]` by msgspec, the faster first; none where msgspec is not installed.
+
+    The first takes whole microseconds alone, as older traces have them. The second hands on the text of `ts`.
+    """
     try:
         import msgspec
     except ImportError:
-        return None
+        return ()
     arguments = msgspec.defstruct(
-        "Arguments",
-        [(field, Any, None) for field in ARGUMENTS],
-        rename=ARGUMENTS.get,
-        gc=False,
+        "Arguments", [(field, Any, None) for field in ARGUMENTS], rename=ARGUMENTS.get, gc=False
     )
-    event = msgspec.defstruct(
-        "Event",
-        [
-            ("ph", str | None, None),
-            ("cat", str | None, None),
-            ("name", str | None, None),
-            ("ts", msgspec.Raw, msgspec.Raw(b"")),
-            ("dur", msgspec.Raw, msgspec.Raw(b"")),
-            ("args", arguments | None, None),
-        ],
-        gc=False,
-    )
-    decoder = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
+    times = (("ts", int | None, None), ("ts", msgspec.Raw, msgspec.Raw(b"")))
+    return tuple(_by_msgspec(time, arguments) for time in times)
+
+
+def _by_msgspec(time: tuple[str, Any, Any], arguments: Any) -> Decoder:
+    import msgspec
+
+    text = str | None
+    fields = [("ph", text, None), ("cat", text, None), ("name", text, None), time,
+              ("dur", int | float | None, None), ("args", arguments | None, None)]  # fmt: skip
+    decoder = msgspec.json.Decoder(list[msgspec.defstruct("Event", fields, gc=False)])  # type: ignore[misc]
 
     def decode(text: bytes) -> list[Event]:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import SourceError, clipped
 from ...units import MIB
-from .decode import BadBatch, Decoder, Event, fast_decoder, load_json, plain_decoder, plain_events
+from .decode import BadBatch, Decoder, Event, fast_decoders, load_json, plain_decoder, plain_events
 
 BATCH_BYTES = 2 * MIB
 LARGEST_PIECE = 64 * MIB
@@ -35,7 +35,7 @@ class EventStream:
         self.events_read = 0
         self._chunks = chunks
         self._partial = partial
-        self._fast: Decoder | None = fast_decoder()
+        self._fast: tuple[Decoder, ...] = fast_decoders()
         self._buffer = b""
         self._ended = False
         self._opening = b""
@@ -48,6 +48,8 @@ class EventStream:
             if self._ended:
                 break
             yield self._count(self._cut_batch())
+        if (events := self._cut_fast()) is not None:
+            yield self._count(events)
         yield self._count(self._last_batch())
 
     def _count(self, events: list[Event]) -> list[Event]:
@@ -105,6 +107,11 @@ class EventStream:
 
     def _cut_batch(self) -> list[Event]:
         """Events from the front of the buffer, up to the last place where a batch can end."""
+        events = self._cut_fast()
+        return self._one_by_one() if events is None else events
+
+    def _cut_fast(self) -> list[Event] | None:
+        """The same where one of the last places at which an event seems to begin is right; else None."""
         if self.events_read and not self._buffer.startswith(b"{"):
             self._buffer = self._buffer.lstrip(_BLANK).removeprefix(b",").lstrip(_BLANK)
         text, end = self._buffer, len(self._buffer)
@@ -121,7 +128,7 @@ class EventStream:
                 continue
             self._buffer = text[end:]
             return events
-        return self._one_by_one()
+        return None
 
     @staticmethod
     def _begins_an_event(text: bytes, brace: int) -> bool:
@@ -130,11 +137,13 @@ class EventStream:
 
     def _decode(self, events: bytes) -> list[Event]:
         text = b"".join((b"[", events, b"]"))
-        if self._fast is not None:
+        for place, decoder in enumerate(self._fast):
             try:
-                return self._fast(text)
+                batch = decoder(text)
             except BadBatch:
-                pass
+                continue
+            self._fast = self._fast[place:]  # what refused this batch would refuse the next ones too
+            return batch
         return plain_decoder(text)
 
     def _one_by_one(self) -> list[Event]:

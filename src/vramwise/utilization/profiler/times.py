@@ -7,25 +7,35 @@ from ...errors import SourceError, clipped
 NS_PER_US = 1000
 FARTHEST_NS = 2**62
 LONGEST_TEXT = 40
+LONGEST_FLOAT_US = 1e12
+"""Up to here, eleven days, a double is finer than a nanosecond: good for durations, not for times of day."""
 
 
-def nanoseconds(text: bytes | str) -> int:
-    """Whole nanoseconds of a decimal number of microseconds; finer digits are rounded half to even.
+def nanoseconds(given: int | float | bytes) -> int:
+    """Whole nanoseconds of microseconds: a whole number, a decimal's text, or a float up to LONGEST_FLOAT_US.
 
-    Raises SourceError for what is not a number of a plausible size.
+    Finer digits are rounded half to even. Raises SourceError for what is not a number of a plausible size.
     """
-    if isinstance(text, str):
-        text = text.encode("utf-8", "replace")
-    whole, _, fraction = text.partition(b".")
+    if isinstance(given, int | float):
+        return _of_number(given)
+    whole, _, fraction = given.partition(b".")
     try:
-        if len(fraction) <= 3 and len(whole) <= 18 and whole.isdigit():
-            return int(whole) * NS_PER_US + (int(fraction.ljust(3, b"0")) if fraction else 0)
+        if len(fraction) <= 3 and len(whole) <= 18:
+            return int(whole + fraction.ljust(3, b"0"))  # 12.5 µs are 12500 ns: the point moves three places
     except ValueError:
         pass
-    return _exotic(text)
+    return _of_text(given)
 
 
-def _exotic(text: bytes) -> int:
+def _of_number(given: int | float) -> int:
+    if isinstance(given, int) and abs(given) * NS_PER_US < FARTHEST_NS:
+        return given * NS_PER_US
+    if abs(given) < LONGEST_FLOAT_US:
+        return round(given * NS_PER_US)
+    raise _refusal(str(given))
+
+
+def _of_text(text: bytes) -> int:
     """Signs, exponents, and more digits than a nanosecond has."""
     from decimal import Decimal, InvalidOperation
 
@@ -35,4 +45,8 @@ def _exotic(text: bytes) -> int:
             return round(scaled)
     except (InvalidOperation, UnicodeDecodeError):
         pass
-    raise SourceError(f'"{clipped(text.decode("utf-8", "replace"))}" is not a time in microseconds')
+    raise _refusal(text.decode("utf-8", "replace"))
+
+
+def _refusal(text: str) -> SourceError:
+    return SourceError(f'"{clipped(text)}" is not a time in microseconds')

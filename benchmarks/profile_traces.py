@@ -1,0 +1,128 @@
+"""`vramwise profile` beside Holistic Trace Analysis on the same traces: CPU time, peak memory, and how both grow.
+
+    python benchmarks/profile_traces.py [TRACE …] [--hta-python PYTHON] [--runs 3] [--growth]
+
+Without TRACE a synthetic trace of a data-parallel run is made (50 MB of JSON). HTA is run by the Python that
+--hta-python names (an environment of its own with HolisticTraceAnalysis and pandas 2), whole process against whole
+process: HTA for its temporal breakdown and its overlap alone, vramwise for everything that it prints. --growth adds
+traces of 10 and of 500 MB: time should grow as they do. A trace may be a file or a folder of ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import processes
+
+LEAST_TIMES_CPU, MOST_MEMORY_SHARE = 6.0, 0.5
+LAUNCHES_OF_50_MB = 34_000
+HTA = """
+import os, sys, warnings, logging
+warnings.filterwarnings("ignore"); logging.disable(logging.CRITICAL)
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={0: os.path.abspath(sys.argv[1])}, trace_dir="")
+analysis.get_temporal_breakdown(visualize=False)
+analysis.get_comm_comp_overlap(visualize=False)
+"""
+KERNELS = (
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_cublas",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+    "(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+)
+
+
+def write_trace(path: Path, launches: int) -> None:
+    """A trace as Kineto writes it: for each launch an operator, a runtime call, two flow events and a kernel."""
+    steps = 4
+    with open(path, "w", encoding="utf-8") as file:
+        head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}],
+                "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}  # fmt: skip
+        file.write(json.dumps(head, indent=2)[:-2] + ',\n  "traceEvents": [\n')
+        for step in range(steps):
+            event = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1,
+                     "ts": 1_000_000 + step * launches // steps * 20, "dur": launches // steps * 20 - 1,
+                     "args": {"External id": step}}  # fmt: skip
+            file.write(json.dumps(event, indent=2) + ",\n")
+        for i in range(launches):
+            file.write(",\n".join(json.dumps(event, indent=2) for event in _launch(i)))
+            file.write(",\n" if i < launches - 1 else "\n")
+        file.write('  ],\n  "traceName": "synthetic"\n}\n')
+
+
+def _launch(i: int) -> list[dict[str, object]]:
+    start, kernel = 1_000_000 + 20 * i, KERNELS[2 if i % 10 == 9 else i % 2]
+    flow = {"id": i + 10, "cat": "ac2g", "name": "ac2g"}
+    args = {"External id": i, "queued": 0, "device": 0, "context": 1, "stream": 20 if i % 10 == 9 else 7,
+            "correlation": i + 10, "registers per thread": 32, "shared memory": 0, "blocks per SM": 4.5,
+            "warps per SM": 18.0, "grid": [594, 1, 1], "block": [128, 1, 1],
+            "est. achieved occupancy %": 28}  # fmt: skip
+    shapes = {"External id": i, "Sequence number": i, "Fwd thread id": 0, "Record function id": 0,
+              "Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}  # fmt: skip
+    return [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": start, "dur": 12, "args": shapes},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": start + 4, "dur": 5,
+         "args": {"External id": i, "cbid": 211, "correlation": i + 10}},
+        {"ph": "s", **flow, "pid": 1, "tid": 1, "ts": start + 4},
+        {"ph": "X", "cat": "kernel", "name": kernel, "pid": 0, "tid": 7, "ts": start + 30, "dur": 15, "args": args},
+        {"ph": "f", **flow, "pid": 0, "tid": 7, "ts": start + 30, "bp": "e"},
+    ]  # fmt: skip
+
+
+def measured(trace: Path, hta_python: str | None, runs: int) -> dict[str, processes.Summary]:
+    """Medians of each program on one trace, taken in turns."""
+    compared = {"vramwise profile": [sys.executable, "-m", "vramwise", "profile", str(trace), "--json"]}
+    if hta_python is not None:
+        compared["HTA"] = [hta_python, "-c", HTA, str(trace)]
+    taken: dict[str, list[processes.Run]] = {name: [] for name in compared}
+    for _ in range(runs):
+        for name, command in compared.items():
+            try:
+                taken[name].append(processes.run(command))
+            except RuntimeError:
+                continue  # HTA ends in an error on some traces; the table says so
+    return {name: processes.summary(found) for name, found in taken.items() if found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", nargs="*", type=Path)
+    parser.add_argument("--hta-python", metavar="PYTHON")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--growth", action="store_true")
+    args = parser.parse_args()
+    print(f"{processes.machine()}; medians of {args.runs} runs in turns")
+    heads = ("CPU s", "peak MiB", "HTA CPU s", "peak MiB", "CPU ÷", "memory")
+    print(f"{'trace':<40} {'MB':>6}  " + "  ".join(f"{head:>9}" for head in heads))
+    with tempfile.TemporaryDirectory() as name:
+        sizes = {"synthetic": LAUNCHES_OF_50_MB} if not args.traces else {}
+        if args.growth:
+            sizes |= {"synthetic, 10 MB": LAUNCHES_OF_50_MB // 5, "synthetic, 500 MB": LAUNCHES_OF_50_MB * 10}
+        traces = dict.fromkeys(map(str, args.traces), 0) | sizes
+        for label, launches in traces.items():
+            path = Path(label)
+            if launches:
+                path = Path(name) / "trace.json"
+                write_trace(path, launches)
+            _print_row(path.name if not launches else label, path, measured(path, args.hta_python, args.runs))
+    print(f"goal: at least {LEAST_TIMES_CPU:g} times less CPU time, at most {MOST_MEMORY_SHARE:.0%} of the memory")
+
+
+def _print_row(label: str, path: Path, found: dict[str, processes.Summary]) -> None:
+    ours, hta = found["vramwise profile"], found.get("HTA")
+    cells = [f"{ours.cpu_s:.2f}", f"{ours.peak_mib:.1f}"]
+    if hta is None:
+        cells += ["–"] * 4
+    else:
+        cells += [f"{hta.cpu_s:.2f}", f"{hta.peak_mib:.1f}", f"{hta.cpu_s / ours.cpu_s:.1f} ×"]
+        cells.append(f"{ours.peak_mib / hta.peak_mib:.0%}")
+    size = path.stat().st_size / 1e6
+    print(f"{label[:40]:<40} {size:>6.1f}  " + "  ".join(f"{cell:>9}" for cell in cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()
