@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from ..errors import UnknownNameError
+from ..errors import UnknownNameError, nearest
 from ..sources import CatalogEntry, catalog
 from ..sources.human_names import near
 from .listing import print_table
@@ -27,11 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the command."""
     parser.add_argument("query", nargs="*", metavar="QUERY", help="words of a name or a model type")
     parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("--types", action="store_true", help="the model types that are described, instead of models")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the models that fit; raises UnknownNameError when none does."""
     query = " ".join(args.query)
+    if args.types:
+        return _list_types(query, as_json=args.json)
     found = catalog(query)
     if not found:
         raise UnknownNameError("model", query, near(query), "vramwise models lists all")
@@ -54,6 +57,16 @@ def run(args: argparse.Namespace) -> int:
     )
     can = sum(one.model_type in described for one in found)
     print(f"\n{len(found)} models, {can} of families that can be estimated")
+    return 0
+
+
+def _list_types(query: str, *, as_json: bool) -> int:
+    """The described model types that hold `query`; docs/model-types.md says how exact each is."""
+    types = sorted(_described_types())
+    found = [name for name in types if query.lower() in name]
+    if not found:
+        raise UnknownNameError("model type", query, nearest(query, types), "vramwise models --types lists all")
+    print(json.dumps(found, indent=2) if as_json else "\n".join(found))
     return 0
 
 
