@@ -111,10 +111,12 @@ def _task(args: argparse.Namespace) -> int:
         show(explain_screen(result, args.explain))
     else:
         from .screens.estimate import estimate_screen
-        from .screens.paint import show
+        from .screens.paint import screen_width, show
+        from .screens.serving import serving_lines
         from .screens.suggestions import suggestions
 
-        show(estimate_screen(result, suggestions(scenario, result, estimate)))
+        engine_lines = serving_lines(scenario, result, estimate, screen_width())
+        show(estimate_screen(result, suggestions(scenario, result, estimate), engine_lines))
     return DOES_NOT_FIT if result.verdict is not None and not result.verdict.fits else 0
 
 

@@ -41,8 +41,10 @@ COUNTS = {
 }
 
 
-def estimate_screen(result: Result, suggestions: Sequence[Suggestion] = ()) -> list[Line]:
-    """The lines of `vramwise estimate MODEL --task ...`."""
+def estimate_screen(
+    result: Result, suggestions: Sequence[Suggestion] = (), engine_lines: Sequence[Line] = ()
+) -> list[Line]:
+    """The lines of `vramwise estimate MODEL --task ...`; `engine_lines` are what only a serving engine has."""
     width = screen_width()
     peak = next((phase for phase in result.phases if phase.name == result.peak_phase), None)
     lines: list[Line] = [*_heading(result, width), "", *_answer(result, peak, width)]
@@ -60,6 +62,7 @@ def estimate_screen(result: Result, suggestions: Sequence[Suggestion] = ()) -> l
     if len(result.ranks) > 1:
         ranks = [f"{rank.name} {gib(rank.bytes):.2f}" for rank in result.ranks]
         lines += wrapped([f"{'ranks':<12}" + ranks[0], *ranks[1:]], width, indent=12)
+    lines += engine_lines
     lines += _reasons_and_notes(result, width)
     lines += _suggestions(suggestions)
     lines.append("")

@@ -1,0 +1,135 @@
+"""A serving estimate in the engine's own words: its budget line by line, requests that run at once at several lengths,
+and which flag gives more. Every number is a full estimate of the changed scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import Any
+
+from vramwise.cli.screens.paint import Line, columns, wrapped
+from vramwise.errors import VramwiseError
+from vramwise.result import Result
+from vramwise.scenario import Scenario
+from vramwise.units import MIB, gib
+
+Estimate = Callable[[Scenario], Result]
+LENGTHS = (2048, 8192, 32768, 131072)
+MOST_CHANGES = 4
+LEAST_GAIN = 1.02  # of the tokens; a smaller one is no help
+STEP, HIGHEST = 0.05, 0.97
+_POOLED = ("vllm", "sglang", "tensorrt-llm", "tgi")
+_SHARES = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}
+_TERMS = {
+    "vllm": (("weights", "model weights"), ("activation_peak", "activation peak"), ("non_torch", "non-torch")),
+    "sglang": (("weights", "weights"),),
+}
+_CHANGES: tuple[tuple[str, Any, str], ...] = (
+    ("kv_cache_dtype", "fp8_e4m3", "a little quality at long context"),
+    ("max_num_seqs", 256, "fewer requests at once, a smaller sampler"),
+    ("max_num_batched_tokens", 2048, "slower prefill"),
+    ("enforce_eager", True, "slower decoding"),
+    ("quantization", "fp8", "8-bit weights"),
+    ("quantization", "awq", "a 4-bit checkpoint; some quality"),
+)
+
+
+def serving_lines(scenario: Scenario, result: Result, estimate: Estimate, width: int) -> list[Line]:
+    """Budget, concurrency and what gives more, for engines with a pool of cache tokens on a known card."""
+    if scenario.task != "serve" or scenario.serve.engine not in _POOLED or result.capacity is None:
+        return []
+    lines: list[Line] = [*_budget(result, width)]
+    if "kv_cache_tokens" in result.quantities:
+        lines += _concurrency(scenario, result, estimate, width)
+        lines += _more(scenario, result, estimate)
+    return lines
+
+
+def _budget(result: Result, width: int) -> list[str]:
+    """share × card = weights + … + KV cache, and what lies outside the share."""
+    settings = result.scenario["serve"]
+    engine = str(settings["engine"])
+    name = _SHARES.get(engine)
+    share = settings.get(name) if name is not None else None
+    assert result.capacity is not None
+    if name is None or share is None or settings.get("kv_cache_memory_bytes"):
+        return []
+    outside = {child.name: child.bytes for child in result.phases[-1].components.children}
+    card = result.capacity.usable_bytes - (outside.get("CUDA context", 0) if engine == "sglang" else 0)
+    whole = ceil(card * share)
+    terms = [(label, int(result.quantities[key].expected)) for key, label in _TERMS[engine]]
+    pool = max(0, int(result.quantities["kv_cache_bytes"].expected))
+    rest = whole - sum(size for _, size in terms) - pool
+    if engine == "vllm":
+        for label in ("CUDA graphs", "CUDA context"):
+            if label in outside and abs(rest - outside[label]) < MIB:
+                terms.append((label, outside.pop(label)))
+                break
+    pieces = [f"{'budget':<12}{name} {share:g} × {gib(card):.2f} = {gib(whole):.2f}:"]
+    pieces += [f"{label} {gib(size):.2f}" for label, size in [*terms, ("KV cache", pool)]]
+    beside = [f"{label} {gib(outside[label]):.2f}" for label in ("CUDA context", "NCCL", "CUDA graphs", "activations")
+              if outside.get(label)]  # fmt: skip
+    lines = wrapped(pieces, width, indent=12)
+    return lines + wrapped([f"{'outside it':<12}{beside[0]}", *beside[1:]], width, indent=12) if beside else lines
+
+
+def _concurrency(scenario: Scenario, result: Result, estimate: Estimate, width: int) -> list[str]:
+    """Requests at once when all are as long as that."""
+    longest = int(result.scenario["serve"].get("max_model_len") or 0)
+    pieces = []
+    for length in [*(one for one in LENGTHS if one < longest), longest]:
+        other = _tried(scenario, {"max_model_len": length}, estimate)
+        if other is not None and "max_concurrency" in other.quantities:
+            pieces.append(f"{length:,} tokens {other.quantities['max_concurrency'].expected:,.2f}")
+    return wrapped([f"{'at once':<12}{pieces[0]}", *pieces[1:]], width, indent=12) if pieces else []
+
+
+def _more(scenario: Scenario, result: Result, estimate: Estimate) -> list[str]:
+    """Flags that give the cache more tokens, best first."""
+    tokens = result.quantities["kv_cache_tokens"].expected
+    found = []
+    for flag, changes, cost in _candidates(scenario, result):
+        other = _tried(scenario, changes, estimate)
+        if other is None or other.verdict is None or not other.verdict.fits:
+            continue
+        more = other.quantities["kv_cache_tokens"].expected
+        if more > tokens * LEAST_GAIN:
+            found.append(
+                (more, [f"  {flag}", f"{more:,}", f"{other.quantities['max_concurrency'].expected:,.2f}"], cost)
+            )
+    if not found:
+        return []
+    best = sorted(found, key=lambda item: -item[0])[:MOST_CHANGES]
+    longest = int(result.scenario["serve"].get("max_model_len") or 0)
+    head, *rows = columns([["more room for requests", "tokens", f"of {longest:,}"], *(cells for _, cells, _ in best)])
+    return ["", f"{head}   cost", *(f"{row}   {cost}" for row, (_, _, cost) in zip(rows, best, strict=True))]
+
+
+def _candidates(scenario: Scenario, result: Result) -> Iterator[tuple[str, dict[str, Any], str]]:
+    settings, resolved = scenario.serve, result.scenario["serve"]
+    name = _SHARES.get(settings.engine)
+    share = resolved.get(name) if name is not None else None
+    if name is not None and share is not None and share < HIGHEST:
+        higher = min(HIGHEST, round(share + STEP, 3))
+        yield f"{name} {higher:g}", {name: higher}, "less room for anything else on the card"
+    ranks = settings.tensor_parallel_size
+    yield f"tensor_parallel_size {2 * ranks}", {"tensor_parallel_size": 2 * ranks}, "twice the GPUs"
+    for key, value, cost in _CHANGES:
+        present = resolved.get(key)
+        if present == value or (key.startswith("max_num") and isinstance(present, int) and present <= value):
+            continue
+        if key == "quantization" and (present or "quantization_config" in str(scenario.model)):
+            continue
+        text = "" if value is True else f" {'fp8' if value == 'fp8_e4m3' else value}"
+        yield f"{key}{text}", {key: value}, cost
+
+
+def _tried(scenario: Scenario, changes: dict[str, Any], estimate: Estimate) -> Result | None:
+    """The estimate with other settings; None where the engine refuses them."""
+    settings = scenario.serve.replace(**changes)
+    needed = settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+    try:
+        return estimate(scenario.replace(serve=settings, num_gpus=max(scenario.num_gpus, needed)))
+    except VramwiseError:
+        return None

@@ -1,0 +1,55 @@
+"""The screen of a serving estimate: budget in the engine's words, requests at once, flags that give more."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vramwise.cli.main import main
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+@pytest.fixture
+def screen(capsys):
+    def show(*flags):
+        main(["estimate", LLAMA, "--task", "serve", *flags])
+        return capsys.readouterr().out
+
+    return show
+
+
+def test_the_terms_of_the_budget_add_up(screen):
+    out = screen("--engine", "vllm", "--gpu", "rtx-4090", "--max-model-len", "32768")
+    text = " ".join(out[out.index("budget") : out.index("outside it")].split())
+    whole, terms = text.partition(" = ")[2].split(":", 1)
+    numbers = [float(number) for number in re.findall(r" (-?\d+\.\d\d)(?!\d)", terms)]
+    assert float(whole) == pytest.approx(sum(numbers), abs=0.03)
+    assert "gpu_memory_utilization 0.92" in text
+
+
+def test_graphs_are_outside_the_share_of_older_versions(screen):
+    out = screen("--engine", "vllm", "--engine-version", "0.11.2", "--gpu", "rtx-4090", "--max-model-len", "8192")
+    outside = out[out.index("outside it") : out.index("at once")]
+    assert "CUDA graphs" in outside
+
+
+def test_requests_at_once_shrink_with_their_length(screen):
+    out = screen("--engine", "vllm", "--gpu", "h100-sxm-80gb")
+    line = " ".join(out[out.index("at once") : out.index("more room")].split())
+    many = [float(number.replace(",", "")) for number in re.findall(r"tokens ([\d,.]+)", line)]
+    assert len(many) == 4
+    assert many == sorted(many, reverse=True)
+
+
+def test_the_flags_that_give_more_are_named(screen):
+    out = screen("--engine", "sglang", "--gpu", "rtx-4090", "--max-model-len", "16384")
+    table = out[out.index("more room for requests") :]
+    assert "kv_cache_dtype fp8" in table
+    assert "tensor_parallel_size 2" in table
+
+
+@pytest.mark.parametrize("flags", [("--engine", "llama.cpp", "--gpu", "rtx-4090"), ("--engine", "vllm")])
+def test_without_a_pool_or_a_card_there_is_no_budget(screen, flags):
+    assert "at once" not in screen(*flags)
