@@ -26,12 +26,12 @@ _TERMS = {
     "sglang": (("weights", "weights"),),
 }
 _CHANGES: tuple[tuple[str, Any, str], ...] = (
-    ("kv_cache_dtype", "fp8_e4m3", "a little quality at long context"),
-    ("max_num_seqs", 256, "fewer requests at once, a smaller sampler"),
+    ("kv_cache_dtype", "fp8_e4m3", "a little quality"),
+    ("max_num_seqs", 256, "fewer requests at once"),
     ("max_num_batched_tokens", 2048, "slower prefill"),
     ("enforce_eager", True, "slower decoding"),
     ("quantization", "fp8", "8-bit weights"),
-    ("quantization", "awq", "a 4-bit checkpoint; some quality"),
+    ("quantization", "awq", "4-bit; some quality"),
 )
 
 
@@ -112,7 +112,7 @@ def _candidates(scenario: Scenario, result: Result) -> Iterator[tuple[str, dict[
     share = resolved.get(name) if name is not None else None
     if name is not None and share is not None and share < HIGHEST:
         higher = min(HIGHEST, round(share + STEP, 3))
-        yield f"{name} {higher:g}", {name: higher}, "less room for anything else on the card"
+        yield f"{name} {higher:g}", {name: higher}, "less room beside it"
     ranks = settings.tensor_parallel_size
     yield f"tensor_parallel_size {2 * ranks}", {"tensor_parallel_size": 2 * ranks}, "twice the GPUs"
     for key, value, cost in _CHANGES:
