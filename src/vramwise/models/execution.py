@@ -10,12 +10,13 @@ from vramwise.models.autograd.recorder import Device
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Low-rank adapters: rank, the module names they wrap (last path component), dropout, adapter dtype."""
+    """Low-rank adapters: rank, module names they wrap (last path component), dropout, dtype, magnitudes of DoRA."""
 
     rank: int
     targets: frozenset[str]
     dropout: float = 0.0
     dtype: str = "fp32"
+    dora: bool = False
 
 
 @dataclass(frozen=True, slots=True)

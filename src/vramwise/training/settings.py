@@ -162,7 +162,7 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         # Fused adapters compute in the base's dtype: their input is not cast.
         fused = train.framework == "unsloth" or bool({"fms", "unsloth"} & set(train.kernels))
         dtype = params if fused else train.lora_dtype
-        lora = Lora(train.lora_rank, target_names(model, train.lora_targets), train.lora_dropout, dtype)
+        lora = Lora(train.lora_rank, target_names(model, train.lora_targets), train.lora_dropout, dtype, train.dora)
     elif train.method == "full":
         trainable = trainable or None
     elif trainable is None:

@@ -16,6 +16,7 @@ from vramwise.models.profiles.attention import AttentionPaths
 from vramwise.models.profiles.compressed_convolution import CompressedConvolutionPaths
 from vramwise.models.profiles.deberta import DebertaPaths
 from vramwise.models.profiles.delta_rule import DeltaRulePaths
+from vramwise.models.profiles.dora import with_dora
 from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
@@ -149,6 +150,12 @@ class HuggingFace(
         width = op.outputs[0].width
         a = self._adapter(f"{name}.lora_A", (lora.rank, op.inputs[0].width), lora.dtype)
         b = self._adapter(f"{name}.lora_B", (width, lora.rank), lora.dtype)
+        if lora.dora:
+            weight, *bias = self.parameters_of(op)
+            magnitude = self._adapter(f"{name}.lora_magnitude", (width,), lora.dtype)
+            adapted = (a, b, magnitude, lora.dropout)
+            wide = with_dora(tape, tape.to(x, lora.dtype), result, weight, bias[0] if bias else None, *adapted)
+            return tape.to(wide, result.dtype)
         x = tape.dropout(tape.to(x, lora.dtype), lora.dropout)
         delta = tape.scale(tape.linear(tape.linear(x, a), b))
         return tape.to(tape.add(result, delta), result.dtype)
