@@ -228,3 +228,28 @@ def test_without_the_hybrid_manager_windows_are_charged_as_full_attention():
 def test_experts_of_4_bit_beside_layers_of_8_bit():
     weights = serve("deepseek-ai/DeepSeek-V4-Flash", gpus=4, tensor_parallel_size=4).quantities["weights"].expected
     assert 145 * GIB < 4 * weights < 155 * GIB  # the files of the repository: 160 GB
+
+
+@pytest.mark.parametrize(
+    ("speculative", "layers"),
+    [({"method": "ngram"}, 32), ({"method": "eagle"}, 33), ({"method": "eagle3"}, 33)],
+)
+def test_a_drafting_layer_takes_a_share_of_the_cache(speculative: dict[str, Any], layers: int) -> None:
+    result = serve(max_model_len=8192, speculative={**speculative, "num_tokens": 3}, kv_cache_memory_bytes=8 * GIB)
+    assert result.quantities["kv_cache_blocks"].expected == 8 * GIB // (16 * layers * 4096)
+
+
+def test_an_eagle_3_head_is_its_layer_its_join_and_its_own_vocabulary() -> None:
+    plain, eagle = (serve(speculative=spec) for spec in (None, {"method": "eagle3", "num_tokens": 3}))
+    added = eagle.quantities["weights"].expected - plain.quantities["weights"].expected
+    h, kv, inner, vocabulary = 4096, 1024, 14336, 32000
+    parts = 3 * h * h + 2 * h * (h + 2 * kv) + h * h + 3 * h * inner + vocabulary * h  # join, q k v, o, MLP, head
+    assert added == pytest.approx(2 * parts, rel=1e-3)
+
+
+def test_a_draft_model_is_counted_with_its_cache() -> None:
+    speculative = {"method": "draft_model", "model": "meta-llama/Llama-3.2-1B", "num_tokens": 3}
+    plain, drafted = (serve(max_model_len=8192, speculative=spec) for spec in (None, speculative))
+    added = drafted.quantities["weights"].expected - plain.quantities["weights"].expected
+    assert added == pytest.approx(2 * 1_235_814_400, rel=1e-3)
+    assert drafted.quantities["kv_cache_tokens"].expected < plain.quantities["kv_cache_tokens"].expected

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
-from vramwise.models import Block, Model
+from vramwise.models import Model
 from vramwise.result import Node
 from vramwise.units import GIB, MIB
 
@@ -31,6 +31,7 @@ from ..lengths import text_config
 from ..weight_nodes import heaviest_stage
 from ..weights import stage_layers
 from .activations import activation_peak
+from .drafts import draft_caches, draft_weights
 from .profile import capture_sizes
 from .settings import Resolved
 
@@ -120,7 +121,7 @@ def with_tensor_parallel(model: Model, budget: Budget, gpu: Gpu | None, ranks: i
 @lru_cache(maxsize=512)
 def _weights(model: Model, r: Resolved, stage: int) -> Node:
     weights = engine_weights(model, r.settings, "vllm", r.storage, r.capability, stage)
-    extra = [node for node in (_lora(model, r), _draft(model, r)) if node is not None]
+    extra = [node for node in (_lora(model, r), draft_weights(model, r)) if node is not None]
     return Node.group("weights", (*weights.children, *extra)) if extra else weights
 
 
@@ -146,32 +147,6 @@ def _lora(model: Model, r: Resolved) -> Node | None:
         formula="slots × rank × Σ (in + out) × dtype", inputs={"max_loras": slots, "max_lora_rank": rank},
         source="vLLM lora/layers create_lora_weights",
     )  # fmt: skip
-
-
-def _draft(model: Model, r: Resolved) -> Node | None:
-    """One decoder layer and the joining projection of EAGLE or MTP drafters."""
-    if not _drafts(r):
-        return None
-    layer = _last_layer(model)
-    if layer is None:
-        return None
-    tp = r.settings.tensor_parallel_size
-    elements = sum(p.numel for p in layer.parameters) // tp + 2 * model.hidden_size**2
-    size = elements * r.storage.bytes_per_element
-    return Node(
-        "draft layer", size, "assumed", size // 2, 2 * size, formula="one decoder layer + 2·hidden² of the join",
-        source="vLLM model_executor/models/llama_eagle.py, deepseek_mtp.py",
-    )  # fmt: skip
-
-
-def _drafts(r: Resolved) -> bool:
-    speculative = r.settings.speculative or {}
-    method = str(speculative.get("method") or "")
-    return "eagle" in method or "mtp" in method
-
-
-def _last_layer(model: Model) -> Block | None:
-    return next((b for b in reversed(model.blocks) if b.layer is not None), None)
 
 
 # -- what is outside torch -------------------------------------------------------------------------------------
@@ -220,9 +195,7 @@ def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...]
     start, stop = stage_layers(model.num_layers, settings.pipeline_parallel_size)[stage]
     layers = list(model.layers())[start:stop]
     caches = list(engine_caches(model, (cache for block in layers for cache in block.caches)))
-    if _drafts(r) and caches:
-        attention = [cache for cache in caches if cache.kind in ("full", "latent")]
-        caches.extend(attention[-1:])
+    caches.extend(draft_caches(model, r, caches))
     hybrid = profile.hybrid and profile.generation == "V1" and not settings.disable_hybrid_kv_cache_manager
     specs = layer_specs(caches, settings.tensor_parallel_size, _dtypes(model, r), windows=hybrid)
     pool = plan_pool(
