@@ -15,7 +15,7 @@ TOO_LARGE = "×"
 _GAP = 2
 _MARKS = {
     "micro_batch_size": " tokens", "sequence_length": " tokens", "checkpointing": "checkpointing ",
-    "lora_rank": "LoRA r=", "method": "LoRA r=", "max_model_len": "context ", "n_ctx": "context ",
+    "lora_rank": "LoRA r=", "method": "trainable,", "max_model_len": "context ", "n_ctx": "context ",
     "batch_size": "batch ", "prompt_tokens": "prompt ", "new_tokens": " new tokens", "tensor_parallel_size": "TP ",
 }  # fmt: skip
 """What stands in the word of the summary that shows a key."""
@@ -42,7 +42,7 @@ def grid_screen(base: Result, axes: Sequence[Axis], points: Sequence[Point]) -> 
 def _summary(base: Result, swept: set[str]) -> list[str]:
     """The settings that every point shares: words that show a swept key's own value are left out."""
     table = base.scenario.get(base.scenario["task"]) or {}
-    own = {str(table.get(key)) for key in swept}
+    own = {str(table.get(key)) for key in swept} | ({"full training"} if "method" in swept else set())
     marks = [mark for key, mark in _MARKS.items() if key in swept]
     return [word for word in settings_summary(base) if word not in own and not any(mark in word for mark in marks)]
 
