@@ -10,6 +10,8 @@ from .estimate import model_title
 from .paint import Line, columns, screen_width, wrapped_text
 
 Answer = Mapping[str, Any]
+WIDE = 136
+"""Below this many columns the table of conventions leaves out who uses them (--json has it)."""
 
 
 def training_lines(answer: Answer) -> list[Line]:
@@ -108,7 +110,9 @@ def _conventions(answer: Answer) -> list[Line]:
         share = "–" if one["pct"] is None else f"{one['kind']} {one['pct']:.2f} %"
         figures = (f"{one['flops_per_token'] / 1e9:,.3f}", f"{one['tflops_per_gpu']:,.1f}", share)
         rows.append((one["name"], one["formula"], one["used_by"], *figures))
-    return list(columns(rows, numbers_from=3))
+    if screen_width() < WIDE:
+        rows = [row[:2] + row[3:] for row in rows]
+    return list(columns(rows, numbers_from=len(rows[0]) - 3))
 
 
 def _published(answer: Answer) -> list[Line]:

@@ -10,6 +10,8 @@ from ...utilization.profiler.kernels import short_name
 from .paint import Line, columns, screen_width, wrapped_text
 
 Figures = Mapping[str, Any]
+WIDE = 130
+"""Below this many columns the table of kernels leaves out their categories, which have a line of their own."""
 NO_GPU = "no GPU events: a trace of the CPU alone, or recorded without ProfilerActivity.CUDA"
 _PARTS = (
     ("compute", "compute_us"),
@@ -167,11 +169,13 @@ def _memory(device: Figures) -> str:
 
 
 def _kernel_lines(figures: Figures) -> list[Line]:
-    rows = [("kernel", "category", "tensor cores", "calls", "mean", "sum", "of kernels")]
+    rows: list[tuple[str, ...]] = [("kernel", "category", "tensor cores", "calls", "mean", "sum", "of kernels")]
     for one in figures["kernels"]:
         figures_of_it = (f"{one['count']:,}", _us(one["mean_us"]), _ms(one["sum_us"]), _pct(one["pct"]))
         rows.append((short_name(one["name"], 44), one["category"], one["tensor_cores"], *figures_of_it))
-    lines: list[Line] = [f"  {line}" for line in columns(rows, numbers_from=3, gap=2)]
+    if screen_width() < WIDE:
+        rows = [row[:1] + row[2:] for row in rows]
+    lines: list[Line] = [f"  {line}" for line in columns(rows, numbers_from=len(rows[0]) - 4, gap=2)]
     return [*lines, "", *_category_lines(figures["categories"])]
 
 
