@@ -48,6 +48,19 @@ def test_like_describes_the_config_as_another_type(folder, capsys):
     assert answer["notes"][0] == "described as gpt2, because --like says so"
 
 
+def test_the_overview_of_a_known_type_tells_the_files_on_disk(folder, capsys):
+    (folder / "config.json").write_text(json.dumps(GPT2))
+    with_weights(folder)
+    assert main(["estimate", str(folder)]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    assert "on disk: 1,048,576 values in 1 tensors (BF16), 0.00 GiB, says" in screen
+    assert main(["estimate", str(folder), "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert (files["on_disk"]["num_values"], files["on_disk"]["bytes"]) == (2**20, 2**21)
+    (folder / "model.safetensors").write_bytes(b"broken")
+    assert main(["estimate", str(folder)]) == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

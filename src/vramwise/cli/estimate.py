@@ -156,18 +156,20 @@ def _overview(args: argparse.Namespace) -> int:
     except UndescribedTypeError:  # as far as its tensors say, or the same error again
         args.task = "load"
         return _task(args)
-    from .screens.model_facts import files_table, image_cost
+    from ..sources import resolve
+    from .screens.model_facts import files_on_disk, files_table, image_cost
     from .screens.overview import overview, overview_screen
     from .screens.paint import show
 
     image = image_cost(model, args.image) if args.image is not None else None
+    stored = files_on_disk(resolve(name).weights)
     numbers = overview(name, model, estimate)
     if args.json:
         facts = {"model": model.id, "num_parameters": model.num_parameters, "parts": model.parts}
-        facts |= {"files": files_table(model)} | ({} if image is None else {"image": image.to_dict()})
+        facts |= {"files": files_table(model, stored)} | ({} if image is None else {"image": image.to_dict()})
         _print_json({**facts, **numbers.to_dict()})
     else:
-        show(overview_screen(model, numbers, args.model or "MODEL", image))
+        show(overview_screen(model, numbers, args.model or "MODEL", image, stored))
     return 0
 
 

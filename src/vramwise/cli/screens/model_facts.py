@@ -8,6 +8,7 @@ from typing import Any
 
 from vramwise.cli.screens.paint import Line, screen_width, wrapped_text
 from vramwise.errors import UsageError, clipped
+from vramwise.formats.safetensors import StoredWeights, find_weights, read_stored_weights
 from vramwise.models import Model
 from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
 from vramwise.serving.checkpoint import FileContents, file_contents
@@ -48,18 +49,36 @@ def image_cost(model: Model, size: str) -> ImageCost:
     return ImageCost(width, height, found, tower_bytes(model, found.patches, _BF16_BYTES))
 
 
-def files_table(model: Model) -> dict[str, Any]:
+def files_on_disk(weights: str | None) -> StoredWeights | None:
+    """The tensors of the safetensors files beside the config, None without any. Raises SourceError for broken ones."""
+    path = find_weights(weights) if weights is not None else None
+    return read_stored_weights(path) if path is not None else None
+
+
+def files_table(model: Model, stored: StoredWeights | None) -> dict[str, Any]:
     """What the files hold, for JSON."""
     files = file_contents(model)
+    on_disk = None
+    if stored is not None:
+        values = sum(tensor.numel for tensor in stored.tensors)
+        on_disk = {"num_values": values, "bytes": stored.bytes, "tensors": len(stored.tensors), "path": stored.path}
     return {
+        "on_disk": on_disk,
         "num_values": files.num_values, "beyond_the_model": files.beyond_the_model(),
         "with_tied_copies": files.with_tied_copies, "not_counted": files.unknown,
     }  # fmt: skip
 
 
-def fact_lines(model: Model, image: ImageCost | None) -> list[Line]:
+def fact_lines(model: Model, image: ImageCost | None, stored: StoredWeights | None) -> list[Line]:
     """Lines below the headline; none for a model whose files hold what it is."""
     lines = [*_file_lines(file_contents(model))]
+    if stored is not None:
+        values, tensors = sum(tensor.numel for tensor in stored.tensors), len(stored.tensors)
+        kinds = ", ".join(sorted({tensor.dtype for tensor in stored.tensors}))
+        size = format_bytes(stored.bytes)
+        lines.append(
+            f"on disk: {values:,} values in {many:,} tensors ({kinds}), {size}, by the headers of {stored.path}"
+        )
     if image is not None:
         found = image.found
         held = format_bytes(image.activation_bytes, "MiB", 0)

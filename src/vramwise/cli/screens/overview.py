@@ -11,6 +11,7 @@ from vramwise.cli.screens.model_facts import ImageCost, fact_lines
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.cli.screens.suggestions import needed_bytes
 from vramwise.errors import VramwiseError
+from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import find_gpu
 from vramwise.models import Model
 from vramwise.result import Result
@@ -74,7 +75,9 @@ def overview(name: str | Mapping[str, Any], model: Model, estimate: Estimate) ->
     return Overview(table, _cards(name, longest, table, estimate), context)
 
 
-def overview_screen(model: Model, numbers: Overview, asked: str, image: ImageCost | None = None) -> list[Line]:
+def overview_screen(
+    model: Model, numbers: Overview, asked: str, image: ImageCost | None = None, stored: StoredWeights | None = None
+) -> list[Line]:
     """The lines of the overview; `asked` is the model as the user wrote it."""
     tokens = numbers.context_tokens
     short = f"{tokens // 1000}k" if tokens >= 1000 else str(tokens)
@@ -90,7 +93,7 @@ def overview_screen(model: Model, numbers: Overview, asked: str, image: ImageCos
     cards = [[task, *(_verdict(row.get(card)) for card in CARDS)] for task, row in verdicts.items()]
     return [
         *_headline(model),
-        *fact_lines(model, image),
+        *fact_lines(model, image, stored),
         "",
         *columns([heads, *rows]),
         "",
