@@ -114,6 +114,12 @@ PERCEIVER = {
     "hidden_size": st.just(8), "resampler_n_latents": COUNT, "resampler_depth": COUNT, "resampler_n_heads": st.just(2),
     "resampler_head_dim": WIDTH, "num_key_value_heads": COUNT,
 }  # fmt: skip
+ERNIE = {
+    "moe_num_experts": st.just(4), "moe_k": COUNT, "moe_num_shared_experts": st.integers(0, 2), "use_bias": FLAG,
+    "moe_intermediate_size": st.sampled_from([[8, 4], [24, 8]]), "num_hidden_layers": st.just(2),
+    "mlp_layer_types": st.sampled_from([["dense", "sparse"], ["sparse", "sparse"]]),
+    "rope_parameters": st.just({"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}),
+}  # fmt: skip
 ARIA = {
     "intermediate_size": WIDTH, "attention_bias": FLAG, "mlp_bias": FLAG, "moe_num_experts": st.just(3),
     "moe_topk": COUNT,
@@ -314,6 +320,9 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     ),
     "aya_vision": lambda: whole("aya_vision", any_text(), ENCODER, downsample_factor=COUNT, **TIED),
     "deepseek_vl": lambda: whole("deepseek_vl", any_text(), POOLED, **TIED),
+    "ernie4_5_vl_moe": lambda: whole(
+        "ernie4_5_vl_moe", text("ernie4_5_vl_moe_text", **ERNIE), frames("ernie4_5_vl_moe_vision"), **TIED
+    ),
     "fuyu": fuyu,
     "gemma4": gemma4,
     "glm4v": lambda: whole(

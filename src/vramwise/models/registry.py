@@ -71,6 +71,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "ernie": "bert",
     "ernie4_5": "llama_kin",
     "ernie4_5_moe": "softmax_routed",
+    "ernie4_5_vl_moe": "ernie4_5_vl",
     "exaone4": "alternating",
     "exaone_moe": "sigmoid_routed",
     "falcon": "falcon",

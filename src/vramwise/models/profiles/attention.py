@@ -31,7 +31,9 @@ class AttentionPaths:
             cos, sin = (self.tape.new((1, self.sequence, width), turned[0].dtype, op=fn) for fn in ("cos", "sin"))
         else:
             cos, sin = self.rotary_table(op.settings["table"], width)
-        if op.settings["style"] in ("pairs", "pairs_joined", "pairs_widened") and op.settings["table"] != "rows":
+        if op.settings["style"] in ("pairs", "pairs_joined", "pairs_widened") and not op.settings["table"].startswith(
+            "rows"
+        ):
             cos, sin = self._doubled(cos), self._doubled(sin)
         rotate = getattr(self, f"_rotate_{op.settings['style']}")
         return tuple(self._partial(rotate, x, width, cos, sin) for x in turned)
@@ -46,7 +48,7 @@ class AttentionPaths:
             # Multimodal rotary positions come for every row of the batch, and so do their tables.
             shape = (self.batch if name.startswith("rows") else 1, self.sequence, width)
             kept = self.execution.param_dtype if name == "parameter" else self.hidden_dtype
-            dtype = "fp32" if name.startswith("fp32") else kept
+            dtype = "fp32" if "fp32" in name.split() else kept
             self.tables[key] = tuple(self.tape.new(shape, dtype, op=fn) for fn in ("cos", "sin"))
         return self.tables[key]
 
