@@ -29,7 +29,7 @@ def image_tower(draw: st.DrawFn) -> Config:
 
 @st.composite
 def text_tower(draw: st.DrawFn) -> Config:
-    names = {"vocab_size": draw(st.integers(17, 60)), "max_position_embeddings": draw(st.integers(8, 20))}
+    names = {"vocab_size": draw(st.integers(17, 60)), "max_position_embeddings": draw(st.integers(9, 20))}
     return {**draw(tower()), **names}
 
 
@@ -47,7 +47,7 @@ def two_towers(draw: st.DrawFn, model_type: str) -> Config:
 def vit(draw: st.DrawFn) -> Config:
     config = {"model_type": "vit", **draw(image_tower()), "qkv_bias": draw(st.booleans())}
     if draw(st.booleans()):
-        return {**config, "architectures": ["ViTForImageClassification"], "num_labels": draw(st.integers(1, 9))}
+        return {**config, "architectures": ["ViTForImageClassification"], "num_labels": draw(st.integers(2, 9))}
     return {**config, "pooler_output_size": draw(st.none() | st.integers(5, 20))}
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
 from how_many import a_family
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from test_saved_for_backward import NOT_RUN
 from torch.utils.flop_counter import FlopCounterMode
@@ -53,6 +53,7 @@ def test_forward_and_backward(model_type: str) -> None:
     def same(config: dict[str, Any], batch: int, sequence: int) -> None:
         config = {**model_config(config).to_dict(), "model_type": model_type}
         model = describe(config)
+        assume(model.head != "none")
         real = real_model(config, model.head, device="cpu").train()
         inputs = model_inputs(real, model.head, batch, sequence)
         with FlopCounterMode(display=False, custom_mapping=COUNTED_TOO) as forward_counter:

@@ -44,4 +44,4 @@ def test_count_is_exact(row: dict[str, str]) -> None:
 def test_every_layer_that_attends_keeps_a_cache(row: dict[str, str]) -> None:
     model = describe(resolve(row["id"]).config)
     attending = sum(op.kind == "attention" and op.settings["causal"] for block in model.blocks for op in block.ops)
-    assert len(model.caches) >= min(attending, model.num_layers) or model.head in ("masked-lm", "none")
+    assert len(model.caches) >= min(attending, model.num_layers) or model.head in ("masked-lm", "none", "contrastive")

@@ -12,6 +12,8 @@ _LOADERS = (
     ("masked-lm", transformers.AutoModelForMaskedLM),
     ("seq2seq-lm", transformers.AutoModelForSeq2SeqLM),
     ("multimodal-lm", transformers.AutoModelForMultimodalLM),
+    ("image-classification", transformers.AutoModelForImageClassification),
+    ("contrastive", transformers.AutoModel),
     ("speech-seq2seq", transformers.AutoModelForSpeechSeq2Seq),
 )
 
@@ -73,6 +75,13 @@ def _cast(model: Any, dtype: torch.dtype, device: str) -> Any:
 def model_inputs(model: Any, head: str, batch: int, sequence: int) -> dict[str, Any]:
     """Arguments of a training forward pass: token ids or a sound's features, and labels."""
     ids = torch.zeros(batch, sequence, dtype=torch.int64, device=model.device)
+    if head in ("image-classification", "contrastive"):
+        tower = getattr(model.config, "vision_config", model.config)
+        shape = (batch, tower.num_channels, tower.image_size, tower.image_size)
+        pixels = torch.zeros(shape, device=model.device, dtype=model.dtype)
+        if head == "contrastive":
+            return {"pixel_values": pixels, "input_ids": ids, "return_loss": True}
+        return {"pixel_values": pixels, "labels": ids[:, 0].clone()}
     inputs: dict[str, Any] = {"input_ids": ids, "labels": ids.clone()}
     if head == "seq2seq-lm" and hasattr(model.config, "num_mel_bins"):
         shape = (batch, model.config.num_mel_bins, 2 * model.config.max_source_positions)

@@ -150,6 +150,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         "seq2seq-lm": profile.lm_loss,
         "fp32-lm": profile.fp32_lm_loss,
         "shifted-lm": profile.shifted_lm_loss,
+        "image-classification": profile.classification_loss,
+        "contrastive": profile.contrastive_loss,
     }
     loss = losses.get(model.loss or model.head)
     if loss is not None:

@@ -79,6 +79,21 @@ class Products(Pointwise):
         )  # fmt: skip
         return out
 
+    def patch_conv2d(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """`F.conv2d` with a stride as wide as its kernel: what is left of the last rows and columns is not read."""
+        x, weight = self.autocast_low(x, weight)
+        inputs = [x, weight, *(self.autocast_low(bias) if bias is not None else ())]
+        assert isinstance(weight.shape[2], int)
+        height, width = (length // weight.shape[2] for length in x.shape[2:])
+        shape = (x.shape[0], weight.shape[0], height, width)
+        out = self.new(shape, x.dtype, requires_grad=any(t.requires_grad for t in inputs), op="convolution")
+        flops = 2 * product(shape) * product(weight.shape[1:])
+        self.record(
+            "convolution", inputs, [out], [(x, "input"), (weight, "weight")],
+            flops=flops, backward_flops=flops * (x.requires_grad + weight.requires_grad),
+        )  # fmt: skip
+        return out
+
     def conv1d(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
         """`F.conv1d` over (batch, channels, length), padded to keep its length, then thinned by `stride`."""
         x, weight, bias = self.autocast_low(x, weight, bias)

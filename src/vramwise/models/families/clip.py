@@ -1,13 +1,14 @@
 """CLIP and SigLIP as models of their own: a tower for text, one for images, and what compares them.
 
-The text tower runs as the model's text part; the image tower's parameters are counted apart (part `vision`).
+Each row of CLIP's batch holds a text and an image, and the loss is contrastive over the batch. Of SigLIP the text tower
+runs; the image tower's parameters are counted apart (part `vision`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Modality, Part
+from vramwise.models.blocks import Block, BlockBuilder, Part
 from vramwise.models.config import Config
 from vramwise.models.families.siglip import vision_tower
 
@@ -27,18 +28,18 @@ VISION_DEFAULTS: dict[str, Any] = {
 
 def not_counted(c: Config) -> str:
     """What an estimate says that it leaves out."""
-    return "activations of images"
+    return "" if c.model_type == "clip" else "activations of images"
 
 
 def task(c: Config) -> str:
     """Neither predicts tokens."""
-    return "none"
+    return "contrastive" if c.model_type == "clip" else "none"
 
 
-def layer(c: Config, name: str, index: int, modality: Modality, part: Part | None = None) -> Block:
+def layer(c: Config, name: str, index: int, part: Part | None = None) -> Block:
     """A pre-norm layer of either tower; CLIP's text looks back only."""
-    b = BlockBuilder(f"{name}.encoder.layers.{index}", layer=index, part=part or "attention", modality=modality)
-    heads, stream = c.num_attention_heads, "hidden" if modality == "text" else "image"
+    b = BlockBuilder(f"{name}.encoder.layers.{index}", layer=index, part=part or "attention")
+    heads, stream = c.num_attention_heads, "image" if part else "hidden"
     x = b.input(stream, c.hidden_size)
     if x.width % heads:
         raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
@@ -48,7 +49,7 @@ def layer(c: Config, name: str, index: int, modality: Modality, part: Part | Non
     )
     mixed = b.attention(
         q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=c.number("attention_dropout"), cache=None,
-        causal=modality == "text" and c.flag("looks_back"), style="clip",
+        causal=part is None and c.flag("looks_back"),
     )  # fmt: skip
     x = b.add(x, b.linear(mixed, "self_attn.out_proj", x.width, bias=True, shard="row"))
     b.part = part or "mlp"
@@ -66,46 +67,51 @@ def text_tower(c: Config, clip: bool) -> tuple[Block, ...]:
     x = b.add(x, b.op("embedding", "position_embedding", [], [x.width], [table], **ids)[0])
     end = BlockBuilder("text_model", part="head")
     y = end.layer_norm(end.input("hidden", x.width), "final_layer_norm")
-    if not clip:
-        projected = end.linear(
-            end.unary("first_token", y), "head", c.size("projection_size", default=x.width), bias=True
-        )
-        y = end.unary("hold", projected)
-    layers = (layer(c, "text_model", i, "text") for i in range(c.num_hidden_layers))
+    if clip:
+        y = end.unary("token_of_each_row", y)
+    else:
+        width = c.size("projection_size", default=x.width)
+        y = end.unary("hold", end.linear(end.unary("first_token", y), "head", width, bias=True))
+    layers = (layer(c, "text_model", i) for i in range(c.num_hidden_layers))
     return (b.build(hidden=x), *layers, end.build(hidden=y))
 
 
 def clip_vision_tower(c: Config) -> tuple[Block, ...]:
     """Patches without bias, a class token, norms before and after the layers."""
-    b = BlockBuilder("vision_model", part="vision", modality="image")
-    width, patch = c.hidden_size, c.size("patch_size")
+    b = BlockBuilder("vision_model", part="vision")
+    width, patch, channels = c.hidden_size, c.size("patch_size"), c.size("num_channels")
     tokens = (c.size("image_size") // patch) ** 2 + 1
-    weights = [
-        b.parameter("embeddings", "class_embedding", (width,)),
-        b.parameter("embeddings.patch_embedding", "weight", (width, c.size("num_channels"), patch, patch)),
-        b.parameter("embeddings.position_embedding", "weight", (tokens, width)),
-    ]
-    x = b.op("patch_embedding", "embeddings", [], [width], weights)[0]
+    token = b.parameter("embeddings", "class_embedding", (width,))
+    weight = b.parameter("embeddings.patch_embedding", "weight", (width, channels, patch, patch))
+    table = b.parameter("embeddings.position_embedding", "weight", (tokens, width))
+    settings: dict[str, Any] = {"image_size": c.size("image_size"), "num_channels": channels}
+    x = b.op("pixel_patches", "embeddings.patch_embedding", [], [width], [weight], **settings)[0]
+    x = b.unary("class_token_first", x, "embeddings", [token])
+    x = b.add(x, b.op("buffered_positions", "embeddings.position_embedding", [], [width], [table])[0])
     x = b.layer_norm(x, "pre_layrnorm", part="vision")
-    end = BlockBuilder("vision_model", part="vision", modality="image")
-    y = end.layer_norm(end.input("image", width), "post_layernorm", part="vision")
-    layers = (layer(c, "vision_model", i, "image", "vision") for i in range(c.num_hidden_layers))
+    end = BlockBuilder("vision_model", part="vision")
+    y = end.layer_norm(end.unary("first_token", end.input("image", width)), "post_layernorm", part="vision")
+    layers = (layer(c, "vision_model", i, "vision") for i in range(c.num_hidden_layers))
     return (b.build(image=x), *layers, end.build(image=y))
 
 
-def comparison(c: Config, text: Config, vision: Config, clip: bool) -> Block:
-    """The scale (and SigLIP's shift) of the similarities, CLIP's projections of both towers to one width."""
+def comparison(c: Config, text: Config, vision: Config) -> Block:
+    """Projections of both towers to one width and to unit length, their similarities times a learned scale."""
+    b = BlockBuilder("", part="projector")
+    width = c.size("projection_dim", default=512)
+    image = b.unary("unit_length", b.linear(b.input("image", vision.hidden_size), "visual_projection", width))
+    words = b.unary("unit_length", b.linear(b.input("hidden", text.hidden_size), "text_projection", width))
+    scale = b.parameter("", "logit_scale", ())
+    return b.build(logits=b.op("similarities", "", [words, image], [1], [scale])[0])
+
+
+def learned_scale(vision: Config) -> Block:
+    """SigLIP's scale and shift of the similarities."""
     b = BlockBuilder("", part="projector", modality="image")
     x = b.input("image", vision.hidden_size)
-    shape = () if clip else (1,)
-    names = ("logit_scale",) if clip else ("logit_scale", "logit_bias")
-    x = b.unary("hold", x, "", [b.parameter("", name, shape) for name in names])
-    if not clip:
-        return b.build(image=x)
-    width = c.size("projection_dim", default=512)
-    x = b.linear(x, "visual_projection", width)
-    aside = b.parameter("text_projection", "weight", (width, text.hidden_size), is_linear=True, shard="column")
-    return b.build(image=b.unary("hold", x, "text_projection", [aside]))
+    return b.build(
+        image=b.unary("hold", x, "", [b.parameter("", name, (1,)) for name in ("logit_scale", "logit_bias")])
+    )
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -114,6 +120,8 @@ def blocks(c: Config) -> tuple[Block, ...]:
     text = (c.table("text_config") or Config({}, c.model_id)).filled(TEXT_DEFAULTS[c.model_type])
     text = text.filled({"looks_back": clip})
     vision = c.table("vision_config") or Config({}, c.model_id)
-    tower = clip_vision_tower(vision.filled(VISION_DEFAULTS)) if clip else vision_tower(vision, "vision_model")
+    if not clip:
+        last = learned_scale(vision.filled(VISION_DEFAULTS))
+        return (*text_tower(text, clip), *vision_tower(vision, "vision_model"), last)
     vision = vision.filled(VISION_DEFAULTS)
-    return (*text_tower(text, clip), *tower, comparison(c, text, vision, clip))
+    return (*text_tower(text, clip), *clip_vision_tower(vision), comparison(c, text, vision))

@@ -1,10 +1,12 @@
 """ViT: patches of an image and a class token through pre-norm layers; every parameter is of part `vision`.
 
-With `architectures` naming `ViTForImageClassification` a classifier of `num_labels` follows, else the bare model's
-pooler. Its blocks run for batches with images only.
+With `architectures` naming `ViTForImageClassification` a classifier of `num_labels` follows, whose loss is cross
+entropy over one label to an image; else the bare model's pooler. An image to a row of the batch, and no tokens of text.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
@@ -16,35 +18,34 @@ CLASS_DEFAULTS = {
 """Defaults of `ViTConfig`."""
 
 
-def not_counted(c: Config) -> str:
-    """What an estimate says that it leaves out."""
-    return "activations of images"
+def classifies(c: Config) -> bool:
+    """Whether the config names the classifier."""
+    return "ViTForImageClassification" in map(str, c.items("architectures") or [])
 
 
 def task(c: Config) -> str:
     """It predicts no tokens."""
-    return "none"
+    return "image-classification" if classifies(c) else "none"
 
 
 def embedding(c: Config, root: str) -> Block:
     """Patches, one convolution each, a class token and learned positions."""
-    b = BlockBuilder(f"{root}embeddings", part="vision", modality="image")
-    width, patch = c.hidden_size, c.size("patch_size")
+    b = BlockBuilder(f"{root}embeddings", part="vision")
+    width, patch, channels = c.hidden_size, c.size("patch_size"), c.size("num_channels")
     tokens = (c.size("image_size") // patch) ** 2 + 1
     module = "patch_embeddings.projection"
-    weights = [
-        b.parameter("", "cls_token", (1, 1, width)),
-        b.parameter("", "position_embeddings", (1, tokens, width)),
-        b.parameter(module, "weight", (width, c.size("num_channels"), patch, patch)),
-        b.parameter(module, "bias", (width,)),
-    ]
-    x = b.op("patch_embedding", "", [], [width], weights)[0]
+    token = b.parameter("", "cls_token", (1, 1, width))
+    positions = b.parameter("", "position_embeddings", (1, tokens, width))
+    weights = [b.parameter(module, "weight", (width, channels, patch, patch)), b.parameter(module, "bias", (width,))]
+    settings: dict[str, Any] = {"image_size": c.size("image_size"), "num_channels": channels}
+    x = b.op("pixel_patches", module, [], [width], weights, **settings)[0]
+    x = b.unary("add_bias", b.unary("class_token_first", x, "", [token]), "", [positions])
     return b.build(image=b.dropout(x, c.number("hidden_dropout_prob")))
 
 
 def layer(c: Config, root: str, index: int) -> Block:
     """A pre-norm layer with full attention."""
-    b = BlockBuilder(f"{root}layers.{index}", layer=index, part="vision", modality="image")
+    b = BlockBuilder(f"{root}layers.{index}", layer=index, part="vision")
     heads, bias, dropout = c.num_attention_heads, c.flag("qkv_bias", True), c.number("hidden_dropout_prob")
     x = b.input("image", c.hidden_size)
     if x.width % heads:
@@ -54,7 +55,7 @@ def layer(c: Config, root: str, index: int) -> Block:
         b.heads_first(b.heads(b.linear(h, f"attention.{piece}_proj", x.width, bias=bias), heads)) for piece in "qkv"
     )
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, style="plain",
+        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None,
         dropout=c.number("attention_probs_dropout_prob"),
     )  # fmt: skip
     x = b.add(x, b.dropout(b.linear(mixed, "attention.o_proj", x.width, bias=True, shard="row"), dropout))
@@ -65,21 +66,19 @@ def layer(c: Config, root: str, index: int) -> Block:
 
 def closing(c: Config, root: str) -> Block:
     """The norm, then the classifier or the pooler."""
-    b = BlockBuilder("", part="vision", modality="image")
+    b = BlockBuilder("", part="vision")
     x = b.layer_norm(b.input("image", c.hidden_size), f"{root}layernorm", part="vision")
     first = b.unary("first_token", x)
     if not root:
         width = c.size("pooler_output_size", default=c.hidden_size)
         y = b.activation(b.linear(first, "pooler.dense", width, bias=True), c.text("pooler_act", "tanh"))
-    else:
-        labels = c.size("num_labels", default=len(c.get("id2label") or {}) or 2)
-        y = b.linear(first, "classifier", labels, bias=True) if labels else first
-    return b.build(image=y)
+        return b.build(image=y)
+    labels = c.size("num_labels", default=len(c.get("id2label") or {}) or 2)
+    return b.build(logits=b.linear(first, "classifier", labels, bias=True))
 
 
 def blocks(config: Config) -> tuple[Block, ...]:
     """Embedding, layers, classifier or pooler."""
     c = config.filled(CLASS_DEFAULTS)
-    classifies = "ViTForImageClassification" in map(str, c.items("architectures") or [])
-    root = "vit." if classifies else ""
+    root = "vit." if classifies(c) else ""
     return (embedding(c, root), *(layer(c, root, i) for i in range(c.num_hidden_layers)), closing(c, root))

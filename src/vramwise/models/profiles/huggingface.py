@@ -22,6 +22,7 @@ from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.hyper import HyperPaths
+from vramwise.models.profiles.images import ImagePaths
 from vramwise.models.profiles.independent_streams import IndependentStreamPaths
 from vramwise.models.profiles.inkling import InklingPaths
 from vramwise.models.profiles.inputs import InputPaths
@@ -55,6 +56,7 @@ class HuggingFace(
     HyperPaths,
     IndependentStreamPaths,
     InklingPaths,
+    ImagePaths,
     InputPaths,
     LightningPaths,
     LinearRecurrencePaths,
