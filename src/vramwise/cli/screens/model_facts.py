@@ -76,9 +76,7 @@ def fact_lines(model: Model, image: ImageCost | None, stored: StoredWeights | No
         values, tensors = sum(tensor.numel for tensor in stored.tensors), len(stored.tensors)
         kinds = ", ".join(sorted({tensor.dtype for tensor in stored.tensors}))
         size = format_bytes(stored.bytes)
-        lines.append(
-            f"on disk: {values:,} values in {many:,} tensors ({kinds}), {size}, by the headers of {stored.path}"
-        )
+        lines.append(f"on disk: {values:,} values in {tensors:,} tensors ({kinds}), {size}, says {stored.path}")
     if image is not None:
         found = image.found
         held = format_bytes(image.activation_bytes, "MiB", 0)
