@@ -192,3 +192,29 @@ def test_decomposition_equals_brute_force(tmp_path_factory, events):
 )  # fmt: skip
 def test_times(written, expected):
     assert nanoseconds(written.encode()) == expected
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_achieved_rate_of_products_with_shapes(tmp_path, monkeypatch, fast):
+    if not fast:
+        monkeypatch.setattr("vramwise.utilization.profiler.stream.fast_decoders", lambda: ())
+
+    def operator(name, number, dims):
+        said = {"External id": number, "Input Dims": dims}
+        return {"ph": "X", "cat": "cpu_op", "name": name, "ts": 0, "dur": 1, "args": said}
+
+    events = [
+        operator("aten::mm", 1, [[100, 200], [200, 300]]),
+        operator("aten::baddbmm", 2, [[5], [4, 10, 20], [4, 20, 30], []]),
+        operator("aten::linear", 3, [[100, 200], [200, 300]]),
+        operator("aten::mm", 4, [[100, 7], [200, 300]]),
+        operator("aten::mm", 5, [[100, 200], [200, 300]]),
+        *(on_gpu(GEMM, 10 * i, 6, i, **{"External id": i}) for i in range(1, 5)),
+    ]
+    products = rank_figures(recorded(tmp_path, document(events)))["products"]
+    flops = 2 * 100 * 200 * 300 + 2 * 4 * 10 * 20 * 30  # the third is a wrapper, the fourth no product, the fifth idle
+    assert products == {"count": 2, "flops": flops, "kernel_us": 12, "tflops": round(flops / 12e6, 3)}
+
+
+def test_without_shapes_there_is_no_rate(tmp_path):
+    assert rank_figures(recorded(tmp_path, document(two_steps())))["products"] is None

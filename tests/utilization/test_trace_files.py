@@ -12,7 +12,7 @@ from made_traces import GEMM, document, on_gpu, packed, text, two_steps
 
 from vramwise.cli.main import main
 from vramwise.errors import SourceError
-from vramwise.utilization.profiler import files, stream
+from vramwise.utilization.profiler import collect, files, stream
 from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import trace_files
 
@@ -145,6 +145,15 @@ def test_an_endless_event_is_refused(tmp_path, monkeypatch):
     assert "an event of more than" in refusal(path)
     path.write_bytes(b'{"header": "' + b"x" * 500_000)
     assert "a header of more than" in refusal(path)
+
+
+def test_too_many_events_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(collect, "MOST_KEPT", 5)
+    monkeypatch.setattr(stream, "BATCH_BYTES", 700)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 300)
+    path = tmp_path / "a.json"
+    path.write_bytes(text(document([on_gpu(GEMM, i, 1, i) for i in range(50)])))
+    assert "profile fewer steps" in refusal(path)
 
 
 def test_partial_reads_what_is_there(tmp_path):

@@ -152,6 +152,12 @@ def _said(figures: Figures) -> list[Line]:
         ("tensor cores", f"{_pct(cores['yes_pct'])} of compute kernels' time yes, {_pct(cores['no_pct'])} no, "
          f"{_pct(cores['unknown_pct'])} unknown (by kernel name; a share of time, not of peak)")
     )  # fmt: skip
+    if figures["products"]:
+        products = figures["products"]
+        rate = (
+            f"{products['tflops']:,.1f} TFLOPS while {products['count']:,} of them ran ({_ms(products['kernel_us'])})"
+        )
+        said.append(("products", f"{rate}, by the shapes in the trace"))
     if own["renamed"]:
         names = ", ".join(short_name(name, 40) for name in own["renamed"][:3])
         said.append(("reclassified", f"{names}: communication, which rules by name (nccl…Kernel) call compute"))

@@ -12,7 +12,7 @@ from .hta import hta_figures, last_step_start
 from .kernels import kernel, on_old_list, own_class
 from .launches import idle_causes, launch_times, orphans
 from .ranks import across
-from .recording import KERNEL, STREAM_ONLY
+from .recording import ABSENT, KERNEL, STREAM_ONLY
 from .steps import cpu_steps, step_count, step_table
 from .tensorboard import tensorboard_figures
 from .times import NS_PER_US
@@ -66,6 +66,7 @@ def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, A
         "classified": {**decompose(events, own).to_dict(), "renamed": _renamed(recording, events, plain, own)},
         "idle_causes": idle_causes(events, launched).to_dict(),
         "tensor_cores": tensor_core_shares(recording, events, own),
+        "products": matrix_products(recording, events),
         "categories": _categories(recording, events),
         "kernels": _top_kernels(recording, events, top),
         "steps": step_table(recording, events, own, launched),
@@ -90,6 +91,28 @@ def tensor_core_shares(recording: Recording, events: GpuEvents, classes: Integer
     listed = sum(time for name, (time, _) in every.items() if on_old_list(name))
     shares = {f"{verdict}_pct": percent(time, total) for verdict, time in verdicts.items()}
     return {**shares, "compute_kernel_us": total / NS_PER_US, "old_list_pct": percent(listed, _sum(every))}
+
+
+def matrix_products(recording: Recording, events: GpuEvents) -> dict[str, Any] | None:
+    """TFLOP/s of matrix products while their kernels ran: FLOPs by shapes over the kernels' own time.
+
+    Only products (mm, addmm, bmm, baddbmm) whose shapes and kernels are both in the trace; None where there are none.
+    """
+    import numpy as np
+
+    kernels = events.where((events.kind == KERNEL) & (events.external_id != ABSENT))
+    called = recording.products.external_id
+    counted = np.isin(called, kernels.external_id)
+    nanoseconds = int(kernels.duration[np.isin(kernels.external_id, called)].sum())
+    flops = int(recording.products.flops[counted].sum())
+    if not nanoseconds or not flops:
+        return None
+    return {
+        "count": int(counted.sum()),
+        "flops": flops,
+        "kernel_us": nanoseconds / NS_PER_US,
+        "tflops": round(flops / nanoseconds / 1000, 3),
+    }
 
 
 def _sum(times: dict[str, tuple[int, int]]) -> int:

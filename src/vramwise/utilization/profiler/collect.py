@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 from ...errors import SourceError
@@ -19,6 +21,7 @@ from .recording import (
     CpuCalls,
     GpuEvents,
     MemoryTimeline,
+    ProductCalls,
     Recording,
     StepMark,
 )
@@ -35,12 +38,16 @@ GPU_KINDS = {
 }
 NEVER_NEEDED = frozenset({"python_function", "ac2g", "async_cpu_to_gpu", "async", "fwdbwd", "Trace", "async_gpu"})
 OPERATORS = frozenset({"cpu_op", "Operator"})
-"""Only steps are read of these (the old form writes a step as an operator)."""
+"""Only steps (which the old form writes as operators) and PRODUCTS are read of these."""
+PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
+"""Matrix products that no other of these calls, with the place of their first factor."""
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
 STEP = "ProfilerStep"
 MEMORY = "[memory]"
-GPU_COLUMNS = ("start", "duration", "kind", "name", "stream", "device", "correlation", "num_bytes")
+GPU_COLUMNS = ("start", "duration", "kind", "name", "stream", "device", "correlation", "num_bytes", "external_id")
 ABSENT_TEXTS = (b"", b"null")
+MOST_KEPT = 40_000_000
+"""At most some 4 GB; a step of a large model has some 10,000 to 100,000."""
 LARGEST = 2**62
 
 
@@ -70,6 +77,7 @@ class Collector:
         self._gpu = _Columns(len(GPU_COLUMNS))
         self._per_sm, self._occupancy = array("d"), array("d")
         self._calls = _Columns(4)
+        self._products = _Columns(2)
         self._steps: list[StepMark] = []
         self._collectives: list[CollectiveRecord] = []
         self._memory: dict[str, _Columns] = {}
@@ -77,11 +85,17 @@ class Collector:
         self._left_out: dict[str, int] = {}
 
     def take(self, events: Iterable[Event]) -> None:
-        """Keep what is needed of these events. Raises SourceError for a time that is none."""
+        """Keep what is needed of these events. Raises SourceError for a time that is none, or too many events."""
+        if len(self._gpu) + len(self._calls) > MOST_KEPT:
+            raise SourceError(f"more than {MOST_KEPT:,} GPU events and calls: profile fewer steps")
         kinds, ignored = GPU_KINDS, NEVER_NEEDED
         for event in events:
             category = event.cat
-            if category in ignored or (category in OPERATORS and STEP not in (event.name or "")):
+            if category in ignored:
+                continue
+            if category in OPERATORS and STEP not in (event.name or ""):
+                if event.name in PRODUCTS and event.args is not None:
+                    self._take_product(PRODUCTS[event.name], event.args)
                 continue
             if category in kinds:
                 self._take_gpu(event, kinds[category])
@@ -106,6 +120,7 @@ class Collector:
             names=tuple(self._names),
             gpu=gpu,
             calls=CpuCalls(*self._calls.arrays()),
+            products=ProductCalls(*self._products.arrays()),
             steps=tuple(self._steps),
             collectives=tuple(self._collectives),
             memory=tuple(MemoryTimeline(device, *columns.arrays()) for device, columns in self._memory.items()),
@@ -121,14 +136,14 @@ class Collector:
         args = event.args
         name = self._name(event.name)
         if args is None:
-            self._gpu.append((*times, kind, name, ABSENT, ABSENT, ABSENT, ABSENT))
+            self._gpu.append((*times, kind, name, *(ABSENT,) * 5))
             self._per_sm.append(float("nan"))
             self._occupancy.append(float("nan"))
             return
         if args.collective is not None or args.in_elements is not None:
             self._collectives.append(_collective(len(self._gpu), args))
         where = _whole(args.stream), _whole(args.device), _whole(args.correlation), _whole(args.num_bytes)
-        self._gpu.append((*times, kind, name, *where))
+        self._gpu.append((*times, kind, name, *where, _external_id(args)))
         self._per_sm.append(_fraction(args.blocks_per_sm))
         self._occupancy.append(_fraction(args.occupancy))
 
@@ -154,7 +169,7 @@ class Collector:
         if args.stream is not None and _whole(args.stream) >= 0:
             times = self._times(event)
             if times is not None and event.cat:
-                where = _whole(args.device), _whole(args.correlation), ABSENT
+                where = _whole(args.device), _whole(args.correlation), ABSENT, ABSENT
                 self._gpu.append((*times, STREAM_ONLY, self._name(name), _whole(args.stream), *where))
                 self._per_sm.append(float("nan"))
                 self._occupancy.append(float("nan"))
@@ -162,6 +177,11 @@ class Collector:
             times = self._times(event)
             if times is not None:
                 self._calls.append((*times, self._name(name), correlation))
+
+    def _take_product(self, first: int, args: Arguments) -> None:
+        flops, called = product_flops(args.input_dims, first), _external_id(args)
+        if flops and called != ABSENT:
+            self._products.append((called, flops))
 
     def _take_memory(self, event: Event, args: Arguments) -> None:
         start = event.ts if event.ts is None or type(event.ts) is int else bytes(event.ts)
@@ -205,6 +225,22 @@ def read_trace(file: TraceFile, *, partial: bool = False) -> Recording:
             raise
         raise SourceError(f"{file.name}: {error}") from None
     return collector.recording(stream)
+
+
+def product_flops(dims: Any, first: int) -> int:
+    """2 m k n of a product by its factors' shapes, times the batch where they have one; 0 for other shapes."""
+    try:
+        shapes: Any = dims if isinstance(dims, list) else json.loads(bytes(dims))
+        *batch, m, k = shapes[first]
+        *_, other_k, n = shapes[first + 1]
+        flops = 2 * prod([*batch, m, k, n])
+    except (TypeError, ValueError, IndexError, RecursionError):
+        return 0
+    return flops if k == other_k and isinstance(flops, int) and 0 < flops < LARGEST else 0
+
+
+def _external_id(args: Arguments) -> int:
+    return _whole(args.external_id if args.external_id is not None else args.old_external_id)
 
 
 def _whole(value: object) -> int:

@@ -31,7 +31,9 @@ ARGUMENTS = {
     "memory_total_reserved": "Total Reserved",
     "memory_device_type": "Device Type",
     "memory_device": "Device Id",
-    "flops": "flops",
+    "external_id": "External id",
+    "old_external_id": "external id",
+    "input_dims": "Input Dims",
 }
 """Arguments that are read, by the name they have here."""
 
@@ -57,7 +59,9 @@ class Arguments(Protocol):
     memory_total_reserved: Any
     memory_device_type: Any
     memory_device: Any
-    flops: Any
+    external_id: Any
+    old_external_id: Any
+    input_dims: Any
 
 
 class Event(Protocol):
@@ -88,9 +92,9 @@ def fast_decoders() -> tuple[Decoder, ...]:
         import msgspec
     except ImportError:
         return ()
-    arguments = msgspec.defstruct(
-        "Arguments", [(field, Any, None) for field in ARGUMENTS], rename=ARGUMENTS.get, gc=False
-    )
+    unread = ("input_dims", msgspec.Raw, None)  # long lists, of which few are needed
+    fields = [unread if field == "input_dims" else (field, Any, None) for field in ARGUMENTS]
+    arguments = msgspec.defstruct("Arguments", fields, rename=ARGUMENTS.get, gc=False)
     times = (("ts", int | None, None), ("ts", msgspec.Raw, msgspec.Raw(b"")))
     return tuple(_by_msgspec(time, arguments) for time in times)
 

@@ -29,6 +29,7 @@ class GpuEvents:
     device: Integers
     correlation: Integers
     num_bytes: Integers
+    external_id: Integers
     blocks_per_sm: Floats
     occupancy_pct: Floats
 
@@ -53,6 +54,14 @@ class CpuCalls:
     duration: Integers
     name: Integers
     correlation: Integers
+
+
+@dataclass(frozen=True)
+class ProductCalls:
+    """Matrix products whose operands' shapes the trace has (`record_shapes=True`): external id and FLOPs of each."""
+
+    external_id: Integers
+    flops: Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,7 @@ class Recording:
     names: tuple[str, ...]
     gpu: GpuEvents
     calls: CpuCalls
+    products: ProductCalls
     steps: tuple[StepMark, ...]
     collectives: tuple[CollectiveRecord, ...]
     memory: tuple[MemoryTimeline, ...] = ()
