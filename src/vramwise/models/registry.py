@@ -38,6 +38,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "blenderbot": "bart",
     "blenderbot-small": "bart",
     "bloom": "bloom",
+    "blt": "blt",
     "camembert": "bert",
     "chatglm": "chatglm",
     "clip": "clip",

@@ -17,10 +17,9 @@ from vramwise.models.families.shared_keys import norm
 def text_config(c: Config) -> Config:
     """The text config under its own type, its layers' sizes as if they had keys of their own."""
     given = (c.table("text_config") or Config({}, c.model_id)).values
-    own = {"model_type": c.model_type.replace("assistant", "text"), "num_kv_shared_layers": 0}
-    return Config(
-        {"hidden_size_per_layer_input": 0, **gemma4.class_defaults(own["model_type"]), **given, **own}, c.model_id
-    )
+    model_type = c.model_type.replace("assistant", "text")
+    defaults = {"hidden_size_per_layer_input": 0, **gemma4.class_defaults(model_type)}
+    return Config({**defaults, **given, "model_type": model_type, "num_kv_shared_layers": 0}, c.model_id)
 
 
 def start(c: Config, width: int, vocabulary: int) -> Block:
