@@ -47,4 +47,21 @@ def inkling(draw: st.DrawFn) -> Config:
     }
 
 
-STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {"inkling_text": inkling}
+@st.composite
+def inkling2(draw: st.DrawFn) -> Config:
+    """Only what both have in common, and blocks of one to three layers."""
+    config = draw(inkling())
+    others = ("intermediate_size", "mlp_layer_types", "n_shared_experts", "log_scaling_n_floor")
+    shared = {name: value for name, value in config.items() if name not in others}
+    return shared | {
+        "model_type": "inkling2_text",
+        "unpadded_vocab_size": config["unpadded_vocab_size"] or config["vocab_size"],
+        "log_scaling_n_floor": 4,
+        "n_layers_per_attn_res_block": draw(st.integers(1, 3)),
+    }
+
+
+STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
+    "inkling2_text": inkling2,
+    "inkling_text": inkling,
+}

@@ -60,6 +60,7 @@ EAGER_ONLY = frozenset(
         "granite_swa",
         "granitemoe_swa",
         "hy_v4",
+        "inkling2_text",
         "megatron-bert",
         "mimo_v2_flash",
         "mpnet",
@@ -82,6 +83,8 @@ PRECISIONS = ("fp32", "bf16", "bf16-mixed")
 # with the least fp32; Step 3.7 casts the weights of
 # the experts that are used, which here depends on the data (test_step.py uses all of them).
 NO_AUTOCAST = frozenset({"dbrx", "deberta", "step3p7", "xmod"})
+# Its router multiplies by a weight that only a loaded checkpoint keeps in fp32; a class made in bf16 does not run.
+NO_BF16 = frozenset({"inkling2_text"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
 # positions of packed sequences; ViT's initialization draws until values are within bounds.
 DATA_DEPENDENT = frozenset({
@@ -122,6 +125,8 @@ def described_bytes(
 def test_small_configs_on_cpu(model_type: str, precision: str) -> None:
     if precision == "bf16-mixed" and model_type in NO_AUTOCAST:
         pytest.skip("the class itself does not run under autocast")
+    if precision == "bf16" and model_type in NO_BF16:
+        pytest.skip("a class made in bf16 does not run; a loaded checkpoint keeps some weights in fp32")
     attentions = ["eager"] if model_type in EAGER_ONLY else ["eager", "sdpa"]
 
     @a_family(8)

@@ -124,6 +124,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "hyperclovax": "llama_kin",
     "idefics2": "vision_language",
     "idefics3": "vision_language",
+    "inkling2_text": "inkling2",
     "inkling_text": "inkling",
     "internlm": "remote_llama",
     "internlm2": "internlm2",

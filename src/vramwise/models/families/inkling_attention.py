@@ -7,12 +7,12 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 
 
-def convolution(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
-    """A short causal convolution of every column, added to its input."""
+def convolution(b: BlockBuilder, x: Value, c: Config, module: str, *, scaled: bool = False) -> Value:
+    """A short causal convolution of every column, added to its input, in Inkling 2 times a number."""
     kernel = c.size("conv_kernel_size")
     weight = b.parameter(f"{module}.conv1d", "weight", (x.width, 1, kernel), part="mixer")
     b.keep(LayerCache("recurrent", conv_state_elements=x.width * kernel))
-    return b.unary("residual_convolution", x, module, [weight])
+    return b.unary("residual_convolution", x, module, [weight], scaled=scaled)
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, slides: bool) -> Value:

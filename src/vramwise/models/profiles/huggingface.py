@@ -25,6 +25,7 @@ from vramwise.models.profiles.hyper import HyperPaths
 from vramwise.models.profiles.images import ImagePaths
 from vramwise.models.profiles.independent_streams import IndependentStreamPaths
 from vramwise.models.profiles.inkling import InklingPaths
+from vramwise.models.profiles.inkling2 import Inkling2Paths
 from vramwise.models.profiles.inputs import InputPaths
 from vramwise.models.profiles.kimi_delta import KimiDeltaPaths
 from vramwise.models.profiles.latent import LatentPaths
@@ -57,6 +58,7 @@ class HuggingFace(
     IndependentStreamPaths,
     InklingPaths,
     ImagePaths,
+    Inkling2Paths,
     InputPaths,
     LightningPaths,
     LinearRecurrencePaths,

@@ -37,7 +37,7 @@ class InklingPaths:
         h = tape.depthwise_conv1d(h, replace(weight, is_parameter=False), None, op.parameters[0].shape[-1] - 1)
         h = tape.transpose(tape.to(tape.narrow(h, -1, x.shape[1]), "fp32"), 1, 2)
         h = tape.add(h, wide)
-        return tape.to(tape.scale(h) if op.settings.get("scaled") else h, x.dtype)
+        return tape.to(tape.scale(h) if op.settings["scaled"] else h, x.dtype)
 
     def both_by_log_position(self, op: Op, *scaled: Tensor) -> tuple[Tensor, ...]:
         """fp32 products with a factor for each position, which every layer makes for itself, cast back."""

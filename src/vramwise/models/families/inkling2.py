@@ -1,0 +1,88 @@
+"""Inkling 2: layers that read the sums of blocks of layers by attention, clipped heads, sinks, taps of each token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.families.inkling2_attention import attention
+from vramwise.models.families.inkling_attention import convolution
+from vramwise.models.families.sparse import Experts, checked, routed_experts
+
+# Defaults of Inkling2TextConfig (transformers 5.23).
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 201_024, "unpadded_vocab_size": 200_058, "hidden_size": 4608, "num_hidden_layers": 48,
+    "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "swa_num_attention_heads": 48,
+    "swa_num_key_value_heads": 8, "swa_head_dim": 128, "sliding_window_size": 1024, "d_rel": 16, "rel_extent": 1024,
+    "conv_kernel_size": 4, "moe_intermediate_size": 2304, "n_routed_experts": 384, "num_experts_per_tok": 8,
+    "n_layers_per_attn_res_block": 6,
+}  # fmt: skip
+_OTHER_NAMES = {
+    "sliding_window": "sliding_window_size", "num_local_experts": "n_routed_experts",
+    "sconv_kernel_size": "conv_kernel_size", "intermediate_size": "moe_intermediate_size",
+}  # fmt: skip
+
+
+def sliding_layers(c: Config) -> list[bool]:
+    types = c.layer_types()
+    if types is not None:
+        return [kind == "hybrid_sliding" for kind in types]
+    return [(i + 1) % 6 > 0 for i in range(c.num_hidden_layers)]
+
+
+def read(b: BlockBuilder, x: Value, states: Value, module: str, count: int = 1) -> tuple[Value, ...]:
+    """What learned queries read of the sums of blocks and of the stream."""
+    shape = (x.width,) if count == 1 else (count, x.width)
+    query = b.parameter(module, "query", shape, part="mixer")
+    return b.op("read_states", module, [x, states], [x.width] * count, [query])
+
+
+def normed(b: BlockBuilder, x: Value, module: str) -> Value:
+    return b.unary("back_to", b.rms_norm(x, module, style="fp32-product"))
+
+
+def layer(c: Config, e: Experts, index: int, slides: bool) -> Block:
+    """Attention and experts, each over what is read of earlier blocks; a block's first layer starts a new sum."""
+    b, boundary = BlockBuilder(f"model.layers.{index}", layer=index), index % c.size("n_layers_per_attn_res_block") == 0
+    x = b.input("hidden", c.hidden_size)
+    states = b.input("states", c.hidden_size) if index else None
+    count, names = (1, [""]) if slides else (3, ["q_", "k_", "v_"])
+    found = read(b, x, states, "attention_input", count) if states is not None else (x,) * count
+    sources = [normed(b, h, f"{name}input_layernorm") for h, name in zip(found, names, strict=True)]
+    h = attention(b, (*sources, *sources[:1] * (3 - count)), c, slides)
+    h = b.unary("to_fp32", convolution(b, h, c, "post_attention_convolution", scaled=True))
+    if boundary:
+        before = [states] if states is not None else []
+        states = b.op("append_state", "", [x, *before], [x.width])[0]
+    else:
+        h = b.add(b.unary("to_fp32", x), h)
+    assert states is not None
+    (seen,) = read(b, h, states, "mlp_input")
+    mlp = routed_experts(
+        b, normed(b, seen, "post_attention_layernorm"), e, widened=True, in_place=False, epsilon=True, scaled=True,
+        cast=False, capped=False,
+    )  # fmt: skip
+    h = b.unary("back_to", b.add(h, convolution(b, mlp, c, "post_mlp_convolution", scaled=True)))
+    return b.build(hidden=h, states=states)
+
+
+def blocks(config: Config) -> tuple[Block, ...]:
+    """Normed embedding, layers, what is read of all blocks, head; logits of padding rows are dropped."""
+    values = {_OTHER_NAMES.get(name, name): value for name, value in config.values.items()}
+    c, b = Config(values, config.model_id).filled(_DEFAULTS), BlockBuilder("model")
+    e = checked(c, Experts(
+        num_experts=c.size("n_routed_experts"), experts_per_token=c.size("num_experts_per_tok"),
+        intermediate_size=c.size("moe_intermediate_size"), function="", routing="fp32_weight", gating="capped_halves",
+    ))  # fmt: skip
+    x = b.embedding("embed_tokens", c.vocab_size, c.hidden_size)
+    first = b.build(hidden=b.rms_norm(x, "embed_tokens.embed_norm", style="fp32-product"))
+    layers = [layer(c, e, i, slides) for i, slides in enumerate(sliding_layers(c))]
+    b = BlockBuilder("")
+    (x,) = read(b, b.input("hidden", c.hidden_size), b.input("states", c.hidden_size), "model.final_input")
+    logits = b.linear(normed(b, x, "model.norm"), "lm_head", c.vocab_size, shard="vocab", part="head")
+    logits = b.softcap(b.unary("to_fp32", logits))
+    kept = c.size("unpadded_vocab_size")
+    if kept < c.vocab_size:
+        logits = b.split(logits, [kept, c.vocab_size - kept])[0]
+    return (first, *layers, b.build(logits=logits))
