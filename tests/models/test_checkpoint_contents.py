@@ -18,10 +18,12 @@ FILES = {
     "Qwen/Qwen3.5-35B-A3B": 35_951_822_704,
     "Qwen/Qwen3.5-397B-A17B": 403_397_928_944,
     "deepseek-ai/DeepSeek-V3": 684_531_386_000,  # one layer more, two tied copies, buffers, scales of fp8 by block
+    "deepseek-ai/DeepSeek-V3.2": 685_396_921_376,
     "google/flan-t5-base": 247_577_856,  # a head of its own, which transformers 5 ties
     "google/flan-t5-large": 783_150_080,
     "meta-llama/Llama-3.1-8B": 8_030_261_248,
     "zai-org/GLM-4.5-Air": 110_468_824_832,
+    "zai-org/GLM-5-FP8": 753_910_024_032,  # without copies of embedding and head
 }
 
 
@@ -40,6 +42,8 @@ def test_falcon_keeps_its_tied_head_twice() -> None:
 def test_what_no_rule_counts_is_said() -> None:
     config = {**resolve("mistralai/Mistral-7B-v0.1").config, "num_nextn_predict_layers": 2}
     assert file_contents(describe(config)).unknown == "2 layers that predict further tokens"
+    config["quantization_config"] = {"quant_method": "no-such-method"}
+    assert "is not described yet" in file_contents(describe(config)).unknown
 
 
 @pytest.mark.oracle

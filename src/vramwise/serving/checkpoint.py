@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vramwise.errors import UnsupportedModelError
 from vramwise.models import Block, Model
 
 from .lengths import text_config
-from .storage import storage_of
+from .storage import Storage, storage_of
 
 # One more layer, the product that joins two streams, three norms, and the embedding and head once more.
-PREDICTION_WITH_COPIES = frozenset({"deepseek_v3", "glm4_moe"})
+PREDICTION_WITH_COPIES = frozenset({"deepseek_v3", "deepseek_v32", "glm4_moe"})
 # One more layer of full attention, the product that joins two streams, three norms.
-PREDICTION_WITHOUT_COPIES = frozenset({"qwen3_5", "qwen3_5_moe"})
+PREDICTION_WITHOUT_COPIES = frozenset({"glm_moe_dsa", "qwen3_5", "qwen3_5_moe"})
 _PREDICTION_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 # Routers that add a buffer to the scores by which experts are chosen: a value for each expert.
 CORRECTED_ROUTERS = frozenset({
@@ -71,7 +72,11 @@ def file_contents(model: Model) -> FileContents:
     count = count if described else 0
     prediction = count * _prediction_numel(model, layer)
     buffers = _buffers(model) + count * (_experts(layer) if kind in CORRECTED_ROUTERS else 0)
-    scales = sum(_scales(model, block) for block in model.blocks) + count * _scales(model, layer)
+    try:
+        storage = storage_of(model, "auto", None, None)
+    except UnsupportedModelError as problem:
+        storage, unknown = Storage("bf16"), f"{unknown}; {problem}" if unknown else str(problem)
+    scales = sum(_scales(storage, block) for block in model.blocks) + count * _scales(storage, layer)
     tied = sum(parameter.numel for parameter in model.all_parameters if parameter.tied_to is not None)
     untied = _untied_in_files(model)
     whole = model.num_parameters + prediction + buffers + scales + tied
@@ -84,10 +89,10 @@ def _prediction_layers(model: Model) -> int:
 
 
 def _prediction_layer(model: Model) -> Block:
-    """The last layer that attends to everything, which layers of prediction are like."""
+    """The largest layer that attends to everything, which layers of prediction are like: with experts and indexer."""
     layers = [block for block in model.layers() if block.modality == "text"]
     attending = [block for block in layers if any(cache.kind in ("full", "latent") for cache in block.caches)]
-    return (attending or layers or list(model.blocks))[-1]
+    return max(attending or layers or model.blocks, key=lambda block: sum(p.numel for p in block.parameters))
 
 
 def _prediction_numel(model: Model, layer: Block) -> int:
@@ -112,14 +117,15 @@ def _buffers(model: Model) -> int:
     return sum(block.modality == "text" for block in model.layers()) if kind in LAYER_SCALARS else 0
 
 
-def _scales(model: Model, block: Block) -> int:
+def _scales(storage: Storage, block: Block) -> int:
     """Scales of the checkpoint's own quantization, where weights are one value each (fp8)."""
-    storage = storage_of(model, "auto", None, None)
     rule = storage.quantization
     if rule is None or not rule.name.startswith("fp8"):
         return 0
     found = 0
     for parameter in block.parameters:
+        if parameter.name.endswith("indexer.weights_proj.weight"):  # 16 bit, as published totals show
+            continue
         quantized = storage.quantizes(parameter) or (parameter.part == "experts" and len(parameter.shape) == 3)
         if quantized and parameter.tied_to is None:
             shapes = [parameter.shape[1:]] * parameter.shape[0] if len(parameter.shape) == 3 else [parameter.shape]
