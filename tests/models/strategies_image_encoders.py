@@ -38,7 +38,7 @@ def two_towers(draw: st.DrawFn, model_type: str) -> Config:
     config = {"model_type": model_type, "text_config": draw(text_tower()), "vision_config": draw(image_tower())}
     if model_type == "clip":
         return {**config, "projection_dim": draw(st.integers(5, 20))}
-    config["text_config"]["projection_size"] = draw(st.none() | st.integers(5, 20))
+    config["text_config"]["projection_size"] = config["vision_config"]["hidden_size"]  # else they cannot be compared
     config["vision_config"]["vision_use_head"] = draw(st.booleans())
     return config
 

@@ -35,7 +35,6 @@ NOT_RUN = {
     "musicgen_melody": "several codes a step are not among the described activations",
     "prophetnet": "the streams that predict further tokens are not among the described activations",
     "reformer": "its layers are computed backwards from their results, hashed attention by random buckets",
-    "siglip": "the image tower and its pooling are not among the described activations",
 }
 TYPES = sorted(set(STRATEGIES) - set(NOT_RUN))
 EAGER_ONLY = frozenset(
@@ -86,10 +85,10 @@ NO_AUTOCAST = frozenset({"dbrx", "deberta", "step3p7", "xmod"})
 # Its router multiplies by a weight that only a loaded checkpoint keeps in fp32; a class made in bf16 does not run.
 NO_BF16 = frozenset({"inkling2_text"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
-# positions of packed sequences; ViT's initialization draws until values are within bounds.
+# positions of packed sequences; initializations of ViT and SigLIP draw until values fit.
 DATA_DEPENDENT = frozenset({
     "deepseek_vl", "gemma3", "gemma4", "gemma4_unified", "kimi_k25", "lfm2_vl", "llava", "llava_next",
-    "llava_onevision", "modernbert", "modernbert-decoder", "paligemma", "phi4_multimodal", "step3p7", "vit",
+    "llava_onevision", "modernbert", "modernbert-decoder", "paligemma", "phi4_multimodal", "siglip", "step3p7", "vit",
     "xlm", "xmod",
 })  # fmt: skip
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.

@@ -152,6 +152,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         "shifted-lm": profile.shifted_lm_loss,
         "image-classification": profile.classification_loss,
         "contrastive": profile.contrastive_loss,
+        "pairwise-sigmoid": profile.pairwise_sigmoid_loss,
     }
     loss = losses.get(model.loss or model.head)
     if loss is not None:

@@ -1,7 +1,6 @@
 """CLIP and SigLIP as models of their own: a tower for text, one for images, and what compares them.
 
-Each row of CLIP's batch holds a text and an image, and the loss is contrastive over the batch. Of SigLIP the text tower
-runs; the image tower's parameters are counted apart (part `vision`).
+Each row of the batch holds a text and an image, and the loss compares all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Part
 from vramwise.models.config import Config
-from vramwise.models.families.siglip import vision_tower
 
 TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "clip": {"vocab_size": 49408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
@@ -24,16 +22,19 @@ VISION_DEFAULTS: dict[str, Any] = {
     "num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu",
 }  # fmt: skip
 """Defaults of `CLIPVisionConfig`."""
-
-
-def not_counted(c: Config) -> str:
-    """What an estimate says that it leaves out."""
-    return "" if c.model_type == "clip" else "activations of images"
+SIGLIP_VISION_DEFAULTS = {**VISION_DEFAULTS, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh"}
+"""Defaults of `SiglipVisionConfig`."""
 
 
 def task(c: Config) -> str:
-    """Neither predicts tokens."""
-    return "contrastive" if c.model_type == "clip" else "none"
+    """Neither predicts tokens; a SigLIP without its pooling head has nothing to compare."""
+    vision = c.table("vision_config") or Config({})
+    return "none" if c.model_type == "siglip" and not vision.flag("vision_use_head", True) else "contrastive"
+
+
+def loss(c: Config) -> str:
+    """SigLIP takes every pair for itself."""
+    return "pairwise-sigmoid" if c.model_type == "siglip" and task(c) == "contrastive" else ""
 
 
 def layer(c: Config, name: str, index: int, part: Part | None = None) -> Block:
@@ -105,13 +106,47 @@ def comparison(c: Config, text: Config, vision: Config) -> Block:
     return b.build(logits=b.op("similarities", "", [words, image], [1], [scale])[0])
 
 
-def learned_scale(vision: Config) -> Block:
-    """SigLIP's scale and shift of the similarities."""
-    b = BlockBuilder("", part="projector", modality="image")
-    x = b.input("image", vision.hidden_size)
-    return b.build(
-        image=b.unary("hold", x, "", [b.parameter("", name, (1,)) for name in ("logit_scale", "logit_bias")])
-    )
+def siglip_vision_tower(c: Config) -> tuple[Block, ...]:
+    """Patches with a bias and positions, layers, norm, and the pooling head where the tower has one."""
+    b = BlockBuilder("vision_model", part="vision")
+    width, patch, channels, heads = c.hidden_size, c.size("patch_size"), c.size("num_channels"), c.num_attention_heads
+    module = "embeddings.patch_embedding"
+    weights = [b.parameter(module, "weight", (width, channels, patch, patch)), b.parameter(module, "bias", (width,))]
+    table = b.parameter("embeddings.position_embedding", "weight", ((c.size("image_size") // patch) ** 2, width))
+    settings: dict[str, Any] = {"image_size": c.size("image_size"), "num_channels": channels}
+    x = b.op("pixel_patches", module, [], [width], weights, **settings)[0]
+    x = b.add(x, b.op("buffered_positions", "embeddings.position_embedding", [], [width], [table])[0])
+    end = BlockBuilder("vision_model", part="vision")
+    y = end.layer_norm(end.input("image", width), "post_layernorm", part="vision")
+    if c.flag("vision_use_head", True):
+        attention = "head.attention"
+        pooling = [
+            end.parameter("head", "probe", (1, 1, width)),
+            end.parameter(attention, "in_proj_weight", (3 * width, width), shard="column"),
+            end.parameter(attention, "in_proj_bias", (3 * width,), shard="column"),
+            end.parameter(attention, "out_proj.weight", (width, width), shard="row", is_linear=True),
+            end.parameter(attention, "out_proj.bias", (width,)),
+        ]
+        y = end.unary("attention_pooling", y, attention, pooling, num_heads=heads)
+        h = end.linear(
+            end.layer_norm(y, "head.layernorm", part="vision"), "head.mlp.fc1", c.intermediate_size, bias=True
+        )
+        h = end.linear(end.activation(h, c.text("hidden_act")), "head.mlp.fc2", width, bias=True, shard="row")
+        y = end.unary("first_token", end.add(y, h))
+    layers = (layer(c, "vision_model", i, "vision") for i in range(c.num_hidden_layers))
+    return (b.build(image=x), *layers, end.build(image=y))
+
+
+def shifted_comparison(text: Config, vision: Config) -> Block:
+    """Both towers to unit length, their similarities times a learned scale plus a learned shift."""
+    b = BlockBuilder("", part="projector")
+    image = b.input("image", vision.hidden_size)
+    words = b.input("hidden", text.size("projection_size", default=text.hidden_size))
+    learned = [b.parameter("", name, (1,)) for name in ("logit_scale", "logit_bias")]
+    if not vision.flag("vision_use_head", True):
+        return b.build(image=b.unary("hold", image, "", learned))
+    image, words = b.unary("over_norm", image), b.unary("over_norm", words)
+    return b.build(logits=b.op("shifted_similarities", "", [words, image], [1], learned)[0])
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -121,7 +156,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     text = text.filled({"looks_back": clip})
     vision = c.table("vision_config") or Config({}, c.model_id)
     if not clip:
-        last = learned_scale(vision.filled(VISION_DEFAULTS))
-        return (*text_tower(text, clip), *vision_tower(vision, "vision_model"), last)
+        vision = vision.filled(SIGLIP_VISION_DEFAULTS)
+        return (*text_tower(text, clip), *siglip_vision_tower(vision), shifted_comparison(text, vision))
     vision = vision.filled(VISION_DEFAULTS)
     return (*text_tower(text, clip), *clip_vision_tower(vision), comparison(c, text, vision))

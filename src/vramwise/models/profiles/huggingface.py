@@ -36,6 +36,7 @@ from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
+from vramwise.models.profiles.siglip import SiglipPaths
 from vramwise.models.profiles.undescribed import UndescribedPaths
 from vramwise.models.profiles.xlnet import XLNetPaths
 from vramwise.models.profiles.zamba import ZambaPaths
@@ -67,6 +68,7 @@ class HuggingFace(
     RelativeBiasPaths,
     RwkvPaths,
     ResidualStreamPaths,
+    SiglipPaths,
     UndescribedPaths,
     XLNetPaths,
     ZambaPaths,
