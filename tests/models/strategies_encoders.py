@@ -68,5 +68,23 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "roberta": lambda: bert("roberta"),
     "mt5": lambda: t5("mt5"),
     "t5": t5,
+    "longt5": lambda: t5("longt5").flatmap(
+        lambda config: st.sampled_from(["local", "transient-global"]).map(
+            lambda kind: {**config, "encoder_attention_type": kind}
+        )
+    ),
+    "switch_transformers": lambda: st.tuples(
+        t5("switch_transformers"), st.integers(0, 2), st.integers(0, 2), st.integers(1, 3), st.booleans()
+    ).map(
+        lambda drawn: {
+            **{
+                key: value for key, value in drawn[0].items() if key not in ("feed_forward_proj", "tie_word_embeddings")
+            },
+            "num_sparse_encoder_layers": drawn[1],
+            "num_sparse_decoder_layers": drawn[2],
+            "num_experts": drawn[3],
+            "router_bias": drawn[4],
+        }
+    ),
     "umt5": lambda: t5("umt5"),
 }

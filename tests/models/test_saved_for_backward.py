@@ -31,10 +31,12 @@ NOT_RUN = {
     "git": "its class takes an image with every text that has labels",
     "mamba": "held against the recorded rows (slow pure-PyTorch scan)",
     "mamba2": "held against the recorded rows (slow pure-PyTorch scan)",
+    "longt5": "attention to a neighbourhood is not among the described activations",
     "musicgen": "several codes a step are not among the described activations",
     "musicgen_melody": "several codes a step are not among the described activations",
     "prophetnet": "the streams that predict further tokens are not among the described activations",
     "reformer": "its layers are computed backwards from their results, hashed attention by random buckets",
+    "switch_transformers": "experts of a limited capacity are not among the described activations",
 }
 TYPES = sorted(set(STRATEGIES) - set(NOT_RUN))
 EAGER_ONLY = frozenset(
