@@ -64,10 +64,19 @@ def test_sglang_takes_98304_bytes_a_token_for_qwen3_30b() -> None:
     assert cache["weights"].expected / GIB == pytest.approx(56.98, rel=2e-3)
 
 
-@pytest.mark.parametrize(("total", "chunk"), [(16, 2048), (24, 2048), (48, 4096), (80, 8192), (192, 16384)])
+@pytest.mark.parametrize(("total", "chunk"), [(16, 2048), (24, 4096), (48, 4096), (80, 8192), (192, 16384)])
 def test_sglang_defaults_follow_the_cards_size(total: int, chunk: int) -> None:
     table = serve("sglang", "Qwen/Qwen3-0.6B", total=total * GIB).scenario["serve"]
     assert table["chunked_prefill_size"] == chunk
+
+
+@pytest.mark.parametrize(
+    ("version", "reserved"),
+    [("0.5.4", 512 + 1.5 * 2048 + 2 * 16 + 128), ("0.5.23", 512 + 1.5 * 4096 + 2 * 48 + 128 + 8 * 50)],
+)
+def test_sglang_reserves_for_graphs_of_prefills_since_it_captures_them(version: str, reserved: float) -> None:
+    table = serve("sglang", "Qwen/Qwen3-0.6B", total=24 * GIB, engine_version=version).scenario["serve"]
+    assert table["mem_fraction_static"] == pytest.approx((24 * 1024 - reserved) / (24 * 1024), abs=5e-4)
 
 
 def test_tensorrt_llm_gives_the_cache_nine_tenths_of_what_is_free() -> None:

@@ -47,9 +47,11 @@ def engine_storage(model: Model, settings: ServeSettings, engine: str, gpu: Gpu 
             raise ScenarioError("serve.gguf_quant", "gguf weights need the file's type (Q4_K_M, Q8_0, …)")
         quantization = None
     storage = storage_of(model, settings.dtype, quantization, settings.quantization_group_size)
+    no_bf16 = gpu is not None and gpu.supports("bf16") is False
+    if engine == "vllm" and settings.dtype == "auto" and storage.dtype == "bf16" and no_bf16:
+        return replace(storage, dtype="fp16")
     if settings.dtype != "auto" or storage.dtype != "fp32" or engine == "transformers":
         return storage
-    no_bf16 = gpu is not None and gpu.supports("bf16") is False
     old = engine == "vllm" and version_of(settings.engine_version) < (0, 9)
     return replace(storage, dtype="fp16" if no_bf16 or old else "bf16")
 

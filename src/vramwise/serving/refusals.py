@@ -17,7 +17,7 @@ from vramwise.scenario.definition import ServeSettings
 
 from .layouts import capability_of
 from .lengths import model_length
-from .storage import storage_of
+from .storage import checkpoint_dtype, storage_of
 from .versions import version_of
 
 _CACHE_DTYPES = {
@@ -136,6 +136,10 @@ def _warnings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Iterator[str
             f"tensor_parallel_size × pipeline_parallel_size × data_parallel_size; set tensor_parallel_size to "
             f"{scenario.num_gpus // (used // settings.tensor_parallel_size)}"
         )
+    no_bf16 = gpu is not None and gpu.supports("bf16") is False
+    if settings.engine == "vllm" and settings.dtype == "auto" and no_bf16 and checkpoint_dtype(model) == "bf16":
+        assert gpu is not None
+        yield f"{gpu.name} has no bf16: vLLM takes fp16 (before 0.9 it refuses: set dtype to fp16)"
     has, layout = capability_of(gpu), _layout(settings, model)
     if gpu is not None and has is not None and layout is not None and layout.startswith("fp8") and has < _FP8_COMPUTE:
         yield f"{gpu.name} does not compute in fp8: the weights stay 8-bit and are unpacked (weight-only Marlin)"

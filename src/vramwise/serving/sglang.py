@@ -1,7 +1,7 @@
 """`serve` with SGLang: weights and KV cache inside mem_fraction_static, all else in what is left.
 
-Source: SGLang 0.5.4 model_executor/model_runner.py profile_max_num_token, 0.5.23 mem_cache/kv_cache_configurator.py,
-server_args.py for the defaults.
+Source: SGLang 0.5.4 model_executor/model_runner.py profile_max_num_token and server_args.py, 0.5.23
+mem_cache/kv_cache_configurator.py and arg_groups/memory_hook.py for the defaults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio
 
 # card's GiB below -> chunked_prefill_size, cuda_graph_max_bs below four ranks and from four ranks on
 _BY_MEMORY = ((20, 2048, 8, 8), (35, 2048, 16, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
+_BY_MEMORY_NOW = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512))
 _LARGEST = (16384, 512, 512)
+PREFILL_GRAPHS_VERSION = (0, 5, 23)  # read there; 0.5.4 has none
+# sizes of captured prefills: first, last, step (arg_groups/cuda_graph_hook.py generate_prefill_cuda_graph_batch_sizes)
+_PREFILL_SIZES = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, 10**6, 512))
+PREFILL_GRAPH_MIB, LATENT_PREFILL_GRAPHS_MIB = 8, 1536
+VIT_LAYERS, VIT_HIDDEN = 24, 1024  # ViT-L/14, against which towers are weighed
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
@@ -74,8 +80,8 @@ def _at_most(size: int, budget: PooledBudget, tokens: int | None) -> int:
 def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSettings:
     """Defaults by the card's size (server_args.py)."""
     size = (total or 80 * GIB) / GIB
-    chunk, small, large = next((row[1:] for row in _BY_MEMORY if size < row[0]), _LARGEST)
-    ranks = given.tensor_parallel_size * given.pipeline_parallel_size
+    now = version_of(given.engine_version or DEFAULT_VERSION) >= PREFILL_GRAPHS_VERSION
+    chunk, small, large = next((row[1:] for row in (_BY_MEMORY_NOW if now else _BY_MEMORY) if size < row[0]), _LARGEST)
     chunk = given.chunked_prefill_size or chunk
     batch = given.cuda_graph_max_bs or (small if given.tensor_parallel_size < 4 else large)
     return given.replace(
@@ -85,19 +91,45 @@ def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSet
         chunked_prefill_size=chunk,
         cuda_graph_max_bs=batch,
         block_size=given.block_size or 1,
-        mem_fraction_static=given.mem_fraction_static or _fraction(given, total or 80 * GIB, chunk, batch, ranks),
+        mem_fraction_static=given.mem_fraction_static or _fraction(given, model, total or 80 * GIB, chunk, batch),
     )
 
 
-def _fraction(given: ServeSettings, total: int, chunk: int, batch: int, ranks: int) -> float:
-    """(gpu − reserved) / gpu with reserved MiB = 512 + 1.5 · chunk + 2 · graph batch + 128 · ranks."""
-    reserved = round((512 + 1.5 * max(chunk, 2048) + 2 * batch + 128 * ranks) * MIB)
+def _fraction(given: ServeSettings, model: Model, total: int, chunk: int, batch: int) -> float:
+    """(gpu − reserved) / gpu with reserved MiB = 512 + 1.5 · chunk + 128 · ranks + what graphs take.
+
+    Graphs: 2 · largest batch, and since PREFILL_GRAPHS_VERSION 8 for each captured prefill (1,536 with a latent cache).
+    """
+    now = version_of(given.engine_version or DEFAULT_VERSION) >= PREFILL_GRAPHS_VERSION
+    ranks = given.tensor_parallel_size * given.pipeline_parallel_size
+    reserved = 512 + 1.5 * max(chunk, 2048) + 128 * ranks
+    if not (now and given.enforce_eager):
+        reserved += 2 * batch + (_prefill_graphs_mib(model, chunk) if now else 0)
+    size = round(reserved * MIB)
     if total > LARGE_CARD:
-        reserved = max(reserved, LEAST_RESERVED)
+        size = max(size, LEAST_RESERVED)
     method = str((given.speculative or {}).get("method") or "").lower()
-    if method:
-        reserved += STANDALONE_RESERVED if method == "standalone" else EAGLE_RESERVED
-    return max(LEAST_FRACTION, round((total - reserved) / total, 3))
+    if method and method != "ngram" and not now:
+        size += STANDALONE_RESERVED if method == "standalone" else EAGLE_RESERVED
+    return max(LEAST_FRACTION, round(round((total - size) / total, 3) * _tower_factor(model), 6))
+
+
+def _prefill_graphs_mib(model: Model, chunk: int) -> int:
+    if any(cache.kind == "latent" for cache in model.caches):
+        return LATENT_PREFILL_GRAPHS_MIB
+    captured = (n for first, last, step in _PREFILL_SIZES for n in range(first, min(last, chunk) + 1, step))
+    return PREFILL_GRAPH_MIB * sum(1 for _ in captured)
+
+
+def _tower_factor(model: Model) -> float:
+    """0.95 · (0.8 … 1.05) for models with a vision tower, by its layers · hidden² (adjust_mem_fraction_for_vlm)."""
+    vision = model.config.table("vision_config")
+    if vision is None or "vision" not in model.parts:
+        return 1.0
+    layers = vision.size("num_hidden_layers", default=VIT_LAYERS)
+    hidden = vision.size("hidden_size", default=VIT_HIDDEN)
+    ratio = layers * hidden**2 / (VIT_LAYERS * VIT_HIDDEN**2)
+    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))
 
 
 def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:

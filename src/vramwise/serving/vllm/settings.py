@@ -68,9 +68,10 @@ def _batch(
     """max_num_batched_tokens and max_num_seqs."""
     if profile.generation == "V1":
         tokens, seqs = default_batched_tokens(version, gpu, total)
-        seqs = given.max_num_seqs or seqs
+        # a default number of sequences never exceeds the tokens that were asked for
+        seqs = given.max_num_seqs or min(seqs, given.max_num_batched_tokens or seqs)
         return given.max_num_batched_tokens or max(min(tokens, seqs * length), seqs), seqs
-    seqs = given.max_num_seqs or V0_MAX_NUM_SEQS
+    seqs = given.max_num_seqs or min(V0_MAX_NUM_SEQS, given.max_num_batched_tokens or V0_MAX_NUM_SEQS)
     if given.max_num_batched_tokens:
         return given.max_num_batched_tokens, seqs
     multimodal = has_encoder(model)
