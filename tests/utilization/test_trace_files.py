@@ -212,3 +212,11 @@ def test_command_refuses_in_one_line(tmp_path, capsys):
     assert error.count("\n") == 1
     assert main(["profile", str(path), "--top", "0"]) == 2
     assert main(["profile", str(path), "--picture", "a.png"]) == 2
+
+
+def test_events_without_length(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    path.write_bytes(text(document([on_gpu(GEMM, 5, 0, 1)])))
+    for flags in ([], ["--definitions"], ["--json"], ["--picture", str(tmp_path / "a.svg")]):
+        assert main(["profile", str(path), *flags]) == 0
+    assert "have no length" in capsys.readouterr().out

@@ -49,11 +49,11 @@ def definition_lines(answer: Figures) -> list[Line]:
 def _definition_rows(figures: Figures) -> list[tuple[str, ...]]:
     every, own, hta, board = (figures[name] for name in ("all_events", "classified", "hta", "tensorboard"))
     rows: list[tuple[str, ...]] = [
-        ("all GPU events, classes by name", _ms(every["span_us"]), _pct(100 - every["idle_pct"]),
+        ("all GPU events, classes by name", _ms(every["span_us"]), _busy(every),
          _pct(every["compute_pct"]), _pct(every["comm_pct_of_span"]), _pct(every["overlap_pct_of_comm"])),
-        ("all GPU events, our classes", _ms(own["span_us"]), _pct(100 - own["idle_pct"]),
+        ("all GPU events, our classes", _ms(own["span_us"]), _busy(own),
          _pct(own["compute_pct"]), _pct(own["comm_pct_of_span"]), _pct(own["overlap_pct_of_comm"])),
-        ("Holistic Trace Analysis 0.5", _ms(hta["kernel_time_us"]), _pct(100 - hta["idle_pct"]),
+        ("Holistic Trace Analysis 0.5", _ms(hta["kernel_time_us"]), _busy(hta),
          _pct(hta["compute_pct"]), "–", _pct(hta["overlap_pct_of_comm"])),
     ]  # fmt: skip
     if board is not None:
@@ -89,6 +89,8 @@ def _rank(rank: str, figures: Figures, *, steps: bool) -> list[Line]:
         return [*title, f"  {NO_GPU} ({window['events']:,} events)"]
     own = figures["classified"]
     lines = [*title, f"  {_window(figures)}", ""]
+    if not own["span_us"]:
+        return [*lines, "  the GPU events have no length"]
     lines.append(f"  {_bar(own)}")
     rows = [(name, _ms(own[key]), _pct(100 * own[key] / own["span_us"])) for name, key in _PARTS if own[key]]
     lines += [f"  {line}" for line in columns([*rows, ("span", _ms(own["span_us"]), "100.00 %")])]
@@ -220,6 +222,10 @@ def _across(together: Figures | None) -> list[Line]:
     lines.append(f"  {f'late: {late} (the others wait for it)' if late else 'no rank makes the others wait'}")
     lines.append(f"  largest skew of one collective: {_ms(together['worst_skew_us'])}")
     return lines
+
+
+def _busy(figures: Figures) -> str:
+    return "–" if figures["idle_pct"] is None else _pct(100 - figures["idle_pct"])
 
 
 def _ms(us: float) -> str:

@@ -43,7 +43,7 @@ def picture(recordings: Sequence[Recording], answer: dict[str, Any]) -> str:
 
 def _row(rank: str, figures: dict[str, Any], recording: Recording, top: int) -> str:
     label = f'<text x="8" y="{top + 20}">rank {escape(rank[:10])}</text>'
-    if figures["hta"] is None:
+    if figures["hta"] is None or not figures["classified"]["span_us"]:
         return f'{label}<text x="{LEFT}" y="{top + 20}">no GPU events</text>'
     width = WIDTH - LEFT - 10
     own = figures["classified"]
