@@ -347,6 +347,10 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "llava_next": lambda: whole(
         "llava_next", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
     ),
+    "llava_next_video": lambda: whole(
+        "llava_next_video", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
+    ),
+    "vipllava": lambda: whole("vipllava", any_text(), ENCODER, vision_feature_layer=LISTED, **TIED),
     "llava_onevision": lambda: whole(
         "llava_onevision", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
     ),

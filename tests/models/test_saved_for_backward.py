@@ -90,7 +90,7 @@ NO_BF16 = frozenset({"inkling2_text"})
 # positions of packed sequences; initializations of ViT and SigLIP draw until values fit.
 DATA_DEPENDENT = frozenset({
     "deepseek_vl", "gemma3", "gemma4", "gemma4_unified", "kimi_k25", "lfm2_vl", "llava", "llava_next",
-    "llava_onevision", "modernbert", "modernbert-decoder", "paligemma", "phi4_multimodal", "siglip", "step3p7", "vit",
+    "llava_next_video", "llava_onevision", "modernbert", "modernbert-decoder", "paligemma", "phi4_multimodal", "siglip", "step3p7", "vit",
     "xlm", "xmod",
 })  # fmt: skip
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.

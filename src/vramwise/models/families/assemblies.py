@@ -110,6 +110,10 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_text=(("hidden_size", 2048), ("num_hidden_layers", 18), ("intermediate_size", 16_384),
                      ("num_attention_heads", 8), ("num_key_value_heads", 1), ("vocab_size", 257_152)),
     ),
+    "llava_next_video": Assembly(
+        "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True
+    ),
+    "vipllava": Assembly("clip_vision_model", "llama", projectors.vipllava, absent_tower=_LLAVA_TOWER),
     "qwen2_5_vl": Assembly("qwen2_5_vl_vision", "qwen2_5_vl_text", projectors.qwen2_vl, **_QWEN, text_ties=True),
     "qwen2_audio": Assembly(
         "qwen2_audio_encoder", "qwen2", projectors.linear, config="audio_config", tower="model.audio_tower"

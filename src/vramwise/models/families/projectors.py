@@ -55,6 +55,13 @@ def llava(b: BlockBuilder, x: Value, e: Ends) -> Value:
     return two_products(b, joined(b, x, _num_features(e)), ("linear_1", "linear_2"), (e.width, e.width), bias)
 
 
+def vipllava(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A norm of several layers' results side by side, then as LLaVA; five layers where the config names none."""
+    features = e.model.get("vision_feature_layer", [-2, -5, -8, -11, 6])
+    x = joined(b, x, len(features) if isinstance(features, list | tuple) else 1)
+    return two_products(b, norm(b, x, "projector_layernorm"), ("linear_1", "linear_2"), (e.width, e.width))
+
+
 def deepseek_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     return two_products(b, x, ("linear1", "linear2"), (e.width, e.width))
 
