@@ -99,6 +99,16 @@ def test_a_draft_model_after_the_main_one_is_not_added(log):
     assert any("the largest is read" in note for note in reading.notes)
 
 
+def test_interleaved_logs_are_read_one_engine_at_a_time(log, capsys):
+    lines = [line for pair in zip(VLLM.splitlines(), SGLANG.splitlines(), strict=False) for line in pair]
+    path = log("\n".join(lines))
+    for engine, version in (("vllm", "0.11.2"), ("sglang", None)):
+        assert main(["compare", path, "--set", f"engine={engine}", "--json"]) == 0
+        table = json.loads(capsys.readouterr().out)
+        assert (table["engine"], table["engine_version"]) == (engine, version)
+        assert any("are in the log too" in note for note in table["notes"])
+
+
 def test_a_cut_log_says_what_was_not_found(log, capsys):
     cut = "\n".join(VLLM.splitlines()[:3])
     assert main(["compare", log(cut)]) == 0

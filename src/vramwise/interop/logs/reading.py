@@ -7,7 +7,7 @@ dropped: a hostile, binary or endless log costs bounded time and memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from vramwise.errors import SourceError, VramwiseError, clipped
 from vramwise.units import KIB, MIB, format_bytes
 
-MOST_BYTES = 64 * MIB
+MOST_BYTES = 32 * MIB
 LONGEST_LINE = 64 * KIB
 PROBE = 4 * KIB
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
@@ -113,22 +113,22 @@ def read_log(path: str, engine: str | None = None) -> Reading:
     is in it.
     """
     lines, cut = _lines(path)
-    found = engine or _engine_of(lines)
+    counts = {name: sum(1 for line in lines if sign.search(line)) for name, sign in _SIGNS.items()}
+    best = max(counts, key=lambda name: counts[name])
+    found = engine if engine in _MODULES else best if counts[best] else None
     if found is None:
         names = ", ".join(ENGINES.values())
         raise VramwiseError(f"{clipped(path, 200)}: none of its {len(lines):,} lines is one that {names} print")
     module = import_module(f"vramwise.interop.logs.{_MODULES[found]}")
     reading: Reading = module.read(lines)
     reading.lines = len(lines)
+    others = [name for name, count in counts.items() if count and name != found]
+    if others:
+        named = " and ".join(ENGINES[name] for name in others)
+        reading.note(f"lines of {named} are in the log too: --set engine={others[0]} reads those")
     if cut:
         reading.note(f"only the first {format_bytes(MOST_BYTES, 'MiB', 0)} of the file were read")
     return reading
-
-
-def _engine_of(lines: Sequence[str]) -> str | None:
-    counts = {name: sum(1 for line in lines if sign.search(line)) for name, sign in _SIGNS.items()}
-    best = max(counts, key=lambda name: counts[name])
-    return best if counts[best] else None
 
 
 def _lines(path: str) -> tuple[list[str], bool]:
