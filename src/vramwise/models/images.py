@@ -59,10 +59,10 @@ def within_pixels(width: int, height: int, multiple: int, least: int, most: int,
     wide, high = (round(side / multiple) * multiple for side in (width, height))
     if frames * wide * high > most:
         shrink = math.sqrt(frames * width * height / most)
-        return tuple(max(multiple, math.floor(side / shrink / multiple) * multiple) for side in (width, height))  # type: ignore[return-value]
-    if frames * wide * high < least:
+        wide, high = (max(multiple, math.floor(side / shrink / multiple) * multiple) for side in (width, height))
+    elif frames * wide * high < least:
         grow = math.sqrt(least / (frames * width * height))
-        return tuple(math.ceil(side * grow / multiple) * multiple for side in (width, height))  # type: ignore[return-value]
+        wide, high = (math.ceil(side * grow / multiple) * multiple for side in (width, height))
     return wide, high
 
 
