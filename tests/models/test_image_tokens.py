@@ -19,6 +19,7 @@ from transformers.models.internvl.processing_internvl import InternVLProcessor
 from transformers.models.llama4.processing_llama4 import Llama4Processor
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 
+from vramwise import estimate
 from vramwise.cli.main import main
 from vramwise.errors import UsageError
 from vramwise.models import Config, describe
@@ -204,3 +205,10 @@ def test_the_overview_says_what_an_image_takes(capsys: pytest.CaptureFixture[str
     for arguments in (["gpt2", "--image", "10x10"], ["qwen2.5-vl-7b", "--image", "10"]):
         assert main(["estimate", *arguments]) == 2
         assert capsys.readouterr().err.startswith("vramwise: ")
+
+
+@pytest.mark.parametrize("task", ["train", "generate"])
+def test_a_batch_of_text_says_that_images_are_not_counted(task: str) -> None:
+    said = "a batch of text: what an image takes in its part of the model and in the prompt is not counted"
+    assert said in estimate({"model": "qwen2.5-vl-7b", "task": task}).notes
+    assert not any("batch of text" in note for note in estimate({"model": "gpt2", "task": task}).notes)

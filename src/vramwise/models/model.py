@@ -90,6 +90,15 @@ class Model:
         found = {cache.window for cache in self.caches} | {settings["window"] for settings in attentions}
         return frozenset(window for window in found if window is not None)
 
+    @cached_property
+    def text_only_note(self) -> str:
+        """What an answer for a batch of text leaves out; empty for a model of text alone."""
+        kinds = {block.modality for block in self.blocks}
+        others = " or ".join(f"an {kind}" for kind in sorted(kinds - {"text"}))
+        if not others or "text" not in kinds or "hidden" not in self.blocks[-1].inputs:
+            return ""
+        return f"a batch of text: what {others} takes in its part of the model and in the prompt is not counted"
+
     @property
     def num_layers(self) -> int:
         return sum(block.layer is not None for block in self.blocks)

@@ -100,9 +100,8 @@ def _answer(
         quantities.update({name: Quantity.exact(value) for name, value in limits.items()})
         verdict = verdict_of(room, _reasons(capacity, plan, peak, room, limits))
     table = resolved(scenario, "generate", settings)
-    return assemble(
-        table, model, source, quantities, moments, capacity, verdict, dtype_notes(model, scenario.generate.dtype)
-    )
+    notes = [*dtype_notes(model, scenario.generate.dtype), model.text_only_note]
+    return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
 
 
 def _settings(settings: GenerateSettings, model: Model) -> GenerateSettings:

@@ -16,6 +16,7 @@ _DESCRIBED = ("transformers", "pytorch")
 def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[str, ...]:
     """What a reader should know beside the numbers."""
     notes = [f"not counted: {model.not_counted}"] if model.not_counted else []
+    notes += [model.text_only_note] if model.text_only_note else []
     if train.method in ("lora", "qlora"):
         share = states.num_trainable / (model.num_parameters + states.num_trainable)
         notes.append(
