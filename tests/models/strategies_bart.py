@@ -11,7 +11,7 @@ Config = dict[str, Any]
 
 CLASSES = {
     "bart": "Bart", "bigbird_pegasus": "BigBirdPegasus", "blenderbot": "Blenderbot",
-    "blenderbot-small": "BlenderbotSmall", "m2m_100": "M2M100", "marian": "Marian",
+    "blenderbot-small": "BlenderbotSmall", "led": "LED", "m2m_100": "M2M100", "marian": "Marian",
     "mbart": "MBart", "mvp": "Mvp", "pegasus": "Pegasus",
     "plbart": "PLBart", "trocr": "TrOCR", "whisper": "Whisper",
 }  # fmt: skip
@@ -19,7 +19,7 @@ CLASSES = {
 
 @st.composite
 def encoder_decoder(draw: st.DrawFn, model_type: str) -> Config:
-    alone = model_type == "trocr" or (model_type != "m2m_100" and draw(st.booleans()))
+    alone = model_type == "trocr" or (model_type not in ("led", "m2m_100") and draw(st.booleans()))
     vocabulary = draw(st.integers(17, 60))
     heads = st.sampled_from([1, 2, 4])
     config: Config = {
@@ -49,6 +49,8 @@ def encoder_decoder(draw: st.DrawFn, model_type: str) -> Config:
         config["decoder_vocab_size"] = vocabulary
         if not config["share_encoder_decoder_embeddings"] and not alone:
             config["decoder_vocab_size"] = draw(st.integers(17, 60))
+    if model_type == "led":
+        config |= {"max_encoder_position_embeddings": 32, "max_decoder_position_embeddings": 16, "attention_window": 4}
     if model_type == "m2m_100":
         config |= {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
     if model_type == "bigbird_pegasus":

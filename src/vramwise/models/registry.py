@@ -140,6 +140,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "kimi_linear": "kimi_linear",
     "kolibri1": "windowed_mixtures",
     "laguna": "gated_mixtures",
+    "led": "led",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2",
     "lfm2_vl": "vision_language",

@@ -40,6 +40,7 @@ _DESIGNS: dict[str, Design] = {
     ),
     "blenderbot": replace(_PRE_NORM, positions="learned", embedding_norm="none"),
     "blenderbot-small": Design("learned", embedding_norm="tokens"),
+    "led": Design("learned"),
     "m2m_100": replace(_PRE_NORM, positions="fixed", embedding_norm="none", logits_bias=False),
     "marian": Design("fixed", embedding_norm="none"),
     "mbart": _PRE_NORM,
