@@ -37,8 +37,8 @@ def cpmant() -> Strategy:
         {
             "model_type": st.just("cpmant"), "hidden_size": WIDTH, "num_attention_heads": HEADS, "dim_ff": INNER,
             "dim_head": st.sampled_from([4, 8]), "num_hidden_layers": COUNT, "vocab_size": VOCABULARY,
-            "position_bias_num_buckets": st.just(8), "prompt_types": COUNT, "prompt_length": COUNT,
-            "segment_types": COUNT,
+            "position_bias_num_buckets": st.just(8), "prompt_types": st.integers(3, 4), "prompt_length": COUNT,
+            "segment_types": st.integers(3, 4),
         }
     )  # fmt: skip
 

@@ -27,7 +27,6 @@ NOT_RUN = {
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",
     "xlstm": "the matrix LSTM is not among the described activations",
-    "cpmant": "prompts and position biases are not among the described activations",
     "git": "its class takes an image with every text that has labels",
     "mamba": "held against the recorded rows (slow pure-PyTorch scan)",
     "mamba2": "held against the recorded rows (slow pure-PyTorch scan)",
@@ -42,6 +41,7 @@ NOT_RUN = {
 TYPES = sorted(set(STRATEGIES) - set(NOT_RUN))
 EAGER_ONLY = frozenset(
     {
+        "cpmant",
         "deberta",
         "deberta-v2",
         "big_bird",

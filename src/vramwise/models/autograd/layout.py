@@ -172,6 +172,11 @@ class Layout(Recorder):
 def _filled(x: Tensor, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     if -1 not in shape:
         return tuple(shape)
-    known = product(size for size in shape if size != -1)
-    missing = exact_quotient(x.numel, known)
+    left, known = list(x.shape), []
+    for size in shape:
+        if size in left:  # equal sizes cancel: sums of axes cannot be divided by
+            left.remove(size)
+        elif size != -1:
+            known.append(size)
+    missing = exact_quotient(product(left), product(known))
     return tuple(missing if size == -1 else size for size in shape)

@@ -1,8 +1,4 @@
-"""CPM-Ant: a decoder with learned prompts before the text and biases for segments and distances.
-
-Parameters are exact. Of the activations, the prompt's own positions (`prompt_length` more a sequence) and those of the
-position biases are not counted.
-"""
+"""CPM-Ant: a decoder with learned prompts before the text and biases for segments and distances."""
 
 from __future__ import annotations
 
@@ -17,11 +13,6 @@ CLASS_DEFAULTS = {
 """Defaults of `CpmAntConfig`."""
 
 
-def not_counted(c: Config) -> str:
-    """What an estimate says that it leaves out."""
-    return "activations of prompts and position biases"
-
-
 def loss(c: Config) -> str:
     """The class does not shift labels."""
     return "masked-lm"
@@ -30,12 +21,17 @@ def loss(c: Config) -> str:
 def embedding(c: Config) -> Block:
     """Tokens and prompts in one table, segments, and the table of position biases."""
     b = BlockBuilder("cpmant", part="embedding")
-    width, segments = c.hidden_size, c.size("segment_types")
-    x = b.embedding("input_embedding", c.vocab_size + c.size("prompt_types") * c.size("prompt_length"), width)
-    x = b.add(x, b.embedding("segment_embedding", segments, width, ids="made_token_type_ids", shard="replicated"))
+    width, segments, prompt = c.hidden_size, c.size("segment_types"), c.size("prompt_length")
+    rows = c.vocab_size + c.size("prompt_types") * prompt
+    tables = [
+        b.parameter("input_embedding", "weight", (rows, width), shard="vocab"),
+        b.parameter("segment_embedding", "weight", (segments, width)),
+    ]
+    tokens, kinds = (b.op("prompted_embedding", "", [], [width], [t], prompt_length=prompt)[0] for t in tables)
     shape = (segments**2 + c.size("position_bias_num_buckets"), c.num_attention_heads)
     table = b.parameter("position_bias", "relative_attention_bias", shape, part="attention")
-    return b.build(hidden=b.unary("hold", x, "position_bias", [table]))
+    (bias,) = b.op("segment_position_bias", "position_bias", [], [shape[1]], [table], prompt_length=prompt)
+    return b.build(hidden=b.add(tokens, kinds), position_bias=bias)
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -45,8 +41,8 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         b.heads_first(b.heads(b.linear(x, f"{module}.project_{name}", heads * d), heads)) for name in "qkv"
     )  # fmt: skip
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, style="plain",
-        dropout=c.number("dropout_p"), eager_only=True,
+        q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, style="cpmant",
+        dropout=c.number("dropout_p"), eager_only=True, others=[b.input("position_bias", heads)],
     )  # fmt: skip
     return b.linear(mixed, f"{module}.attention_out", x.width, shard="row")
 
@@ -70,5 +66,6 @@ def blocks(config: Config) -> tuple[Block, ...]:
     c = config.filled(CLASS_DEFAULTS)
     b = BlockBuilder("", part="head")
     x = b.rms_norm(b.input("hidden", c.hidden_size), "cpmant.encoder.output_layernorm", style="t5")
+    x = b.unary("without_prompt", x)
     head = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab"))
     return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head)

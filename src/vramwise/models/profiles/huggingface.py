@@ -14,6 +14,7 @@ from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
 from vramwise.models.profiles.compressed_convolution import CompressedConvolutionPaths
+from vramwise.models.profiles.cpmant import CpmAntPaths
 from vramwise.models.profiles.deberta import DebertaPaths
 from vramwise.models.profiles.delta_rule import DeltaRulePaths
 from vramwise.models.profiles.dora import with_dora
@@ -47,6 +48,7 @@ Streams = dict[str, Tensor]
 class HuggingFace(
     AttentionPaths,
     CompressedConvolutionPaths,
+    CpmAntPaths,
     DebertaPaths,
     DeltaRulePaths,
     EarlyAttentionPaths,
