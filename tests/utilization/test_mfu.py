@@ -259,3 +259,13 @@ def test_peak_needs_a_gpu(capsys):
     assert main(["mfu", "--measure-peak"]) == 1
     assert "no GPU" in capsys.readouterr().err
     assert main(["mfu", "--measure-peak", "--dtype", "fp8"]) == 2
+
+
+@pytest.mark.parametrize(
+    "model", ["RWKV/rwkv-4-7b-pile", "facebook/xglm-564M", "state-spaces/mamba-130m-hf", "t5-small"]
+)
+def test_models_without_attention_or_of_other_names(capsys, model):
+    said = answer(capsys, model, "--tokens-per-second", "1000", "--gpu", "h100-sxm-80gb")
+    assert 0 < said["mfu_pct"] < 100
+    palm = next(row for row in said["conventions"] if row["name"] == "palm")
+    assert 0.5 < palm["flops_per_token"] / said["flops_per_token"] < 2

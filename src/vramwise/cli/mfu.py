@@ -158,19 +158,24 @@ def sizes_of(model: Model, sequence: int) -> Sizes:
     vocabulary = model.logit_width or model.config.size("vocab_size", default=1)
     layers = model.num_layers
     flops = step_flops(model, 1, sequence).attention_forward
-    width = (
-        round(flops / (4 * layers * sequence**2)) if flops else model.config.num_attention_heads * model.config.head_dim
-    )
     tables = [one for one in model.parameters if one.part == "embedding"]
     return Sizes(
         num_parameters=model.num_active_parameters,
         embedding_parameters=sum(one.numel for one in lookups),
         num_hidden_layers=layers,
         hidden_size=model.hidden_size,
-        attention_width=width,
+        attention_width=round(flops / (4 * layers * sequence**2)) if flops else _plain_width(model),
         vocab_size=vocabulary,
         position_parameters=sum(one.numel for one in tables if "position" in one.name or ".wpe." in f".{one.name}"),
     )
+
+
+def _plain_width(model: Model) -> int:
+    """H · Q where attention runs as plain products, which the blocks' FLOPs do not tell apart; 0 without attention."""
+    heads = model.config.size("num_attention_heads", "attention_heads", "n_head", "n_heads", default=0, least=0)
+    if not heads:
+        return 0
+    return model.config.size("head_dim", default=model.hidden_size // heads) * heads
 
 
 def read_output(name: str) -> str:
