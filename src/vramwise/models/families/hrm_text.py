@@ -46,7 +46,8 @@ def stack(c: Config, module: str, first: int) -> Iterator[Block]:
         named = renamed(block, lambda name: name.replace("model.layers", f"model.{module}.layers", 1))
         yield replace(named, layer=first + i)
     b = BlockBuilder("")
-    yield b.build(**{state: b.rms_norm(b.input("hidden", c.hidden_size), "", style="unweighted")})
+    x = b.rms_norm(b.input("hidden", c.hidden_size), "", style="unweighted")
+    yield b.build(**{state: x, "hidden": x})
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -68,5 +69,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
         body += stack(c, "H_module", (cycle * (fast + 1) + fast) * per_stack)
     b = BlockBuilder("", part="head")
     tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings") else None
-    logits = b.linear(b.input("slow", c.hidden_size), "lm_head", c.vocab_size, shard="vocab", tied_to=tied_to)
+    logits = b.linear(b.input("hidden", c.hidden_size), "lm_head", c.vocab_size, shard="vocab", tied_to=tied_to)
     return (*body, b.build(logits=logits))

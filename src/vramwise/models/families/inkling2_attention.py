@@ -13,7 +13,7 @@ def convolved(b: BlockBuilder, x: Value, source: Value, c: Config, slides: bool,
     kernel = c.size("conv_kernel_size")
     if slides:
         return convolution(b, x, c, module, scaled=True)
-    b.keep(LayerCache("recurrent", conv_state_elements=x.width * kernel))
+    b.keep(LayerCache("recurrent", state_elements=x.width * kernel))  # the last inputs, in fp32
     taps = [
         b.parameter(module, "static_weight", (kernel, x.width), part="mixer"),
         b.parameter(f"{module}.weight_proj", "weight", (groups * kernel, source.width), part="mixer", is_linear=True),

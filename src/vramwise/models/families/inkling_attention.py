@@ -11,7 +11,7 @@ def convolution(b: BlockBuilder, x: Value, c: Config, module: str, *, scaled: bo
     """A short causal convolution of every column, added to its input, in Inkling 2 times a number."""
     kernel = c.size("conv_kernel_size")
     weight = b.parameter(f"{module}.conv1d", "weight", (x.width, 1, kernel), part="mixer")
-    b.keep(LayerCache("recurrent", conv_state_elements=x.width * kernel))
+    b.keep(LayerCache("recurrent", state_elements=x.width * kernel))  # the last inputs, in fp32
     return b.unary("residual_convolution", x, module, [weight], scaled=scaled)
 
 
