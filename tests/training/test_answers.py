@@ -174,3 +174,13 @@ def test_it_is_the_estimate_of_the_package(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("vramwise.training.answer.estimate_training", spy)
     assert answer(**LORA).model.source
     assert seen[0].num_parameters == 8_030_261_248
+
+
+@pytest.mark.parametrize(
+    ("model", "package"),
+    [("tiiuae/falcon-mamba-7b", "mamba-ssm"), ("Qwen/Qwen3-Next-80B-A3B-Instruct", "flash-linear")],
+)
+def test_recurrent_layers_say_which_path_is_counted(model: str, package: str) -> None:
+    found = estimate({"model": model, "task": "train"})
+    assert any("PyTorch code" in note and package in note for note in found.notes)
+    assert not any("PyTorch code" in note for note in estimate({"model": "gpt2", "task": "train"}).notes)

@@ -11,6 +11,11 @@ from vramwise.training.states import ModelStates
 from vramwise.units import format_bytes
 
 _DESCRIBED = ("transformers", "pytorch")
+_KERNELS = {
+    "gated_delta_rule": "flash-linear-attention", "kimi_delta_rule": "flash-linear-attention",
+    "selective_scan": "mamba-ssm", "scan_by_head": "mamba-ssm", "chunk_scan": "mamba-ssm", "weighted_sum": "kernels",
+}  # fmt: skip
+"""Operations that transformers leaves to a package where it is installed."""
 
 
 def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[str, ...]:
@@ -22,6 +27,12 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
         notes.append(
             f"{states.num_trainable:,} of {model.num_parameters + states.num_trainable:,} parameters train "
             f"({share:.4%}); frozen weights have no gradient and no optimizer state"
+        )
+    packages = {_KERNELS[op.kind] for block in model.blocks for op in block.ops if op.kind in _KERNELS}
+    if train.framework in _DESCRIBED and packages:
+        notes.append(
+            "recurrent layers follow transformers' PyTorch code; they keep less where its package "
+            f"{' or '.join(sorted(packages))} is installed"
         )
     if train.framework not in _DESCRIBED:
         notes.append(
