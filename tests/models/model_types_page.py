@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import transformers
 from remote_code_pairs import PAIRS, REMOTE_CODE_TYPES
 from test_caches_match_transformers import NOT_RUN as NO_CACHE_RUN
+from test_parameters_match_transformers import NOT_BUILT
 from test_saved_for_backward import NOT_RUN as NO_FORWARD_RUN
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -59,6 +60,8 @@ def row_of(name: str) -> TypeRow:
     if name in REMOTE_CODE_TYPES:
         compared = "tensors equal an architecture of transformers" if name in PAIRS else "totals equal published ones"
         return TypeRow(name, "close", f"its code comes with checkpoints: {compared}")
+    if name in NOT_BUILT:
+        return TypeRow(name, "close", NOT_BUILT[name])
     reason = NO_FORWARD_RUN.get(name, "")
     if reason and not any(words in reason for words in _AS_GOOD_AS_RUN):
         return TypeRow(name, "close", f"parameters are exact; {reason}")
