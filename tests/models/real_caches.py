@@ -11,7 +11,7 @@ import transformers
 from transformers.modeling_outputs import BaseModelOutput
 from transformers_models import real_model
 
-_NAMES = ("past_key_values", "cache_params", "state", "mems")
+_NAMES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 _ENCODER_TOKENS = 6
 _IDS = 3  # any token
 
