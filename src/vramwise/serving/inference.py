@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, cast
 
 from vramwise.errors import UnsupportedModelError
 from vramwise.models import Model
-from vramwise.models.autograd.size import evaluate, with_rounded_axes
+from vramwise.models.autograd.size import Dim, evaluate, product, total, with_rounded_axes
+from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.execution import Execution
 from vramwise.models.liveness import Moment, largest, undominated, walk_forward
-from vramwise.models.step import Structure, record_forward, structure_of
+from vramwise.models.step import BlockRun, Structure, record_forward, structure_of
 
 from .forward import forward_live_set
 
@@ -61,7 +63,21 @@ def _recorded(model: Model, execution: Execution, batch: int, sequence: int) -> 
     except UnsupportedModelError:
         return ()
     runs = {id(run): run for run in forward.runs if run.layer is not None}
-    return _winners(undominated([moment for run in runs.values() for moment in walk_forward(run, keeps=False)]))
+    masks = _masks(model, list(runs.values()))
+    walked = undominated([moment for run in runs.values() for moment in walk_forward(run, keeps=False)])
+    return _winners(tuple(replace(moment, temporaries=moment.temporaries + masks) for moment in walked))
+
+
+def _masks(model: Model, runs: list[BlockRun]) -> Dim:
+    """Attention masks, one for each kind of window: the model's own frame keeps them for all layers."""
+    windows = {block.layer: block.caches[0].window if block.caches else None for block in model.layers()}
+    found: dict[int | None, Dim] = {}
+    for run in runs:
+        for tensor in (tensor for node in run.nodes for tensor in node.inputs):
+            if tensor.storage.op == "mask":
+                rows = tensor.shape[1:] if tensor.dtype == "bool" else tensor.shape
+                found[windows.get(run.layer)] = product(rows) * ITEM_BYTES[tensor.dtype]
+    return total(found.values())
 
 
 def _winners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:

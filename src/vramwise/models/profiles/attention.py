@@ -171,6 +171,7 @@ class AttentionPaths:
             scores = tape.add(scores, mask)
         if op.settings["style"] in _UPCASTING:
             weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
+            tape.record("locals", [scores], [])  # the name keeps the scores until it is bound anew
         elif op.settings["style"] == "plain":
             weights = tape.softmax(scores)
         else:

@@ -47,7 +47,9 @@ class ExpertPaths(RouterPaths):
         weighted = tape.mul(h, tape.unsqueeze(sample_weights, -1))
         back = tape.index_rows(weighted, tape.indices_from("empty_like", order))
         total = tape.reduce("sum", tape.view(back, hidden.shape[0], k, x.shape[-1]), 1, keepdim=False)
-        return tape.view(tape.to(total, x.dtype), *x.shape)
+        result = tape.to(total, x.dtype)
+        tape.record("locals", [picked, h, back], [])  # names of the function, until it returns
+        return tape.view(result, *x.shape)
 
     def _experts_flat(self, op: Op, x: Tensor, weights: Tensor, *_: Tensor) -> Tensor:
         """DBRX: one expert after another on its own rows, seen as slices of flat matrices."""
