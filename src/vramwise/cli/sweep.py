@@ -13,12 +13,13 @@ from ..scenario import Scenario
 from ..scenario.checks import check
 from ..scenario.definition import KINDS, TABLES, table_of
 from ..scenario.values import Kind, Switch
+from ..units import KIB, MIB
 from .scenario_flags import flag, read_flag
 
 MOST_KEYS = 2
 MOST_POINTS = 4096
 NOT_SWEPT = ("model", "task")
-_THOUSANDS = {"k": 1024, "m": 1024**2}
+_THOUSANDS = {"k": KIB, "m": MIB}  # as lengths are said: 8k tokens are 8,192
 
 Estimate = Callable[[Scenario], Result]
 
