@@ -188,6 +188,8 @@ def test_small_configs_on_fake_cuda_tensors() -> None:
         if model_type not in DATA_DEPENDENT | KERNEL_ABSENT
         for index, config in enumerate(drawn_configs(model_type, 3))
         if not has_experts(config) and describe(config).head != "none"
+        # Fake CUDA tensors give one head strides that real kernels do not.
+        if config.get("linear_num_value_heads") != 1
         for precision in PRECISIONS
         if not (precision == "bf16-mixed" and model_type in NO_AUTOCAST)
     ]
