@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .errors import VramwiseError as VramwiseError
-    from .estimation import estimate as estimate
-    from .hardware import find_gpu as find_gpu
-    from .models import describe as describe
-    from .result import Result as Result
-    from .scenario import Scenario as Scenario
-    from .units import format_bytes as format_bytes
-    from .units import parse_bytes as parse_bytes
+    from vramwise.errors import VramwiseError as VramwiseError
+    from vramwise.estimation import estimate as estimate
+    from vramwise.hardware import find_gpu as find_gpu
+    from vramwise.models import describe as describe
+    from vramwise.result import Result as Result
+    from vramwise.scenario import Scenario as Scenario
+    from vramwise.units import format_bytes as format_bytes
+    from vramwise.units import parse_bytes as parse_bytes
 
 # Imported when first asked for, so that `import vramwise` and every command stay quick (PEP 562).
 _HOME = {

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .errors import ScenarioError, UndescribedTypeError
-from .hardware import Gpu, find_gpu
-from .models import Model, describe
-from .result import Result
-from .scenario import Scenario
-from .sources import ModelSource, resolve
+from vramwise.errors import ScenarioError, UndescribedTypeError
+from vramwise.hardware import Gpu, find_gpu
+from vramwise.models import Model, describe
+from vramwise.result import Result
+from vramwise.scenario import Scenario
+from vramwise.sources import ModelSource, resolve
 
 _REMEMBERED_MODELS = 256
 _models: dict[int, tuple[ModelSource, Model]] = {}
@@ -55,9 +55,9 @@ def described_model(name: str | Mapping[str, Any]) -> tuple[ModelSource, Model]:
 
 def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, problem: UndescribedTypeError) -> Result:
     """What the tensors alone say of a type that no family describes. Raises `problem` when they are not known."""
-    from .formats.safetensors import find_weights, read_stored_weights
-    from .models.meta_device import class_tensors
-    from .models.tensors_only import model_of_tensors
+    from vramwise.formats.safetensors import find_weights, read_stored_weights
+    from vramwise.models.meta_device import class_tensors
+    from vramwise.models.tensors_only import model_of_tensors
 
     rest = "activations and caches are not known"
     path = find_weights(found.weights) if found.weights is not None else None
@@ -76,10 +76,10 @@ def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, proble
         unknown = f"{problem.given} is not described: weights are those of {source}, {rest}"
     model = model_of_tensors(found.config, found.id, pairs)
     if scenario.task == "train":
-        from .training.stored import estimate_stored_training
+        from vramwise.training.stored import estimate_stored_training
 
         return estimate_stored_training(scenario, model, source, gpu, unknown)
-    from .serving.stored import estimate_stored
+    from vramwise.serving.stored import estimate_stored
 
     return estimate_stored(scenario, model, source, gpu, files, unknown)
 
@@ -93,12 +93,12 @@ def _gpu(scenario: Scenario) -> tuple[Gpu | None, str | None]:
 
 def _answer(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     if scenario.task == "train":
-        from .training import estimate_training
+        from vramwise.training import estimate_training
 
         return estimate_training(scenario, model, source, gpu)
     if scenario.task != "load" and "hidden" not in model.blocks[-1].inputs:
         raise ScenarioError("task", f"{model.id} ({model.family}) takes no text: expected load or train")
-    from .serving import estimate_generate, estimate_load, estimate_serving
+    from vramwise.serving import estimate_generate, estimate_load, estimate_serving
 
     answers = {"serve": estimate_serving, "generate": estimate_generate, "load": estimate_load}
     return answers[scenario.task](scenario, model, source, gpu)

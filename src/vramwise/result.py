@@ -13,7 +13,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, cast
 
-from .errors import UsageError, clipped
+from vramwise.errors import UsageError, clipped
 
 SCHEMA: Final = 1
 

@@ -6,7 +6,7 @@ meant. Inside vramwise every size is a whole number of bytes.
 
 from __future__ import annotations
 
-from .errors import UsageError
+from vramwise.errors import UsageError
 
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import ScenarioError, SourceError, UsageError, clipped
-from ..scenario.definition import TABLES
-from ..scenario.lines import numbered_lines, parse_line
+from vramwise.errors import ScenarioError, SourceError, UsageError, clipped
+from vramwise.scenario.definition import TABLES
+from vramwise.scenario.lines import numbered_lines, parse_line
 
 HOPELESS_LINES = 1000
 """A file whose first lines are all unusable is no case file; reading stops here."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..result import Quantity, Result
-from .cases import Case
+from vramwise.accuracy.cases import Case
+from vramwise.result import Quantity, Result
 
 Estimate = Callable[[Mapping[str, Any]], Result]
 """What turns a scenario into a result (`vramwise.estimation.estimate`)."""

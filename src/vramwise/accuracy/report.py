@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .cases import Case, UnusableLine, case_files, read_cases
-from .comparison import Comparison, Estimate, Outcome, compare
-from .table import ErrorRow, OomRow, Table, tabulate, worst_comparisons
+from vramwise.accuracy.cases import Case, UnusableLine, case_files, read_cases
+from vramwise.accuracy.comparison import Comparison, Estimate, Outcome, compare
+from vramwise.accuracy.table import ErrorRow, OomRow, Table, tabulate, worst_comparisons
 
 Progress = Callable[[int, int], None]
 """Called with the number of cases done and the number of all."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..result import QUANTITIES
-from ..scenario import scenario_schema
-from .cases import CONFIDENCES, SPECIFIED
+from vramwise.accuracy.cases import CONFIDENCES, SPECIFIED
+from vramwise.result import QUANTITIES
+from vramwise.scenario import scenario_schema
 
 
 def case_schema() -> dict[str, Any]:

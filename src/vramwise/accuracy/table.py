@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..result import QUANTITIES
-from .cases import NOT_STATED, Case
-from .comparison import Comparison, Failure, OomComparison, Outcome
+from vramwise.accuracy.cases import NOT_STATED, Case
+from vramwise.accuracy.comparison import Comparison, Failure, OomComparison, Outcome
+from vramwise.result import QUANTITIES
 
 GROUPS: dict[str, Callable[[Case], str]] = {
     "engine": lambda case: case.engine,

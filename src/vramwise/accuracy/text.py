@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from ..errors import clipped
-from ..result import COUNTS
-from ..units import UNIT_BYTES, format_bytes
-from .report import Report
-from .table import ErrorRow, OomRow
+from vramwise.accuracy.report import Report
+from vramwise.accuracy.table import ErrorRow, OomRow
+from vramwise.errors import clipped
+from vramwise.result import COUNTS
+from vramwise.units import UNIT_BYTES, format_bytes
 
 SHOWN_UNUSABLE = 10
 NO_FIGURE = "–"

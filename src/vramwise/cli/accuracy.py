@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 
-from ..accuracy.report import Progress, Report, judge
-from ..accuracy.table import GROUPS
-from ..accuracy.text import lines
+from vramwise.accuracy.report import Progress, Report, judge
+from vramwise.accuracy.table import GROUPS
+from vramwise.accuracy.text import lines
 
 HELP = "hold estimates against measured cases"
 NARROWEST, WIDEST = 80, 200
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table of errors; 0 once every line was answered, whatever the errors are."""
-    from ..estimation import estimate  # heavy: only once the arguments are known to be good
+    from vramwise.estimation import estimate  # heavy: only once the arguments are known to be good
 
     report = judge(
         args.paths,

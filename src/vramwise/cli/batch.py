@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TextIO
 
-from ..errors import SourceError, VramwiseError, clipped
-from ..scenario import Scenario
-from ..scenario.lines import numbered_lines, parse_line
+from vramwise.errors import SourceError, VramwiseError, clipped
+from vramwise.scenario import Scenario
+from vramwise.scenario.lines import numbered_lines, parse_line
 
 HELP = "estimate one scenario (or measured case) a line; write one result a line"
 STANDARD_INPUT = "-"
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     Raises SourceError when the input cannot be read, OSError when the output cannot be written.
     """
     if estimate is None:
-        from ..estimation import estimate as closed_form
+        from vramwise.estimation import estimate as closed_form
 
         estimate = closed_form
     count, bad = 0, []

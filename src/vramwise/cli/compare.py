@@ -7,8 +7,8 @@ import json
 import sys
 from typing import Any
 
-from ..errors import ScenarioError, UsageError, clipped
-from .scenario_flags import flag, read_flag
+from vramwise.cli.scenario_flags import flag, read_flag
+from vramwise.errors import ScenarioError, UsageError, clipped
 
 HELP = "hold an estimate against an engine's own start-up log"
 _TOP = ("model", "gpu", "gpu_total_bytes", "num_gpus")
@@ -29,23 +29,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 0 whenever there is one."""
-    from ..interop.logs import compare_log
+    from vramwise.interop.logs import compare_log
 
     comparison = compare_log(args.log, _overrides(args))
     if args.json:
         json.dump(comparison.to_dict(), sys.stdout)
         print()
         return 0
-    from .screens.compare import compare_screen
-    from .screens.paint import show
+    from vramwise.cli.screens.compare import compare_screen
+    from vramwise.cli.screens.paint import show
 
     show(compare_screen(comparison))
     return 0
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
-    from ..scenario import Scenario
-    from ..scenario.definition import KINDS, ServeSettings
+    from vramwise.scenario import Scenario
+    from vramwise.scenario.definition import KINDS, ServeSettings
 
     given: dict[str, Any] = {}
     for key in _TOP:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..errors import SourceError, clipped
+from vramwise.errors import SourceError, clipped
 
 HELP = "GPUs, driver, links, topology, network, software of this machine, or of another one from pasted text"
 LARGEST_TEXT = 2**25
@@ -29,17 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the facts; 0 also where no NVIDIA tool is found. Raises SourceError for text that nobody knows."""
-    from .doctor_answers import machine_answer, pasted_answer
-    from .screens.doctor import doctor_lines
-    from .screens.paint import show
+    from vramwise.cli.doctor_answers import machine_answer, pasted_answer
+    from vramwise.cli.screens.doctor import doctor_lines
+    from vramwise.cli.screens.paint import show
 
     if args.watch:
-        from .watch import watch
+        from vramwise.cli.watch import watch
 
         return watch(interval_s=1.0, count=None, output=None, exporter=None)
     answers: list[dict[str, Any]] = []
     if args.files:
-        from ..hardware.machine.pasted import read_pasted
+        from vramwise.hardware.machine.pasted import read_pasted
 
         answers += [pasted_answer(read_pasted(_text(name), clipped(name, 200)), name) for name in args.files]
     else:

@@ -6,18 +6,24 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from ..errors import SourceError, UsageError
-from ..hardware import find_gpu
-from ..hardware.machine.facts import DriverFacts, GpuFacts
-from ..hardware.machine.host import Host, this_host
-from ..hardware.machine.nccl_tests import NcclTest
-from ..hardware.machine.network import interfaces
-from ..hardware.machine.nvml import nvidia_smi_text, this_machine
-from ..hardware.machine.pasted import Pasted
-from ..hardware.machine.reports import Report
-from ..hardware.machine.topology import Topology, explained, read_topology
-from ..hardware.machine.versions import Software, conflicts, installed_packages, torch_build_cuda, unmet_requirements
-from ..units import GB
+from vramwise.errors import SourceError, UsageError
+from vramwise.hardware import find_gpu
+from vramwise.hardware.machine.facts import DriverFacts, GpuFacts
+from vramwise.hardware.machine.host import Host, this_host
+from vramwise.hardware.machine.nccl_tests import NcclTest
+from vramwise.hardware.machine.network import interfaces
+from vramwise.hardware.machine.nvml import nvidia_smi_text, this_machine
+from vramwise.hardware.machine.pasted import Pasted
+from vramwise.hardware.machine.reports import Report
+from vramwise.hardware.machine.topology import Topology, explained, read_topology
+from vramwise.hardware.machine.versions import (
+    Software,
+    conflicts,
+    installed_packages,
+    torch_build_cuda,
+    unmet_requirements,
+)
+from vramwise.units import GB
 
 NO_DRIVER = (
     "no NVIDIA driver answers here (neither NVML nor nvidia-smi): GPU facts are missing; "

@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from ..formats import DTYPES, GGUF_TYPES, QUANTIZATIONS
-from ..formats.quantization import ALIASES
-from .listing import figure, print_table
+from vramwise.cli.listing import figure, print_table
+from vramwise.formats import DTYPES, GGUF_TYPES, QUANTIZATIONS
+from vramwise.formats.quantization import ALIASES
 
 HELP = "list number formats, weight quantization formats and GGUF types with their sizes"
 

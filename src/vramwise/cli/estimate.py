@@ -8,12 +8,12 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError, clipped
-from .parsing import CommandParser
-from .scenario_flags import add_scenario_arguments, flag, given_keys, model_from_flags, scenario_from_flags
+from vramwise.cli.parsing import CommandParser
+from vramwise.cli.scenario_flags import add_scenario_arguments, flag, given_keys, model_from_flags, scenario_from_flags
+from vramwise.errors import UsageError, clipped
 
 if TYPE_CHECKING:
-    from ..models import Model
+    from vramwise.models import Model
 
 HELP = "how much memory a model takes, and why"
 DOES_NOT_FIT = 3
@@ -96,7 +96,7 @@ def _asks_for_a_task(args: argparse.Namespace) -> bool:
 
 
 def _task(args: argparse.Namespace) -> int:
-    from ..estimation import estimate
+    from vramwise.estimation import estimate
 
     scenario = scenario_from_flags(args)
     result = estimate(scenario)
@@ -105,15 +105,15 @@ def _task(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(result.to_dict())
     elif args.explain is not None:
-        from .screens.explain import explain_screen
-        from .screens.paint import show
+        from vramwise.cli.screens.explain import explain_screen
+        from vramwise.cli.screens.paint import show
 
         show(explain_screen(result, args.explain))
     else:
-        from .screens.estimate import estimate_screen
-        from .screens.paint import screen_width, show
-        from .screens.serving import serving_lines
-        from .screens.suggestions import suggestions
+        from vramwise.cli.screens.estimate import estimate_screen
+        from vramwise.cli.screens.paint import screen_width, show
+        from vramwise.cli.screens.serving import serving_lines
+        from vramwise.cli.screens.suggestions import suggestions
 
         engine_lines = serving_lines(scenario, result, estimate, screen_width())
         show(estimate_screen(result, suggestions(scenario, result, estimate), engine_lines))
@@ -121,12 +121,12 @@ def _task(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from ..estimation import estimate
-    from .screens.estimate import model_title
-    from .screens.grid import grid_screen
-    from .screens.paint import show
-    from .screens.picture import picture, save
-    from .sweep import axes_of, changed, points_of
+    from vramwise.cli.screens.estimate import model_title
+    from vramwise.cli.screens.grid import grid_screen
+    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.picture import picture, save
+    from vramwise.cli.sweep import axes_of, changed, points_of
+    from vramwise.estimation import estimate
 
     scenario = scenario_from_flags(args)
     axes = axes_of(args.sweep, scenario.task)
@@ -148,18 +148,18 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _overview(args: argparse.Namespace) -> int:
-    from ..errors import UndescribedTypeError
-    from ..estimation import estimate
+    from vramwise.errors import UndescribedTypeError
+    from vramwise.estimation import estimate
 
     try:
         name, model = _described(args)
     except UndescribedTypeError:  # as far as its tensors say, or the same error again
         args.task = "load"
         return _task(args)
-    from ..sources import resolve
-    from .screens.model_facts import files_on_disk, files_table, image_cost
-    from .screens.overview import overview, overview_screen
-    from .screens.paint import show
+    from vramwise.cli.screens.model_facts import files_on_disk, files_table, image_cost
+    from vramwise.cli.screens.overview import overview, overview_screen
+    from vramwise.cli.screens.paint import show
+    from vramwise.sources import resolve
 
     image = image_cost(model, args.image) if args.image is not None else None
     stored = files_on_disk(resolve(name).weights)
@@ -175,8 +175,8 @@ def _overview(args: argparse.Namespace) -> int:
 
 def _huggingface(args: argparse.Namespace) -> int:
     _, model = _described(args)
-    from .screens.huggingface import calculator_json, calculator_screen
-    from .screens.paint import show
+    from vramwise.cli.screens.huggingface import calculator_json, calculator_screen
+    from vramwise.cli.screens.paint import show
 
     if args.json:
         _print_json(calculator_json(model))
@@ -186,10 +186,10 @@ def _huggingface(args: argparse.Namespace) -> int:
 
 
 def _simple(args: argparse.Namespace) -> int:
-    from ..estimation import estimate
-    from .screens.paint import show
-    from .screens.simple import simple_answer, simple_screen
-    from .simple_flags import question_of
+    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.simple import simple_answer, simple_screen
+    from vramwise.cli.simple_flags import question_of
+    from vramwise.estimation import estimate
 
     question = question_of(args)
     answer = simple_answer(question, estimate)
@@ -204,7 +204,7 @@ def _described(args: argparse.Namespace) -> tuple[str | dict[str, Any], Model]:
     name = model_from_flags(args)
     if name is None:
         raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
-    from ..estimation import described_model
+    from vramwise.estimation import described_model
 
     return name, described_model(name)[1]
 

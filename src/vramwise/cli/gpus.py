@@ -7,10 +7,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from ..errors import UsageError, VramwiseError, clipped
-from ..hardware import Gpu, context_bytes, find_gpu, gpus
-from ..units import gib
-from .listing import figure, print_table
+from vramwise.cli.listing import figure, print_table
+from vramwise.errors import UsageError, VramwiseError, clipped
+from vramwise.hardware import Gpu, context_bytes, find_gpu, gpus
+from vramwise.units import gib
 
 HELP = "list GPUs and other accelerators: memory, bandwidth, rates, supported formats"
 
@@ -49,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _here(args: argparse.Namespace) -> int:
     """This machine's GPUs; exit code 1 and a hint where no driver answers."""
-    from ..hardware.machine.nvml import this_machine
-    from .doctor_answers import NO_DRIVER, gpu_answer
-    from .screens.doctor import gpu_lines
-    from .screens.paint import show
+    from vramwise.cli.doctor_answers import NO_DRIVER, gpu_answer
+    from vramwise.cli.screens.doctor import gpu_lines
+    from vramwise.cli.screens.paint import show
+    from vramwise.hardware.machine.nvml import this_machine
 
     machine = this_machine()
     if machine is None or not machine.gpus:

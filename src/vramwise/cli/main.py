@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Protocol, cast
 
-from .. import __version__
-from ..errors import UsageError, VramwiseError, clipped, nearest
-from .parsing import CommandParser
+from vramwise import __version__
+from vramwise.cli.parsing import CommandParser
+from vramwise.errors import UsageError, VramwiseError, clipped, nearest
 
 COMMANDS = {
     "estimate": "how much memory a model takes, and why",

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SourceError, UsageError, clipped
-from .scenario_flags import flag
+from vramwise.cli.scenario_flags import flag
+from vramwise.errors import SourceError, UsageError, clipped
 
 if TYPE_CHECKING:
-    from ..hardware import Gpu
-    from ..models import Model
-    from ..utilization.conventions import Sizes
-    from ..utilization.throughput import Throughput
+    from vramwise.hardware import Gpu
+    from vramwise.models import Model
+    from vramwise.utilization.conventions import Sizes
+    from vramwise.utilization.throughput import Throughput
 
 HELP = "how much of the GPUs' peak a run uses (MFU, HFU), by every convention, beside published runs"
 DEFAULT_SEQUENCE = 2048
@@ -73,12 +73,12 @@ class Question:
 
 def run(args: argparse.Namespace) -> int:
     """Print the figures. Raises UsageError where what is needed is missing."""
-    from .mfu_answers import inference_answer, training_answer
-    from .screens.mfu import inference_lines, training_lines
-    from .screens.paint import show
+    from vramwise.cli.mfu_answers import inference_answer, training_answer
+    from vramwise.cli.screens.mfu import inference_lines, training_lines
+    from vramwise.cli.screens.paint import show
 
     if args.deepspeed_config:
-        from ..utilization.deepspeed_profiler import CONFIGURATION
+        from vramwise.utilization.deepspeed_profiler import CONFIGURATION
 
         print(json.dumps(CONFIGURATION, indent=2))
         return 0
@@ -97,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _question(args: argparse.Namespace) -> Question:
-    from ..formats import dtype
-    from ..hardware import find_gpu
+    from vramwise.formats import dtype
+    from vramwise.hardware import find_gpu
 
     given = [name for name in (*_RATES, "deepspeed_output") if getattr(args, name) is not None]
     if len(given) > 1:
@@ -108,7 +108,7 @@ def _question(args: argparse.Namespace) -> Question:
         raise UsageError(f"how fast did it run? give one of {names}, --deepspeed-output")
     model_id, model = "", None
     if args.model is not None:
-        from ..estimation import described_model
+        from vramwise.estimation import described_model
 
         source, model = described_model(args.model)
         model_id = source.id
@@ -133,7 +133,7 @@ def _question(args: argparse.Namespace) -> Question:
 
 def throughput_of(args: argparse.Namespace, sequence: int) -> Throughput | None:
     """Tokens per second of one GPU where the flags give them; None where they give FLOPs."""
-    from ..utilization.throughput import Throughput, from_examples, from_step, from_tokens
+    from vramwise.utilization.throughput import Throughput, from_examples, from_step, from_tokens
 
     if args.tokens_per_second is not None:
         return from_tokens(args.tokens_per_second, args.num_gpus)
@@ -150,8 +150,8 @@ def throughput_of(args: argparse.Namespace, sequence: int) -> Throughput | None:
 
 def sizes_of(model: Model, sequence: int) -> Sizes:
     """What the conventions need, counted from the blocks: active parameters, look-ups apart, L · H · Q of attention."""
-    from ..models.flops import step_flops
-    from ..utilization.conventions import Sizes
+    from vramwise.models.flops import step_flops
+    from vramwise.utilization.conventions import Sizes
 
     tied = {parameter.tied_to for parameter in model.all_parameters}
     lookups = [one for one in model.parameters if one.part == "embedding" and one.name not in tied]
@@ -188,7 +188,7 @@ def read_output(name: str) -> str:
 
 
 def _measure_peak(args: argparse.Namespace) -> int:
-    from ..utilization.peak import measured_peak
+    from vramwise.utilization.peak import measured_peak
 
     answer: dict[str, Any] = measured_peak(args.dtype)
     if args.json:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
-from ..formats import dtype
-from ..utilization.conventions import CONVENTIONS, inference_flops_per_token
-from ..utilization.published import comparable_runs
-from ..utilization.roofline import decode_bound, prefill_bound, published_band
-from ..utilization.throughput import utilization_pct
-from .mfu import Question, read_output, sizes_of, throughput_of
+from vramwise.cli.mfu import Question, read_output, sizes_of, throughput_of
+from vramwise.errors import UsageError
+from vramwise.formats import dtype
+from vramwise.utilization.conventions import CONVENTIONS, inference_flops_per_token
+from vramwise.utilization.published import comparable_runs
+from vramwise.utilization.roofline import decode_bound, prefill_bound, published_band
+from vramwise.utilization.throughput import utilization_pct
 
 if TYPE_CHECKING:
-    from ..models import Model
-    from ..models.execution import Lora
+    from vramwise.models import Model
+    from vramwise.models.execution import Lora
 
 
 def training_answer(question: Question, args: argparse.Namespace) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def training_answer(question: Question, args: argparse.Namespace) -> dict[str, A
 
 
 def _by_blocks(question: Question, model: Model, args: argparse.Namespace, rate: float) -> dict[str, Any]:
-    from ..models.flops import step_flops
+    from vramwise.models.flops import step_flops
 
     lora = _lora(model, args.lora_rank)
     flops = step_flops(model, 1, question.sequence, lora)
@@ -123,8 +123,8 @@ def _published(question: Question, model: Model, of_dtype: str) -> list[dict[str
 def _lora(model: Model, rank: int | None) -> Lora | None:
     if rank is None:
         return None
-    from ..models.execution import Lora
-    from ..training.adapters import target_names
+    from vramwise.models.execution import Lora
+    from vramwise.training.adapters import target_names
 
     return Lora(rank, target_names(model, "all-linear"))
 
@@ -135,7 +135,7 @@ def _share(flops_per_s: float, peak_tflops: float | None) -> float | None:
 
 def _deepspeed(question: Question, args: argparse.Namespace) -> dict[str, Any]:
     """The profiler's summary, and what of the model's FLOPs it missed where a model is given."""
-    from ..utilization.deepspeed_profiler import BLIND_SPOTS, read_flops_profile
+    from vramwise.utilization.deepspeed_profiler import BLIND_SPOTS, read_flops_profile
 
     profile = read_flops_profile(read_output(args.deepspeed_output))
     found: dict[str, Any] = {
@@ -145,7 +145,7 @@ def _deepspeed(question: Question, args: argparse.Namespace) -> dict[str, Any]:
     }
     batch, forward = profile["batch_size_per_gpu"], profile["forward_flops"]
     if question.model is not None and batch and forward:
-        from ..models.flops import step_flops
+        from vramwise.models.flops import step_flops
 
         true = step_flops(question.model, int(batch), question.sequence).forward
         found["forward_flops_by_blocks"] = true

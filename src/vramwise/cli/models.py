@@ -6,10 +6,10 @@ import argparse
 import json
 from typing import Any
 
-from ..errors import UnknownNameError, nearest
-from ..sources import CatalogEntry, catalog
-from ..sources.human_names import near
-from .listing import print_table
+from vramwise.cli.listing import print_table
+from vramwise.errors import UnknownNameError, nearest
+from vramwise.sources import CatalogEntry, catalog
+from vramwise.sources.human_names import near
 
 HELP = "list models that are known by name"
 
@@ -71,7 +71,7 @@ def _list_types(query: str, *, as_json: bool) -> int:
 
 
 def _described_types() -> frozenset[str]:
-    from ..models import supported_types
+    from vramwise.models import supported_types
 
     return frozenset(supported_types())
 

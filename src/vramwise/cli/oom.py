@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SourceError, UsageError
+from vramwise.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
-    from ..measure import Diagnosis, Snapshot
-    from .screens.suggestions import Suggestion
+    from vramwise.cli.screens.suggestions import Suggestion
+    from vramwise.measure import Diagnosis, Snapshot
 
 HELP = "why a run went out of memory, from its log, traceback or memory snapshot"
 
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what happened; 0 also where nothing failed in a snapshot."""
-    from ..measure import diagnose_snapshot, diagnose_text, snapshot_from_pickle
-    from ..measure.plain_pickle import looks_like_pickle
+    from vramwise.measure import diagnose_snapshot, diagnose_text, snapshot_from_pickle
+    from vramwise.measure.plain_pickle import looks_like_pickle
 
     top = _count(args.top, "--top")
     data = _read(args.file)
@@ -45,15 +45,15 @@ def run(args: argparse.Namespace) -> int:
         json.dump({"failures": [_json(item, top) for item in found]}, sys.stdout)
         print()
     else:
-        from .screens.oom import oom_screen
-        from .screens.paint import show
+        from vramwise.cli.screens.oom import oom_screen
+        from vramwise.cli.screens.paint import show
 
         show(oom_screen(found, estimated, top))
     return 0
 
 
 def _read(name: str) -> bytes:
-    from ..measure.plain_pickle import LARGEST_FILE_BYTES
+    from vramwise.measure.plain_pickle import LARGEST_FILE_BYTES
 
     if name == "-":
         return sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
@@ -71,8 +71,8 @@ def _count(text: str, flag: str) -> int:
 
 
 def _plot(snapshot: Snapshot, path: str, device: str | None) -> None:
-    from ..measure import timeline_of
-    from ..measure.plot import timeline_svg
+    from vramwise.measure import timeline_of
+    from vramwise.measure.plot import timeline_svg
 
     number = _count(device, "--device") if device is not None else snapshot.devices[0]
     if number not in snapshot.devices:
@@ -85,9 +85,9 @@ def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion]
     """Full estimates of smaller scenarios, where the one that ran is known: those that fit, mildest first."""
     if path is None:
         return []
-    from ..estimation import estimate
-    from ..scenario import read_scenario_file
-    from .screens.suggestions import suggestions
+    from vramwise.cli.screens.suggestions import suggestions
+    from vramwise.estimation import estimate
+    from vramwise.scenario import read_scenario_file
 
     scenario = read_scenario_file(path)
     room = max((item.total or 0 for item in found), default=0)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import UsageError, clipped, nearest
+from vramwise.errors import UsageError, clipped, nearest
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

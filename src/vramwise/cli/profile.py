@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from ..errors import SourceError, UsageError
+from vramwise.errors import SourceError, UsageError
 
 HELP = "read PyTorch profiler traces: compute, exposed communication, idle, kernels, tensor cores, collectives"
 
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace."""
-    from ..utilization.profiler.analysis import analyse
-    from ..utilization.profiler.collect import read_trace
-    from ..utilization.profiler.files import trace_files
+    from vramwise.utilization.profiler.analysis import analyse
+    from vramwise.utilization.profiler.collect import read_trace
+    from vramwise.utilization.profiler.files import trace_files
 
     if args.top < 1:
         raise UsageError(f"--top: expected a whole number ≥ 1, got {args.top}")
@@ -49,14 +49,14 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write("\r\x1b[K")
     answer = analyse(recordings, top=args.top)
     if args.picture:
-        from ..utilization.profiler.picture import picture
+        from vramwise.utilization.profiler.picture import picture
 
         _write(args.picture, picture(recordings, answer))
     if args.json:
         print(json.dumps(answer, indent=1, allow_nan=False, ensure_ascii=False))
         return 0
-    from .screens.paint import show
-    from .screens.profile import definition_lines, profile_lines
+    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.profile import definition_lines, profile_lines
 
     show(definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps))
     return 0

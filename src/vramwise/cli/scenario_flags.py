@@ -10,11 +10,11 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import ScenarioError, UnknownNameError, UsageError, nearest
-from ..scenario import Scenario, read_table_file
-from ..scenario.definition import KINDS, TABLES, table_of
-from ..scenario.names import TASKS
-from ..scenario.values import Kind, Switch, Text, Whole
+from vramwise.errors import ScenarioError, UnknownNameError, UsageError, nearest
+from vramwise.scenario import Scenario, read_table_file
+from vramwise.scenario.definition import KINDS, TABLES, table_of
+from vramwise.scenario.names import TASKS
+from vramwise.scenario.values import Kind, Switch, Text, Whole
 
 HYPERPARAMETERS: dict[str, Kind] = {
     "model_type": Text(help="its transformers model type (default: llama)"),
@@ -93,7 +93,7 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
 
 def _launched(args: argparse.Namespace, data: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The scenario of an engine's own command line. Raises UsageError where a file or a model stands beside it."""
-    from ..interop.launch import read_command
+    from vramwise.interop.launch import read_command
 
     if data:
         raise UsageError("--scenario and an engine's command line both describe the scenario: leave out one")
@@ -122,8 +122,8 @@ def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) 
 
 def described_as(model: object, model_type: str) -> dict[str, Any]:
     """The config of `model` under another type. Raises UnknownNameError for a type that is not described either."""
-    from ..models import supported_types
-    from ..sources import resolve
+    from vramwise.models import supported_types
+    from vramwise.sources import resolve
 
     if model_type not in supported_types():
         close = nearest(model_type, supported_types())

@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..accuracy.schema import case_schema
-from ..errors import UnknownNameError, nearest
-from ..result import result_schema
-from ..scenario import scenario_schema
+from vramwise.accuracy.schema import case_schema
+from vramwise.errors import UnknownNameError, nearest
+from vramwise.result import result_schema
+from vramwise.scenario import scenario_schema
 
 HELP = "print the JSON Schema of a scenario, a result or a measured case"
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ..errors import UsageError, VramwiseError, clipped
-from ..formats import dtype
-from ..interop.simple_rules import Shape, parameter_count, transformer_parameters
-from ..models import Model
-from ..scenario.definition import KINDS, TrainSettings
-from .scenario_flags import HYPERPARAMETERS, flag, model_from_flags, read_flag
+from vramwise.cli.scenario_flags import HYPERPARAMETERS, flag, model_from_flags, read_flag
+from vramwise.errors import UsageError, VramwiseError, clipped
+from vramwise.formats import dtype
+from vramwise.interop.simple_rules import Shape, parameter_count, transformer_parameters
+from vramwise.models import Model
+from vramwise.scenario.definition import KINDS, TrainSettings
 
 DEFAULT_SEQUENCE = 2048
 
@@ -50,7 +50,7 @@ def question_of(args: argparse.Namespace) -> SimpleQuestion:
         raise UsageError("no model: give MODEL, --num-parameters N, or --hidden-size and its like")
     if isinstance(name, dict):
         return _of_hyperparameters(args, name)
-    from ..estimation import described_model
+    from vramwise.estimation import described_model
 
     _, model = described_model(name)
     return _question(args, model.num_parameters, "counted tensor by tensor", _sizes(model), name, model)
@@ -78,7 +78,7 @@ def _of_hyperparameters(args: argparse.Namespace, table: dict[str, Any]) -> Simp
     positions = _sequence(args, table)
     layers, hidden, vocabulary = (table[key] for key in needed)
     count = transformer_parameters(layers, hidden, vocabulary, positions)
-    from ..estimation import described_model
+    from vramwise.estimation import described_model
 
     try:
         model, problem = described_model({**table, "max_position_embeddings": positions})[1], None
@@ -129,8 +129,8 @@ def _whole(args: argparse.Namespace, key: str) -> int | None:
 
 def _card(args: argparse.Namespace) -> tuple[str | None, int | None]:
     """A card by the memory it is sold with, as the worked example takes it."""
-    from ..hardware import find_gpu
-    from ..units import GB, parse_bytes
+    from vramwise.hardware import find_gpu
+    from vramwise.units import GB, parse_bytes
 
     if args.gpu_total_bytes is not None:
         return args.gpu, parse_bytes(args.gpu_total_bytes)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UsageError, VramwiseError, clipped, nearest
-from ..result import Result
-from ..scenario import Scenario
-from ..scenario.checks import check
-from ..scenario.definition import KINDS, TABLES, table_of
-from ..scenario.values import Kind, Switch
-from ..units import KIB, MIB
-from .scenario_flags import flag, read_flag
+from vramwise.cli.scenario_flags import flag, read_flag
+from vramwise.errors import UsageError, VramwiseError, clipped, nearest
+from vramwise.result import Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.checks import check
+from vramwise.scenario.definition import KINDS, TABLES, table_of
+from vramwise.scenario.values import Kind, Switch
+from vramwise.units import KIB, MIB
 
 MOST_KEYS = 2
 MOST_POINTS = 4096
@@ -126,7 +126,7 @@ def _value(key: str, kind: Kind, label: str) -> Any:
 
 def points_of(scenario: Scenario, axes: Sequence[Axis], estimate: Estimate) -> list[Point]:
     """Every combination in order, the last key fastest; one that cannot be answered says why."""
-    from .screens.suggestions import needed_bytes
+    from vramwise.cli.screens.suggestions import needed_bytes
 
     found = []
     for picked in itertools.product(*(tuple(zip(axis.labels, axis.values, strict=True)) for axis in axes)):

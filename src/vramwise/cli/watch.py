@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..errors import SourceError, UsageError, VramwiseError, clipped
-from ..hardware.machine.exporter import Sample, read_exporter
-from ..hardware.machine.network import Counters, interfaces, rates
-from ..hardware.machine.nvml import this_machine
-from ..units import MB, format_bytes
+from vramwise.errors import SourceError, UsageError, VramwiseError, clipped
+from vramwise.hardware.machine.exporter import Sample, read_exporter
+from vramwise.hardware.machine.network import Counters, interfaces, rates
+from vramwise.hardware.machine.nvml import this_machine
+from vramwise.units import MB, format_bytes
 
 HELP = "live GPU memory, what utilization really means, network throughput; to CSV or Parquet"
 COLUMNS = ("time_s", "kind", "name", "measure", "value", "unit")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import UnknownNameError, nearest
+from vramwise.errors import UnknownNameError, nearest
 
 _IEEE = "IEEE 754-2019, table 3.5"
 _TF32 = "NVIDIA A100 Tensor Core GPU architecture whitepaper: tf32 = 1 + 8 + 10 bits, stored as fp32"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..errors import UnknownNameError, UsageError, nearest
+from vramwise.errors import UnknownNameError, UsageError, nearest
 
 SOURCE = "gguf 0.19.0 (ggml-org/llama.cpp gguf-py) constants.py GGML_QUANT_SIZES"
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, BinaryIO
 
-from ..errors import SourceError, clipped
-from ..units import KIB, MIB, format_bytes
-from .gguf import gguf_type
+from vramwise.errors import SourceError, clipped
+from vramwise.formats.gguf import gguf_type
+from vramwise.units import KIB, MIB, format_bytes
 
 MOST_TENSORS = 200_000
 MOST_PAIRS = 100_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from ..errors import UnknownNameError, UsageError, nearest
+from vramwise.errors import UnknownNameError, UsageError, nearest
 
 Tensors = tuple[tuple[str, int], ...]
 """Stored tensors of one weight: name and bytes of each."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeGuard
 
-from ..errors import SourceError, clipped
-from ..units import MIB, format_bytes
+from vramwise.errors import SourceError, clipped
+from vramwise.units import MIB, format_bytes
 
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..units import MIB
-from .gpu import Gpu
-from .memory import MemoryEstimate
-from .tables import calibrated, median_bytes, table
+from vramwise.hardware.gpu import Gpu
+from vramwise.hardware.memory import MemoryEstimate
+from vramwise.hardware.tables import calibrated, median_bytes, table
+from vramwise.units import MIB
 
 
 def context_bytes(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from .memory import MemoryEstimate, reported_bytes, usable_memory
-from .support import Support, support_of
-from .tables import Row, number, table
+from vramwise.hardware.memory import MemoryEstimate, reported_bytes, usable_memory
+from vramwise.hardware.support import Support, support_of
+from vramwise.hardware.tables import Row, number, table
 
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from ..errors import UnknownNameError, clipped, nearest
-from .gpu import Gpu, gpu_of, rows_by_id
+from vramwise.errors import UnknownNameError, clipped, nearest
+from vramwise.hardware.gpu import Gpu, gpu_of, rows_by_id
 
 # Words that tell cards of one maker apart from nothing else.
 _FILLER = frozenset(

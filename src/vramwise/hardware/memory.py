@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ..units import GB, GIB, MIB
-from .tables import Row, calibrated, median_bytes, number, table
+from vramwise.hardware.tables import Row, calibrated, median_bytes, number, table
+from vramwise.units import GB, GIB, MIB
 
 
 @dataclass(frozen=True, slots=True)

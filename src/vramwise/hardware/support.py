@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from .tables import table
+from vramwise.hardware.tables import table
 
 
 @dataclass(frozen=True, slots=True)

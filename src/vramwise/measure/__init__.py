@@ -7,9 +7,9 @@ imported only in the processes that run a model.
 
 from __future__ import annotations
 
-from .diagnosis import Diagnosis, diagnose_snapshot, diagnose_text
-from .snapshot import Snapshot, snapshot_from, snapshot_from_pickle
-from .timeline import Timeline, timeline_of
+from vramwise.measure.diagnosis import Diagnosis, diagnose_snapshot, diagnose_text
+from vramwise.measure.snapshot import Snapshot, snapshot_from, snapshot_from_pickle
+from vramwise.measure.timeline import Timeline, timeline_of
 
 __all__ = [
     "Diagnosis",

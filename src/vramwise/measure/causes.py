@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .snapshot import Stack
+from vramwise.measure.snapshot import Stack
 
 _DEEPEST: Final = 40
 

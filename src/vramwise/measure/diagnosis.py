@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ..errors import UsageError
-from ..units import format_bytes
-from .causes import UNKNOWN, Kind, kind_of
-from .changes import Change, changes_for, two_smallest
-from .messages import OomMessage, messages_in
-from .snapshot import Snapshot, Stack
-from .timeline import Group, Held, Timeline, grouped, held_by, timeline_of
-from .tracebacks import traceback_before
+from vramwise.errors import UsageError
+from vramwise.measure.causes import UNKNOWN, Kind, kind_of
+from vramwise.measure.changes import Change, changes_for, two_smallest
+from vramwise.measure.messages import OomMessage, messages_in
+from vramwise.measure.snapshot import Snapshot, Stack
+from vramwise.measure.timeline import Group, Held, Timeline, grouped, held_by, timeline_of
+from vramwise.measure.tracebacks import traceback_before
+from vramwise.units import format_bytes
 
 _EXPANDABLE = "PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF before torch 2.9)"
 

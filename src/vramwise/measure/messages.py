@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import UsageError
-from ..units import parse_bytes
+from vramwise.errors import UsageError
+from vramwise.units import parse_bytes
 
 _LONGEST_TEXT: Final = 50_000_000
 _REACH: Final = 3000  # characters of one message, wrapped lines and log prefixes included

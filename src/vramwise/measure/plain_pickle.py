@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..errors import SourceError
-from ..units import GIB
+from vramwise.errors import SourceError
+from vramwise.units import GIB
 
 LARGEST_FILE_BYTES: Final = 2 * GIB
 MOST_OBJECTS: Final = 40_000_000  # lists, tables and tuples; a snapshot's largest history makes a few million

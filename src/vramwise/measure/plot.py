@@ -5,10 +5,10 @@ from __future__ import annotations
 from html import escape
 from itertools import pairwise
 
-from ..units import format_bytes, gib
-from .causes import kind_of
-from .snapshot import Stack
-from .timeline import Timeline, grouped
+from vramwise.measure.causes import kind_of
+from vramwise.measure.snapshot import Stack
+from vramwise.measure.timeline import Timeline, grouped
+from vramwise.units import format_bytes, gib
 
 WIDTH, HEIGHT = 1200, 520
 LEFT, RIGHT, TOP, BOTTOM = 90, 360, 50, 50

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import SourceError
-from .plain_pickle import plain_from_pickle
+from vramwise.errors import SourceError
+from vramwise.measure.plain_pickle import plain_from_pickle
 
 MOST_ROWS: Final = 20_000_000
 """Rows that are looked at; a hostile file can hold one list a million times without being large."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .snapshot import Event, Segment, Snapshot, Stack
+from vramwise.measure.snapshot import Event, Segment, Snapshot, Stack
 
 UNKNOWN: Stack = ()
 

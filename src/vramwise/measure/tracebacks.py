@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .snapshot import Frame, Stack
+from vramwise.measure.snapshot import Frame, Stack
 
 _FRAME = re.compile(r'^[^\n"]*?File "([^"\n]+)", line (\d+), in ([^\n]+)\n(?:[^\n"]*?(?P<code>[^\n]*))?', re.MULTILINE)
 _HEAD = "Traceback (most recent call last)"

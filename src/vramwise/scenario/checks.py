@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from ..errors import ScenarioError
-from .definition import DEFAULTS, Scenario, ServeSettings, Settings, TrainSettings
-from .names import LLAMA_CPP_ENGINES, LLAMA_CPP_KEYS, SGLANG_ENGINES, SGLANG_KEYS, VLLM_ENGINES, VLLM_KEYS
+from vramwise.errors import ScenarioError
+from vramwise.scenario.definition import DEFAULTS, Scenario, ServeSettings, Settings, TrainSettings
+from vramwise.scenario.names import (
+    LLAMA_CPP_ENGINES,
+    LLAMA_CPP_KEYS,
+    SGLANG_ENGINES,
+    SGLANG_KEYS,
+    VLLM_ENGINES,
+    VLLM_KEYS,
+)
 
 ADAPTER_KEYS = ("lora_rank", "lora_targets", "lora_dropout", "lora_dtype", "dora")
 TRAIN_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")

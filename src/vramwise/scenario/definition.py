@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from . import names
-from .values import (
+from vramwise.scenario import names
+from vramwise.scenario.values import (
     Fraction,
     Kind,
     ModelReference,
@@ -292,7 +292,7 @@ class Scenario(Settings):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Scenario:
         """Read and check a scenario. Raises ScenarioError with the path of what is wrong."""
-        from .reading import read_scenario
+        from vramwise.scenario.reading import read_scenario
 
         return read_scenario(data)
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ScenarioError, SourceError, clipped
-from ..units import MIB, format_bytes
-from .definition import Scenario
+from vramwise.errors import ScenarioError, SourceError, clipped
+from vramwise.scenario.definition import Scenario
+from vramwise.units import MIB, format_bytes
 
 LARGEST_FILE_BYTES = 16 * MIB
 MOST_VALUES = 200_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from ..errors import ScenarioError
-from ..units import MIB, format_bytes
-from .files import parse_json
-from .values import shown
+from vramwise.errors import ScenarioError
+from vramwise.scenario.files import parse_json
+from vramwise.scenario.values import shown
+from vramwise.units import MIB, format_bytes
 
 LONGEST_LINE_BYTES = 16 * MIB
 """A longer line is passed over without being held in memory."""

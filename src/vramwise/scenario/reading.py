@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from ..errors import ScenarioError
-from .checks import check
-from .definition import KINDS, TABLES, GenerateSettings, Scenario, ServeSettings, Settings, TrainSettings
-from .names import TASKS
-from .values import Kind, shown, unknown_key
+from vramwise.errors import ScenarioError
+from vramwise.scenario.checks import check
+from vramwise.scenario.definition import (
+    KINDS,
+    TABLES,
+    GenerateSettings,
+    Scenario,
+    ServeSettings,
+    Settings,
+    TrainSettings,
+)
+from vramwise.scenario.names import TASKS
+from vramwise.scenario.values import Kind, shown, unknown_key
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 

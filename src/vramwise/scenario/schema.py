@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
+from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

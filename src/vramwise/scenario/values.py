@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ScenarioError, UsageError, clipped, nearest
-from ..units import parse_bytes
+from vramwise.errors import ScenarioError, UsageError, clipped, nearest
+from vramwise.units import parse_bytes
 
 LARGEST_WHOLE_NUMBER = 2**53 - 1
 """Sizes stay below 2^53, so that JSON readers that keep floats read them exactly."""

@@ -18,14 +18,14 @@ __all__ = ["estimate_generate", "estimate_load", "estimate_serving"]
 
 def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """Memory of the weights alone, as the engine of `scenario.serve` holds them."""
-    from .load import estimate_load as estimate
+    from vramwise.serving.load import estimate_load as estimate
 
     return estimate(scenario, model, source, gpu)
 
 
 def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """Peak of plain transformers `generate`."""
-    from .generate import estimate_generate as estimate
+    from vramwise.serving.generate import estimate_generate as estimate
 
     return estimate(scenario, model, source, gpu)
 
@@ -35,8 +35,8 @@ def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | N
     from dataclasses import replace
     from importlib import import_module
 
-    from .engines import MODULES
-    from .refusals import check_engine
+    from vramwise.serving.engines import MODULES
+    from vramwise.serving.refusals import check_engine
 
     warnings = check_engine(scenario, model, gpu)
     module = import_module(f"vramwise.serving.{MODULES[scenario.serve.engine]}")

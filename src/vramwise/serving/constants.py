@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .versions import version_of
+from vramwise.serving.versions import version_of
 
 
 @dataclass(frozen=True, slots=True)

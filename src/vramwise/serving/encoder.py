@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Model
-
-from .forward import block_live_set
+from vramwise.serving.forward import block_live_set
 
 DEFAULT_MERGE = 2  # Qwen2-VL and its followers join 2 × 2 patches into one token
 LARGEST_DYNAMIC_TOKENS = 16384  # Qwen2-VL image processor: max_pixels 12,845,056 = 16,384 tokens of 28 × 28

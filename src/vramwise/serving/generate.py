@@ -12,19 +12,18 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
+from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
+from vramwise.serving.constants import constant
+from vramwise.serving.dynamic_cache import dynamic_cache, source_tokens
+from vramwise.serving.forward import forward_live_set
+from vramwise.serving.inference import layer_peak_bytes
+from vramwise.serving.layouts import PLAIN
+from vramwise.serving.lengths import model_length
+from vramwise.serving.storage import Storage, dtype_notes, storage_of
+from vramwise.serving.versions import version_of
+from vramwise.serving.weight_nodes import weights_node
+from vramwise.serving.weights import stage_weights
 from vramwise.units import GIB, MIB
-
-from .answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
-from .constants import constant
-from .dynamic_cache import dynamic_cache, source_tokens
-from .forward import forward_live_set
-from .inference import layer_peak_bytes
-from .layouts import PLAIN
-from .lengths import model_length
-from .storage import Storage, dtype_notes, storage_of
-from .versions import version_of
-from .weight_nodes import weights_node
-from .weights import stage_weights
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 256

@@ -12,9 +12,8 @@ from functools import lru_cache
 from math import ceil
 
 from vramwise.models import LayerCache, Model
+from vramwise.serving.lengths import engine_conv_elements
 from vramwise.units import round_up
-
-from .lengths import engine_conv_elements
 
 MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this
 FP8_MLA_TOKEN_BYTES = 656  # vLLM fp8_ds_mla: 512 fp8 latents, 4 fp32 scales, 64 bf16 rotary values

@@ -9,12 +9,11 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.storage import Storage, storage_of
+from vramwise.serving.versions import version_of
+from vramwise.serving.weight_nodes import heaviest_stage, weights_node
+from vramwise.serving.weights import Layout, rope_cache_bytes
 from vramwise.units import MIB
-
-from .storage import Storage, storage_of
-from .versions import version_of
-from .weight_nodes import heaviest_stage, weights_node
-from .weights import Layout, rope_cache_bytes
 
 VOCAB_MULTIPLE = 64  # vLLM, SGLang: DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
 PLAIN = Layout()
@@ -84,8 +83,8 @@ def engine_weights(
             formula = "positions × rotary_dim × dtype"
             beside.append(Node("rotary tables", rope, "exact", formula=formula, source=ROPE_SOURCE))
     if engine == "vllm":
-        from .constants import constant
-        from .vllm.extras import extra_weights
+        from vramwise.serving.constants import constant
+        from vramwise.serving.vllm.extras import extra_weights
 
         version = version_of(settings.engine_version)
         beside.extend(extra_weights(model, storage, layout, version, capability, chosen))
@@ -97,7 +96,7 @@ def engine_weights(
 
 def _gguf_weights(model: Model, settings: ServeSettings, file_type: str) -> Node:
     """The tensors of a GGUF file, shared out over the GPUs."""
-    from .llama_cpp.quantizer import typed_tensors
+    from vramwise.serving.llama_cpp.quantizer import typed_tensors
 
     ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
     size = -(-sum(t.bytes for t in typed_tensors(model, file_type, bool(settings.imatrix))) // ranks)

@@ -6,11 +6,10 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
-
-from . import estimate_serving
-from .answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
-from .layouts import capability_of, engine_storage, engine_weights
-from .storage import dtype_notes
+from vramwise.serving import estimate_serving
+from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
+from vramwise.serving.layouts import capability_of, engine_storage, engine_weights
+from vramwise.serving.storage import dtype_notes
 
 
 def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:

@@ -10,8 +10,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-
-from .answer import amount, assemble, capacity_of, interval, verdict_of
+from vramwise.serving.answer import amount, assemble, capacity_of, interval, verdict_of
 
 HIGHEST_SHARE = 0.97
 MOST_RANKS = 8

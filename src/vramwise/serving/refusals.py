@@ -14,11 +14,10 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-
-from .layouts import capability_of
-from .lengths import model_length
-from .storage import checkpoint_dtype, storage_of
-from .versions import version_of
+from vramwise.serving.layouts import capability_of
+from vramwise.serving.lengths import model_length
+from vramwise.serving.storage import checkpoint_dtype, storage_of
+from vramwise.serving.versions import version_of
 
 _CACHE_DTYPES = {
     "vllm": ("auto", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "nvfp4"),

@@ -12,17 +12,16 @@ from vramwise.models import Model
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.answer import capacity_of, card_notes, context_node, resolved
+from vramwise.serving.constants import constant
+from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
+from vramwise.serving.layouts import engine_storage, engine_weights
+from vramwise.serving.lengths import model_length
+from vramwise.serving.pooled import PooledBudget, pooled_result
+from vramwise.serving.storage import Storage, dtype_notes
+from vramwise.serving.versions import version_of
+from vramwise.serving.vllm.activations import widest_layer
 from vramwise.units import GIB, MIB
-
-from .answer import capacity_of, card_notes, context_node, resolved
-from .constants import constant
-from .kv_cache import CacheDtypes, model_specs, sequence_bytes
-from .layouts import engine_storage, engine_weights
-from .lengths import model_length
-from .pooled import PooledBudget, pooled_result
-from .storage import Storage, dtype_notes
-from .versions import version_of
-from .vllm.activations import widest_layer
 
 DEFAULT_VERSION = "0.5.23"
 DEFAULT_MAX_RUNNING = 2048

@@ -7,11 +7,10 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Result, Verdict
 from vramwise.scenario import Scenario
-
-from .answer import amount, assemble, capacity_of, context_node, interval
-from .layouts import PLAIN
-from .storage import dtype_notes, storage_of
-from .weight_nodes import weights_node
+from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval
+from vramwise.serving.layouts import PLAIN
+from vramwise.serving.storage import dtype_notes, storage_of
+from vramwise.serving.weight_nodes import weights_node
 
 LINEAR_BY_NAME = "which tensors are linear layers, and so quantized, is told by their names"
 

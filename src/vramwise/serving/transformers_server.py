@@ -9,10 +9,9 @@ from vramwise.models import Model
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
-
-from .answer import resolved
-from .generate import estimate_generate
-from .lengths import model_length
+from vramwise.serving.answer import resolved
+from vramwise.serving.generate import estimate_generate
+from vramwise.serving.lengths import model_length
 
 DEFAULT_LENGTH = 4096
 DEFAULT_NEW_TOKENS = 256

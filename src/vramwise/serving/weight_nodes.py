@@ -6,9 +6,8 @@ from functools import lru_cache
 
 from vramwise.models import Model
 from vramwise.result import Node
-
-from .storage import Storage
-from .weights import Layout, StageWeights, stage_weights
+from vramwise.serving.storage import Storage
+from vramwise.serving.weights import Layout, StageWeights, stage_weights
 
 PART_NAMES = {
     "embedding": "embeddings",

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Op, Parameter
+from vramwise.serving.allocator import block_bytes
+from vramwise.serving.lengths import rope_scaling, text_config
+from vramwise.serving.storage import Storage
 from vramwise.units import round_up
-
-from .allocator import block_bytes
-from .lengths import rope_scaling, text_config
-from .storage import Storage
 
 Tensors = list[tuple[Parameter, tuple[int, ...]]]
 

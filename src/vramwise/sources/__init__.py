@@ -1,6 +1,6 @@
 """Where the description of a model comes from: the catalog, a folder or config.json, the Hub's cache, a table."""
 
-from .catalog import CatalogEntry, catalog
-from .resolve import ModelSource, resolve
+from vramwise.sources.catalog import CatalogEntry, catalog
+from vramwise.sources.resolve import ModelSource, resolve
 
 __all__ = ["CatalogEntry", "ModelSource", "catalog", "resolve"]

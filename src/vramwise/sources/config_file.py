@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import SourceError, clipped
-from ..units import MIB, format_bytes
+from vramwise.errors import SourceError, clipped
+from vramwise.units import MIB, format_bytes
 
 LARGEST_CONFIG_BYTES = 10 * MIB
 DEEPEST_CONFIG = 40

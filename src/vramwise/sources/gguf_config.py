@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UnsupportedModelError, clipped
-from ..formats.gguf_file import GgufHeader
+from vramwise.errors import UnsupportedModelError, clipped
+from vramwise.formats.gguf_file import GgufHeader
 
 # general.architecture -> model_type of transformers
 TYPES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ..errors import nearest
-from .catalog import entry, names
+from vramwise.errors import nearest
+from vramwise.sources.catalog import entry, names
 
 _WORD = re.compile(r"\d+(?:\.\d+)*[a-z]*|[a-z]+")
 _FILLER = frozenset({"hf", "meta", "model"})

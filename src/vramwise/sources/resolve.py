@@ -11,15 +11,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import SourceError, UnsupportedModelError, clipped
-from ..formats.safetensors import INDEX_SUFFIX, SUFFIX, find_weights
-from .catalog import entry, names
-from .config_file import checked, read_config
-from .hub_cache import cached_config
-from .human_names import MIRRORS, Ambiguous, find, near
+from vramwise.errors import SourceError, UnsupportedModelError, clipped
+from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, find_weights
+from vramwise.sources.catalog import entry, names
+from vramwise.sources.config_file import checked, read_config
+from vramwise.sources.hub_cache import cached_config
+from vramwise.sources.human_names import MIRRORS, Ambiguous, find, near
 
 if TYPE_CHECKING:
-    from ..formats.gguf_file import GgufHeader
+    from vramwise.formats.gguf_file import GgufHeader
 
 _URL = re.compile(r"^[a-z]+://", re.IGNORECASE)
 _HOSTS = {
@@ -103,8 +103,8 @@ def _gguf_file(path: str) -> ModelSource:
 
 @lru_cache(maxsize=16)
 def _from_gguf(path: str, modified_ns: int, size: int) -> ModelSource:
-    from ..formats.gguf_file import read_gguf
-    from .gguf_config import config_of, tensors_of
+    from vramwise.formats.gguf_file import read_gguf
+    from vramwise.sources.gguf_config import config_of, tensors_of
 
     header = read_gguf(path)
     try:

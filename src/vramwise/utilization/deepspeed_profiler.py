@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SourceError
-from .throughput import GIGA, TERA
+from vramwise.errors import SourceError
+from vramwise.utilization.throughput import GIGA, TERA
 
 CONFIGURATION: dict[str, Any] = {
     "flops_profiler": {

@@ -6,9 +6,9 @@ from importlib import import_module
 from itertools import product
 from typing import Any
 
-from ..errors import UsageError, VramwiseError
-from ..formats import dtype
-from .throughput import TERA
+from vramwise.errors import UsageError, VramwiseError
+from vramwise.formats import dtype
+from vramwise.utilization.throughput import TERA
 
 SIDES = (2048, 4096, 6144, 8192, 10240, 12288, 16384)
 INNER = (4096, 8192)

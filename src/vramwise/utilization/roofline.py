@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .conventions import Sizes, inference_flops_per_token
-from .published import inference_runs
-from .throughput import GIGA, TERA
+from vramwise.utilization.conventions import Sizes, inference_flops_per_token
+from vramwise.utilization.published import inference_runs
+from vramwise.utilization.throughput import GIGA, TERA
 
 
 @dataclass(frozen=True, slots=True)

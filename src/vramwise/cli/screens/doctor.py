@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...units import format_bytes
-from .paint import Line, columns, screen_width, wrapped_text
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.units import format_bytes
 
 Answer = Mapping[str, Any]
 _SHOWN_WARNINGS = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...units import format_bytes
-from .estimate import model_title
-from .paint import Line, columns, screen_width, wrapped_text
+from vramwise.cli.screens.estimate import model_title
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.units import format_bytes
 
 Answer = Mapping[str, Any]
 WIDE = 136

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...units import format_bytes
-from ...utilization.profiler.kernels import short_name
-from .paint import Line, columns, screen_width, wrapped_text
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.units import format_bytes
+from vramwise.utilization.profiler.kernels import short_name
 
 Figures = Mapping[str, Any]
 WIDE = 130

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...errors import SourceError
+from vramwise.errors import SourceError
 
 FIELDS = {
     "DCGM_FI_DEV_GPU_UTIL": ("kernel resident", "%", 1.0),

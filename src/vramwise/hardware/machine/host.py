@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...units import KIB
+from vramwise.units import KIB
 
 MEMINFO = Path("/proc/meminfo")
 SHARED_MEMORY = "/dev/shm"

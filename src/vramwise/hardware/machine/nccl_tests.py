@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...errors import SourceError
+from vramwise.errors import SourceError
 
 _TAG = re.compile(r"^(?:\[[\d,]+\]<std(?:out|err)>:|\s*\d+:)\s?")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import SourceError
+from vramwise.errors import SourceError
 
 NET_DEV = Path("/proc/net/dev")
 CLASS_NET = Path("/sys/class/net")

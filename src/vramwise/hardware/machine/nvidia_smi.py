@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...errors import SourceError
-from ...units import MIB
-from .facts import DriverFacts, GpuFacts, Process
+from vramwise.errors import SourceError
+from vramwise.hardware.machine.facts import DriverFacts, GpuFacts, Process
+from vramwise.units import MIB
 
 _VERSIONS = re.compile(r"Driver Version:\s*([\d.]+).*?CUDA (?:\w+ )?Version:\s*([\d.]+|N/A)")
 _FIRST = re.compile(

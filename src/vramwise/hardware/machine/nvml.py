@@ -8,9 +8,9 @@ from importlib import import_module
 from shutil import which
 from typing import Any
 
-from ...errors import SourceError
-from .facts import DriverFacts, GpuFacts, Process
-from .nvidia_smi import read_nvidia_smi_query
+from vramwise.errors import SourceError
+from vramwise.hardware.machine.facts import DriverFacts, GpuFacts, Process
+from vramwise.hardware.machine.nvidia_smi import read_nvidia_smi_query
 
 MOST_NVLINKS = 18
 TIMEOUT_S = 20

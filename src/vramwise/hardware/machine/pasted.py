@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import SourceError
-from .exporter import Sample, read_exporter
-from .facts import DriverFacts
-from .nccl_tests import NcclTest, read_nccl_test
-from .nvidia_smi import read_nvidia_smi, read_nvidia_smi_query
-from .reports import Report, read_collect_env, read_ds_report
-from .topology import Topology, read_topology
+from vramwise.errors import SourceError
+from vramwise.hardware.machine.exporter import Sample, read_exporter
+from vramwise.hardware.machine.facts import DriverFacts
+from vramwise.hardware.machine.nccl_tests import NcclTest, read_nccl_test
+from vramwise.hardware.machine.nvidia_smi import read_nvidia_smi, read_nvidia_smi_query
+from vramwise.hardware.machine.reports import Report, read_collect_env, read_ds_report
+from vramwise.hardware.machine.topology import Topology, read_topology
 
 READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("nvidia-smi -q", read_nvidia_smi_query),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ...errors import SourceError
+from vramwise.errors import SourceError
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _OP = re.compile(r"^(\w+) \.{2,} \[(YES|NO)\] \.{2,} \[(OKAY|NO)\]")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...errors import SourceError, clipped
+from vramwise.errors import SourceError, clipped
 
 MEANING = {
     "NV": "NVLink",

@@ -13,9 +13,8 @@ from importlib import import_module
 from typing import Any
 
 from vramwise.errors import UsageError, clipped
-
-from .flags import Words, cut
-from .values import Meaning
+from vramwise.interop.launch.flags import Words, cut
+from vramwise.interop.launch.values import Meaning
 
 _PROGRAMS = {
     "vllm": "vllm", "sglang": "sglang", "text-generation-launcher": "tgi", "trtllm-serve": "tensorrt-llm",

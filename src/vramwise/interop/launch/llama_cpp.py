@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .command import Launch, Start, notes_of, one_model, settings_of, words_for
-from .flags import Words
-from .gguf_names import model_of_file, model_of_repository
-from .values import Meaning, maybe_switch, switch, whole
+from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.flags import Words
+from vramwise.interop.launch.gguf_names import model_of_file, model_of_repository
+from vramwise.interop.launch.values import Meaning, maybe_switch, switch, whole
 
 
 def _mode(text: str) -> str:

@@ -6,10 +6,9 @@ import re
 from typing import Any
 
 from vramwise.errors import UsageError
-
-from .command import Launch, Start, one_model
-from .gguf_names import file_type_named, model_of_repository
-from .values import whole
+from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.gguf_names import file_type_named, model_of_repository
+from vramwise.interop.launch.values import whole
 
 _TYPE_IN_TAG = re.compile(r"(?:^|-)(i?q\d\w*|fp16|f16|bf16)$", re.I)
 

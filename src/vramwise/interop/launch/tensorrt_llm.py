@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .command import Launch, Start, notes_of, one_model, settings_of, words_for
-from .values import Meaning, fraction, whole, word
+from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.values import Meaning, fraction, whole, word
 
 MEANINGS = {
     "--tp-size": Meaning("tensor_parallel_size", whole),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.values import Meaning, fraction, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
-
-from .command import Launch, Start, notes_of, one_model, settings_of, words_for
-from .values import Meaning, fraction, whole, word
 
 MEANINGS = {
     "--dtype": Meaning("dtype", word),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .comparison import Comparison, Row, compare_log
-from .reading import Reading, read_log
+from vramwise.interop.logs.comparison import Comparison, Row, compare_log
+from vramwise.interop.logs.reading import Reading, read_log
 
 __all__ = ["Comparison", "Reading", "Row", "compare_log", "read_log"]

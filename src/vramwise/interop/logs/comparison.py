@@ -8,11 +8,10 @@ from typing import Any
 
 from vramwise.errors import UsageError
 from vramwise.estimation import estimate
+from vramwise.interop.logs.reading import ENGINES, Printed, Reading, read_log
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
-
-from .reading import ENGINES, Printed, Reading, read_log
 
 COUNTS = frozenset({"kv_cache_tokens", "kv_cache_blocks", "max_concurrency", "max_seq"})
 ORDER = (

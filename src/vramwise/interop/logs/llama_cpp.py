@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramwise.interop.launch.gguf_names import file_type_named, model_of_file
+from vramwise.interop.logs.reading import Collector, Printed, Reading
 from vramwise.units import GIB, MIB
-
-from ..launch.gguf_names import file_type_named, model_of_file
-from .reading import Collector, Printed, Reading
 
 _N = r"([0-9]+(?:\.[0-9]+)?)"
 _LOAD = re.compile(r"loaded meta data with .{0,80}? tensors from (.{1,1000}?) \(version GGUF")

@@ -10,10 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from vramwise.interop.logs.reading import Collector, Reading
+from vramwise.interop.logs.settings import cache_dtype_of, copy_share, copy_whole, dtype_of, pairs, quantization_of
 from vramwise.units import GIB
-
-from .reading import Collector, Reading
-from .settings import cache_dtype_of, copy_share, copy_whole, dtype_of, pairs, quantization_of
 
 _N = r"([0-9]+(?:\.[0-9]+)?)"
 _BEGIN = re.compile(rf"Load weight begin\. avail mem={_N} GB")

@@ -11,12 +11,11 @@ from functools import lru_cache
 
 from vramwise.models import Model
 from vramwise.result import Node
+from vramwise.serving.constants import constant
+from vramwise.serving.llama_cpp.cache import cache_bytes
+from vramwise.serving.llama_cpp.placement import Placement
+from vramwise.serving.llama_cpp.settings import HALF_MASK_BUILD, TWO_INPUT_COPIES_BUILD, Plan, reads_windows
 from vramwise.units import MIB
-
-from ..constants import constant
-from .cache import cache_bytes
-from .placement import Placement
-from .settings import HALF_MASK_BUILD, TWO_INPUT_COPIES_BUILD, Plan, reads_windows
 
 NO_FLASH_BYTES_PER_TOKEN = 8192  # newest builds without flash attention
 INDEX_BYTES, IK_INDEX_BYTES = 24, 12  # a token's ids, position, output and cache slots

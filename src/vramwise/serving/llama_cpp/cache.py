@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import LayerCache, Model
+from vramwise.serving.lengths import engine_conv_elements
+from vramwise.serving.llama_cpp.settings import PADDING, Plan
+from vramwise.serving.llama_cpp.types import tensor_type
 from vramwise.units import round_up
-
-from ..lengths import engine_conv_elements
-from .settings import PADDING, Plan
-from .types import tensor_type
 
 STATE_BYTES = 4  # recurrent states are f32
 

@@ -9,15 +9,21 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-
-from ..answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
-from ..constants import constant
-from .buffers import compute_node, host_node, output_node
-from .cache import CacheBytes, cache_bytes
-from .fitting import LEAST_CONTEXT, Needed, fewest_host_experts, largest_context, most_layers, with_context
-from .placement import Placement, placement
-from .quantizer import file_tensors
-from .settings import AUTO_CONTEXT_BUILD, DEFAULT_QUANT, Plan, resolve_plan
+from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
+from vramwise.serving.constants import constant
+from vramwise.serving.llama_cpp.buffers import compute_node, host_node, output_node
+from vramwise.serving.llama_cpp.cache import CacheBytes, cache_bytes
+from vramwise.serving.llama_cpp.fitting import (
+    LEAST_CONTEXT,
+    Needed,
+    fewest_host_experts,
+    largest_context,
+    most_layers,
+    with_context,
+)
+from vramwise.serving.llama_cpp.placement import Placement, placement
+from vramwise.serving.llama_cpp.quantizer import file_tensors
+from vramwise.serving.llama_cpp.settings import AUTO_CONTEXT_BUILD, DEFAULT_QUANT, Plan, resolve_plan
 
 _KV_SOURCE = "llama.cpp src/llama-kv-cache.cpp"
 _FILE_SOURCE = "llama.cpp src/llama-quant.cpp llama_tensor_get_type"

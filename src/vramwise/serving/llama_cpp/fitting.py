@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vramwise.models import Model
-
-from .settings import PADDING, Plan
+from vramwise.serving.llama_cpp.settings import PADDING, Plan
 
 Needed = Callable[[Plan], int]
 LEAST_CONTEXT = 4096  # --fit never goes below (common/fit.cpp)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Model
-
-from .quantizer import TypedTensor, typed_tensors
-from .settings import Plan
+from vramwise.serving.llama_cpp.quantizer import TypedTensor, typed_tensors
+from vramwise.serving.llama_cpp.settings import Plan
 
 ROW_PADDING = 512
 _CPU_RULE = re.compile(r"^(?P<pattern>\S+)=CPU$")

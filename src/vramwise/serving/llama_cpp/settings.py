@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.lengths import model_length
 from vramwise.units import round_up
-
-from ..lengths import model_length
 
 LATEST_BUILD = 10**6
 WINDOWED_CACHE_BUILD = 5427  # PR 13194 (May 2025): sliding-window layers get a cache of their own size

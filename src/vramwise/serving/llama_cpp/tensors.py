@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Op, Parameter
-
-from ..lengths import rope_scaling
+from vramwise.serving.lengths import rope_scaling
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ from functools import lru_cache
 
 from vramwise.models import Block, Model, Parameter
 from vramwise.result import Node
-
-from ..constants import Constant, constant
-from ..layouts import engine_layout
-from ..weights import stage_weights
-from .settings import Resolved, has_encoder
+from vramwise.serving.constants import Constant, constant
+from vramwise.serving.layouts import engine_layout
+from vramwise.serving.vllm.settings import Resolved, has_encoder
+from vramwise.serving.weights import stage_weights
 
 UNPACK_ABOVE_TOKENS = 256
 MARLIN_CAPABILITY = 8.0
@@ -122,7 +121,7 @@ def _expert_width(parameters: tuple[Parameter, ...], hidden: int) -> int:
 
 def _encoder(model: Model, r: Resolved) -> Node:
     """The vision tower over as many of its largest items as the encoder's budget of tokens takes."""
-    from ..encoder import encoder_work
+    from vramwise.serving.encoder import encoder_work
 
     limits = r.settings.limit_mm_per_prompt
     work = encoder_work(model, r.batched_tokens, r.storage.bytes_per_element)

@@ -12,11 +12,9 @@ from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node
-from vramwise.units import GIB, MIB
-
-from ..answer import context_node
-from ..constants import Constant, constant
-from ..kv_cache import (
+from vramwise.serving.answer import context_node
+from vramwise.serving.constants import Constant, constant
+from vramwise.serving.kv_cache import (
     MLA_ROW_ALIGNMENT,
     CacheDtypes,
     LayerSpec,
@@ -26,14 +24,15 @@ from ..kv_cache import (
     plan_pool,
     request_bytes,
 )
-from ..layouts import engine_layout, engine_weights
-from ..lengths import text_config
-from ..weight_nodes import heaviest_stage
-from ..weights import stage_layers
-from .activations import activation_peak
-from .drafts import draft_caches, draft_weights
-from .profile import capture_sizes
-from .settings import Resolved
+from vramwise.serving.layouts import engine_layout, engine_weights
+from vramwise.serving.lengths import text_config
+from vramwise.serving.vllm.activations import activation_peak
+from vramwise.serving.vllm.drafts import draft_caches, draft_weights
+from vramwise.serving.vllm.profile import capture_sizes
+from vramwise.serving.vllm.settings import Resolved
+from vramwise.serving.weight_nodes import heaviest_stage
+from vramwise.serving.weights import stage_layers
+from vramwise.units import GIB, MIB
 
 _MEASURED_RANKS = (1, 2, 4, 8)
 

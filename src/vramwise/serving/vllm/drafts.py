@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from vramwise.errors import VramwiseError
 from vramwise.models import Block, LayerCache, Model, describe
 from vramwise.result import Node
+from vramwise.serving.kv_cache import engine_caches
+from vramwise.serving.layouts import engine_layout
+from vramwise.serving.storage import storage_of
+from vramwise.serving.vllm.settings import Resolved
+from vramwise.serving.weight_nodes import weights_node
 from vramwise.sources import resolve
-
-from ..kv_cache import engine_caches
-from ..layouts import engine_layout
-from ..storage import storage_of
-from ..weight_nodes import weights_node
-from .settings import Resolved
 
 EAGLE3_VOCABULARY = 32_000  # draft_vocab_size of the published EAGLE-3 heads
 _SHARED_LAYERS = ("full", "latent")

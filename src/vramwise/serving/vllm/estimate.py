@@ -6,12 +6,11 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-
-from ..answer import assemble, capacity_of, card_notes, interval, resolved
-from ..storage import dtype_notes
-from .budget import Budget, budget_of, total_of
-from .limits import pool_verdict
-from .settings import Resolved, resolve_settings
+from vramwise.serving.answer import assemble, capacity_of, card_notes, interval, resolved
+from vramwise.serving.storage import dtype_notes
+from vramwise.serving.vllm.budget import Budget, budget_of, total_of
+from vramwise.serving.vllm.limits import pool_verdict
+from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:

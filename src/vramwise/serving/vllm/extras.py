@@ -6,10 +6,9 @@ from functools import lru_cache
 
 from vramwise.models import Block, Model, Op
 from vramwise.result import Node
+from vramwise.serving.storage import Storage
+from vramwise.serving.weights import Layout, stage_layers
 from vramwise.units import round_up
-
-from ..storage import Storage
-from ..weights import Layout, stage_layers
 
 HOPPER = 9.0
 TRITON_MXFP4_VERSION = (0, 11)

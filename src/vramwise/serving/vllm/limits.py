@@ -5,10 +5,9 @@ from __future__ import annotations
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Quantity, Verdict
-
-from ..answer import amount, verdict_of
-from ..refusals import attention_heads
-from .budget import Budget, with_tensor_parallel
+from vramwise.serving.answer import amount, verdict_of
+from vramwise.serving.refusals import attention_heads
+from vramwise.serving.vllm.budget import Budget, with_tensor_parallel
 
 HIGHEST_UTILIZATION = 0.97  # above it, context and graphs hardly ever find room
 MOST_RANKS = 8

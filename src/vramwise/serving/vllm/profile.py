@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from vramwise.hardware import Gpu
+from vramwise.serving.versions import version_of
 from vramwise.units import GIB
-
-from ..versions import version_of
 
 DEFAULT_VERSION = "0.33.0"
 

@@ -8,11 +8,18 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-
-from ..layouts import capability_of, engine_storage
-from ..lengths import model_length
-from ..storage import Storage
-from .profile import DEFAULT_VERSION, Profile, default_batched_tokens, is_old_card, profile_of, release, says_v0
+from vramwise.serving.layouts import capability_of, engine_storage
+from vramwise.serving.lengths import model_length
+from vramwise.serving.storage import Storage
+from vramwise.serving.vllm.profile import (
+    DEFAULT_VERSION,
+    Profile,
+    default_batched_tokens,
+    is_old_card,
+    profile_of,
+    release,
+    says_v0,
+)
 
 CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
 V0_MAX_NUM_SEQS = 256

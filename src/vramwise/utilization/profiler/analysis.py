@@ -6,19 +6,19 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .collectives import collective_table, collectives
-from .decomposition import COMPUTE, classes_by_name, decompose, percent
-from .hta import hta_figures, last_step_start
-from .kernels import kernel, on_old_list, own_class
-from .launches import idle_causes, launch_times, orphans
-from .ranks import across
-from .recording import ABSENT, KERNEL, STREAM_ONLY
-from .steps import cpu_steps, step_count, step_table
-from .tensorboard import tensorboard_figures
-from .times import NS_PER_US
+from vramwise.utilization.profiler.collectives import collective_table, collectives
+from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, percent
+from vramwise.utilization.profiler.hta import hta_figures, last_step_start
+from vramwise.utilization.profiler.kernels import kernel, on_old_list, own_class
+from vramwise.utilization.profiler.launches import idle_causes, launch_times, orphans
+from vramwise.utilization.profiler.ranks import across
+from vramwise.utilization.profiler.recording import ABSENT, KERNEL, STREAM_ONLY
+from vramwise.utilization.profiler.steps import cpu_steps, step_count, step_table
+from vramwise.utilization.profiler.tensorboard import tensorboard_figures
+from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from .recording import GpuEvents, Integers, MemoryTimeline, Recording
+    from vramwise.utilization.profiler.recording import GpuEvents, Integers, MemoryTimeline, Recording
 
 SCHEMA = 1
 TOP_KERNELS = 20

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from ...errors import SourceError
-from .decode import Arguments, Event
-from .files import TraceFile
-from .recording import (
+from vramwise.errors import SourceError
+from vramwise.utilization.profiler.decode import Arguments, Event
+from vramwise.utilization.profiler.files import TraceFile
+from vramwise.utilization.profiler.recording import (
     ABSENT,
     KERNEL,
     MEMCPY,
@@ -25,8 +25,8 @@ from .recording import (
     Recording,
     StepMark,
 )
-from .stream import EventStream
-from .times import NS_PER_US, nanoseconds
+from vramwise.utilization.profiler.stream import EventStream
+from vramwise.utilization.profiler.times import NS_PER_US, nanoseconds
 
 GPU_KINDS = {
     "kernel": KERNEL,

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .kernels import kernel
-from .times import NS_PER_US
+from vramwise.utilization.profiler.kernels import kernel
+from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from .recording import CollectiveRecord, GpuEvents, Recording
+    from vramwise.utilization.profiler.recording import CollectiveRecord, GpuEvents, Recording
 
 KINDS = {
     "allreduce": "all-reduce",

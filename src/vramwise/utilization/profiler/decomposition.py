@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import intervals
-from .times import NS_PER_US
+from vramwise.utilization.profiler import intervals
+from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from .recording import GpuEvents, Integers, Recording
+    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording
 
 COMPUTE, COMMUNICATION, COPY, OTHER = range(4)
 _COMMUNICATION = re.compile(r"nccl.*Kernel")

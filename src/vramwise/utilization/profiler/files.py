@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ...errors import SourceError, clipped
-from ...units import MIB
+from vramwise.errors import SourceError, clipped
+from vramwise.units import MIB
 
 CHUNK_BYTES = MIB
 """Text is handed on in pieces of about this size."""

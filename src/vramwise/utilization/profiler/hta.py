@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from . import intervals
-from .decomposition import COMMUNICATION, COMPUTE, COPY, OTHER, named_class, percent
-from .recording import ABSENT
-from .times import NS_PER_US
+from vramwise.utilization.profiler import intervals
+from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, OTHER, named_class, percent
+from vramwise.utilization.profiler.recording import ABSENT
+from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from .recording import GpuEvents, Integers, Recording
+    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording
 
 _NOT_COMPUTE = re.compile(r"nccl.*Kernel|.*Memcpy|Memset|.*Sync")
 ASSERTS = "none: with its own rounding, HTA ends in an AssertionError on this trace"

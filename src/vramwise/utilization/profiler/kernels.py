@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from .decomposition import COMMUNICATION, COMPUTE, named_class
+from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, named_class
 
 NOT_NAMED_NCCL = re.compile(
     r"multimem_|all_reduce_kernel|one_shot_all_reduce|two_shot_all_reduce|cross_device_reduce|quick_?reduce|quickreduce"

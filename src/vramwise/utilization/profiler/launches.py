@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import intervals
-from .recording import ABSENT
-from .times import NS_PER_US
+from vramwise.utilization.profiler import intervals
+from vramwise.utilization.profiler.recording import ABSENT
+from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from .recording import CpuCalls, GpuEvents, Integers
+    from vramwise.utilization.profiler.recording import CpuCalls, GpuEvents, Integers
 
 
 @dataclass(frozen=True)

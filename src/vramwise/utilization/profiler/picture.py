@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from . import intervals
-from .decomposition import COMMUNICATION, COMPUTE, COPY, OTHER
-from .kernels import own_class
+from vramwise.utilization.profiler import intervals
+from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, OTHER
+from vramwise.utilization.profiler.kernels import own_class
 
 if TYPE_CHECKING:
-    from .recording import Integers, Recording
+    from vramwise.utilization.profiler.recording import Integers, Recording
 
 WIDTH, LEFT, STRIP, BAR, ROW, TOP = 960, 90, 34, 10, 66, 40
 BINS = 800

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .collectives import Collective
-from .times import NS_PER_US
+from vramwise.utilization.profiler.collectives import Collective
+from vramwise.utilization.profiler.times import NS_PER_US
 
 STRAGGLER_SHARE = 0.5
 """A rank that waits less than half as long as the median rank made the others wait."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .decomposition import decompose
-from .times import NS_PER_US
+from vramwise.utilization.profiler.decomposition import decompose
+from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from .recording import GpuEvents, Integers, Recording, StepMark
+    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording, StepMark
 
 _COLUMNS = ("gpu_events", "span_us", "busy_us", "compute_us", "exposed_comm_us", "exposed_memory_us", "idle_us")
 

@@ -11,9 +11,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ...errors import SourceError, clipped
-from ...units import MIB
-from .decode import BadBatch, Decoder, Event, fast_decoders, load_json, plain_decoder, plain_events
+from vramwise.errors import SourceError, clipped
+from vramwise.units import MIB
+from vramwise.utilization.profiler.decode import (
+    BadBatch,
+    Decoder,
+    Event,
+    fast_decoders,
+    load_json,
+    plain_decoder,
+    plain_events,
+)
 
 BATCH_BYTES = 2 * MIB
 LARGEST_PIECE = 64 * MIB

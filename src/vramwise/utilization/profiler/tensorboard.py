@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import intervals
-from .decomposition import percent
-from .launches import launch_times
-from .recording import ABSENT, KERNEL
-from .steps import cpu_steps
-from .times import NS_PER_US
+from vramwise.utilization.profiler import intervals
+from vramwise.utilization.profiler.decomposition import percent
+from vramwise.utilization.profiler.launches import launch_times
+from vramwise.utilization.profiler.recording import ABSENT, KERNEL
+from vramwise.utilization.profiler.steps import cpu_steps
+from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from .recording import GpuEvents, Recording, StepMark
+    from vramwise.utilization.profiler.recording import GpuEvents, Recording, StepMark
 
 
 def tensorboard_figures(recording: Recording) -> dict[str, Any] | None:

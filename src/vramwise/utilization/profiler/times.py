@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import SourceError, clipped
+from vramwise.errors import SourceError, clipped
 
 NS_PER_US = 1000
 FARTHEST_NS = 2**62
