@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from config_strategies import decoder
 from hypothesis import strategies as st
 
 Config = dict[str, Any]
@@ -74,6 +75,13 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "ctrl": ctrl,
     "deberta": lambda: deberta("deberta"),
     "deberta-v2": lambda: deberta("deberta-v2"),
+    "eurobert": lambda: decoder(
+        "eurobert",
+        attention_bias=FLAG,
+        mlp_bias=FLAG,
+        head_dim=st.none() | st.sampled_from([8, 24]),
+        pad_token_id=st.none(),
+    ),
     "modernbert": lambda: modernbert("modernbert"),
     "modernbert-decoder": lambda: modernbert("modernbert-decoder"),
     "mpnet": lambda: like_bert("mpnet", relative_attention_num_buckets=st.sampled_from([32, 40])),

@@ -73,6 +73,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "ernie4_5": "llama_kin",
     "ernie4_5_moe": "softmax_routed",
     "ernie4_5_vl_moe": "ernie4_5_vl",
+    "eurobert": "eurobert",
     "exaone4": "alternating",
     "exaone_moe": "sigmoid_routed",
     "falcon": "falcon",

@@ -64,7 +64,10 @@ def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Design, ki
     heads, groups, d, window = c.num_attention_heads, c.num_key_value_heads, c.head_dim, kind.window
     dropout = c.number("attention_dropout")
     if not s.core:
-        return b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout)
+        return b.attention(
+            q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout,
+            causal=not s.both_ways, cache=None if s.both_ways else "own",
+        )  # fmt: skip
     b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
     names, width = (("sinks",), heads) if s.core.endswith("sink") else (_LAMBDAS, d)
     return b.op(

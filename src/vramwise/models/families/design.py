@@ -35,7 +35,8 @@ class Design:
     what attention reads (parallel residual) or, with a fourth, the stream itself. `sub_norms` are BitNet's, before
     the last product of attention and MLP; `scaled_queries` multiplies queries by a factor for each position, in every
     layer or in those without rotary positions; `shared_out` weighs both sides of each sum with the stream by depth;
-    `gate` names a projection of the layer's input and the function of it that attention's result is multiplied with.
+    `gate` names a projection of the layer's input and the function of it that attention's result is multiplied with;
+    `both_ways` is an encoder's attention, which keeps no cache.
     """
 
     norm: Literal["rms", "layer"] = "rms"
@@ -54,6 +55,7 @@ class Design:
     qk_norm: HeadNorm | None = None
     clip_qkv: bool = False
     core: Literal["", "lse_sink", "fp32_sink", "differential"] = ""
+    both_ways: bool = False
     output: str = "o_proj"
     mlp: Literal["gated", "fused", "plain"] = "gated"
     mlp_names: tuple[str, str] = ("up_proj", "down_proj")
