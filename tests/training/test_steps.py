@@ -215,7 +215,7 @@ def test_what_is_gathered_for_a_layer_stays_unless_it_is_gathered_again() -> Non
 
 
 def test_a_size_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"train.tensor_parallel_size: 3 does not divide the 4096 outputs"):
+    with pytest.raises(ScenarioError, match=r"train.tensor_parallel_size: 3 does not divide 32 attention heads"):
         peaks(job("meta-llama/Llama-3.1-8B", 3, tensor_parallel_size=3))
 
 

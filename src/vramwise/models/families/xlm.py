@@ -30,7 +30,7 @@ def embedding(c: Config) -> Block:
     if languages > 1 and c.flag("use_lang_emb", True):  # added only where a batch names its languages
         x = b.unary("hold", x, "lang_embeddings", [b.parameter("lang_embeddings", "weight", (languages, width))])
     x = b.dropout(b.layer_norm(x, "layer_norm_emb"), c.number("dropout", 0.1))
-    return b.build(hidden=b.unary("times_mask", x))
+    return b.build(hidden=b.unary("times_whole_mask", x))
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
@@ -56,7 +56,7 @@ def layer(c: Config, index: int) -> Block:
     function = "gelu" if c.flag("gelu_activation", True) else "relu"
     h = b.activation(b.linear(x, f"ffns.{index}.lin1", 4 * x.width, bias=True), function, f"ffns.{index}")
     h = b.dropout(b.linear(h, f"ffns.{index}.lin2", x.width, bias=True, shard="row"), dropout)
-    return b.build(hidden=b.unary("times_mask", b.layer_norm(b.add(x, h), f"layer_norm2.{index}")))
+    return b.build(hidden=b.unary("times_whole_mask", b.layer_norm(b.add(x, h), f"layer_norm2.{index}")))
 
 
 def blocks(config: Config) -> tuple[Block, ...]:

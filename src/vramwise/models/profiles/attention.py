@@ -188,15 +188,20 @@ class AttentionPaths:
         elif self.needs_mask(op):
             mask = tape.new((self.batch, 1, q.shape[2], k.shape[2]), "bool", op="mask")
         times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
-        native_groups = False
+        native_groups = packed = False
         if times > 1:
             width = k.shape[-1]
             assert isinstance(width, int)
             native_groups = mask is None and width == v.shape[-1] and width <= 256
-            if not native_groups:
+            packed = not native_groups and self.sequence == 1
+            if packed:  # `pack_gqa`: the heads of a group stand in for tokens
+                q = tape.reshape(q, self.batch, k.shape[1], times, width)
+            elif not native_groups:
                 k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
         out = tape.sdpa(
             q, k, v, mask=mask, causal=mask is None and op.settings["causal"], dropout=self.attention_dropout(op),
             enable_gqa=native_groups, backend=self.execution.sdpa_backend,
         )  # fmt: skip
+        if packed:
+            out = tape.reshape(out, self.batch, -1, self.sequence, v.shape[-1])
         return tape.contiguous(tape.transpose(out, 1, 2))

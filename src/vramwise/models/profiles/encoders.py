@@ -42,6 +42,10 @@ class EncoderPaths:
         self.tape.record("clamp", [x], [out], [(x, "self")])
         return out
 
+    def times_whole_mask(self, op: Op, x: Tensor) -> Tensor:
+        """A product with a mask of whole numbers, cast anew at each place; backward keeps the copy (XLM)."""
+        return self.tape.mul(x, self.tape.new((*x.shape[:-1], 1), x.dtype, op="_to_copy"))
+
     def add_buffer(self, op: Op, x: Tensor) -> Tensor:
         """A row of numbers that the module holds as a buffer in the parameters' dtype (`final_logits_bias`)."""
         return self.tape.add(x, self.tape.new((1, x.shape[-1]), self.execution.param_dtype, kind="buffer", op="buffer"))
