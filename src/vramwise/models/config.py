@@ -86,7 +86,7 @@ class Config:
         value = self.values.get(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 10**100:
             raise self.error(f"{name}: expected a number, got {value!r:.60}")
         return float(value)
 
