@@ -222,3 +222,15 @@ def test_any_text_around_or_inside_a_message_is_read_without_failing(before, ver
     text = TORCH[version][0]
     for message in messages_in(f"{before}\n{text[:cut]}{inside}{text[cut:]}"):
         assert message.tried is None or message.tried >= 0
+
+
+def test_a_process_in_a_container_is_not_taken_for_another():
+    text = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which "
+        "1.12 GiB is free. Process 1234 has 22.51 GiB memory in use. Of the allocated memory 20.10 GiB is "
+        "allocated by PyTorch, and 1.90 GiB is reserved by PyTorch but unallocated."
+    )
+    (message,) = messages_in(text)
+    assert message.process == parse_bytes("22.51 GiB")
+    assert message.others == ()
+    assert "process 1234" not in diagnose_text(text)[0].cause

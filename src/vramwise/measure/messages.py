@@ -145,11 +145,28 @@ def _torch(match: re.Match[str], flat: str, where: int) -> OomMessage:
         (number, _bytes(size, unit))
         for number, size, unit in re.findall(rf"Process (\d+) has {_SIZE} memory in use", flat)
     )
+    process = _found(r"this process has " + _SIZE + r" memory in use", flat)
+    if process is None:
+        process, others = _seen_from_a_container(others, reserved, total)
     return OomMessage(
         "torch", f"{'GPU' if who == 'CUDA' else who} {gpu.group(1) if gpu else ''}".strip(), where, tried, total, free,
-        allocated, reserved, _found(r"this process has " + _SIZE + r" memory in use", flat), others,
+        allocated, reserved, process, others,
         _found(_SIZE + r" allocated in private pools", flat), _found(_SIZE + r" allowed;", flat), flat[:900],
     )  # fmt: skip
+
+
+def _seen_from_a_container(
+    others: tuple[tuple[str, int], ...], reserved: int | None, total: int | None
+) -> tuple[int | None, tuple[tuple[str, int], ...]]:
+    """This process among the others, where torch did not know its own number.
+
+    In a container the driver's process numbers are not those that the process sees, and torch lists itself as another.
+    A process that could not hold what it holds beside this one's tensors is this one.
+    """
+    for name, size in others:
+        if reserved is not None and total is not None and size >= reserved and size + reserved > total:
+            return size, tuple(other for other in others if other[0] != name)
+    return None, others
 
 
 def _llama_cpp(match: re.Match[str], text: str, where: int) -> OomMessage:
