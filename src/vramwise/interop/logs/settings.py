@@ -55,6 +55,14 @@ def copy_share(source: Mapping[str, Any], target: dict[str, Any], name: str) -> 
         target[name] = float(value)
 
 
+def copy_formats(source: Mapping[str, Any], target: dict[str, Any]) -> None:
+    """Formats of weights and of the KV cache that scenarios know; engines name these settings as scenarios do."""
+    for key, read in (("dtype", dtype_of), ("quantization", quantization_of), ("kv_cache_dtype", cache_dtype_of)):
+        value = read(source.get(key))
+        if value is not None:
+            target[key] = value
+
+
 def quantization_of(value: object) -> str | None:
     """A format of the weights that scenarios know; the model's own config tells the others."""
     if not isinstance(value, str):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramwise.interop.logs.reading import Collector, Reading
-from vramwise.interop.logs.settings import cache_dtype_of, copy_share, copy_whole, dtype_of, pairs, quantization_of
+from vramwise.interop.logs.settings import copy_formats, copy_share, copy_whole, pairs
 from vramwise.units import GIB
 
 _N = r"([0-9]+(?:\.[0-9]+)?)"
@@ -63,13 +63,7 @@ def _apply(reading: Reading, given: dict[str, Any]) -> None:
     settings = reading.settings
     copy_whole(given, settings, _SIZES)
     copy_share(given, settings, "mem_fraction_static")
-    for key, value in (
-        ("dtype", dtype_of(given.get("dtype"))),
-        ("quantization", quantization_of(given.get("quantization"))),
-        ("kv_cache_dtype", cache_dtype_of(given.get("kv_cache_dtype"))),
-    ):
-        if value is not None:
-            settings[key] = value
+    copy_formats(given, settings)
     if given.get("disable_cuda_graph") is True:
         settings["enforce_eager"] = True
     copies = given.get("dp_size")

@@ -11,15 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramwise.interop.logs.reading import Collector, Reading
-from vramwise.interop.logs.settings import (
-    cache_dtype_of,
-    copy_share,
-    copy_whole,
-    dtype_of,
-    pairs,
-    quantization_of,
-    table,
-)
+from vramwise.interop.logs.settings import copy_formats, copy_share, copy_whole, pairs, table
 from vramwise.units import GIB
 
 _N = r"(-?[0-9][0-9,]*(?:\.[0-9]+)?)"
@@ -119,13 +111,7 @@ def _apply(reading: Reading, given: dict[str, Any]) -> None:
         reading.model = model
     copy_whole(given, settings, _SIZES)
     copy_share(given, settings, "gpu_memory_utilization")
-    for key, value in (
-        ("dtype", dtype_of(given.get("dtype"))),
-        ("quantization", quantization_of(given.get("quantization"))),
-        ("kv_cache_dtype", cache_dtype_of(given.get("kv_cache_dtype"))),
-    ):
-        if value is not None:
-            settings[key] = value
+    copy_formats(given, settings)
     if given.get("enforce_eager") is True:
         settings["enforce_eager"] = True
     if given.get("enable_expert_parallel") is True:

@@ -68,57 +68,30 @@ class Products(Pointwise):
 
     def short_conv2d(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """`F.conv2d` with a kernel of two rows, padded by one: (batch, channels, rows, 1) gets a row more."""
-        x, weight, bias = self.autocast_low(x, weight, bias)
-        shape = (x.shape[0], weight.shape[0], x.shape[2] + 1, 1)
-        grad = x.requires_grad or weight.requires_grad or bias.requires_grad
-        out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
-        flops = 2 * product(shape) * product(weight.shape[1:])
-        self.record(
-            "convolution", [x, weight, bias], [out], [(x, "input"), (weight, "weight")],
-            flops=flops, backward_flops=flops * (x.requires_grad + weight.requires_grad),
-        )  # fmt: skip
-        return out
+        return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], x.shape[2] + 1, 1))
 
     def patch_conv2d(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """`F.conv2d` with a stride as wide as its kernel: what is left of the last rows and columns is not read."""
-        x, weight = self.autocast_low(x, weight)
-        inputs = [x, weight, *(self.autocast_low(bias) if bias is not None else ())]
         assert isinstance(weight.shape[2], int)
         height, width = (length // weight.shape[2] for length in x.shape[2:])
-        shape = (x.shape[0], weight.shape[0], height, width)
-        out = self.new(shape, x.dtype, requires_grad=any(t.requires_grad for t in inputs), op="convolution")
-        flops = 2 * product(shape) * product(weight.shape[1:])
-        self.record(
-            "convolution", inputs, [out], [(x, "input"), (weight, "weight")],
-            flops=flops, backward_flops=flops * (x.requires_grad + weight.requires_grad),
-        )  # fmt: skip
-        return out
+        return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], height, width))
 
     def conv1d(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
         """`F.conv1d` over (batch, channels, length), padded to keep its length, then thinned by `stride`."""
-        x, weight, bias = self.autocast_low(x, weight, bias)
-        shape = (x.shape[0], weight.shape[0], exact_quotient(x.shape[-1], stride))
-        grad = x.requires_grad or weight.requires_grad or bias.requires_grad
-        out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
-        flops = 2 * product(shape) * product(weight.shape[1:])
-        self.record(
-            "convolution", [x, weight, bias], [out], [(x, "input"), (weight, "weight")],
-            flops=flops, backward_flops=flops * (x.requires_grad + weight.requires_grad),
-        )  # fmt: skip
-        return out
+        return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], exact_quotient(x.shape[-1], stride)))
 
     def depthwise_conv1d(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Dim, dilation: int = 1
     ) -> Tensor:
         """Causal `F.conv1d` by channel or group over (batch, channels, sequence): keeps the input (and the weight)."""
+        length = x.shape[-1] + 2 * padding - dilation * (weight.shape[-1] - 1)
+        return self._convolution(x, weight, bias, (*x.shape[:-1], length))
+
+    def _convolution(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: tuple[Dim, ...]) -> Tensor:
+        """`convolution`: keeps its input and its weight; each output element meets one kernel."""
         x, weight = self.autocast_low(x, weight)
-        inputs = [x, weight]
-        if bias is not None:
-            inputs += self.autocast_low(bias)
-        kernel = weight.shape[-1]
-        shape = (*x.shape[:-1], x.shape[-1] + 2 * padding - dilation * (kernel - 1))
-        grad = any(tensor.requires_grad for tensor in inputs)
-        out = self.new(shape, x.dtype, requires_grad=grad, op="convolution")
+        inputs = [x, weight, *(self.autocast_low(bias) if bias is not None else ())]
+        out = self.new(shape, x.dtype, requires_grad=any(tensor.requires_grad for tensor in inputs), op="convolution")
         flops = 2 * product(shape) * product(weight.shape[1:])
         self.record(
             "convolution", inputs, [out], [(x, "input"), (weight, "weight")],

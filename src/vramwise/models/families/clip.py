@@ -9,6 +9,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Part
 from vramwise.models.config import Config
+from vramwise.models.families.siglip import pooling_weights
 
 TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "clip": {"vocab_size": 49408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
@@ -119,15 +120,7 @@ def siglip_vision_tower(c: Config) -> tuple[Block, ...]:
     end = BlockBuilder("vision_model", part="vision")
     y = end.layer_norm(end.input("image", width), "post_layernorm", part="vision")
     if c.flag("vision_use_head", True):
-        attention = "head.attention"
-        pooling = [
-            end.parameter("head", "probe", (1, 1, width)),
-            end.parameter(attention, "in_proj_weight", (3 * width, width), shard="column"),
-            end.parameter(attention, "in_proj_bias", (3 * width,), shard="column"),
-            end.parameter(attention, "out_proj.weight", (width, width), shard="row", is_linear=True),
-            end.parameter(attention, "out_proj.bias", (width,)),
-        ]
-        y = end.unary("attention_pooling", y, attention, pooling, num_heads=heads)
+        y = end.unary("attention_pooling", y, "head.attention", pooling_weights(end, width), num_heads=heads)
         h = end.linear(
             end.layer_norm(y, "head.layernorm", part="vision"), "head.mlp.fc1", c.intermediate_size, bias=True
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
 from vramwise.models.config import Config
 
 # Defaults of SiglipVisionConfig (transformers 5.23).
@@ -53,21 +53,25 @@ def layer(c: Config, name: str, index: int) -> Block:
     return b.build(image=b.add(x, mlp(b, b.layer_norm(x, "layer_norm2", part="vision"), c, "mlp")))
 
 
+def pooling_weights(b: BlockBuilder, width: int) -> list[Parameter]:
+    """The probe that asks the patches, and the projections of `nn.MultiheadAttention`."""
+    attention = "head.attention"
+    return [
+        b.parameter("head", "probe", (1, 1, width)),
+        b.parameter(attention, "in_proj_weight", (3 * width, width), shard="column"),
+        b.parameter(attention, "in_proj_bias", (3 * width,), shard="column"),
+        b.parameter(attention, "out_proj.weight", (width, width), shard="row", is_linear=True),
+        b.parameter(attention, "out_proj.bias", (width,)),
+    ]
+
+
 def closing(c: Config, name: str) -> Block:
     """The norm after the layers, and the attention pooling head where the tower has one."""
     b = _builder(name)
     width = c.hidden_size
     x = b.layer_norm(b.input("image", width), "post_layernorm", part="vision")
     if c.flag("vision_use_head", True):
-        attention = "head.attention"
-        weights = [
-            b.parameter("head", "probe", (1, 1, width)),
-            b.parameter(attention, "in_proj_weight", (3 * width, width), shard="column"),
-            b.parameter(attention, "in_proj_bias", (3 * width,), shard="column"),
-            b.parameter(attention, "out_proj.weight", (width, width), shard="row", is_linear=True),
-            b.parameter(attention, "out_proj.bias", (width,)),
-        ]
-        pooled = b.unary("attention_pooling", x, attention, weights)
+        pooled = b.unary("attention_pooling", x, "head.attention", pooling_weights(b, width))
         mlp(b, b.layer_norm(pooled, "head.layernorm", part="vision"), c, "head.mlp")
     return b.build(image=x)
 
