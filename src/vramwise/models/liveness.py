@@ -127,29 +127,41 @@ class BackwardWalk:
 
 def walk_backward(
     run: BlockRun, *, accumulating: bool = False, waiting: frozenset[Storage] = frozenset(),
+    begun: frozenset[Storage] = frozenset(), ending: frozenset[Storage] = frozenset(),
     pending: frozenset[Storage] = frozenset(), external: frozenset[Storage] = frozenset(), recomputed: bool = False,
 ) -> BackwardWalk:  # fmt: skip
     """Backward of one block.
 
     `accumulating`: gradients exist already, so that a new one is freed after it was added. `waiting`: parameters
-    that another block uses too, whose gradient waits for the other part; `pending`: those of them for which a part
-    that nothing can be added into is there, so that their sum is a third tensor. `external`: saved storages that
+    that another block uses too, whose gradient waits for the other parts; `begun`: those of them for which a part is
+    there, into which this one is added; `ending`: those for which this is the last part; `pending`: those for which
+    a part that nothing can be added into is there, so that their sum is a third tensor. `external`: saved storages that
     are counted elsewhere (a checkpoint's input). `recomputed`: saved tensors were made again for backward, and go
     as soon as their operation has read them.
     """
-    return _BackwardWalker(run, accumulating, waiting, pending, external, recomputed).walk()
+    shared = _SharedWeights(waiting, begun, ending, pending)
+    return _BackwardWalker(run, accumulating, shared, external, recomputed).walk()
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedWeights:
+    """Parameters that several blocks use, by how far their gradient is."""
+
+    waiting: frozenset[Storage]
+    begun: frozenset[Storage]
+    ending: frozenset[Storage]
+    pending: frozenset[Storage]
 
 
 class _BackwardWalker:
     def __init__(
-        self, run: BlockRun, accumulating: bool, waiting: frozenset[Storage], pending: frozenset[Storage],
-        external: frozenset[Storage], recomputed: bool,
+        self, run: BlockRun, accumulating: bool, weights: _SharedWeights, external: frozenset[Storage],
+        recomputed: bool,
     ) -> None:  # fmt: skip
         self.run = run
-        self.pending = pending
+        self.shared = weights
         self.recomputed = recomputed
         self.accumulating = accumulating
-        self.waiting = waiting
         self.result = BackwardWalk()
         self.asked = False
         self.made_here = {id(output) for node in run.nodes for output in node.outputs}
@@ -247,14 +259,17 @@ class _BackwardWalker:
 
     def _finish(self, parameter: Tensor, held: _Bytes, is_view: bool) -> None:
         """AccumulateGrad: the gradient becomes `.grad`, or is added into it and freed."""
-        shared = parameter.storage in self.waiting
-        if shared and is_view:
-            self.result.waiting_views.add(parameter.storage)
-        if parameter.storage in self.pending:
+        storage = parameter.storage
+        waits = storage in self.shared.waiting
+        if waits and is_view:
+            self.result.waiting_views.add(storage)
+        if storage in self.shared.pending:
             self._note("sum of a shared weight's gradients", "", parameter.nbytes)
-        if not self.accumulating or shared:
+        if storage not in self.shared.begun and (waits or not self.accumulating):
             self.finished = self.finished + parameter.nbytes
         self._drop(held)
+        if self.accumulating and waits and storage in self.shared.ending:
+            self.finished = self.finished - parameter.nbytes
 
     def _new(self, nbytes: Dim) -> _Bytes:
         self.temporaries = self.temporaries + nbytes

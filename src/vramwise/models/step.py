@@ -19,7 +19,10 @@ from vramwise.models.profiles.huggingface import HuggingFace
 
 @dataclass(frozen=True)
 class BlockRun:
-    """What one block recorded: its nodes and the storages that it was the first to save."""
+    """What one block recorded: its nodes and the storages that it was the first to save.
+
+    `weights`: storages of its parameters and their adapters, each with the parameter's place among the block's.
+    """
 
     name: str
     layer: int | None
@@ -27,6 +30,7 @@ class BlockRun:
     saved: tuple[tuple[Storage, str], ...]
     incoming: tuple[Tensor, ...] = ()
     outgoing: tuple[Tensor, ...] = ()
+    weights: tuple[tuple[Storage, int], ...] = ()
 
     @cached_property
     def saved_bytes(self) -> Dim:
@@ -137,7 +141,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
             incoming = tuple(profile.streams[name] for name in block.inputs)
             run = _run(block.name, block.layer, tape, partial(profile.run, block))
             outgoing = tuple(profile.streams[name] for name in block.outputs)
-            run = replace(run, incoming=incoming, outgoing=outgoing)
+            run = replace(run, incoming=incoming, outgoing=outgoing, weights=profile.weights_of(block))
             if key is not None:
                 # What the block itself saved of its outputs: a later block of another kind may save them too.
                 handed_on = ((name, profile.streams[name]) for name in block.outputs)

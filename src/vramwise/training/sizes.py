@@ -19,6 +19,7 @@ from vramwise.training.kernels import with_dequantization, with_kernels
 from vramwise.training.loss import logits_held, with_loss
 from vramwise.training.settings import execution
 from vramwise.training.sharding import local_model, with_sequence_parallel
+from vramwise.training.shared_weights import Parts, parts_of_gradients
 from vramwise.training.states import rounded
 
 Groups = tuple[tuple[Dim, int], ...]
@@ -169,13 +170,15 @@ _shapes: dict[tuple[Model, TrainSettings, Structure, bool], StepShape] = {}
 
 def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: bool) -> StepShape:
     shared = frozenset(_shared_leaves(forward))
-    shapes: dict[int, RunShape] = {}
+    parts = parts_of_gradients(forward, model)
+    shapes: dict[tuple[int, Parts], RunShape] = {}
     pending: frozenset[Storage] = frozenset()
-    for run in reversed(forward.runs):  # backward's order: the head's part of a tied weight comes first
-        if id(run) not in shapes:
-            shapes[id(run)] = shape = _run_shape(run, train, accumulating, shared, pending)
+    # Backward's order: the head's part of a tied weight comes first.
+    for run, part in zip(reversed(forward.runs), reversed(parts), strict=True):
+        if (id(run), part) not in shapes:
+            shapes[id(run), part] = shape = _run_shape(run, train, accumulating, shared, part, pending)
             pending |= shape.waiting_views
-    runs = tuple(shapes[id(run)] for run in forward.runs)
+    runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
     loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
     masks = _masks_held(forward, model, train)
     if loss is None:
@@ -217,8 +220,9 @@ def _shared_leaves(forward: Forward) -> set[Storage]:
 
 
 def _run_shape(
-    run: BlockRun, train: TrainSettings, accumulating: bool, shared: frozenset[Storage], pending: frozenset[Storage]
-) -> RunShape:
+    run: BlockRun, train: TrainSettings, accumulating: bool, shared: frozenset[Storage], part: Parts,
+    pending: frozenset[Storage],
+) -> RunShape:  # fmt: skip
     saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
     ignored = frozenset(storage for storage, _ in saved if _dequantized(storage, train))
     own = [storage for storage, _ in saved if storage not in ignored]
@@ -226,8 +230,9 @@ def _run_shape(
     checkpointed = kept is not None
     external = ignored | (frozenset(kept) if kept is not None else frozenset())
     walk = walk_backward(
-        run, accumulating=accumulating, waiting=shared, pending=pending, external=external, recomputed=checkpointed
-    )
+        run, accumulating=accumulating, waiting=shared, begun=part.begun, ending=part.ending, pending=pending,
+        external=external, recomputed=checkpointed,
+    )  # fmt: skip
     is_head = _is_head(run)
     stays = own if kept is None else kept
     recompute = _recomputed(run, walk.at_first_use, external) if checkpointed else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
-from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.autograd.tensor import Storage, Tensor
 from vramwise.models.blocks import Block, Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
@@ -43,6 +43,7 @@ from vramwise.models.profiles.xlnet import XLNetPaths
 from vramwise.models.profiles.zamba import ZambaPaths
 
 Streams = dict[str, Tensor]
+_ADAPTER_LEAVES = ("lora_A", "lora_B", "lora_magnitude")
 
 
 class HuggingFace(
@@ -126,6 +127,14 @@ class HuggingFace(
 
     def parameters_of(self, op: Op) -> list[Tensor]:
         return [self.parameter(parameter) for parameter in op.parameters]
+
+    def weights_of(self, block: Block) -> tuple[tuple[Storage, int], ...]:
+        """Storages of a block's parameters and of their adapters, as far as they were used, with their places."""
+        found = []
+        for place, parameter in enumerate(block.parameters):
+            names = (parameter.tied_to or parameter.name, *(f"{parameter.name}.{leaf}" for leaf in _ADAPTER_LEAVES))
+            found += [(self.parameters[name].storage, place) for name in names if name in self.parameters]
+        return tuple(found)
 
     # -- simple operations ---------------------------------------------------------------------------------
 

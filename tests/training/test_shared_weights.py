@@ -1,0 +1,51 @@
+"""The gradient of a weight that several blocks use is there once, however many of them add to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.models import describe
+from vramwise.models.autograd import with_rounded_axes
+from vramwise.scenario import Scenario
+from vramwise.training.answer import job_of
+from vramwise.training.sizes import step_shape
+
+SIZES = {
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "vocab_size": 96,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "one group of layers": {"model_type": "albert", "num_hidden_layers": 4, "embedding_size": 16},
+    "two groups of layers": {"model_type": "albert", "num_hidden_layers": 4, "num_hidden_groups": 2},
+    "tied head": {"model_type": "llama", "num_hidden_layers": 3, "tie_word_embeddings": True},
+    "nothing shared": {"model_type": "llama", "num_hidden_layers": 3, "tie_word_embeddings": False},
+    "alternating shared blocks": {
+        "model_type": "zamba2", "num_hidden_layers": 6, "num_mem_blocks": 2, "hybrid_layer_ids": [1, 3, 5],
+        "layers_block_type": ["mamba", "hybrid"] * 3, "num_key_value_heads": 4, "attention_hidden_size": 128,
+        "attention_head_dim": 32, "mamba_ngroups": 1, "n_mamba_heads": 4, "mamba_expand": 2, "mamba_d_state": 8,
+    },
+}  # fmt: skip
+
+
+def gradient_bytes(config: dict[str, Any], *, accumulating: bool) -> tuple[list[int], int]:
+    """Finished gradients of every block, and 4 bytes a parameter."""
+    model = describe({**SIZES, **config})
+    made = job_of(Scenario.from_dict({"model": config, "task": "train", "train": {"precision": "fp32"}}), model, None)
+    shape = step_shape(model, made.structure, 2, 8, accumulating=accumulating)
+    runs = shape.at(with_rounded_axes(batch=2, sequence=8))
+    return [run.weight_gradients for run in runs], 4 * model.num_parameters
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_all_gradients_together_are_as_large_as_the_weights(name: str) -> None:
+    found, weights = gradient_bytes(CONFIGS[name], accumulating=False)
+    assert sum(found) == weights
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_with_gradients_from_before_only_unfinished_sums_wait_and_all_go(name: str) -> None:
+    found, _ = gradient_bytes(CONFIGS[name], accumulating=True)
+    assert sum(found) == 0
+    assert any(found) == (name != "nothing shared")
