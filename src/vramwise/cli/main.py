@@ -19,6 +19,7 @@ COMMANDS = {
     "batch": "one scenario a line (JSON Lines) to one result a line",
     "compare": "hold an estimate against an engine's own start-up log",
     "accuracy": "hold estimates against measured cases",
+    "measure": "run a scenario on the GPU at hand, measured beside estimated",
     "oom": "why a run went out of memory, from its log or memory snapshot",
     "models": "models that are known by name",
     "gpus": "GPUs that are known by name",

@@ -1,0 +1,133 @@
+"""The real module of a scenario: random weights on the device, adapters, quantized base, checkpointing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vramwise.measure.job import Job
+from vramwise.measure.libraries import library
+
+_DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_LOADERS: Final = {
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
+    "sequence-classification": "AutoModelForSequenceClassification",
+}
+_LEFT_OUT: Final = ("quantization_config", "auto_map", "transformers_version", "torch_dtype", "dtype")
+
+
+def torch_dtype(name: str) -> Any:
+    """torch's dtype of a scenario's (`bf16`)."""
+    return getattr(library("torch"), _DTYPES[name])
+
+
+def config_of(values: Mapping[str, Any]) -> Any:
+    """transformers' configuration of a config.json's values; nothing is downloaded."""
+    kept = {key: value for key, value in values.items() if key not in _LEFT_OUT}
+    return library("transformers").AutoConfig.for_model(kept.pop("model_type"), **kept)
+
+
+def build(job: Job) -> Any:
+    """The module with random weights on the device, as the scenario's method, precision and attention have it."""
+    torch, transformers = library("torch"), library("transformers")
+    settings = job.settings
+    dtype = _weight_dtype(job)
+    loader = getattr(transformers, _LOADERS[str(settings.get("head", "causal-lm"))])
+    attention = _attention(settings)
+    config = config_of(job.config)
+    with torch.device(job.device):
+        try:
+            model = loader.from_config(config, attn_implementation=attention, dtype=dtype)
+        except TypeError:  # transformers before 4.56 calls it torch_dtype
+            model = loader.from_config(config, attn_implementation=attention, torch_dtype=dtype)
+    return _prepared(model, job) if job.task == "train" else model.eval()
+
+
+def trains(model: Any) -> list[Any]:
+    """Parameters that get a gradient."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def _weight_dtype(job: Job) -> Any:
+    settings = job.settings
+    if job.task == "train":
+        precision = str(settings.get("precision", "bf16-mixed"))
+        return torch_dtype(str(settings.get("param_dtype") or ("fp32" if "-mixed" in precision else precision)))
+    wanted = settings.get("dtype", "auto")
+    if wanted == "auto":
+        stated = str(job.config.get("dtype") or job.config.get("torch_dtype") or "bfloat16").removeprefix("torch.")
+        return getattr(library("torch"), stated)
+    return torch_dtype(str(wanted))
+
+
+def _attention(settings: Mapping[str, Any]) -> str:
+    from vramwise.measure.libraries import is_installed
+
+    wanted = str(settings.get("attention", "sdpa"))
+    if wanted == "flash":
+        return "flash_attention_2" if is_installed("flash_attn") else "sdpa"
+    return wanted
+
+
+def _prepared(model: Any, job: Job) -> Any:
+    """Adapters, frozen parts, quantized base and checkpointing, in the order in which a fine-tuning script has them."""
+    settings = job.settings
+    method = settings.get("method", "full")
+    model.train()
+    if method == "qlora":
+        model = quantized(model, str(settings.get("quantization") or "nf4"), torch_dtype(_compute(settings)))
+        if settings.get("kbit_preparation"):
+            model = library("peft").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    if settings.get("checkpointing") == "full":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if method in ("lora", "qlora"):
+            model.enable_input_require_grads()
+    if method in ("lora", "qlora"):
+        return adapted(model, settings)
+    if method == "freeze":
+        wanted = tuple(settings.get("trainable", ()))
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(any(part in name for part in wanted))
+    return model
+
+
+def _compute(settings: Mapping[str, Any]) -> str:
+    return str(settings.get("compute_dtype") or "bf16")
+
+
+def adapted(model: Any, settings: Mapping[str, Any]) -> Any:
+    """The model in peft's LoRA layers; adapters in fp32 as peft makes them, or in the base's dtype."""
+    peft = library("peft")
+    targets = settings.get("lora_targets", "all-linear")
+    lora = peft.LoraConfig(
+        r=settings.get("lora_rank", 8), lora_dropout=settings.get("lora_dropout", 0.0),
+        use_dora=settings.get("dora", False),
+        target_modules=targets if isinstance(targets, str) else list(targets), task_type="CAUSAL_LM",
+    )  # fmt: skip
+    return peft.get_peft_model(model, lora, autocast_adapter_dtype=settings.get("lora_dtype", "fp32") == "fp32")
+
+
+def quantized(model: Any, form: str, compute_dtype: Any) -> Any:
+    """Every linear layer but the head as bitsandbytes' 4-bit layer, its random weight quantized on the device."""
+    torch, bnb = library("torch"), library("bitsandbytes")
+    quant_type = form.partition("-")[0]
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is not torch.nn.Linear or name == "lm_head":
+                continue
+            new = bnb.nn.Linear4bit(
+                layer.in_features, layer.out_features, bias=layer.bias is not None, compute_dtype=compute_dtype,
+                compress_statistics=form.endswith("-dq"), quant_type=quant_type,
+            )  # fmt: skip
+            device = layer.weight.device
+            new.weight = bnb.nn.Params4bit(
+                layer.weight.data, requires_grad=False, compress_statistics=form.endswith("-dq"), quant_type=quant_type
+            ).to(device)
+            if layer.bias is not None:
+                new.bias = layer.bias
+            setattr(parent, name, new)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    model.is_loaded_in_4bit = True
+    return model

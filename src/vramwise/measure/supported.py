@@ -1,0 +1,64 @@
+"""What the harness runs; anything else is refused in one sentence before a process starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vramwise.errors import UsageError
+
+TASKS: Final = ("train", "generate", "load")
+FRAMEWORKS: Final = ("transformers", "pytorch")
+METHODS: Final = ("full", "lora", "qlora", "freeze")
+PRECISIONS: Final = ("bf16-mixed", "bf16", "fp16-mixed", "fp16", "fp32")
+OPTIMIZERS: Final = (
+    "adamw", "sgd", "sgd-momentum", "adafactor", "adamw-8bit", "paged-adamw-8bit", "lion", "lion-8bit", "none",
+)  # fmt: skip
+WITH_BITSANDBYTES: Final = frozenset({"adamw-8bit", "paged-adamw-8bit", "lion", "lion-8bit"})
+QUANTIZATION: Final = ("nf4", "nf4-dq", "fp4")
+_ALONE: Final[dict[str, tuple[Any, ...]]] = {
+    "loss": ("standard",),
+    "checkpointing": ("none", "full"),
+    "offload_optimizer": ("none",),
+    "offload_params": ("none",),
+    "offload_activations": ("none",),
+    "pipeline_parallel_size": (1,),
+    "context_parallel_size": (1,),
+    "expert_parallel_size": (1,),
+    "zero_stage": (0,),
+    "fsdp": ("none", "full-shard"),
+    "fsdp_version": (2,),
+    "head": ("causal-lm", "masked-lm", "sequence-classification"),
+    "kernels": ((), []),
+    "extra_models": ((), []),
+}
+
+
+def refuse_what_cannot_run(scenario: Mapping[str, Any], device: str) -> None:
+    """Raises UsageError that names the key and what it may be."""
+    task = scenario.get("task")
+    if task not in TASKS:
+        raise UsageError(f"measure runs --task {', '.join(TASKS)}, not {task}: an engine's own log tells what it takes")
+    table = scenario.get("train" if task == "train" else str(task)) or {}
+    if task == "train":
+        _choice(table, "framework", FRAMEWORKS)
+        _choice(table, "method", METHODS)
+        _choice(table, "precision", PRECISIONS)
+        _choice(table, "optimizer", OPTIMIZERS)
+        for key, allowed in _ALONE.items():
+            _choice(table, key, allowed)
+        if table.get("method") == "qlora":
+            _choice(table, "quantization", QUANTIZATION)
+    if task == "generate" and (table.get("quantization") or table.get("num_beams", 1) != 1):
+        raise UsageError("measure runs generate without quantization and with one beam")
+    if device == "cpu" and (table.get("quantization") or table.get("optimizer") in WITH_BITSANDBYTES):
+        raise UsageError("bitsandbytes needs a GPU: leave out quantization and 8-bit optimizers with --device cpu")
+    if device == "cpu" and table.get("precision", "").startswith("fp16"):
+        raise UsageError("--device cpu computes in bf16 or fp32: give --precision bf16, bf16-mixed or fp32")
+
+
+def _choice(table: Mapping[str, Any], key: str, allowed: tuple[Any, ...]) -> None:
+    value = table.get(key, allowed[0])
+    if value not in allowed:
+        names = ", ".join(str(item) for item in allowed if item != [])
+        raise UsageError(f"--{key.replace('_', '-')} {value} is not something that measure runs: expected {names}")
