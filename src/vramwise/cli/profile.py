@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
     from vramwise.utilization.profiler.analysis import analyse
     from vramwise.utilization.profiler.collect import read_trace
     from vramwise.utilization.profiler.files import trace_files

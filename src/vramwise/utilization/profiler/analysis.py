@@ -10,7 +10,7 @@ from vramwise.utilization.profiler.collectives import collective_table, collecti
 from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, percent
 from vramwise.utilization.profiler.hta import hta_figures, last_step_start
 from vramwise.utilization.profiler.kernels import kernel, on_old_list, own_class
-from vramwise.utilization.profiler.launches import idle_causes, launch_times, orphans
+from vramwise.utilization.profiler.launches import among, idle_causes, launch_times, orphans
 from vramwise.utilization.profiler.ranks import across
 from vramwise.utilization.profiler.recording import ABSENT, KERNEL, STREAM_ONLY
 from vramwise.utilization.profiler.steps import cpu_steps, step_count, step_table
@@ -98,12 +98,10 @@ def matrix_products(recording: Recording, events: GpuEvents) -> dict[str, Any] |
 
     Only products (mm, addmm, bmm, baddbmm) whose shapes and kernels are both in the trace; None where there are none.
     """
-    import numpy as np
-
     kernels = events.where((events.kind == KERNEL) & (events.external_id != ABSENT))
     called = recording.products.external_id
-    counted = np.isin(called, kernels.external_id)
-    nanoseconds = int(kernels.duration[np.isin(kernels.external_id, called)].sum())
+    counted = among(called, kernels.external_id)
+    nanoseconds = int(kernels.duration[among(kernels.external_id, called)].sum())
     flops = int(recording.products.flops[counted].sum())
     if not nanoseconds or not flops:
         return None

@@ -6,10 +6,9 @@ import json
 from array import array
 from collections.abc import Iterable
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import SourceError
-from vramwise.utilization.profiler.decode import Arguments, Event
 from vramwise.utilization.profiler.files import TraceFile
 from vramwise.utilization.profiler.recording import (
     ABSENT,
@@ -27,6 +26,9 @@ from vramwise.utilization.profiler.recording import (
 )
 from vramwise.utilization.profiler.stream import EventStream
 from vramwise.utilization.profiler.times import NS_PER_US, nanoseconds
+
+if TYPE_CHECKING:
+    from vramwise.utilization.profiler.decode import Arguments, Event
 
 GPU_KINDS = {
     "kernel": KERNEL,
@@ -199,10 +201,14 @@ class Collector:
             return start * NS_PER_US, duration * NS_PER_US
         if start is None or duration is None or duration == b"":
             return None
-        if type(start) is not int:
-            start = bytes(start)
-            if start in ABSENT_TEXTS:
-                return None
+        if type(start) is int:
+            return start * NS_PER_US, nanoseconds(duration)
+        start = bytes(start)
+        if start[-4:-3] == b".":  # three decimals, as Kineto writes them
+            self._whole = False
+        elif start in ABSENT_TEXTS:
+            return None
+        else:
             self._whole = self._whole and b"." not in start
         return nanoseconds(start), nanoseconds(duration)
 

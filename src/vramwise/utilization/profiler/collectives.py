@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramwise.utilization.profiler.kernels import kernel
 from vramwise.utilization.profiler.times import NS_PER_US
@@ -43,8 +42,7 @@ DTYPE_BYTES = {
 """Bytes of c10's scalar types, which Kineto writes (lower case)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(NamedTuple):
     """One communication kernel. `num_bytes` is what nccl-tests calls the size; None where the trace says nothing."""
 
     kind: str

@@ -8,9 +8,9 @@ standard library, so both accept the same files.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 ARGUMENTS = {
     "correlation": "correlation",
@@ -38,44 +38,46 @@ ARGUMENTS = {
 """Arguments that are read, by the name they have here."""
 
 
-class Arguments(Protocol):
-    """What an event says beside its name and time; None where it says nothing."""
+if TYPE_CHECKING:  # a Protocol costs a quarter of a millisecond
+    from collections.abc import Callable
+    from typing import Protocol
 
-    correlation: Any
-    stream: Any
-    device: Any
-    num_bytes: Any
-    blocks_per_sm: Any
-    occupancy: Any
-    collective: Any
-    in_elements: Any
-    out_elements: Any
-    group_size: Any
-    dtype: Any
-    group: Any
-    sequence: Any
-    memory_bytes: Any
-    memory_total_allocated: Any
-    memory_total_reserved: Any
-    memory_device_type: Any
-    memory_device: Any
-    external_id: Any
-    old_external_id: Any
-    input_dims: Any
+    class Arguments(Protocol):
+        """What an event says beside its name and time; None where it says nothing."""
 
+        correlation: Any
+        stream: Any
+        device: Any
+        num_bytes: Any
+        blocks_per_sm: Any
+        occupancy: Any
+        collective: Any
+        in_elements: Any
+        out_elements: Any
+        group_size: Any
+        dtype: Any
+        group: Any
+        sequence: Any
+        memory_bytes: Any
+        memory_total_allocated: Any
+        memory_total_reserved: Any
+        memory_device_type: Any
+        memory_device: Any
+        external_id: Any
+        old_external_id: Any
+        input_dims: Any
 
-class Event(Protocol):
-    """One event; `ts` and `dur` are microseconds: whole numbers, floats (`dur` alone) or the number's own text."""
+    class Event(Protocol):
+        """One event; `ts` and `dur` are microseconds: whole numbers, floats (`dur` alone) or the number's own text."""
 
-    ph: str | None
-    cat: str | None
-    name: str | None
-    ts: Any
-    dur: Any
-    args: Arguments | None
+        ph: str | None
+        cat: str | None
+        name: str | None
+        ts: Any
+        dur: Any
+        args: Arguments | None
 
-
-Decoder = Callable[[bytes], list[Event]]
+    Decoder = Callable[[bytes], list[Event]]
 
 
 class BadBatch(ValueError):
@@ -109,7 +111,7 @@ def _by_msgspec(time: tuple[str, Any, Any], arguments: Any) -> Decoder:
 
     def decode(text: bytes) -> list[Event]:
         try:
-            return cast(list[Event], decoder.decode(text))
+            return cast("list[Event]", decoder.decode(text))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise BadBatch(str(error)) from None
 
@@ -145,7 +147,7 @@ def plain_events(values: object) -> list[Event]:
     """Events from what the standard library read; entries that are no objects are left out."""
     if not isinstance(values, list):
         raise BadBatch("not a list of events")
-    return [cast(Event, PlainEvent(value)) for value in values if isinstance(value, dict)]
+    return [cast("Event", PlainEvent(value)) for value in values if isinstance(value, dict)]
 
 
 def plain_decoder(text: bytes) -> list[Event]:

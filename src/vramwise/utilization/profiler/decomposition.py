@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.times import NS_PER_US
@@ -31,8 +30,7 @@ def named_class(name: str) -> int:
     return OTHER if _SYNC.match(name) else COMPUTE
 
 
-@dataclass(frozen=True)
-class Decomposition:
+class Decomposition(NamedTuple):
     """Nanoseconds of each class over a set of GPU events; unions over all streams, so nothing counts twice.
 
     span = last end - first start; busy = union; exposed communication runs under no compute, exposed memory under

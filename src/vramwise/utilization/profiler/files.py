@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from vramwise.errors import SourceError, clipped
-from vramwise.units import MIB
+from vramwise.units import KIB, MIB
 
-CHUNK_BYTES = MIB
+if TYPE_CHECKING:
+    from zipfile import ZipInfo
+
+CHUNK_BYTES = 128 * KIB
 """Text is handed on in pieces of about this size."""
 FREE_BYTES = 64 * MIB
 """So much may come out of any file before its compression ratio counts."""
@@ -25,8 +26,7 @@ GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
 SUFFIXES = (".json", ".json.gz", ".zip")
 
 
-@dataclass(frozen=True)
-class TraceFile:
+class TraceFile(NamedTuple):
     """One trace: what to call it, how large it is on disk, and its text, opened anew by each call of `chunks`."""
 
     name: str
@@ -112,6 +112,8 @@ def _gunzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def _in_zip(path: Path) -> list[TraceFile]:
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith((".json", ".json.gz"))]
@@ -123,7 +125,9 @@ def _in_zip(path: Path) -> list[TraceFile]:
     return [_member(path, info) for info in sorted(members, key=lambda info: info.filename)]
 
 
-def _member(path: Path, info: zipfile.ZipInfo) -> TraceFile:
+def _member(path: Path, info: ZipInfo) -> TraceFile:
+    import zipfile
+
     name = f"{_shown(path)}:{clipped(info.filename, 120)}"
 
     def chunks() -> Iterator[bytes]:

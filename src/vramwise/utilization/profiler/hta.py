@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, OTHER, named_class, percent
+from vramwise.utilization.profiler.launches import among
 from vramwise.utilization.profiler.recording import ABSENT
 from vramwise.utilization.profiler.times import NS_PER_US
 
@@ -73,8 +74,6 @@ def _figures(recording: Recording, *, rounding: bool) -> dict[str, Any] | None:
 
 
 def _kept(recording: Recording, *, rounding: bool) -> GpuEvents:
-    import numpy as np
-
     gpu = recording.gpu.where(recording.gpu.stream != ABSENT)
     last = last_step_start(recording)
     if last is None:
@@ -83,7 +82,7 @@ def _kept(recording: Recording, *, rounding: bool) -> GpuEvents:
     call_start = -(-calls.start // NS_PER_US) * NS_PER_US if rounding else calls.start
     last = -(-last // NS_PER_US) * NS_PER_US if rounding else last
     launched = calls.correlation[call_start < last]
-    return gpu.where((gpu.correlation != ABSENT) & np.isin(gpu.correlation, launched))
+    return gpu.where((gpu.correlation != ABSENT) & among(gpu.correlation, launched))
 
 
 def _rounded(events: GpuEvents) -> tuple[Integers, Integers]:

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, named_class
 
-NOT_NAMED_NCCL = re.compile(
-    r"multimem_|all_reduce_kernel|one_shot_all_reduce|two_shot_all_reduce|cross_device_reduce|quick_?reduce|quickreduce"
-    r"|allreduce_fusion|lamport|nvshmem|deep_ep::|userbuffers|msccl|rccl|oneccl|all_gather_kernel|reduce_scatter_kernel"
-    r"|^nccl",
-    re.IGNORECASE,
-)
-"""Communication whose name does not begin with `nccl` or lacks Kernel: symmetric memory, vLLM's and AITER's all-reduce,
-FlashInfer's fused all-reduce, NVSHMEM, DeepEP, Transformer Engine's user buffers, MSCCL, RCCL."""
+NOT_NAMED_NCCL = (
+    "multimem_", "all_reduce_kernel", "one_shot_all_reduce", "two_shot_all_reduce", "cross_device_reduce",
+    "quick_reduce", "quickreduce", "allreduce_fusion", "lamport", "nvshmem", "deep_ep::", "userbuffers", "msccl",
+    "rccl", "oneccl", "all_gather_kernel", "reduce_scatter_kernel",
+)  # fmt: skip
+"""Words, in any case, of communication whose name does not begin with `nccl` or lacks Kernel: symmetric memory, vLLM's
+and AITER's all-reduce, FlashInfer's fused one, NVSHMEM, DeepEP, Transformer Engine's user buffers, MSCCL, RCCL."""
 
 CATEGORIES = (
-    ("communication", NOT_NAMED_NCCL.pattern),
-    ("embedding and indexing", r"embedding|Embedding|index|Index|gather|scatter|bounds_check|permute_"),
-    ("attention", r"flash_|fmha|Fmha|sdpa|attention|Attention|paged_att|mla_"),
-    ("convolution", r"conv|wgrad|dgrad|fprop|scudnn|winograd|im2col|igemm_"),
-    ("matrix product", r"(?<!fb)gemm|Gemm|nvjet_|Cijk_|gemv|bmm_|cutlass::Kernel|cublas|splitKreduce|[Mm]arlin|matmul"),
-    ("optimizer", r"multi_tensor_apply|Adam|adam|adagrad|sgd_|Lamb|lion"),
-    ("normalization", r"norm|Norm|bn_(fw|bw)_|SubTensorOp"),
-    ("softmax and loss", r"softmax|SoftMax|Softmax|nll_loss|cross_entropy|CrossEntropy"),
-    ("sort and search", r"[sS]ort|topk|cub::|thrust::"),
-    ("copy and layout", r"CatArray|copy|transpose|nchwToNhwc|nhwcToNchw|Memcpy|Memset|fill|Fill|cast|Cast"),
-    ("element-wise and reduction", r"elementwise|reduce_kernel|reduce|vectorized|triton_"),
+    ("embedding and indexing", "embedding Embedding index Index gather scatter bounds_check permute_"),
+    ("attention", "flash_ fmha Fmha sdpa attention Attention paged_att mla_"),
+    ("convolution", "conv wgrad dgrad fprop scudnn winograd im2col igemm_"),
+    ("matrix product", "gemm Gemm nvjet_ Cijk_ gemv bmm_ cutlass::Kernel cublas splitKreduce Marlin marlin matmul"),
+    ("optimizer", "multi_tensor_apply Adam adam adagrad sgd_ Lamb lion"),
+    ("normalization", "norm Norm bn_fw_ bn_bw_ SubTensorOp"),
+    ("softmax and loss", "softmax SoftMax Softmax nll_loss cross_entropy CrossEntropy"),
+    ("sort and search", "sort Sort topk cub:: thrust::"),
+    ("copy and layout", "CatArray copy transpose nchwToNhwc nhwcToNchw Memcpy Memset fill Fill cast Cast"),
+    ("element-wise and reduction", "elementwise reduce vectorized triton_"),
 )
+"""Each with the words of which a name has one; the first that fits counts. (`fbgemm`, a library, is no product.)"""
+_CATEGORY_WORDS = tuple((category, tuple(words.split())) for category, words in CATEGORIES)
 OLD_TENSOR_CORE_WORDS = (
     "h884", "s884", "h1688", "s1688", "hmma", "i8816", "16816", "dgrad_1x1_stride_2x2", "first_layer_wgrad_kernel",
     "conv1x1", "conv2d_c1_k1", "direct_group", "xmma_implicit_gemm", "xmma_sparse_conv",
@@ -40,18 +40,25 @@ OLD_TENSOR_CORE_WORDS = (
 """The words by which PyProf and the TensorBoard plugin 0.4.3 know a tensor-core kernel: a list of 2021."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorCoreRule:
-    """Names that `pattern` finds do or do not compute on tensor cores (`verdict`: yes, no, unknown), and why."""
+class TensorCoreRule(NamedTuple):
+    """Names that it fits do or do not compute on tensor cores (`verdict`: yes, no, unknown), and why.
+
+    It fits a name with one of `words` in which `pattern`, where there is one, is found. Looking for words first spares
+    most names a regular expression: kernel names are long.
+    """
 
     verdict: str
-    pattern: re.Pattern[str]
+    words: tuple[str, ...]
+    pattern: str
     evidence: str
     example: str
 
+    def fits(self, name: str) -> bool:
+        """Whether it is about this name."""
+        return _has_one(name, self.words) and (not self.pattern or re.search(self.pattern, name) is not None)
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+
+class Kernel(NamedTuple):
     """What a name tells. `communicates` follows our own rule, which knows more names than `nccl…Kernel`."""
 
     name: str
@@ -66,7 +73,7 @@ def tensor_core_rules() -> tuple[TensorCoreRule, ...]:
     """The rules of tensor_cores.csv; the first that fits decides."""
     with open(Path(__file__).parent / "tensor_cores.csv", newline="", encoding="utf-8") as file:
         return tuple(
-            TensorCoreRule(row["verdict"], re.compile(row["pattern"]), row["evidence"], row["example"])
+            TensorCoreRule(row["verdict"], tuple(row["words"].split()), row["pattern"], row["evidence"], row["example"])
             for row in csv.DictReader(file)
         )
 
@@ -74,11 +81,11 @@ def tensor_core_rules() -> tuple[TensorCoreRule, ...]:
 @lru_cache(maxsize=4096)
 def kernel(name: str) -> Kernel:
     """What is known of a kernel by its name; `unknown` where no rule fits, never a silent no."""
-    category = next((what for what, pattern in CATEGORIES if re.search(pattern, name)), "other")
-    communicates = named_class(name) == COMMUNICATION or category == "communication"
-    if communicates:
+    if named_class(name) == COMMUNICATION or _communicates(name):
         return Kernel(name, "communication", True, "no", "communication")
-    rule = next((rule for rule in tensor_core_rules() if rule.pattern.search(name)), None)
+    plain = name.replace("fbgemm", "fb")
+    category = next((what for what, words in _CATEGORY_WORDS if _has_one(plain, words)), "other")
+    rule = next((rule for rule in tensor_core_rules() if rule.fits(name)), None)
     if rule is None:
         return Kernel(name, category, False, "unknown", "no rule knows this name")
     return Kernel(name, category, False, rule.verdict, rule.evidence)
@@ -87,7 +94,19 @@ def kernel(name: str) -> Kernel:
 def own_class(name: str) -> int:
     """As `named_class`, with the communication that the plain rule takes for compute."""
     plain = named_class(name)
-    return COMMUNICATION if plain == COMPUTE and NOT_NAMED_NCCL.search(name) else plain
+    return COMMUNICATION if plain == COMPUTE and _communicates(name) else plain
+
+
+def _communicates(name: str) -> bool:
+    lowered = name.lower()
+    return lowered.startswith("nccl") or _has_one(lowered, NOT_NAMED_NCCL)
+
+
+def _has_one(name: str, words: tuple[str, ...]) -> bool:
+    for word in words:  # noqa: SIM110 - any() with a generator takes twice as long
+        if word in name:
+            return True
+    return False
 
 
 def on_old_list(name: str) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from vramwise.utilization.profiler.collectives import Collective
 from vramwise.utilization.profiler.times import NS_PER_US
@@ -13,8 +12,7 @@ STRAGGLER_SHARE = 0.5
 """A rank that waits less than half as long as the median rank made the others wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankWait:
+class RankWait(NamedTuple):
     """Nanoseconds that one rank spent in matched collectives: together, and beyond the shortest rank's."""
 
     rank: str
@@ -23,8 +21,7 @@ class RankWait:
     waiting: int
 
 
-@dataclass(frozen=True)
-class Across:
+class Across(NamedTuple):
     """Collectives matched over ranks by group, kind and sequence; the shortest duration counts as the transfer."""
 
     matched: int

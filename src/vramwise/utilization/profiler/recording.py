@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ KERNEL, MEMCPY, MEMSET, STREAM_ONLY = range(4)
 ABSENT = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class GpuEvents:
     """GPU events in the order of the file; times in nanoseconds, `ABSENT` (NaN) where the trace says nothing."""
 
@@ -46,8 +46,7 @@ class GpuEvents:
         return GpuEvents(*(getattr(self, column)[chosen] for column in self.__dataclass_fields__))
 
 
-@dataclass(frozen=True)
-class CpuCalls:
+class CpuCalls(NamedTuple):
     """Runtime and driver calls that carry a correlation (launches, copies, synchronizations)."""
 
     start: Integers
@@ -56,16 +55,14 @@ class CpuCalls:
     correlation: Integers
 
 
-@dataclass(frozen=True)
-class ProductCalls:
+class ProductCalls(NamedTuple):
     """Matrix products whose operands' shapes the trace has (`record_shapes=True`): external id and FLOPs of each."""
 
     external_id: Integers
     flops: Integers
 
 
-@dataclass(frozen=True, slots=True)
-class StepMark:
+class StepMark(NamedTuple):
     """One `ProfilerStep#n` annotation; `on_gpu` when it is the copy on a GPU track."""
 
     name: str
@@ -74,8 +71,7 @@ class StepMark:
     on_gpu: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveRecord:
+class CollectiveRecord(NamedTuple):
     """What a communication kernel says about its collective; `row` is its place among the GPU events."""
 
     row: int
@@ -88,8 +84,7 @@ class CollectiveRecord:
     sequence: int | None
 
 
-@dataclass(frozen=True)
-class MemoryTimeline:
+class MemoryTimeline(NamedTuple):
     """The allocator's `[memory]` events of one device: totals after each event."""
 
     device: str
@@ -99,8 +94,7 @@ class MemoryTimeline:
     reserved_bytes: Integers
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(NamedTuple):
     """One rank's trace."""
 
     file: str
@@ -113,9 +107,9 @@ class Recording:
     products: ProductCalls
     steps: tuple[StepMark, ...]
     collectives: tuple[CollectiveRecord, ...]
-    memory: tuple[MemoryTimeline, ...] = ()
-    whole_microseconds: bool = True
-    left_out: dict[str, int] = field(default_factory=dict)
+    memory: tuple[MemoryTimeline, ...]
+    whole_microseconds: bool
+    left_out: dict[str, int]
 
     @property
     def rank(self) -> int | None:

@@ -9,21 +9,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import SourceError, clipped
-from vramwise.units import MIB
+from vramwise.units import KIB, MIB
 from vramwise.utilization.profiler.decode import (
     BadBatch,
-    Decoder,
-    Event,
     fast_decoders,
     load_json,
     plain_decoder,
     plain_events,
 )
 
-BATCH_BYTES = 2 * MIB
+if TYPE_CHECKING:
+    from vramwise.utilization.profiler.decode import Decoder, Event
+
+BATCH_BYTES = 256 * KIB
+"""Small enough to stay in a processor's cache: eight times as much takes a third longer."""
 LARGEST_PIECE = 64 * MIB
 """An event, a header or a footer longer than this is refused."""
 TRIES = 6

@@ -16,12 +16,16 @@ def nanoseconds(given: int | float | bytes) -> int:
 
     Finer digits are rounded half to even. Raises SourceError for what is not a number of a plausible size.
     """
+    if type(given) is float and -LONGEST_FLOAT_US < given < LONGEST_FLOAT_US:
+        return round(given * NS_PER_US)
     if isinstance(given, int | float):
         return _of_number(given)
-    whole, _, fraction = given.partition(b".")
     try:
+        if given[-4:-3] == b"." and len(given) <= 22:
+            return int(given.replace(b".", b"", 1))  # 12.345 µs are 12345 ns: the point moves three places
+        whole, _, fraction = given.partition(b".")
         if len(fraction) <= 3 and len(whole) <= 18:
-            return int(whole + fraction.ljust(3, b"0"))  # 12.5 µs are 12500 ns: the point moves three places
+            return int(whole + fraction.ljust(3, b"0"))
     except ValueError:
         pass
     return _of_text(given)
