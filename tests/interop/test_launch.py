@@ -162,3 +162,8 @@ def test_one_word_after_two_dashes_is_still_the_model(capsys):
 def test_a_program_is_found_behind_what_stands_before_it():
     assert names_a_program(["sudo", "env", "A=1", "/usr/bin/python3.11", "-m", "sglang.launch_server"])
     assert not names_a_program(["python", "server.py"])
+
+
+def test_a_prefill_of_tgi_2_follows_its_longest_input() -> None:
+    command = "docker run ghcr.io/huggingface/text-generation-inference:2.4 --model-id {} --max-input-tokens 6000"
+    assert read_command(command.format(LLAMA).split()).scenario["serve"]["max_num_batched_tokens"] == 6050

@@ -86,6 +86,16 @@ def test_tensorrt_llm_gives_the_cache_nine_tenths_of_what_is_free() -> None:
     assert cache["kv_cache_tokens"].expected % 32 == 0
 
 
+def test_tensorrt_llms_documented_log_is_met_within_a_tenth() -> None:
+    """docs/source/reference/memory.md: Llama-2-7B in fp8, 79.10 GiB in total, 70.48 GiB available for the cache."""
+    result = serve(
+        "tensorrt-llm", "meta-llama/Llama-2-7b-hf", total=round(79.10 * GIB), quantization="fp8",
+        engine_version="0.17", max_model_len=4096, gpu_memory_utilization=0.9,
+    )  # fmt: skip
+    available = result.quantities["kv_cache_bytes"].expected / 0.9 / GIB
+    assert 79.10 - available == pytest.approx(79.10 - 70.48, rel=0.1)
+
+
 def test_an_activation_that_finds_no_room_lowers_the_fraction() -> None:
     result = serve("sglang", mem_fraction_static=0.99, chunked_prefill_size=65536)
     assert result.verdict is not None
@@ -122,3 +132,61 @@ def test_a_length_beyond_the_pool_names_length_and_share() -> None:
     longest = int(result.quantities["max_seq"].expected)
     assert f"set max_model_len to {longest:,}" in result.verdict.reasons
     assert serve("tensorrt-llm", gpu="rtx-3090", max_model_len=longest).quantities["max_batch"].expected == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "wiggle", "of_card"),
+    [("1.4.0", 1.0, False), ("2.0.4", 0.95, False), ("2.4.1", 0.90, False), ("3.0.2", 0.95, True),
+     ("3.1.0", 0.93, True), ("3.3.7", 0.90, True)],
+)  # fmt: skip
+def test_tgi_keeps_its_wiggle_room_of_the_free_memory_or_of_the_card(
+    version: str, wiggle: float, of_card: bool
+) -> None:
+    """warmup of models/flash_causal_lm.py: blocks = free // block + the blocks of the warm-up batch itself."""
+    total, prefill = 40 * GIB, 4096
+    result = serve("tgi", total=total, engine_version=version, max_num_batched_tokens=prefill, max_model_len=4096)
+    taken = sum(
+        result.phases[1].components.find(name).bytes  # type: ignore[union-attr]
+        for name in ("weights", "warm-up prefill", "CUDA context")
+    )
+    batch = prefill * 131072
+    expected = wiggle * total - taken if of_card else wiggle * (total - taken - batch) + batch
+    pool = result.quantities["kv_cache_bytes"].expected
+    assert 0 <= expected - pool < 16 * 131072
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "prefill"),
+    [
+        # 900 · 10^12 // (32 · 4096 · (2 · 128 · (3 · 32 + 2 · 8) + 6 · 14336))
+        ("h100-sxm-80gb", "3.3.7", 59870),
+        ("rtx-3090", "3.3.7", 4096),
+        ("h100-sxm-80gb", "2.4.1", 4145),
+        ("h100-sxm-80gb", "1.4.0", 4096),
+    ],
+)
+def test_tgi_chooses_the_tokens_of_its_warm_up_by_version_and_card(gpu: str, version: str, prefill: int) -> None:
+    assert serve("tgi", gpu=gpu, engine_version=version).scenario["serve"]["max_num_batched_tokens"] == prefill
+
+
+def test_tgi_3_lowers_its_length_to_what_its_blocks_hold() -> None:
+    free = serve("tgi", gpu="a10g-24gb")
+    assert free.verdict is not None
+    assert free.verdict.fits
+    assert free.scenario["serve"]["max_model_len"] == free.quantities["kv_cache_tokens"].expected < 131072
+    asked = serve("tgi", gpu="a10g-24gb", max_model_len=131072)
+    assert asked.verdict is not None
+    assert not asked.verdict.fits
+
+
+@pytest.mark.parametrize("engine", ["tgi", "tensorrt-llm"])
+@pytest.mark.parametrize("version", ["2.0.4", None])
+def test_the_least_card_holds_one_request_and_no_smaller_one_does(engine: str, version: str | None) -> None:
+    settings = {"max_model_len": 4096, "max_num_batched_tokens": 4096} | (
+        {"engine_version": version} if version else {}
+    )
+    least = serve(engine, gpu=None, **settings).quantities["total_needed"].expected
+    for total, fits in ((least + 32 * 131072, True), (least - 32 * 131072, False)):
+        verdict = serve(engine, gpu=None, total=int(total), **settings).verdict
+        assert verdict is not None
+        assert verdict.fits is fits

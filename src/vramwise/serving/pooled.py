@@ -21,7 +21,8 @@ class PooledBudget:
     """One engine's terms on the worst rank.
 
     `cell_bytes`: a token's cache over all layers; `fixed_bytes`: what a sequence takes whatever its length.
-    `share`: the engine's own share of the card as it is named in its settings.
+    `share`: the engine's own share of the card as it is named in its settings. `least_card`: the smallest card on
+    which that share holds one request, where it is more than the sum of the terms.
     """
 
     weights: Node
@@ -36,6 +37,7 @@ class PooledBudget:
     share_name: str
     share: float
     tensor_parallel: int
+    least_card: int | None = None
 
     @property
     def one_request(self) -> int:
@@ -71,7 +73,7 @@ def pooled_result(
         held = max(0, int(available.expected))
     phases = _phases(budget, held)
     quantities["nvidia_smi"] = interval(phases[-1].components)
-    needed = budget.beside + budget.one_request
+    needed = max(budget.least_card or 0, budget.beside + budget.one_request)
     quantities["total_needed"] = Quantity.exact(needed)
     ranks = (Rank("every GPU", max(phase.bytes for phase in phases)),)
     return assemble(resolved_scenario, model, source, quantities, phases, capacity, verdict, notes, ranks)

@@ -1,10 +1,14 @@
-"""`serve` with TensorRT-LLM: a fraction of what is free after engine and buffers goes to the KV cache.
+"""`serve` with TensorRT-LLM: a fraction of what is free at the fullest moment before goes to the KV cache.
 
-Source: TensorRT-LLM KvCacheConfig free_gpu_memory_fraction (0.9); start-up logs for bytes a token. Buffers beside the
-engine are assumed: no log splits them.
+Sources: PyTorch backend (1.0 on): tensorrt_llm/_torch/pyexecutor/_util.py KvCacheCreator, which runs max_num_tokens
+through the model and takes fraction · (total − peak). Engines (before): cpp/tensorrt_llm/runtime/tllmRuntime.cpp and
+docs/source/reference/memory.md; the context of an engine holds the activations of max_num_tokens.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
 
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
@@ -19,6 +23,8 @@ from vramwise.serving.layouts import engine_storage, engine_weights
 from vramwise.serving.lengths import model_length
 from vramwise.serving.pooled import PooledBudget, pooled_result
 from vramwise.serving.storage import Storage, dtype_notes
+from vramwise.serving.versions import version_of
+from vramwise.serving.vllm.activations import widest_layer
 from vramwise.units import GIB
 
 DEFAULT_FRACTION = 0.9
@@ -28,10 +34,11 @@ DEFAULT_BLOCK = 32
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
-    """pool = fraction · (card − context − weights − buffers)."""
+    """pool = fraction · (card − context − weights − activations of max_num_tokens − buffers)."""
     storage = engine_storage(model, scenario.serve, "tensorrt-llm", gpu)
     settings = _settings(scenario.serve, model, storage)
     budget = _budget(model, settings, storage, gpu)
+    budget = replace(budget, least_card=budget.beside + ceil(budget.one_request / budget.share))
     capacity = capacity_of(scenario, gpu)
     available = None
     if capacity is not None:
@@ -59,12 +66,12 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
     size = own if name == "auto" else dtype(name).bits / 8
     specs = model_specs(model, settings.tensor_parallel_size, CacheDtypes(size, own, own), False)
     token, state = sequence_bytes(specs)
-    value = constant("tensorrt-llm", "engine_buffers", (0,))
-    low, expected, high = (round(x * GIB) for x in (value.low, value.expected, value.high))
     return PooledBudget(
         weights=engine_weights(model, settings, "tensorrt-llm", storage),
-        working=(Node("engine buffers", expected, value.kind, low, high, source=value.source),),
-        graphs=Node("CUDA graphs", 0, "assumed", formula="inside the engine buffers", source="not split in any log"),
+        working=(_activations(model, settings, own), _buffers()),
+        graphs=Node(
+            "CUDA graphs", 0, "assumed", formula="inside what the fraction leaves", source="not split in any log"
+        ),
         context=context_node(gpu),
         cell_bytes=token,
         fixed_bytes=state,
@@ -75,3 +82,24 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         share=settings.gpu_memory_utilization or DEFAULT_FRACTION,
         tensor_parallel=settings.tensor_parallel_size,
     )
+
+
+def _activations(model: Model, settings: ServeSettings, element_bytes: int) -> Node:
+    """One pass of max_num_tokens: tokens · (widest layer + hidden-size copies) · dtype; engines keep more than that."""
+    version = version_of(settings.engine_version)
+    copies = constant("vllm", "layer_hidden_copies", (999,)).expected
+    width = widest_layer(model, settings.tensor_parallel_size) + round(copies * model.hidden_size / 2)
+    tokens = settings.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS
+    size = tokens * width * element_bytes
+    kept = constant("tensorrt-llm", "activation_factor", version)
+    return Node(
+        "activations", round(kept.expected * size), "assumed", round(kept.low * size), round(kept.high * size),
+        formula="tokens × (widest layer + hidden-size copies) × dtype × factor",
+        inputs={"tokens": tokens, "factor": kept.expected}, source=kept.source,
+    )  # fmt: skip
+
+
+def _buffers() -> Node:
+    value = constant("tensorrt-llm", "runtime_buffers", (0,))
+    low, expected, high = (round(x * GIB) for x in (value.low, value.expected, value.high))
+    return Node("runtime and decoder buffers", expected, value.kind, low, high, source=value.source)

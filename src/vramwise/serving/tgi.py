@@ -1,10 +1,13 @@
-"""`serve` with text-generation-inference: a warm-up prefill, then blocks from what is free.
+"""`serve` with text-generation-inference: a warm-up prefill, then blocks from what it leaves free.
 
-blocks = (free · 0.95 − graphs) / block bytes, as its warm-up prints max_batch_total_tokens; the source was not read,
-so the shares are assumed (constants.csv).
+Read in the tags v0.9.4 to v3.3.7: server/text_generation_server/models/flash_causal_lm.py warmup, models/globals.py
+(TGI_WIGGLE_ROOM, BLOCK_SIZE), utils/import_utils.py get_cuda_free_memory, launcher/src/main.rs (defaults).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
 
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
@@ -15,45 +18,159 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.answer import capacity_of, card_notes, context_node, resolved
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.layouts import engine_storage, engine_weights
-from vramwise.serving.lengths import model_length
+from vramwise.serving.layouts import capability_of, engine_storage, engine_weights
+from vramwise.serving.lengths import model_length, text_config
 from vramwise.serving.pooled import PooledBudget, pooled_result
 from vramwise.serving.storage import Storage, dtype_notes
+from vramwise.serving.versions import version_of
 from vramwise.serving.vllm.activations import widest_layer
 
+DEFAULT_VERSION = "3.3.7"
+DEFAULT_FRACTION = 1.0  # --cuda-memory-fraction
 DEFAULT_PREFILL_TOKENS = 4096
-DEFAULT_REQUESTS = 128
+DEFAULT_REQUESTS = 128  # --max-concurrent-requests
+V1_TOTAL_TOKENS = 2048  # --max-total-tokens up to 1.4
+V2_LONGEST, V2_PREFILL_MARGIN = 4096, 50  # 2.x: min(positions, 4096), prefill = input + 50
+FLASHINFER_HEADS = frozenset({64, 128, 256})
+PAGED_BLOCK, FLASHINFER_BLOCK, FLASH_DECODING_BLOCK = 16, 1, 256
+LEAST_OPTIMAL = 100
+LAUNCHER_WIGGLE = 0.95  # its own guess of the room for a prefill, whatever the server keeps
+TERA = 10**12
+
+# version from which the wiggle room holds, and whether it is a share of the card (else of what is free)
+_WIGGLE: tuple[tuple[tuple[int, ...], float, bool], ...] = (
+    ((0,), 1.0, False), ((1, 4, 1), 0.95, False), ((2, 4), 0.90, False),
+    ((3,), 0.95, True), ((3, 1), 0.93, True), ((3, 3), 0.90, True),
+)  # fmt: skip
+# fp16 TFLOPS by which 3.x chooses the tokens of a prefill (launcher/src/main.rs f16_flop)
+_TFLOPS = {
+    "rtx-4090": 82, "t4": 65, "l4": 121, "l40": 181, "l40s": 363, "a10g": 125, "a40": 149, "a100": 312, "h100": 900,
+    "h200": 989,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What of a card the blocks may use: `wiggle` of the whole card (3.x) or of what the warm-up left free."""
+
+    fraction: float
+    wiggle: float
+    of_card: bool
+
+    def pool(self, total: int, taken: int, batch: int) -> int:
+        """Bytes of all blocks. `taken`: context, weights and prefill; `batch`: the cache of the warm-up itself.
+
+        3.x: fraction · wiggle · total − taken. Before: wiggle · (fraction · total − taken − batch) + batch.
+        """
+        if self.of_card:
+            return int(self.fraction * self.wiggle * total) - taken
+        return int(self.wiggle * (self.fraction * total - taken - batch)) + batch
+
+    def least_card(self, taken: int, batch: int, request: int) -> int:
+        """The smallest card whose blocks hold `request` bytes: `pool` solved for the total."""
+        if self.of_card:
+            return ceil((taken + request) / (self.fraction * self.wiggle))
+        return ceil(((request - batch) / self.wiggle + taken + batch) / self.fraction)
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
-    """pool = share · (card − context − weights − warm-up prefill)."""
+    """pool = what `Share.pool` leaves of the card beside context, weights and the warm-up prefill."""
     storage = engine_storage(model, scenario.serve, "tgi", gpu)
-    settings = _settings(scenario.serve, model, storage)
+    settings = _settings(scenario.serve, model, storage, gpu)
     budget = _budget(model, settings, storage, gpu)
+    share, batch = _share(settings), (settings.max_num_batched_tokens or 0) * budget.cell_bytes
+    budget = replace(budget, least_card=share.least_card(budget.beside, batch, budget.one_request))
     capacity = capacity_of(scenario, gpu)
     available = None
     if capacity is not None:
-        share = constant("tgi", "free_share", (0,))
         terms = (budget.weights, *budget.working, budget.context)
         taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
-        shares = (share.low, budget.share, share.high)
-        ends = sorted(int((capacity.usable_bytes - size) * part) for size, part in zip(taken, shares, strict=True))
-        available = Quantity(*ends)
+        available = Quantity(*(share.pool(capacity.usable_bytes, size, batch) for size in taken))
+        if scenario.serve.max_model_len is None and _chunks(settings):
+            # the server itself lowers max_total_tokens to what its blocks hold
+            held = max(1, int(available.expected) // max(1, budget.cell_bytes))
+            settings = settings.replace(max_model_len=min(settings.max_model_len or 1, held))
+            budget = replace(budget, max_model_len=settings.max_model_len or 1)
     table = resolved(scenario, "serve", settings)
-    notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
+    assumed = [] if scenario.serve.engine_version else [f"text-generation-inference {DEFAULT_VERSION} is assumed"]
+    notes = (
+        *assumed,
+        *dtype_notes(model, scenario.serve.dtype),
+        *card_notes(gpu, storage.dtype, settings.quantization),
+    )
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
 
 
-def _settings(given: ServeSettings, model: Model, storage: Storage) -> ServeSettings:
-    share = constant("tgi", "free_share", (0,)).expected
+def _chunks(settings: ServeSettings) -> bool:
+    """Prefills in chunks (3.x with FlashInfer or flash decoding): lengths then follow the blocks."""
+    return version_of(settings.engine_version) >= (3,) and settings.block_size != PAGED_BLOCK
+
+
+def _share(settings: ServeSettings) -> Share:
+    version = version_of(settings.engine_version)
+    wiggle, of_card = next((w, card) for start, w, card in reversed(_WIGGLE) if version >= start)
+    return Share(settings.gpu_memory_utilization or DEFAULT_FRACTION, wiggle, of_card)
+
+
+def _settings(given: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None) -> ServeSettings:
+    version = version_of(given.engine_version or DEFAULT_VERSION)
+    positions = model_length(model)
+    if version < (2,):
+        length, prefill = V1_TOTAL_TOKENS, DEFAULT_PREFILL_TOKENS
+    elif version < (3,):
+        length = min(positions, V2_LONGEST)
+        prefill = length - 1 + V2_PREFILL_MARGIN
+    else:
+        length = positions
+        prefill = min(_launcher_prefill(model, gpu, given), positions)
     return given.replace(
+        engine_version=given.engine_version or DEFAULT_VERSION,
         dtype=storage.dtype,
-        max_model_len=given.max_model_len or model_length(model),
+        max_model_len=given.max_model_len or length,
         max_num_seqs=given.max_num_seqs or DEFAULT_REQUESTS,
-        max_num_batched_tokens=given.max_num_batched_tokens or DEFAULT_PREFILL_TOKENS,
-        gpu_memory_utilization=given.gpu_memory_utilization or share,
-        block_size=given.block_size or 1,
+        max_num_batched_tokens=given.max_num_batched_tokens or prefill,
+        gpu_memory_utilization=given.gpu_memory_utilization or DEFAULT_FRACTION,
+        block_size=given.block_size or _block_size(model, version, capability_of(gpu)),
     )
+
+
+def _launcher_prefill(model: Model, gpu: Gpu | None, given: ServeSettings) -> int:
+    """3.x: the fewer of the tokens that keep the cards busy for a second and those that their memory takes.
+
+    FLOPs of a token = layers · hidden · (2 · head size · (3 · heads + 2 · kv heads) + 6 · intermediate · experts used);
+    bytes of a token = layers · 4 · kv heads · head size + 9 · intermediate · experts; both as the launcher counts them.
+    4,096 without a figure of the card, for models that see, and where the first is 100 or less.
+    """
+    config = text_config(model)
+    names = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers")
+    if gpu is None or "vision" in model.parts or not all(config.has(name) for name in names):
+        return DEFAULT_PREFILL_TOKENS
+    rate = max((t for name, t in _TFLOPS.items() if f"{gpu.id}-".startswith(f"{name}-")), default=0)
+    heads, hidden, layers = (config.size(name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers"))
+    inner, experts = config.size("intermediate_size"), config.size("num_local_experts", default=1)
+    head_dim = config.size("head_dim", default=hidden // heads)
+    kv_heads = config.size("num_key_value_heads", default=heads)
+    used = config.size("num_experts_per_tok", default=1) + config.size("n_shared_experts", default=0)
+    flops = layers * hidden * (2 * head_dim * (3 * heads + 2 * kv_heads) + 6 * inner * used)
+    busy = rate * TERA * given.tensor_parallel_size // flops
+    tokens = busy if busy > LEAST_OPTIMAL else DEFAULT_PREFILL_TOKENS
+    if not rate or given.quantization or gpu.memory_total_bytes is None:
+        return tokens
+    weights = 2 * (
+        layers * (3 * inner * experts * hidden + (heads + 2 * kv_heads) * head_dim + heads * head_dim * hidden)
+        + 2 * hidden * model.logit_width
+    )
+    fraction = given.gpu_memory_utilization or DEFAULT_FRACTION
+    room = int(gpu.memory_total_bytes * given.tensor_parallel_size * fraction * LAUNCHER_WIGGLE) - weights
+    return min(tokens, room // (layers * 4 * kv_heads * head_dim + 9 * inner * experts)) if room > 0 else tokens
+
+
+def _block_size(model: Model, version: tuple[int, ...], capability: float | None) -> int:
+    """16 with paged attention; since 2.3, on cards from 8.0 on, 1 with FlashInfer or 256 with flash decoding."""
+    if version < (2, 3) or (capability is not None and capability < 8.0):
+        return PAGED_BLOCK
+    widths = {cache.key_head_dim for cache in model.caches if cache.kind != "none"}
+    return FLASHINFER_BLOCK if widths and widths <= FLASHINFER_HEADS else FLASH_DECODING_BLOCK
 
 
 def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
@@ -66,10 +183,11 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
     copies = constant("vllm", "layer_hidden_copies", (999,)).expected
     prefill = tokens * own * (widest_layer(model, ranks) + round(copies * model.hidden_size / 2))
     working = Node(
-        "warm-up prefill", prefill, "assumed", prefill // 2, prefill * 2,
+        "warm-up prefill", prefill, "assumed", prefill // 2, prefill * 3 // 2,
         formula="tokens × (widest layer + hidden-size copies) × dtype", inputs={"tokens": tokens},
         source="as in vLLM's forward pass",
     )  # fmt: skip
+    share = _share(settings)
     return PooledBudget(
         weights=engine_weights(model, settings, "tgi", storage),
         working=(working,),
@@ -80,7 +198,7 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         block_size=settings.block_size or 1,
         max_model_len=settings.max_model_len or 1,
         max_num_seqs=settings.max_num_seqs or 1,
-        share_name="gpu_memory_utilization",
-        share=settings.gpu_memory_utilization or 0.95,
+        share_name="cuda_memory_fraction × TGI_WIGGLE_ROOM",
+        share=share.fraction * share.wiggle,
         tensor_parallel=settings.tensor_parallel_size,
     )

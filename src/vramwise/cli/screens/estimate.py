@@ -141,7 +141,9 @@ def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
     word = "peak" if needed is not None else "at least"  # where only the tensors of a model are known
     text = f"{word}  {format_bytes(int(taken.expected))}{interval_text(taken)}"
     least = "" if needed is None or needed.expected == taken.expected else format_bytes(int(needed.expected))
-    tail = [f"needs at least {least}"] if least else []
+    # an engine that takes a share of the card needs a card larger than what it holds
+    what = "a card of at least" if needed is not None and needed.expected > taken.expected else "at least"
+    tail = [f"needs {what} {least}"] if least else []
     tail += [f"moment: {result.peak_phase}"] if result.peak_phase else []
     answer: list[Segment] = [(text, "bold")]
     if result.verdict is not None:

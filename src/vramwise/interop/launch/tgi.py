@@ -7,6 +7,8 @@ from typing import Any
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.values import Meaning, fraction, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
+from vramwise.serving.tgi import V2_PREFILL_MARGIN
+from vramwise.serving.versions import version_of
 
 MEANINGS = {
     "--dtype": Meaning("dtype", word),
@@ -31,6 +33,10 @@ def read(start: Start) -> Launch:
     settings: dict[str, Any] = {"engine": "tgi", **settings_of("tgi", words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
+    # up to 2.x a prefill takes what one prompt may (launcher/src/main.rs)
+    longest = whole((words.given.get("--max-input-tokens") or words.given.get("--max-input-length") or ["0"])[-1])
+    if longest and "max_num_batched_tokens" not in settings and (2,) <= version_of(start.version) < (3,):
+        settings["max_num_batched_tokens"] = longest + V2_PREFILL_MARGIN
     notes: list[str] = []
     quantization = words.given.get("--quantize", [""])[-1].replace("_", "-").lower()
     if quantization in SERVE_QUANTIZATION or quantization in SERVE_QUANTIZATION_SPELLINGS:
