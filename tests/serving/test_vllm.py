@@ -213,7 +213,12 @@ def test_a_version_of_two_parts_is_the_last_release_of_its_series():
 
 
 def test_the_older_engine_can_be_named():
-    newer, older = (serve(engine_version=version, max_model_len=32768) for version in ("0.9.2", "0.9.2 (V0)"))
+    newer, older, told = (
+        serve(engine_version=version, max_model_len=32768, **more)
+        for version, more in (("0.9.2", {}), ("0.9.2 (V0)", {}), ("0.9.2", {"use_v1": False}))
+    )
+    assert told.quantities == older.quantities
+    assert told.scenario == older.scenario
     assert newer.scenario["serve"]["max_num_batched_tokens"] == 8192
     assert older.scenario["serve"]["max_num_batched_tokens"] == 32768
 

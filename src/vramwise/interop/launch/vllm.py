@@ -58,8 +58,9 @@ def read(start: Start) -> Launch:
     words = words_for("vllm", start)
     settings: dict[str, Any] = {"engine": "vllm", **settings_of("vllm", words, MEANINGS)}
     if start.version:
-        older = " (V0)" if start.environment.get("VLLM_USE_V1") == "0" else ""
-        settings["engine_version"] = start.version + older
+        settings["engine_version"] = start.version
+    if start.environment.get("VLLM_USE_V1") == "0":
+        settings["use_v1"] = False
     notes: list[str] = []
     _quantization(words, settings, notes)
     _adapters(words, settings)

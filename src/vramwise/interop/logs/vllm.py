@@ -92,8 +92,8 @@ def _settings(reading: Reading, found: Collector, line: str) -> None:
     version = _VERSION.search(line)
     if version and reading.version is None:
         reading.version = next(group for group in version.groups() if group).rstrip(".")
-    if "Initializing a V0 LLM engine" in line and reading.version and "V0" not in reading.version:
-        reading.version += " (V0)"
+    if "Initializing a V0 LLM engine" in line:
+        reading.settings["use_v1"] = False
     if "with config:" in line:
         _apply(reading, pairs(line.partition("with config:")[2]))
     elif "non-default args:" in line:

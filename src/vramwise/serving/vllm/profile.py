@@ -88,7 +88,7 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
 
 
 LAST_PATCH = 999
-_V0_ENGINE = re.compile(r"\bV0\b", re.IGNORECASE)
+_V0_ENGINE = re.compile(r"\s*\(?\bV0\b\)?", re.IGNORECASE)
 
 
 def release(text: str) -> tuple[int, ...]:
@@ -97,16 +97,15 @@ def release(text: str) -> tuple[int, ...]:
     return (*version, LAST_PATCH) if len(version) == 2 else version
 
 
-def says_v0(text: str) -> bool:
-    """Whether a version such as `0.8.5 (V0)` names the older engine, which 0.8 to 0.10 still start by
-    VLLM_USE_V1=0."""
-    return _V0_ENGINE.search(text) is not None
+def without_engine(text: str) -> tuple[str, bool]:
+    """The version in a text such as `0.8.5 (V0)`, and whether it names the older engine."""
+    return _V0_ENGINE.sub("", text), _V0_ENGINE.search(text) is not None
 
 
 @lru_cache(maxsize=256)
 def profile_of(version: tuple[int, ...], old_card: bool) -> Profile:
     """The profile of a version; 0.8 to 0.10 fall back to V0 on cards before compute capability 8.0, or where they
-    are told to."""
+    are told to (VLLM_USE_V1=0)."""
     found = _PROFILES[0][1]
     for start, profile in _PROFILES:
         if version >= start:

@@ -18,7 +18,7 @@ from vramwise.serving.vllm.profile import (
     is_old_card,
     profile_of,
     release,
-    says_v0,
+    without_engine,
 )
 
 CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
@@ -47,9 +47,10 @@ class Resolved:
 def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resolved:
     """Defaults by version, GPU and model (engine/arg_utils.py); the API server's where entry points differ."""
     given = scenario.serve
-    version_text = given.engine_version or DEFAULT_VERSION
+    version_text, says_v0 = without_engine(given.engine_version or DEFAULT_VERSION)
     version = release(version_text)
-    profile = profile_of(version, is_old_card(capability_of(gpu)) or says_v0(version_text))
+    older = says_v0 or given.use_v1 is False
+    profile = profile_of(version, is_old_card(capability_of(gpu)) or older)
     storage = engine_storage(model, given, "vllm", gpu)
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
@@ -57,6 +58,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     block = given.block_size or DEFAULT_BLOCK_SIZE
     settings = given.replace(
         engine_version=version_text,
+        use_v1=False if older else given.use_v1,
         dtype=storage.dtype,
         max_model_len=length,
         max_num_batched_tokens=tokens,
