@@ -78,7 +78,32 @@ def gemma3n(draw: st.DrawFn) -> Config:
     }
 
 
+@st.composite
+def gemma3n_parts(draw: st.DrawFn) -> Config:
+    """timm's encoder has one size; the conformer and all vocabularies have many."""
+    text, heads, kernel = draw(gemma3n()), draw(st.sampled_from([1, 2])), st.sampled_from([[3, 3], [2, 4]])
+    return {
+        "model_type": "gemma3n",
+        "text_config": text,
+        "vision_config": {"vocab_size": draw(st.integers(2, 9)), "model_type": "gemma3n_vision"},
+        "audio_config": {
+            "model_type": "gemma3n_audio",
+            "vocab_size": draw(st.integers(2, 9)),
+            "hidden_size": heads * draw(st.sampled_from([8, 16])),
+            "input_feat_size": draw(st.sampled_from([16, 31])),
+            "conf_num_attention_heads": heads,
+            "conf_num_hidden_layers": draw(st.integers(1, 2)),
+            "conf_conv_kernel_size": draw(st.sampled_from([3, 5])),
+            "sscp_conv_channel_size": [draw(st.integers(2, 8)), draw(st.integers(2, 8))],
+            "sscp_conv_kernel_size": [draw(kernel), draw(kernel)],
+            "sscp_conv_stride_size": [[2, 2], draw(st.sampled_from([[2, 2], [1, 3]]))],
+        },
+        "tie_word_embeddings": draw(st.booleans()),
+    }
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
+    "gemma3n": gemma3n_parts,
     "gemma3n_text": gemma3n,
     "gemma4_text": lambda: gemma4("gemma4_text"),
     "gemma4_unified_text": lambda: gemma4("gemma4_unified_text"),

@@ -39,6 +39,16 @@ def test_falcon_keeps_its_tied_head_twice() -> None:
     assert (files.num_values, files.with_tied_copies) == (6_921_720_704, 7_217_189_760)
 
 
+def test_gemma_3n_keeps_keys_that_no_layer_reads() -> None:
+    """The Hub shows 5.98 B and 8.39 B values for E2B and E4B (ollama pull request 11286), tied copies included."""
+    small = {"num_hidden_layers": 30, "intermediate_size": 8192, "num_kv_shared_layers": 10}
+    for text, shown in ((small, 5.98), ({}, 8.39)):
+        files = file_contents(describe({"model_type": "gemma3n", "text_config": text}))
+        layers = text.get("num_kv_shared_layers", 15)
+        assert files.unread == layers * (2 * 2 * 256 * 2048 + 256)
+        assert round(files.with_tied_copies / 1e9, 2) == shown
+
+
 def test_what_no_rule_counts_is_said() -> None:
     config = {**resolve("mistralai/Mistral-7B-v0.1").config, "num_nextn_predict_layers": 2}
     assert file_contents(describe(config)).unknown == "2 layers that predict further tokens"

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import transformers
+from timm_tower import stand_in_for_timm
 
 _LOADERS = (
     ("causal-lm", transformers.AutoModelForCausalLM),
@@ -20,7 +21,10 @@ _LOADERS = (
 
 # Their configs map to a text-only class too, which leaves out the vision tower that their checkpoints hold.
 _PUBLISHED_WITH_VISION = frozenset(
-    {"dots3_note", "gemma4", "gemma4_unified", "got_ocr2", "llama4", "mllama", "qwen3_5", "qwen3_5_moe", "qwen4_exp"}
+    {
+        *("dots3_note", "gemma3n", "gemma4", "gemma4_unified", "got_ocr2", "llama4", "mllama"),
+        *("qwen3_5", "qwen3_5_moe", "qwen4_exp"),
+    }
 )
 
 # Make some parameters in fp32, XLNet on the CPU, whatever is asked for, with which they do not run before a cast.
@@ -56,6 +60,8 @@ def real_model(
         named = getattr(transformers, (config.architectures or [""])[0], None)
         with torch.device(device):
             return named._from_config(config) if named else transformers.AutoModel.from_config(config)
+    if config.model_type == "gemma3n":
+        stand_in_for_timm()
     loader = dict(_LOADERS)[head]
     if type(config) not in loader._model_mapping or config.model_type in _PUBLISHED_WITH_VISION:
         loader = dict(_LOADERS)["speech-seq2seq" if head == "seq2seq-lm" else "multimodal-lm"]

@@ -86,6 +86,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "gemma2": "gemma",
     "gemma3": "gemma",
     "gemma3_text": "gemma",
+    "gemma3n": "gemma3n_parts",
     "gemma3n_text": "gemma3n",
     "gemma4": "gemma4_parts",
     "gemma4_assistant": "gemma4_assistant",

@@ -45,18 +45,20 @@ class FileContents:
     buffers: int
     scales: int
     untied: int
+    unread: int
     with_tied_copies: int
     unknown: str = ""
 
     @property
     def num_values(self) -> int:
-        return self.in_the_model + self.prediction + self.buffers + self.scales + self.untied
+        return self.in_the_model + self.prediction + self.buffers + self.scales + self.untied + self.unread
 
     def beyond_the_model(self) -> dict[str, int]:
         """What the files hold beyond the model's parameters, by what it is; nothing where nothing is."""
         named = {
             "layers that predict further tokens": self.prediction, "buffers": self.buffers,
             "scales of quantized weights": self.scales, "weights tied in the model": self.untied,
+            "keys and values of layers that read those of earlier ones": self.unread,
         }  # fmt: skip
         return {name: count for name, count in named.items() if count}
 
@@ -78,8 +80,9 @@ def file_contents(model: Model) -> FileContents:
     scales = sum(_scales(storage, block) for block in model.blocks) + count * _scales(storage, layer)
     tied = sum(parameter.numel for parameter in model.all_parameters if parameter.tied_to is not None)
     untied = _untied_in_files(model)
-    whole = model.num_parameters + prediction + buffers + scales + tied
-    return FileContents(model.num_parameters, prediction, buffers, scales, untied, whole, unknown)
+    unread = sum(_unread_keys(model, block) for block in model.layers())
+    whole = model.num_parameters + prediction + buffers + scales + tied + unread
+    return FileContents(model.num_parameters, prediction, buffers, scales, untied, unread, whole, unknown)
 
 
 def _prediction_layers(model: Model) -> int:
@@ -114,6 +117,21 @@ def _buffers(model: Model) -> int:
     if kind in BIASED_LOGITS:
         return model.logit_width if model.head == "seq2seq-lm" else 0
     return sum(block.modality == "text" for block in model.layers()) if kind in LAYER_SCALARS else 0
+
+
+def _unread_keys(model: Model, block: Block) -> int:
+    """Products that make keys and values, and the keys' norm, of a layer that reads an earlier layer's (Gemma 3n, 4).
+
+    The files have them and the classes name them among what loading leaves out.
+    """
+    shared = [(name, value.width) for name, value in block.inputs.items() if name in ("full_keys", "sliding_keys")]
+    if not shared:
+        return 0
+    (name, head_dim), config = shared[0], text_config(model)
+    groups: int = next(op.settings["num_key_value_heads"] for op in block.ops if op.kind == "attention")
+    products = 1 if name == "full_keys" and config.flag("attention_k_eq_v") else 2
+    rows = model.hidden_size + config.flag("attention_bias")
+    return products * groups * head_dim * rows + head_dim
 
 
 def _scales(storage: Storage, block: Block) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
@@ -96,23 +97,36 @@ def projected(b: BlockBuilder, values: list[Value], name: str) -> list[Value]:
     return [b.linear(x, f"model.{name}.{i}", x.width, shard="replicated", part="mixer") for i, x in enumerate(values)]
 
 
-def blocks(c: Config) -> tuple[Block, ...]:
-    """Embeddings and streams, layers, the streams' mean and head."""
-    c = Config({**_DEFAULTS, **c.values}, c.model_id)
-    others = c.size("altup_num_inputs", least=2) - 1
+def with_defaults(c: Config) -> Config:
+    return Config({**_DEFAULTS, **c.values}, c.model_id)
+
+
+def other_streams(c: Config) -> int:
+    return c.size("altup_num_inputs", least=2) - 1
+
+
+def embedding(c: Config, merge: Callable[[BlockBuilder, Value], Value] = lambda b, x: x) -> Block:
+    """Tokens' embeddings, those for each layer, and the streams; `merge` puts images' and sounds' among the first."""
     b = BlockBuilder("")
     x = b.scale_by_buffer(b.embedding("model.embed_tokens", c.vocab_size, c.hidden_size), "model.embed_tokens")
+    x = merge(b, x)
     inputs = layer_inputs(b, x, c, "model")
-    streams = b.op("stack_streams", "model", [x, *projected(b, [x] * others, "altup_projections")], [x.width])[0]
-    first = b.build(hidden=streams, layer_inputs=inputs)
+    others = projected(b, [x] * other_streams(c), "altup_projections")
+    streams = b.op("stack_streams", "model", [x, *others], [x.width])[0]
+    return b.build(hidden=streams, layer_inputs=inputs)
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embeddings and streams, layers, the streams' mean and head."""
+    c = with_defaults(c)
     pairs = zip(layer_sizes(c), sparsities(c), strict=True)
     layers = [layer(c, index, s, sparse) for index, (s, sparse) in enumerate(pairs)]
     b = BlockBuilder("")
     streams = b.input("hidden", c.hidden_size)
-    x, *rest = (b.unary("one_stream", streams) for _ in range(others + 1))
+    x, *rest = (b.unary("one_stream", streams) for _ in range(other_streams(c) + 1))
     x = b.op("average_streams", "model", [x, *projected(b, rest, "altup_unembed_projections")], [x.width])[0]
     tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings", True) else None
     x = norm(b, x, "model.norm")
     logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
     logits = b.softcap(logits) if c.has("final_logit_softcapping") else logits
-    return (first, *layers, b.build(logits=logits))
+    return (embedding(c), *layers, b.build(logits=logits))

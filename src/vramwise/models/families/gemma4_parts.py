@@ -9,7 +9,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Modality, Value
 from vramwise.models.config import Config
-from vramwise.models.families.gemma4_sound import AUDIO_DEFAULTS, audio_tower
+from vramwise.models.families.gemma_sound import AUDIO_DEFAULTS, audio_tower
 from vramwise.models.families.language import language_blocks
 
 # Defaults of Gemma4VisionConfig (transformers 5.23).

@@ -30,6 +30,11 @@ class GemmaPaths:
         """The layer's own part of (batch, sequence, layers, width): a view."""
         return self.tape.select(x, 2)
 
+    def among_tokens(self, op: Op, others: Tensor, x: Tensor) -> Tensor:
+        """Rows of `others` at the places that a mask over tokens names, rows of `x` at all other places."""
+        places = self.tape.new((*x.shape[:-1], 1), "bool", op="ge")
+        return self.tape.where(places, others, x)
+
     def buffer(self, op: Op) -> Tensor:
         """A scalar that a module keeps."""
         return self.tape.new((), self.execution.param_dtype, kind="buffer", op="buffer")
