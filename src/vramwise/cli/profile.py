@@ -26,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="kernels to list (%(default)s)")
     parser.add_argument("--steps", action="store_true", help="also print one row a profiler step")
+    parser.add_argument("--memory", action="store_true", help="also print the allocator's memory over time")
     parser.add_argument("--partial", action="store_true", help="read what a truncated trace holds")
-    parser.add_argument("--picture", metavar="FILE.svg", help="write a timeline strip and bars per rank")
+    parser.add_argument("--picture", metavar="FILE.svg", help="write a timeline strip, bars and memory per rank")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.profile import definition_lines, profile_lines
 
-    show(definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps))
+    show(definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps, memory=args.memory))
     return 0
 
 

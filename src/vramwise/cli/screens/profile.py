@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.cli.screens.profile_memory import memory_lines, memory_table
 from vramwise.units import format_bytes
 from vramwise.utilization.profiler.kernels import short_name
 
@@ -23,11 +24,11 @@ _PARTS = (
 _BLOCKS = "█▓▒░·"
 
 
-def profile_lines(answer: Figures, *, steps: bool) -> list[Line]:
+def profile_lines(answer: Figures, *, steps: bool, memory: bool = False) -> list[Line]:
     """All ranks, one below the other, then what holds across them."""
     lines: list[Line] = []
     for rank, figures in answer["ranks"].items():
-        lines += [*_rank(rank, figures, steps=steps), ""]
+        lines += [*_rank(rank, figures, steps=steps, memory=memory), ""]
     lines += _across(answer["across"])
     return lines[:-1] if lines and lines[-1] == "" else lines
 
@@ -81,7 +82,7 @@ def _definition_notes(figures: Figures) -> list[Line]:
     return [line for label, text in notes for line in wrapped_text(label, text, width)]
 
 
-def _rank(rank: str, figures: Figures, *, steps: bool) -> list[Line]:
+def _rank(rank: str, figures: Figures, *, steps: bool, memory: bool) -> list[Line]:
     gpu = figures["gpu"] or "GPU not named"
     title: list[Line] = [[(f"rank {rank}", "bold"), (f"   {gpu}   {figures['file']}", "")]]
     window = figures["window"]
@@ -95,6 +96,8 @@ def _rank(rank: str, figures: Figures, *, steps: bool) -> list[Line]:
     rows = [(name, _ms(own[key]), _pct(100 * own[key] / own["span_us"])) for name, key in _PARTS if own[key]]
     lines += [f"  {line}" for line in columns([*rows, ("span", _ms(own["span_us"]), "100.00 %")])]
     lines += ["", *_said(figures)]
+    if memory and figures["memory"]:
+        lines += ["", *memory_table(figures["memory"])]
     lines += ["", *_kernel_lines(figures)]
     if figures["collectives"]:
         lines += ["", *_collective_lines(figures["collectives"])]
@@ -110,7 +113,8 @@ def _window(figures: Figures) -> str:
         f"window {_ms(window['span_us'])}: all of them",
     ]
     if window["steps"]:
-        parts.append(f"{len(window['steps'])} steps ({window['steps'][0]} – {window['steps'][-1]})")
+        first, last, number = window["steps"][0], window["steps"][-1], len(window["steps"])
+        parts.append(f"{number} steps ({first} – {last})" if number > 1 else f"1 step ({first})")
     if figures["orphans"]:
         parts.append(f"{figures['orphans']:,} without a launch in the trace")
     parts += [f"{count:,} {what} left out" for what, count in window["left_out"].items()]
@@ -163,17 +167,8 @@ def _said(figures: Figures) -> list[Line]:
     if own["renamed"]:
         names = ", ".join(short_name(name, 40) for name in own["renamed"][:3])
         said.append(("reclassified", f"{names}: communication, which rules by name (nccl…Kernel) call compute"))
-    said += [("memory", _memory(device)) for device in figures["memory"]]
-    return [line for label, text in said for line in wrapped_text(f"  {label:<13}", text, width)]
-
-
-def _memory(device: Figures) -> str:
-    totals = [
-        f"{name} peak {format_bytes(device[key]['peak'])}"
-        for name, key in (("allocated", "allocated_bytes"), ("reserved", "reserved_bytes"))
-        if device[key]
-    ]
-    return f"{device['device']}: {', '.join(totals) or 'no totals in this trace'} ({device['events']:,} events)"
+    lines = [line for label, text in said for line in wrapped_text(f"  {label:<13}", text, width)]
+    return [*lines, *memory_lines(figures["memory"])]
 
 
 def _kernel_lines(figures: Figures) -> list[Line]:

@@ -11,6 +11,7 @@ from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name
 from vramwise.utilization.profiler.hta import hta_figures, last_step_start
 from vramwise.utilization.profiler.kernels import kernel, on_old_list, own_class
 from vramwise.utilization.profiler.launches import among, idle_causes, launch_times, orphans
+from vramwise.utilization.profiler.memory_figures import memory_figures
 from vramwise.utilization.profiler.ranks import across
 from vramwise.utilization.profiler.recording import ABSENT, KERNEL, STREAM_ONLY
 from vramwise.utilization.profiler.steps import cpu_steps, step_count, step_table
@@ -18,7 +19,7 @@ from vramwise.utilization.profiler.tensorboard import tensorboard_figures
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import GpuEvents, Integers, MemoryTimeline, Recording
+    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording
 
 SCHEMA = 1
 TOP_KERNELS = 20
@@ -71,7 +72,7 @@ def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, A
         "kernels": _top_kernels(recording, events, top),
         "steps": step_table(recording, events, own, launched),
         "collectives": collective_table(collectives(recording, recording.gpu)),
-        "memory": [_memory(timeline) for timeline in recording.memory],
+        "memory": [memory_figures(timeline, recording, int(events.start.min())) for timeline in recording.memory],
     }
 
 
@@ -196,18 +197,3 @@ def _top_kernels(recording: Recording, events: GpuEvents, top: int) -> list[dict
         }
         for name, (time, count) in rows
     ]
-
-
-def _memory(timeline: MemoryTimeline) -> dict[str, Any]:
-    """First, highest and last totals, where the trace states them."""
-
-    def of(column: Integers) -> dict[str, int] | None:
-        known = column[column >= 0]
-        return {"first": int(known[0]), "peak": int(known.max()), "last": int(known[-1])} if len(known) else None
-
-    return {
-        "device": timeline.device,
-        "events": len(timeline.time),
-        "allocated_bytes": of(timeline.allocated_bytes),
-        "reserved_bytes": of(timeline.reserved_bytes),
-    }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import SourceError
 from vramwise.utilization.profiler.files import TraceFile
+from vramwise.utilization.profiler.memory_timeline import MemoryFold
 from vramwise.utilization.profiler.recording import (
     ABSENT,
     KERNEL,
@@ -19,7 +20,6 @@ from vramwise.utilization.profiler.recording import (
     CollectiveRecord,
     CpuCalls,
     GpuEvents,
-    MemoryTimeline,
     ProductCalls,
     Recording,
     StepMark,
@@ -82,7 +82,7 @@ class Collector:
         self._products = _Columns(2)
         self._steps: list[StepMark] = []
         self._collectives: list[CollectiveRecord] = []
-        self._memory: dict[str, _Columns] = {}
+        self._memory: dict[str, MemoryFold] = {}
         self._whole = True
         self._left_out: dict[str, int] = {}
 
@@ -125,7 +125,7 @@ class Collector:
             products=ProductCalls(*self._products.arrays()),
             steps=tuple(self._steps),
             collectives=tuple(self._collectives),
-            memory=tuple(MemoryTimeline(device, *columns.arrays()) for device, columns in self._memory.items()),
+            memory=tuple(fold.timeline() for fold in self._memory.values()),
             whole_microseconds=self._whole,
             left_out=self._left_out,
         )
@@ -191,9 +191,9 @@ class Collector:
             return  # no time, or the host's memory
         device = f"GPU {_whole(args.memory_device)}"
         if device not in self._memory:
-            self._memory[device] = _Columns(4)
+            self._memory[device] = MemoryFold(device)
         totals = _whole(args.memory_total_allocated), _whole(args.memory_total_reserved)
-        self._memory[device].append((nanoseconds(start), _signed(args.memory_bytes), *totals))
+        self._memory[device].add(nanoseconds(start), _signed(args.memory_bytes), *totals)
 
     def _times(self, event: Event) -> tuple[int, int] | None:
         start, duration = event.ts, event.dur

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from vramwise.units import format_bytes
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, OTHER
 from vramwise.utilization.profiler.kernels import own_class
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import Integers, Recording
 
 WIDTH, LEFT, STRIP, BAR, ROW, TOP = 960, 90, 34, 10, 66, 40
+MEMORY = 44
 BINS = 800
 LANES = (
     (COMPUTE, "compute", "#3b6ea5", "compute_us"),
@@ -25,11 +27,14 @@ LANES = (
 
 def picture(recordings: Sequence[Recording], answer: dict[str, Any]) -> str:
     """The SVG text: the strip shows all classes as lanes, the bar exposed time; idle is blank."""
-    rows = [
-        _row(rank, figures, recording, TOP + place * ROW)
-        for place, ((rank, figures), recording) in enumerate(zip(answer["ranks"].items(), recordings, strict=True))
-    ]
-    height = TOP + ROW * len(rows) + 10
+    rows, top = [], TOP
+    for (rank, figures), recording in zip(answer["ranks"].items(), recordings, strict=True):
+        rows.append(_row(rank, figures, recording, top))
+        top += ROW
+        for device in figures.get("memory", ()):
+            rows.append(_memory(device, figures["classified"]["span_us"], top))
+            top += MEMORY
+    height = top + 10
     legend = "".join(
         f'<rect x="{LEFT + 150 * i}" y="12" width="12" height="12" fill="{colour}"/>'
         f'<text x="{LEFT + 18 + 150 * i}" y="22">{name}</text>'
@@ -56,6 +61,40 @@ def _row(rank: str, figures: dict[str, Any], recording: Recording, top: int) -> 
     said = f"0 – {own['span_us'] / 1000:,.1f} ms, idle {own['idle_pct']} %"
     end = f'<text x="{LEFT}" y="{top + STRIP + 24}" font-size="10">{said}</text>'
     return label + frame + _strip(recording, top, width) + "".join(parts) + end
+
+
+def _memory(device: dict[str, Any], span_us: float, top: int) -> str:
+    """Allocated bytes as an area and reserved ones as a line, on the strip's axis of time, from nothing to the most."""
+    timeline, allocated = device["timeline"], device["allocated_bytes"]
+    if allocated is None or not span_us:
+        return ""
+    high, last, reserved = (timeline[f"{key}_bytes"] for key in ("allocated_high", "allocated_last", "reserved"))
+    most = max([1, *high, *(reserved or [])])
+    width, deep = WIDTH - LEFT - 10, MEMORY - 16
+    base = top + deep
+
+    def point(at_us: float, held: int) -> str:
+        x = LEFT + width * min(max(at_us / span_us, 0.0), 1.0)
+        return f"{x:.1f},{base - deep * max(held, 0) / most:.1f}"
+
+    ends = [at + timeline["bin_us"] for at in timeline["at_us"]]
+    corners = [
+        corner
+        for at, end, highest, held in zip(timeline["at_us"], ends, high, last, strict=True)
+        for corner in (point(at, highest), point(end, highest), point(end, held))
+    ]
+    area = " ".join([point(timeline["at_us"][0], 0), *corners, point(ends[-1], 0)])
+    line = "" if reserved is None else (
+        '<polyline fill="none" stroke="#8c8c8c" points="'
+        + " ".join(point(at, held) for at, held in zip(timeline["at_us"], reserved, strict=True)) + '"/>'
+    )  # fmt: skip
+    said = f"allocated peak {format_bytes(allocated['peak'])} at {allocated['peak_at_us'] / 1000:,.1f} ms"
+    said += " (since the trace began)" if device["relative"] else ""
+    said += "" if device["reserved_bytes"] is None else f", reserved {format_bytes(device['reserved_bytes']['peak'])}"
+    return (
+        f'<text x="8" y="{top + 16}" font-size="10">{escape(device["device"])}</text>'
+        f'<polygon fill="#b7a7cf" points="{area}"/>{line}<text x="{LEFT}" y="{base + 11}" font-size="10">{said}</text>'
+    )
 
 
 def _strip(recording: Recording, top: int, width: int) -> str:

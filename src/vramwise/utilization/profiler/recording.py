@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from vramwise.utilization.profiler.memory_timeline import MemoryTimeline
+
     Integers = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
@@ -82,16 +84,6 @@ class CollectiveRecord(NamedTuple):
     dtype: str | None
     group: str | None
     sequence: int | None
-
-
-class MemoryTimeline(NamedTuple):
-    """The allocator's `[memory]` events of one device: totals after each event."""
-
-    device: str
-    time: Integers
-    change_bytes: Integers
-    allocated_bytes: Integers
-    reserved_bytes: Integers
 
 
 class Recording(NamedTuple):
