@@ -190,3 +190,27 @@ def test_the_least_card_holds_one_request_and_no_smaller_one_does(engine: str, v
         verdict = serve(engine, gpu=None, total=int(total), **settings).verdict
         assert verdict is not None
         assert verdict.fits is fits
+
+
+@pytest.mark.parametrize(("version", "padding"), [("0.5.4", 0), ("0.5.23", 1)])
+def test_sglang_keeps_recurrent_states_in_a_pool_of_nine_nineteenths(version: str, padding: int) -> None:
+    """handle_max_mamba_cache: states and tokens share what is left 0.9 to 1; Qwen3-Next's states are fp32."""
+    result = serve("sglang", "Qwen/Qwen3-Next-80B-A3B-Instruct", total=280 * GIB, engine_version=version)
+    states = result.phases[-1].components.find("state pool")
+    assert states is not None
+    size = 36 * (3 * 8192 * 2 + 32 * 128 * 128 * 4)
+    assert states.inputs["bytes_per_sequence"] == size
+    tokens = result.quantities["kv_cache_bytes"].expected
+    left = states.bytes + tokens
+    assert states.inputs["slots"] == int(left * 0.9 / 1.9) // size - padding
+    assert states.bytes == (states.inputs["slots"] + padding) * size
+    assert result.quantities["max_batch"].expected <= states.inputs["slots"] // 3
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize(("cache", "latent"), [("bf16", 1152), ("fp8", 656)])
+def test_an_indexer_keeps_132_bytes_a_token_and_layer(engine: str, cache: str, latent: int) -> None:
+    """SGLang log of six such layers: 7,604,096 tokens in 54.56 GiB, 7,704 bytes a token."""
+    result = serve(engine, "deepseek-ai/DeepSeek-V3.2", gpu=None, total=900 * GIB, kv_cache_dtype=cache)
+    held = result.quantities["kv_cache_bytes"].expected / result.quantities["kv_cache_tokens"].expected
+    assert held == pytest.approx(61 * (latent + 132), rel=1e-4)

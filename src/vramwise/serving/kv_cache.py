@@ -16,7 +16,7 @@ from vramwise.serving.lengths import engine_conv_elements
 from vramwise.units import round_up
 
 MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this
-FP8_MLA_TOKEN_BYTES = 656  # vLLM fp8_ds_mla: 512 fp8 latents, 4 fp32 scales, 64 bf16 rotary values
+SCALE_BLOCK, SCALE_BYTES = 128, 4  # fp8 values that share an fp32 scale in caches of sparse latent attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,32 @@ def _spec(cache: LayerCache, tensor_parallel: int, dtypes: CacheDtypes, windows:
             "recurrent", 0, state_bytes=conv + -(-cache.state_elements // tensor_parallel) * dtypes.state_bytes
         )
     if cache.kind == "latent":
-        row = ceil(cache.elements_per_token * dtypes.cache_bytes)
-        return LayerSpec("latent", round_up(row, dtypes.latent_row_alignment))
+        return LayerSpec("latent", round_up(_latent_row(cache, dtypes), dtypes.latent_row_alignment))
     heads = max(1, cache.num_key_value_heads // tensor_parallel)
     token = ceil(heads * (cache.key_head_dim + cache.value_head_dim) * dtypes.cache_bytes)
     if cache.window is None or not windows:
         return LayerSpec("full", token)
     return LayerSpec(cache.kind, token, cache.window)
+
+
+def _latent_row(cache: LayerCache, dtypes: CacheDtypes) -> int:
+    """Bytes of a token's latent vector, and of its indexer's key where attention is sparse.
+
+    The indexer's key is fp8 with one scale for 128 values, whatever the cache is. Beside an indexer an fp8 latent has
+    such scales too, and its rotary part stays in 16 bit (656 bytes for 512 + 64).
+    Sources: vLLM 0.11.2 model_executor/models/deepseek_v2.py, config.py (fp8_ds_mla); SGLang 0.5.23
+    mem_cache/kv_cache_configurator.py calculate_mla_kv_cache_dim, model_executor/pool_configurator.py.
+    """
+    if not cache.index_dim:
+        return ceil((cache.latent_dim + cache.rope_dim) * dtypes.cache_bytes)
+    index = _scaled(cache.index_dim)
+    if dtypes.cache_bytes == 1:
+        return _scaled(cache.latent_dim) + cache.rope_dim * dtypes.conv_bytes + index
+    return ceil((cache.latent_dim + cache.rope_dim) * dtypes.cache_bytes) + index
+
+
+def _scaled(values: int) -> int:
+    return values + values // SCALE_BLOCK * SCALE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ class PooledBudget:
 
     `cell_bytes`: a token's cache over all layers; `fixed_bytes`: what a sequence takes whatever its length.
     `share`: the engine's own share of the card as it is named in its settings. `least_card`: the smallest card on
-    which that share holds one request, where it is more than the sum of the terms.
+    which that share holds one request, where it is more than the sum of the terms. `states`: a pool of recurrent
+    states beside the tokens' (then `fixed_bytes` lie there).
     """
 
     weights: Node
@@ -38,18 +39,24 @@ class PooledBudget:
     share: float
     tensor_parallel: int
     least_card: int | None = None
+    states: Node | None = None
 
     @property
     def one_request(self) -> int:
-        """Bytes of the cache of one request of max_model_len."""
+        """Bytes that one request of max_model_len takes in the pool."""
         blocks = -(-self.max_model_len // self.block_size)
-        return blocks * self.block_size * self.cell_bytes + self.fixed_bytes
+        return blocks * self.block_size * self.cell_bytes + (self.fixed_bytes if self.states is None else 0)
 
     @property
     def beside(self) -> int:
-        """Expected bytes of everything but the pool."""
+        """Expected bytes of everything but the pools."""
         terms = (self.weights, *self.working, self.graphs, self.context)
         return sum(term.bytes for term in terms)
+
+    @property
+    def state_pool(self) -> tuple[Node, ...]:
+        """The pool of recurrent states where the engine keeps one apart."""
+        return (self.states,) if self.states is not None else ()
 
 
 def pooled_result(
@@ -73,7 +80,8 @@ def pooled_result(
         held = max(0, int(available.expected))
     phases = _phases(budget, held)
     quantities["nvidia_smi"] = interval(phases[-1].components)
-    needed = max(budget.least_card or 0, budget.beside + budget.one_request)
+    own_states = budget.fixed_bytes if budget.states is not None else 0
+    needed = max(budget.least_card or 0, budget.beside + budget.one_request + own_states)
     quantities["total_needed"] = Quantity.exact(needed)
     ranks = (Rank("every GPU", max(phase.bytes for phase in phases)),)
     return assemble(resolved_scenario, model, source, quantities, phases, capacity, verdict, notes, ranks)
@@ -102,7 +110,7 @@ def _phases(budget: PooledBudget, pool_bytes: int) -> tuple[Phase, ...]:
         "KV cache", pool_bytes, "derived", formula="tokens × bytes a token",
         inputs={"bytes_per_token": budget.cell_bytes, "block_size": budget.block_size}, source="cache of every layer",
     )  # fmt: skip
-    running = (budget.weights, pool, *budget.working, budget.context)
+    running = (budget.weights, pool, *budget.state_pool, *budget.working, budget.context)
     return (
         Phase("load", Node.group("load", (budget.weights, budget.context))),
         Phase("prefill", Node.group("prefill", running)),
@@ -114,7 +122,7 @@ def _verdict(budget: PooledBudget, capacity: Capacity, available: Quantity) -> V
     """Fits when the pool holds one request and what runs finds room beside the pool."""
     total, left = capacity.usable_bytes, int(available.expected)
     spare = left - budget.one_request
-    beside = total - budget.beside - max(0, left)
+    beside = total - budget.beside - sum(node.bytes for node in budget.state_pool) - max(0, left)
     width = int(available.high) - int(available.low)
     room = min(spare, beside)
     headroom = Quantity(room - width // 2, room, room + width // 2)

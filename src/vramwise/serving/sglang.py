@@ -6,6 +6,8 @@ mem_cache/kv_cache_configurator.py and arg_groups/memory_hook.py for the default
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Model
@@ -16,7 +18,7 @@ from vramwise.serving.answer import capacity_of, card_notes, context_node, resol
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import engine_storage, engine_weights
-from vramwise.serving.lengths import model_length
+from vramwise.serving.lengths import model_length, text_config
 from vramwise.serving.pooled import PooledBudget, pooled_result
 from vramwise.serving.storage import Storage, dtype_notes
 from vramwise.serving.versions import version_of
@@ -30,6 +32,7 @@ LARGE_CARD = 60 * GIB
 EAGLE_RESERVED, STANDALONE_RESERVED = 2 * GIB, 6 * GIB
 LEAST_FRACTION = 0.01
 WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio
+STATE_RATIO, STATE_SLOTS_OF_A_REQUEST = 0.9, 3  # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
 
 # card's GiB below -> chunked_prefill_size, cuda_graph_max_bs below four ranks and from four ranks on
 _BY_MEMORY = ((20, 2048, 8, 8), (35, 2048, 16, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
@@ -38,6 +41,7 @@ _LARGEST = (16384, 512, 512)
 PREFILL_GRAPHS_VERSION = (0, 5, 23)  # read there; 0.5.4 has none
 # sizes of captured prefills: first, last, step (arg_groups/cuda_graph_hook.py generate_prefill_cuda_graph_batch_sizes)
 _PREFILL_SIZES = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, 10**6, 512))
+_CAPTURED = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, 4097, 32))
 PREFILL_GRAPH_MIB, LATENT_PREFILL_GRAPHS_MIB = 8, 1536
 VIT_LAYERS, VIT_HIDDEN = 24, 1024  # ViT-L/14, against which towers are weighed
 
@@ -59,8 +63,10 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
             (budget.context.bytes, budget.weights.bytes),
             (budget.context.low, budget.weights.low),
         ):
-            ends.append(_at_most(round((total - context) * fraction) - weights, budget, settings.max_total_tokens))
-        available = Quantity(*sorted(ends))
+            ends.append(round((total - context) * fraction) - weights)
+        if budget.fixed_bytes:
+            budget, ends = _with_states(budget, ends, version_of(settings.engine_version))
+        available = Quantity(*sorted(_at_most(end, budget, settings.max_total_tokens) for end in ends))
     table = resolved(scenario, "serve", settings)
     assumed = [] if scenario.serve.engine_version else [f"SGLang {settings.engine_version} is assumed"]
     notes = (
@@ -69,6 +75,34 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         *card_notes(gpu, storage.dtype, settings.quantization),
     )
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+
+
+def _with_states(
+    budget: PooledBudget, rest: list[int], version: tuple[int, ...]
+) -> tuple[PooledBudget, list[int]]:  # fmt: skip
+    """Split what is left between states and tokens: slots = rest · 0.9 / 1.9 // bytes of a sequence's states.
+
+    A request holds STATE_SLOTS_OF_A_REQUEST slots where prefixes are cached, which is the default. Since
+    PREFILL_GRAPHS_VERSION the pool has one slot more, for padding, out of the same share.
+    Source: handle_max_mamba_cache of 0.5.4 and 0.5.23.
+    """
+    padding = 1 if version >= PREFILL_GRAPHS_VERSION else 0
+    size = budget.fixed_bytes
+    pools = []
+    for left in rest:
+        share = max(0, int(left * STATE_RATIO / (1 + STATE_RATIO)))
+        slots = max(0, share // size - padding)
+        pools.append((slots, (slots + padding) * size))
+    low, expected, high = sorted(held for _, held in pools)
+    slots = sorted(pools)[1][0]
+    states = Node(
+        "state pool", expected, "derived", low, high, formula="slots × bytes of a sequence's states",
+        inputs={"slots": slots, "bytes_per_sequence": size, "mamba_full_memory_ratio": STATE_RATIO},
+        source="SGLang mem_cache/kv_cache_configurator.py _handle_max_mamba_cache",
+    )  # fmt: skip
+    requests = min(budget.max_num_seqs, max(1, slots // STATE_SLOTS_OF_A_REQUEST))
+    tokens = [left - held for left, (_, held) in zip(rest, pools, strict=True)]
+    return replace(budget, states=states, max_num_seqs=requests), tokens
 
 
 def _at_most(size: int, budget: PooledBudget, tokens: int | None) -> int:
@@ -164,7 +198,9 @@ def _cell(model: Model, settings: ServeSettings, storage: Storage) -> tuple[int,
     name = settings.kv_cache_dtype
     own = storage.bytes_per_element
     size = own if name == "auto" else dtype(name).bits / 8
-    specs = model_specs(model, settings.tensor_parallel_size, CacheDtypes(size, own, own))
+    state = text_config(model).get("mamba_ssm_dtype")  # SGLang's own default is fp32 (SGLANG_MAMBA_SSM_DTYPE)
+    states = dtype(state).bits // 8 if isinstance(state, str) else 4
+    specs = model_specs(model, settings.tensor_parallel_size, CacheDtypes(size, own, states))
     return sequence_bytes(specs, WINDOW_TOKEN_SHARE)
 
 
@@ -186,7 +222,7 @@ def _graphs(model: Model, settings: ServeSettings) -> Node:
     largest = settings.cuda_graph_max_bs or 0
     if settings.enforce_eager or not largest:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    sizes = sum(size <= largest for size in (1, 2, 4, *range(8, 161, 8), *range(176, 513, 16)))
+    sizes = sum(size <= largest for size in _CAPTURED)
     value = constant("sglang", "graph_bytes_per_layer", version_of(settings.engine_version))
     low, expected, high = (round(x * MIB * sizes * model.num_layers) for x in (value.low, value.expected, value.high))
     return Node(

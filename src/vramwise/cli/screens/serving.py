@@ -59,6 +59,8 @@ def _budget(result: Result, width: int) -> list[str]:
     card = result.capacity.usable_bytes - (outside.get("CUDA context", 0) if engine == "sglang" else 0)
     whole = ceil(card * share)
     terms = [(label, int(result.quantities[key].expected)) for key, label in _TERMS[engine]]
+    if "state pool" in outside:
+        terms.append(("state pool", outside.pop("state pool")))
     pool = max(0, int(result.quantities["kv_cache_bytes"].expected))
     rest = whole - sum(size for _, size in terms) - pool
     if engine == "vllm":
