@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vramwise.scenario import Scenario as Scenario
     from vramwise.units import format_bytes as format_bytes
     from vramwise.units import parse_bytes as parse_bytes
+    from vramwise.watching import watch as watch
 
 # Imported when first asked for, so that `import vramwise` and every command stay quick (PEP 562).
 _HOME = {
@@ -31,6 +32,7 @@ _HOME = {
     "find_gpu": "hardware",
     "format_bytes": "units",
     "parse_bytes": "units",
+    "watch": "watching",
 }
 __all__ = [  # noqa: RUF022 - the version first
     "__version__",
@@ -42,6 +44,7 @@ __all__ = [  # noqa: RUF022 - the version first
     "find_gpu",
     "format_bytes",
     "parse_bytes",
+    "watch",
 ]
 
 

@@ -124,13 +124,13 @@ def _counters(estimated: Result | None, measured: Result, on_cpu: bool) -> list[
             continue
         other = None if estimated is None else estimated.quantities.get(name)
         if on_cpu and name == "peak_allocated" and estimated is not None:
-            other = _without_workspaces(estimated)
+            other = without_workspaces(estimated)
         low, expected, high = (int(other.low), int(other.expected), int(other.high)) if other else (None, None, None)
         rows.append(Row(name, expected, int(found.expected), low, high))
     return rows
 
 
-def _without_workspaces(estimated: Result) -> Quantity:
+def without_workspaces(estimated: Result) -> Quantity:
     """The peak of tensors alone, as on a CPU, with what of the interval is not the workspaces'.
 
     The estimate adds distances to the ends as squares do, so they are taken away in the same manner.

@@ -257,7 +257,8 @@ class _Lives:
             if self.at_peak is None and self.held == self.peak:
                 self.at_peak = list(self.alive.values())  # the fullest state is complete when something goes
             gone = self.alive.pop(event.address, None)
-            self.held -= gone.size if gone else 0
+            # What an earlier recorder of this process saw come is freed with its size, but was never alive here.
+            self.held -= gone.size if gone else round_up(-event.size, self.rounding)
 
     def name_those_at(self, addresses: frozenset[int], name: str) -> None:
         for address in addresses:
