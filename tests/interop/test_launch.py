@@ -102,9 +102,34 @@ def test_a_command_line_becomes_a_scenario(line, engine, model, expected):
 
 
 def test_devices_of_llama_cpp_are_counted():
-    assert read("llama-server -m x-8b-Q8_0.gguf -ts 3,1,0,2").scenario["num_gpus"] == 3
+    split = read("llama-server -m x-8b-Q8_0.gguf -ts 3,1,0,2 -mg 1 -sm row").scenario
+    assert (split["num_gpus"], split["serve"]["tensor_split"]) == (4, [3.0, 1.0, 0.0, 2.0])
+    assert (split["serve"]["split_mode"], split["serve"]["main_gpu"]) == ("row", 1)
     assert read("llama-server -m x-8b-Q8_0.gguf -dev none").scenario["num_gpus"] == 0
-    assert read("llama-server -m x-8b-Q8_0.gguf -sm none -ts 1,1").scenario["num_gpus"] == 1
+    assert read("llama-server -m x-8b-Q8_0.gguf -sm none").scenario["serve"]["split_mode"] == "none"
+
+
+def test_drafts_and_projectors_of_llama_cpp():
+    serve = read("llama-server -m x-8b-Q8_0.gguf -md /m/Llama-3.2-1B-Q4_0.gguf -ngld 99 -nkvo").scenario["serve"]
+    draft = {"method": "draft_model", "model": "Llama-3.2-1B", "gguf_quant": "Q4_0", "n_gpu_layers": 99}
+    assert (serve["speculative"], serve["no_kv_offload"]) == (draft, True)
+    assert "mmproj" not in serve
+    seeing = "llama-server -m gemma-3-4b-it-Q4_0.gguf --mmproj mmproj.gguf --no-mmproj-offload"
+    assert read(seeing).scenario["serve"].items() >= {"mmproj": "auto", "mmproj_offload": False}.items()
+    assert read("llama-server -hf ggml-org/gemma-3-4b-it-GGUF").scenario["serve"]["mmproj"] == "auto"
+    assert "mmproj" not in read("llama-server -hf ggml-org/gemma-3-4b-it-GGUF --no-mmproj").scenario["serve"]
+
+
+def test_variables_of_ollama():
+    serve = read("OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=2 OLLAMA_KV_CACHE_TYPE=q8_0 OLLAMA_FLASH_ATTENTION=1 "
+                 "ollama run --keepalive 5m llama3.1:8b").scenario  # fmt: skip
+    assert serve["model"] == "llama 3.1 8b"
+    told = {"n_ctx": 16384, "n_parallel": 2, "cache_type_k": "q8_0", "cache_type_v": "q8_0", "flash_attn": True}
+    assert serve["serve"].items() >= told.items()
+    with pytest.raises(UsageError, match="OLLAMA_NUM_PARALLEL: expected a whole number"):
+        read("OLLAMA_NUM_PARALLEL=some ollama run llama3.1:8b")
+    with pytest.raises(UsageError, match="names no model"):
+        read("OLLAMA_CONTEXT_LENGTH=8192 ollama serve")
 
 
 def test_flags_that_do_not_matter_are_said_and_unknown_ones_named():

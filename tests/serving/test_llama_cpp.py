@@ -106,16 +106,29 @@ def test_tied_embeddings_lie_on_both_sides() -> None:
 
 
 def test_layers_go_to_the_gpu_from_the_end() -> None:
+    """The output counts as a layer and goes first: llama-fit-params of 0c1e57098 prints 240 MiB for -ngl 16."""
     full, half, none = (serve(gguf_quant="Q8_0", n_ctx=4096, n_gpu_layers=n) for n in (33, 16, 0))
     for result in (full, half, none):
         held = result.quantities["weights_gpu"].expected + result.quantities["weights_host"].expected
         assert held == result.quantities["weights"].expected  # 4,096 and 14,336 columns need no padding
-    caches = [result.phases[1].components.find("KV cache") for result in (full, half, none)]
-    sizes = [cache.bytes for cache in caches if cache is not None]
-    assert sizes == [512 * MIB, 256 * MIB, 0]
+    assert [cache_on_gpu(result) for result in (full, half, none)] == [512, 240, 0]
+    assert half.quantities["weights_gpu"].expected // MIB == 3847
+    assert half.quantities["compute_buffer"].expected == full.quantities["compute_buffer"].expected
+
+
+def test_before_the_output_counted_as_a_layer_it_left_the_gpu_first() -> None:
+    old = [serve(gguf_quant="Q8_0", n_ctx=4096, n_gpu_layers=n, engine_version="b6209") for n in (33, 16)]
+    assert [cache_on_gpu(result) for result in old] == [512, 256]
+    full, half = old
     # the output's weight is copied to the GPU for large batches
     copied = half.quantities["compute_buffer"].expected - full.quantities["compute_buffer"].expected
     assert copied == 128256 * 4096 * 34 // 32
+
+
+def cache_on_gpu(result: Result) -> float:
+    node = result.phases[1].components.find("KV cache")
+    assert node is not None
+    return node.bytes / MIB
 
 
 def test_quantized_and_latent_caches() -> None:
@@ -153,10 +166,29 @@ def test_a_context_that_was_not_asked_for_shrinks_to_fit() -> None:
     assert any(reason.startswith("set n_ctx to") for reason in asked.verdict.reasons)
 
 
-def test_ollama_takes_its_own_defaults() -> None:
-    result = serve(engine="ollama")
-    table = result.scenario["serve"]
-    assert (table["n_ctx"], table["n_batch"], table["gguf_quant"]) == (4096, 512, "Q4_K_M")
+@pytest.mark.parametrize(
+    ("version", "gpu", "expected"),
+    [
+        ("0.6.4", "rtx-3090", (8192, 512, 4, False)),  # envconfig/config.go: 2,048 a slot, four slots where they fit
+        ("0.6.7", "rtx-3090", (16384, 512, 4, False)),
+        ("0.15.0", "rtx-3090", (4096, 512, 1, False)),
+        ("0.15.5", "rtx-3090", (32768, 512, 1, False)),  # server/routes.go: 23 GiB and more
+        ("0.33.0", "rtx-3090", (32768, 1024, 1, True)),  # server/sched.go: batch by context
+        ("0.33.0", "h100-sxm-80gb", (131072, 2048, 1, True)),  # 262,144, but no more than the model's own
+        ("0.33.0", "rtx-4060-8gb", (4096, 512, 1, True)),
+    ],
+)
+def test_ollama_takes_its_own_defaults_by_version_and_vram(
+    version: str, gpu: str, expected: tuple[int, int, int, bool]
+) -> None:
+    table = serve(engine="ollama", engine_version=version, gpu=gpu).scenario["serve"]
+    assert (table["n_ctx"], table["n_batch"], table["n_parallel"], table["flash_attn"]) == expected
+    assert table["gguf_quant"] == "Q4_K_M"
+
+
+def test_ollama_turns_flash_attention_on_by_architecture() -> None:
+    on = [serve("openai/gpt-oss-20b", engine="ollama", engine_version=v).scenario["serve"] for v in ("0.11.7", "0.12")]
+    assert [table["flash_attn"] for table in on] == [False, True]
 
 
 def test_rows_that_do_not_divide_take_the_fallback_type() -> None:

@@ -17,6 +17,7 @@ from vramwise.scenario.values import (
     Kind,
     ModelReference,
     Several,
+    Share,
     Size,
     Switch,
     Table,
@@ -199,6 +200,10 @@ class ServeSettings(Settings):
                 "method": Text(help="how tokens are drafted"),
                 "num_tokens": Whole(help="drafted tokens"),
                 "model": Text(help="the draft model"),
+                "gguf_quant": choice_kind(
+                    "llama.cpp: quantization of the draft's file", names.GGUF_QUANTS, names.GGUF_QUANT_SPELLINGS
+                ),
+                "n_gpu_layers": Whole(help="llama.cpp: layers of the draft on the GPU", minimum=0),
             },
         ),
         hash=False,
@@ -230,6 +235,14 @@ class ServeSettings(Settings):
         "llama.cpp: type of the V cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
     )
     n_gpu_layers: int | None = _whole("llama.cpp: layers on the GPU", minimum=0)
+    tensor_split: tuple[float, ...] = _key(
+        Several(help="llama.cpp: shares of the layers by GPU (3,1)", item=Share(help="a share")), ()
+    )
+    split_mode: str | None = _maybe("llama.cpp: how several GPUs share the model", names.LLAMA_CPP_SPLIT_MODES)
+    main_gpu: int | None = _whole("llama.cpp: the GPU of split mode none", minimum=0)
+    no_kv_offload: bool | None = _switch("llama.cpp: the KV cache stays on the host")
+    mmproj: str | None = _text("llama.cpp: the projector's file, or auto for the model's own tower in 16 bit")
+    mmproj_offload: bool | None = _switch("llama.cpp: the projector runs on the GPU")
     n_parallel: int | None = _whole("llama.cpp: slots")
     kv_unified: bool | None = _switch("llama.cpp: one KV buffer for all slots")
     n_cpu_moe: int | None = _whole("llama.cpp: layers whose experts stay on the CPU", minimum=0)

@@ -272,6 +272,12 @@ LLAMA_CPP_KEYS: Final = (
     "cache_type_k",
     "cache_type_v",
     "n_gpu_layers",
+    "tensor_split",
+    "split_mode",
+    "main_gpu",
+    "no_kv_offload",
+    "mmproj",
+    "mmproj_offload",
     "n_parallel",
     "kv_unified",
     "n_cpu_moe",
@@ -283,4 +289,5 @@ LLAMA_CPP_KEYS: Final = (
     "attn_max_b",
     "fused_moe",
 )
+LLAMA_CPP_SPLIT_MODES: Final = ("layer", "row", "none", "tensor", "graph", "attn")
 LLAMA_CPP_ENGINES: Final = ("llama.cpp", "ollama")

@@ -137,6 +137,31 @@ class Fraction(Kind):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
+class Share(Kind):
+    """A finite number ≥ 0, one part of a whole that the numbers beside it complete."""
+
+    def read(self, value: object, path: str) -> float:
+        if isinstance(value, str):
+            value = self.from_text(value)
+        if type(value) in (int, float) and 0 <= value <= LARGEST_WHOLE_NUMBER:  # type: ignore[operator]
+            return float(value)  # type: ignore[arg-type]
+        raise refusal(path, "a number ≥ 0", value)
+
+    def from_text(self, text: str) -> object:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "minimum": 0, "maximum": LARGEST_WHOLE_NUMBER}
+
+    @property
+    def metavar(self) -> str:
+        return "N"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class Switch(Kind):
     """true or false."""
 

@@ -8,11 +8,16 @@ from typing import Any
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.gguf_names import model_of_file, model_of_repository
-from vramwise.interop.launch.values import Meaning, maybe_switch, switch, whole
+from vramwise.interop.launch.values import Meaning, fraction, maybe_switch, switch, whole
 
 
 def _mode(text: str) -> str:
     return text.lower()
+
+
+def _shares(text: str) -> list[float]:
+    """`3,1` or `3/1`."""
+    return [fraction(share.strip() or "0") for share in text.replace("/", ",").split(",")]
 
 
 _LONG = {
@@ -25,6 +30,12 @@ _LONG = {
     ("-kvu", "--kv-unified"): Meaning("kv_unified", switch),
     ("-ncmoe", "--n-cpu-moe"): Meaning("n_cpu_moe", whole),
     ("-cmoe", "--cpu-moe"): Meaning("cpu_moe", switch),
+    ("-ts", "--tensor-split"): Meaning("tensor_split", _shares),
+    ("-sm", "--split-mode"): Meaning("split_mode", _mode),
+    ("-mg", "--main-gpu"): Meaning("main_gpu", whole),
+    ("-nkvo", "--no-kv-offload"): Meaning("no_kv_offload", switch),
+    ("-mm", "--mmproj"): Meaning("mmproj", str),
+    ("--mmproj-offload",): Meaning("mmproj_offload", switch),
     ("--swa-full",): Meaning("swa_full", switch),
     ("-mla", "--mla-use"): Meaning("mla_attn", whole),
     ("-amb", "--attention-max-batch"): Meaning("attn_max_b", whole),
@@ -36,21 +47,16 @@ _IK_ALONE = frozenset({"-mla", "--mla-use", "-amb", "--attention-max-batch", "-f
 _MODEL = ("-m", "--model")
 _REPOSITORY = ("-hf", "-hfr", "--hf-repo")
 _CONTEXT = ("-c", "--ctx-size")
+_DRAFT = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
+_DRAFT_LAYERS = ("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl")
 _LAYERS = ("-ngl", "--gpu-layers", "--n-gpu-layers")
 _APART = frozenset((*_MODEL, *_REPOSITORY, *_CONTEXT, *_LAYERS, "-hff", "--hf-file", "-mu", "--model-url", "-ot",
-                    "--override-tensor", "-ts", "--tensor-split", "-sm", "--split-mode", "-dev", "--device",
-                    "-nkvu", "--no-kv-unified", "-no-fa", "--no-fa", "--no-flash-attn", "-no-fmoe",
-                    "--no-fmoe"))  # fmt: skip
+                    "--override-tensor", "-dev", "--device", "-nkvu", "--no-kv-unified", "-no-fa", "--no-fa",
+                    "--no-flash-attn", "-no-fmoe", "--no-fmoe", "--kv-offload", "-kvo", "--no-mmproj-offload",
+                    "--no-mmproj", "--no-mmproj-auto", *_DRAFT, *_DRAFT_LAYERS))  # fmt: skip
 UNCOUNTED = {
-    "--mmproj": "the vision projector's file",
-    "-mm": "the vision projector's file",
-    "-md": "the draft model's weights and cache",
-    "--model-draft": "the draft model's weights and cache",
-    "--spec-draft-model": "the draft model's weights and cache",
     "--lora": "the adapter's own tensors",
     "--control-vector": "its tensors",
-    "-nkvo": "the KV cache is charged to the GPU here",
-    "--no-kv-offload": "the KV cache is charged to the GPU here",
     "-cram": "the prompt cache in host memory",
     "--cache-ram": "the prompt cache in host memory",
     "--rpc": "other machines' devices",
@@ -82,10 +88,13 @@ def read(start: Start) -> Launch:
     ]
     if rules:
         settings["override_tensor"] = rules
+    if "--no-mmproj-offload" in words.given:
+        settings["mmproj_offload"] = False
     scenario: dict[str, Any] = {"model": _model(words, settings), "task": "serve", "serve": settings}
     devices = _devices(words)
     if devices is not None:
         scenario["num_gpus"] = devices
+    _beside(words, settings)
     notes = notes_of("llama.cpp", words, frozenset(MEANINGS) | _APART, UNCOUNTED, words.loose)
     return Launch("llama.cpp", scenario, notes)
 
@@ -115,10 +124,16 @@ def _model(words: Words, settings: dict[str, Any]) -> str:
 
 
 def _layers(words: Words, settings: dict[str, Any]) -> None:
-    text = _last(words, _LAYERS)
-    if text is None or text.lower() in ("auto", "all", "-1"):
-        return
-    settings["n_gpu_layers"] = min(whole(text) or 0, _MOST_LAYERS)
+    layers = _number_of_layers(_last(words, _LAYERS))
+    if layers is not None:
+        settings["n_gpu_layers"] = layers
+
+
+def _number_of_layers(text: str | None) -> int | None:
+    """None for all of them and for the engine's choice."""
+    if text is None or text.lower() in ("auto", "all") or text.startswith("-"):
+        return None
+    return min(whole(text) or 0, _MOST_LAYERS)
 
 
 def _rules(text: str) -> list[str]:
@@ -132,13 +147,31 @@ def _rules(text: str) -> list[str]:
     return [rule for rule in rules if rule]
 
 
+def _beside(words: Words, settings: dict[str, Any]) -> None:
+    """A draft model, and the projector that comes with a repository."""
+    if _last(words, _REPOSITORY) and not any(flag in words.given for flag in ("--no-mmproj", "--no-mmproj-auto")):
+        settings.setdefault("mmproj", "auto")
+    if "mmproj" in settings and not os.path.exists(settings["mmproj"]):
+        settings["mmproj"] = "auto"
+    name = _last(words, _DRAFT)
+    if name is None:
+        return
+    model, kind = (name, None) if os.path.exists(name) else (
+        model_of_file(name) if name.lower().endswith(".gguf") else model_of_repository(name)
+    )  # fmt: skip
+    draft: dict[str, Any] = {"method": "draft_model", "model": model}
+    if kind is not None:
+        draft["gguf_quant"] = kind
+    layers = _number_of_layers(_last(words, _DRAFT_LAYERS))
+    if layers is not None:
+        draft["n_gpu_layers"] = layers
+    settings["speculative"] = draft
+
+
 def _devices(words: Words) -> int | None:
+    """GPUs that are named, one by one or by their shares; shares of 0 count."""
     named = _last(words, ("-dev", "--device"))
     if named is not None:
         return 0 if named.lower() == "none" else len(named.split(","))
-    if (_last(words, ("-sm", "--split-mode")) or "").lower() == "none":
-        return 1
     split = _last(words, ("-ts", "--tensor-split"))
-    if split is None:
-        return None
-    return sum(share.strip() not in ("", "0") for share in split.replace("/", ",").split(",")) or None
+    return None if split is None else len(_shares(split))

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramwise.errors import UsageError
 from vramwise.interop.launch.command import Launch, Start, one_model
 from vramwise.interop.launch.gguf_names import file_type_named, model_of_repository
-from vramwise.interop.launch.values import whole
+from vramwise.interop.launch.values import switch, whole
 
+_VALUED = frozenset({"--format", "--keepalive", "--think", "--dimensions"})  # ollama cmd/cmd.go
 _TYPE_IN_TAG = re.compile(r"(?:^|-)(i?q\d\w*|fp16|f16|bf16)$", re.I)
 
 
 def read(start: Start) -> Launch:
-    """The scenario of an ollama command: name and tag, and the two variables that move memory."""
-    named = next((word for word in start.words if not word.startswith("-")), None)
-    named = one_model("ollama", named, "ollama run NAME")
+    """The scenario of an ollama command: name and tag, and the variables that move memory."""
+    named = one_model("ollama", _named(start.words), "ollama run NAME (ollama serve loads what is asked for later)")
     settings: dict[str, Any] = {"engine": "ollama"}
     if named.startswith(("hf.co/", "huggingface.co/")):
         model, kind = model_of_repository(named.partition("/")[2])
@@ -24,14 +25,42 @@ def read(start: Start) -> Launch:
         model, kind = _of_tag(named.rpartition("/")[2])
     if kind is not None:
         settings["gguf_quant"] = kind
-    for variable, key in (("OLLAMA_CONTEXT_LENGTH", "n_ctx"), ("OLLAMA_NUM_PARALLEL", "n_parallel")):
-        if start.environment.get(variable):
-            settings[key] = whole(start.environment[variable])
-    if start.environment.get("OLLAMA_KV_CACHE_TYPE"):
-        settings["cache_type_k"] = settings["cache_type_v"] = start.environment["OLLAMA_KV_CACHE_TYPE"]
+    _environment(start.environment, settings)
     if not model:
         raise UsageError("ollama: expected a name such as llama3.1:8b")
     return Launch("ollama", {"model": model, "task": "serve", "serve": settings}, ())
+
+
+def _named(words: Sequence[str]) -> str | None:
+    """The first word that is neither a flag nor a flag's value."""
+    after = ""
+    for word in words:
+        if not word.startswith("-") and after not in _VALUED:
+            return word
+        after = word
+    return None
+
+
+def _environment(given: Mapping[str, str], settings: dict[str, Any]) -> None:
+    """Variables that move memory; the context is that of one slot."""
+    slots = _number(given, "OLLAMA_NUM_PARALLEL")
+    context = _number(given, "OLLAMA_CONTEXT_LENGTH")
+    if slots:
+        settings["n_parallel"] = slots
+    if context:
+        settings["n_ctx"] = context * (slots or 1)
+    kind = given.get("OLLAMA_KV_CACHE_TYPE")
+    if kind:
+        settings["cache_type_k"] = settings["cache_type_v"] = kind.lower()
+    if given.get("OLLAMA_FLASH_ATTENTION"):
+        settings["flash_attn"] = switch(given["OLLAMA_FLASH_ATTENTION"])
+
+
+def _number(given: Mapping[str, str], variable: str) -> int | None:
+    try:
+        return whole(given[variable]) if given.get(variable) else None
+    except UsageError as problem:
+        raise UsageError(f"{variable}: {problem}") from None
 
 
 def _of_tag(name: str) -> tuple[str, str | None]:

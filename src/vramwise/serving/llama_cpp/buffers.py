@@ -6,7 +6,7 @@ u = physical batch, V = vocabulary, E = hidden size, H = heads, n = cells of one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from vramwise.models import Model
@@ -57,7 +57,7 @@ def sizes_of(model: Model) -> Sizes:
 
 
 def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
-    """Compute buffers, summed over devices."""
+    """Compute buffers, a child for each of several devices."""
     s = sizes_of(model)
     u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells
     if not plan.devices:
@@ -73,13 +73,26 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
         size += placed.host_expert_bytes
         inputs["copied_expert_bytes"] = placed.host_expert_bytes
         exact_form = False
-    total = size + (plan.devices - 1) * _device_without_output(plan, s, u, n)
     spread = constant("llama.cpp", "compute_spread" if exact_form else "compute_spread_other", (0,))
-    return Node(
-        "compute buffer", total, "calibrated", round(total * spread.low), round(total * spread.high),
-        formula="max(4·u·(V + E), 4·u·H·n + 4·u·n + 16·u·E without flash attention) + copied weights",
-        inputs=inputs, source=_SOURCE,
+    formula = "max(4·u·(V + E), 4·u·H·n + 4·u·n + 16·u·E without flash attention) + copied weights"
+    main, other = max(placed.output_device, 0), _device_without_output(plan, s, u, n)
+    used = {main, *(one for one in placed.layer_devices if one >= 0)}
+    parts = [size if device == main else other if device in used else 0 for device in range(plan.devices)]
+    nodes = tuple(
+        Node(
+            device_name(device), part, "calibrated", round(part * spread.low), round(part * spread.high),
+            formula=formula if device == main else "attention and MLP of a device without the output",
+            inputs=inputs, source=_SOURCE,
+        ) for device, part in enumerate(parts)
     )  # fmt: skip
+    if len(nodes) == 1:
+        return replace(nodes[0], name="compute buffer")
+    return Node.group("compute buffer", nodes, formula="Σ over devices", source=_SOURCE)
+
+
+def device_name(device: int) -> str:
+    """A GPU as the result calls it."""
+    return f"GPU {device}"
 
 
 _ONE_HIDDEN_COPY = frozenset({"glm4_moe", "glm4_moe_lite"})

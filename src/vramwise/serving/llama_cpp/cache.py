@@ -19,38 +19,48 @@ STATE_BYTES = 4  # recurrent states are f32
 
 @dataclass(frozen=True, slots=True)
 class CacheBytes:
-    """Keys and values, recurrent states; each over all layers, and the part of layers on the GPU."""
+    """Keys and values, and recurrent states, of each layer in order; cells of a full and of a sliding layer."""
 
-    kv_bytes: int
-    kv_gpu_bytes: int
-    state_bytes: int
-    state_gpu_bytes: int
+    kv_by_layer: tuple[int, ...]
+    state_by_layer: tuple[int, ...]
     full_cells: int
     window_cells: int
+
+    @property
+    def kv_bytes(self) -> int:
+        return sum(self.kv_by_layer)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(self.state_by_layer)
 
 
 @lru_cache(maxsize=512)
 def cache_bytes(model: Model, plan: Plan) -> CacheBytes:
     """Σ over layers of cells · streams · (K row + V row)."""
-    kv = kv_gpu = state = state_gpu = 0
+    kv: list[int] = []
+    states: list[int] = []
     narrow = 0
-    for index, block in enumerate(model.layers()):
+    for block in model.layers():
+        size = state = 0
         for cache in block.caches:
             if cache.kind == "recurrent":
                 conv = engine_conv_elements(model, cache.conv_state_elements)
-                size = (conv + cache.state_elements) * STATE_BYTES * plan.slots
-                state += size
-                state_gpu += size if plan.on_gpu(index) else 0
+                state += (conv + cache.state_elements) * STATE_BYTES * plan.slots
                 continue
             cells = cells_of(cache, plan)
             narrow = cells if cells != plan.cells else narrow
-            size = cells * plan.streams * _cell_bytes(cache, block.ops, plan)
-            kv += size
-            kv_gpu += size if plan.on_gpu(index) else 0
-    predicted = _prediction_layers(model, plan) * _last_layer_bytes(model, plan)
-    kv += predicted
-    kv_gpu += predicted if plan.gpu_layers else 0
-    return CacheBytes(kv, kv_gpu, state, state_gpu, plan.cells, narrow)
+            size += cells * plan.streams * _cell_bytes(cache, block.ops, plan)
+        kv.append(size)
+        states.append(state)
+    kv.extend([_last_layer_bytes(model, plan)] * _prediction_layers(model, plan))
+    return CacheBytes(tuple(kv), tuple(states), plan.cells, narrow)
+
+
+def layer_cache_bytes(model: Model, plan: Plan) -> tuple[int, ...]:
+    """Cache and states of each repeating layer."""
+    cache = cache_bytes(model, plan)
+    return tuple(kv + state for kv, state in zip(cache.kv_by_layer, cache.state_by_layer, strict=False))
 
 
 _PREDICTION_KEPT = frozenset({"glm4_moe"})  # the converter keeps the layers for multi-token prediction

@@ -1,19 +1,26 @@
 """What would fit: the largest context, the most layers on the GPU, the fewest layers with experts on the host.
 
 Each answer is a search over full estimates, as llama.cpp's --fit reserves real buffers (common/fit.cpp); `needed`
-gives the bytes of a plan.
+gives the bytes of the fullest device of a plan, `needs` those of each device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from vramwise.models import Model
 from vramwise.serving.llama_cpp.settings import PADDING, Plan
 
 Needed = Callable[[Plan], int]
+DeviceNeeds = Callable[[Plan], Sequence[int]]
 LEAST_CONTEXT = 4096  # --fit never goes below (common/fit.cpp)
+
+
+def worst(needs: DeviceNeeds) -> Needed:
+    """The bytes of a plan's fullest device."""
+    return lambda plan: max(needs(plan))
 
 
 def with_context(plan: Plan, n_ctx: int) -> Plan:
@@ -29,6 +36,38 @@ def with_layers(plan: Plan, layers: int) -> Plan:
 def with_host_experts(plan: Plan, layers: int) -> Plan:
     """The plan with the experts of the first `layers` layers on the host."""
     return replace(plan, settings=plan.settings.replace(n_cpu_moe=layers))
+
+
+def with_split(plan: Plan, shares: Sequence[int]) -> Plan:
+    """The plan with other shares of the layers by device."""
+    split = tuple(float(share) for share in shares)
+    return replace(plan, shares=split, settings=plan.settings.replace(tensor_split=split))
+
+
+def fitting_split(plan: Plan, room: int, needs: DeviceNeeds) -> tuple[int, ...]:
+    """Layers by device, the output counted as one, so that no device needs more than `room`; empty for none.
+
+    Devices are filled from the last, which holds the output, to the first, as --fit fills them.
+    """
+    slots = min(plan.gpu_layers, plan.num_layers + 1)
+    counts = [0] * plan.devices
+    for device in reversed(range(1, plan.devices)):
+        fits = partial(_part_fits, plan, counts, device, slots - sum(counts), room, needs)
+        counts[device] = _largest(slots - sum(counts), fits)
+    counts[0] = slots - sum(counts)
+    if not all(need <= room for need in needs(with_split(plan, counts))):
+        return ()
+    return tuple(counts)
+
+
+def _part_fits(
+    plan: Plan, counts: Sequence[int], device: int, left: int, room: int, needs: DeviceNeeds, layers: int
+) -> bool:
+    """Whether `device` holds so many layers, while the first device takes what is left."""
+    trial = list(counts)
+    trial[device] = layers
+    trial[0] += left - layers
+    return needs(with_split(plan, trial))[device] <= room
 
 
 def largest_context(plan: Plan, room: int, needed: Needed, least: int = PADDING) -> int:

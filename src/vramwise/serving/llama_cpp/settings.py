@@ -6,9 +6,13 @@ import re
 from dataclasses import dataclass
 
 from vramwise.models import Model
+from vramwise.result import Capacity
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.lengths import model_length
+from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, ollama_values
+from vramwise.serving.llama_cpp.quantizer import typed_tensors
+from vramwise.serving.versions import version_of
 from vramwise.units import round_up
 
 LATEST_BUILD = 10**6
@@ -17,14 +21,15 @@ LATENT_CACHE_BUILD = 5130  # PR 12801 (April 2025): multi-head latent attention 
 NO_LATENT_VALUES_BUILD = 5390  # values are read from the keys' latent; b5331 still printed 576 + 512 elements
 AUTO_CONTEXT_BUILD = 6895  # context starts from the model's own length
 AUTO_FLASH_BUILD = 6325  # flash attention on where it is supported (logs of b7342 and later say auto)
+OWN_RUNNER_BUILD = 7342  # stands for the runners that ollama had of its own before v0.30.0
 FOUR_SLOTS_BUILD = 7400  # llama-server: four slots over one cache where -np is not given
 TWO_INPUT_COPIES_BUILD = 8000  # host buffers of b8211 and later hold two embedding inputs, b7342 one
+OUTPUT_FIRST_BUILD = 7400  # PR 16653 (December 2025): the output counts as a layer and goes to the GPU first
 HALF_MASK_BUILD = 9000  # after b8571 the mask is f16 with flash attention (public log of a 15-point sweep)
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_BATCH = 2048
 DEFAULT_UBATCH = 512
-OLLAMA_BATCH = 512
 DEFAULT_QUANT = "Q4_K_M"  # what llama.cpp's -hf and ollama fetch when none is named
 PADDING = 256
 OLD_PADDING = 32  # without flash attention, before the unified cache
@@ -36,6 +41,11 @@ _WINDOWED_TYPES = frozenset(
 """Architectures whose windows llama.cpp implements (src/llama-hparams.cpp users); it ignores Mistral's."""
 
 _BUILD = re.compile(r"\bb(\d{3,5})\b")
+_DATE = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b")
+_DATED_BUILDS = (("2024-03-18", 2459), ("2024-12-05", 4273), ("2025-04-15", 5130), ("2025-05-20", 5427),
+                 ("2025-08-20", 6209), ("2025-10-31", 6895), ("2025-12-10", 7342))  # fmt: skip
+"""Days of llama.cpp's release tags: a version that is a day is the last of these builds before it."""
+IK_BY_BYTES_BUILD = 4327  # ik_llama.cpp PR 1466 (March 2026): devices are filled by bytes, not by layers
 _NEEDS_IMATRIX = ("IQ1", "IQ2", "IQ3_XXS")
 
 
@@ -60,7 +70,33 @@ class Plan:
     unified: bool
     swa_full: bool
     latent: int | None
-    devices: int
+    shares: tuple[float, ...]
+    split_mode: str
+    kv_on_gpu: bool
+
+    @property
+    def devices(self) -> int:
+        """GPUs in use; 0 on the CPU alone."""
+        return len(self.shares)
+
+    @property
+    def output_goes_first(self) -> bool:
+        """Whether `n_gpu_layers` counts the output, which then is the last to leave the GPU."""
+        return self.build >= OUTPUT_FIRST_BUILD and not self.is_ik
+
+    @property
+    def first_gpu_layer(self) -> int:
+        """Layers go to the GPU from the end."""
+        return max(self.num_layers + self.output_goes_first - self.gpu_layers, 0)
+
+    @property
+    def splits_by_bytes(self) -> bool:
+        return self.is_ik and self.build >= IK_BY_BYTES_BUILD and self.devices > 1
+
+    @property
+    def shares_tensors(self) -> bool:
+        """Whether matrices are cut over the devices instead of layers being dealt out."""
+        return self.devices > 1 and self.split_mode not in ("layer", "none")
 
     @property
     def cells(self) -> int:
@@ -81,11 +117,11 @@ class Plan:
 
     @property
     def output_on_gpu(self) -> bool:
-        return self.gpu_layers > self.num_layers
+        return self.gpu_layers > (0 if self.output_goes_first else self.num_layers)
 
     def on_gpu(self, layer: int) -> bool:
-        """Layers go to the GPU from the end."""
-        return layer >= self.num_layers - self.gpu_layers
+        """Whether a repeating layer is on a GPU."""
+        return self.gpu_layers > 0 and layer >= self.first_gpu_layer
 
 
 def reads_windows(model: Model) -> bool:
@@ -96,38 +132,52 @@ def reads_windows(model: Model) -> bool:
 def build_of(version: str | None) -> int:
     """Build number in a version such as `b5863 (a4575513)`; the latest where there is none."""
     found = _BUILD.search(version or "")
-    return int(found.group(1)) if found else LATEST_BUILD
+    if found is not None:
+        return int(found.group(1))
+    day = _DATE.search(version or "")
+    if day is None or day.group() > _DATED_BUILDS[-1][0]:
+        return LATEST_BUILD
+    return max((build for first, build in _DATED_BUILDS if first <= day.group()), default=0)
 
 
-def resolve_plan(scenario: Scenario, model: Model) -> Plan:
-    """Defaults of common/common.h, tools/server and ollama, by build."""
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Context, batches, slots and flash attention."""
+
+    n_ctx: int
+    n_batch: int
+    n_ubatch: int
+    slots: int
+    unified: bool
+    flash: bool
+
+
+def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = None) -> Plan:
+    """Defaults of common/common.h, tools/server and ollama, by build and, for ollama, by the GPUs' memory."""
     given = scenario.serve
-    ollama = given.engine == "ollama"
-    is_ik = given.variant == "ik_llama.cpp"
-    build = build_of(given.engine_version)
+    is_ik, own_runner = given.variant == "ik_llama.cpp", _own_runner(given)
+    build = OWN_RUNNER_BUILD if own_runner else build_of(given.engine_version)
     file_type = given.gguf_quant or DEFAULT_QUANT
     imatrix = given.imatrix if given.imatrix is not None else file_type.startswith(_NEEDS_IMATRIX)
-    auto_context = build >= AUTO_CONTEXT_BUILD and not ollama and not is_ik
-    n_ctx = given.n_ctx or given.max_model_len or (model_length(model) if auto_context else DEFAULT_CONTEXT)
-    n_batch = min(given.n_batch or (OLLAMA_BATCH if ollama else DEFAULT_BATCH), n_ctx)
-    n_ubatch = min(given.n_ubatch or DEFAULT_UBATCH, n_batch)
-    flash = given.flash_attn if given.flash_attn is not None else build >= AUTO_FLASH_BUILD and not is_ik
-    slots, unified = _slots(given, build, ollama or is_ik)
+    if given.engine == "ollama":
+        sizes = _ollama_sizes(scenario, model, capacity, build, file_type, imatrix)
+    else:
+        sizes = _llama_sizes(given, model, build)
     layers = model.num_layers
     gpu_layers = 0 if scenario.num_gpus == 0 else layers + 1 if given.n_gpu_layers is None else given.n_gpu_layers
     settings = given.replace(
         gguf_quant=file_type,
         imatrix=imatrix,
-        n_ctx=n_ctx,
-        n_batch=n_batch,
-        n_ubatch=n_ubatch,
-        flash_attn=flash,
+        n_ctx=sizes.n_ctx,
+        n_batch=sizes.n_batch,
+        n_ubatch=sizes.n_ubatch,
+        flash_attn=sizes.flash,
         cache_type_k=given.cache_type_k or "f16",
         cache_type_v=given.cache_type_v or "f16",
         n_gpu_layers=gpu_layers,
-        n_parallel=slots,
-        kv_unified=unified,
-        swa_full=_keeps_whole_windows(given, model, build, ollama or is_ik),
+        n_parallel=sizes.slots,
+        kv_unified=sizes.unified,
+        swa_full=_keeps_whole_windows(given, model, build, own_runner or is_ik),
     )
     return Plan(
         settings=settings,
@@ -135,20 +185,63 @@ def resolve_plan(scenario: Scenario, model: Model) -> Plan:
         is_ik=is_ik,
         file_type=file_type,
         imatrix=imatrix,
-        n_ctx=n_ctx,
-        n_batch=n_batch,
-        n_ubatch=n_ubatch,
-        flash=flash,
+        n_ctx=sizes.n_ctx,
+        n_batch=sizes.n_batch,
+        n_ubatch=sizes.n_ubatch,
+        flash=sizes.flash,
         type_k=(settings.cache_type_k or "f16").upper(),
         type_v=(settings.cache_type_v or "f16").upper(),
         gpu_layers=gpu_layers,
         num_layers=layers,
-        slots=slots,
-        unified=unified,
+        slots=sizes.slots,
+        unified=sizes.unified,
         swa_full=bool(settings.swa_full),
-        latent=_latent_mode(given, build, ollama, is_ik),
-        devices=scenario.num_gpus,
+        latent=_latent_mode(given, build, given.engine == "ollama", is_ik),
+        shares=_shares(scenario),
+        split_mode=given.split_mode or "layer",
+        kv_on_gpu=not given.no_kv_offload,
     )
+
+
+def _own_runner(given: ServeSettings) -> bool:
+    """Whether it is an ollama that runs the model itself, not in a llama-server."""
+    return given.engine == "ollama" and version_of(given.engine_version) < LLAMA_SERVER_VERSION
+
+
+def _llama_sizes(given: ServeSettings, model: Model, build: int) -> _Sizes:
+    is_ik = given.variant == "ik_llama.cpp"
+    auto_context = build >= AUTO_CONTEXT_BUILD and not is_ik
+    n_ctx = given.n_ctx or given.max_model_len or (model_length(model) if auto_context else DEFAULT_CONTEXT)
+    n_batch = min(given.n_batch or DEFAULT_BATCH, n_ctx)
+    flash = given.flash_attn if given.flash_attn is not None else build >= AUTO_FLASH_BUILD and not is_ik
+    slots, unified = _slots(given, build, is_ik)
+    return _Sizes(n_ctx, n_batch, min(given.n_ubatch or DEFAULT_UBATCH, n_batch), slots, unified, flash)
+
+
+def _ollama_sizes(
+    scenario: Scenario, model: Model, capacity: Capacity | None, build: int, file_type: str, imatrix: bool
+) -> _Sizes:
+    given = scenario.serve
+    file_bytes = 0
+    if file_type != "custom":
+        file_bytes = sum(typed.bytes for typed in typed_tensors(model, file_type, imatrix))
+    values = ollama_values(given, model, capacity, scenario.num_gpus, file_bytes)
+    n_batch = min(values.n_batch, values.n_ctx)
+    ubatch = given.n_ubatch or (n_batch if values.runs_llama_server else DEFAULT_UBATCH)
+    _, unified = _slots(given.replace(n_parallel=values.slots), build, not values.runs_llama_server)
+    return _Sizes(values.n_ctx, n_batch, min(ubatch, n_batch), values.slots, unified, values.flash)
+
+
+def _shares(scenario: Scenario) -> tuple[float, ...]:
+    """Parts of the model by GPU: those given, 0 for further GPUs; without any, free memory, alike for equal cards."""
+    given = scenario.serve
+    count = scenario.num_gpus
+    if count > 1 and given.split_mode == "none":
+        return (1.0,)
+    if not any(given.tensor_split):
+        return (1.0,) * count
+    shares = (*given.tensor_split, *(0.0,) * count)[:count]
+    return shares if any(shares) else (1.0,) * count
 
 
 def _slots(given: ServeSettings, build: int, single: bool) -> tuple[int, bool]:

@@ -1,0 +1,117 @@
+"""What llama.cpp loads beside the model: a draft model with its own context, and a multimodal projector.
+
+Sources: ggml-org/llama.cpp common/speculative.cpp common_base_params_to_speculative (a draft takes the context, slots,
+batch and devices of the model; its cache is f16 and its layers all go to the GPU unless told otherwise) and
+tools/mtmd/clip.cpp (the projector's tensors lie on the first device; its buffer is reserved for one warm-up image).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from vramwise.errors import ScenarioError
+from vramwise.formats.gguf_file import read_gguf
+from vramwise.hardware import Gpu
+from vramwise.models import Model, describe
+from vramwise.result import Node
+from vramwise.scenario import Scenario
+from vramwise.serving.encoder import tower_bytes
+from vramwise.serving.llama_cpp.buffers import device_name
+from vramwise.serving.llama_cpp.placement import placement
+from vramwise.serving.llama_cpp.settings import Plan, resolve_plan
+from vramwise.serving.llama_cpp.terms import Extra, Terms
+from vramwise.sources import resolve
+
+WARM_UP_TOKENS = 46 * 46  # of towers with free image sizes (clip.cpp set_warmup_n_tokens; some take 256)
+_TOWER = ("vision", "audio", "speech", "projector")
+_SPREAD = (0.3, 2.0)
+
+
+def extras_of(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -> tuple[Extra, ...]:
+    """Draft model and projector, each where one is named."""
+    found = [*_draft(scenario, plan, gpu), *_projector(scenario, model, plan)]
+    return tuple(found)
+
+
+def _draft(scenario: Scenario, plan: Plan, gpu: Gpu | None) -> Iterator[Extra]:
+    """Weights, cache and compute buffer of the draft model, by device."""
+    told = scenario.serve.speculative or {}
+    name = told.get("model")
+    if not name:
+        return
+    found = resolve(str(name))
+    draft = describe(found.config, found.id)
+    if not draft.num_layers:
+        raise ScenarioError("serve.speculative.model", f"{found.id} has no layers: expected a language model")
+    settings = scenario.serve.replace(
+        n_ctx=plan.n_ctx, n_batch=plan.n_batch, n_ubatch=plan.n_ubatch, n_parallel=plan.slots, kv_unified=plan.unified,
+        gguf_quant=told.get("gguf_quant"), n_gpu_layers=told.get("n_gpu_layers"), cache_type_k=None, cache_type_v=None,
+        n_cpu_moe=None, cpu_moe=None, override_tensor=(), speculative=None, mmproj=None, imatrix=None,
+    )  # fmt: skip
+    own = resolve_plan(scenario.replace(serve=settings), draft)
+    terms = Terms(draft, own, placement(draft, own), False, gpu)
+    host = Node.group("draft model", (terms.host_weights, *terms.cache_nodes(False)))
+    if not own.devices:
+        yield Extra(Node("draft model", 0, "exact"), host)
+        return
+    parts = (terms.gpu_weights, *terms.cache_nodes(True), terms.compute)
+    formula = f"weights, KV cache and compute buffer of {draft.id}"
+    if own.devices == 1:
+        yield Extra(Node.group("draft model", parts, formula=formula), host)
+        return
+    devices = tuple(
+        Node.group(device_name(i), (_renamed(part, part.children[i]) for part in parts)) for i in range(own.devices)
+    )
+    yield Extra(Node.group("draft model", devices, formula=formula), host)
+
+
+def _renamed(part: Node, child: Node) -> Node:
+    return Node(part.name, child.bytes, child.kind, child.low, child.high, child.formula, child.inputs, child.source)
+
+
+def _projector(scenario: Scenario, model: Model, plan: Plan) -> Iterator[Extra]:
+    """Tensors of the projector's file, and the buffer of one warm-up image, on the first device."""
+    told = scenario.serve.mmproj
+    if told is None:
+        return
+    weights = _tower_file(told) if os.path.exists(told) else _tower_weights(model)
+    if not weights.bytes:
+        return
+    work = tower_bytes(model, _patches(model), 4)
+    compute = Node(
+        "compute buffer", work, "assumed", round(work * _SPREAD[0]), round(work * _SPREAD[1]),
+        formula="4 · patches · live elements of a vision block", inputs={"patches": _patches(model)},
+        source="llama.cpp tools/mtmd/clip.cpp: one warm-up image, flash attention",
+    )  # fmt: skip
+    parts = (weights, compute) if work else (weights,)
+    if not plan.devices or scenario.serve.mmproj_offload is False:
+        yield Extra(Node("projector", 0, "exact"), Node.group("projector", parts))
+        return
+    if plan.devices == 1:
+        yield Extra(Node.group("projector", parts))
+        return
+    rest = (Node(device_name(i), 0, "exact") for i in range(1, plan.devices))
+    yield Extra(Node.group("projector", (Node.group(device_name(0), parts), *rest)))
+
+
+def _tower_file(path: str) -> Node:
+    return Node("weights", read_gguf(path).tensor_bytes, "exact", formula="Σ tensors of the projector's file")
+
+
+def _tower_weights(model: Model) -> Node:
+    """The model's own tower as convert_hf_to_gguf.py --mmproj writes it: matrices f16, vectors f32."""
+    tower = [parameter for parameter in model.parameters if parameter.part in _TOWER and parameter.tied_to is None]
+    size = sum(parameter.numel * (4 if len(parameter.shape) == 1 else 2) for parameter in tower)
+    return Node("weights", size, "derived", formula="matrices f16, vectors f32",
+                source="llama.cpp convert_hf_to_gguf.py --mmproj")  # fmt: skip
+
+
+def _patches(model: Model) -> int:
+    """Patches of the warm-up image: the tower's own size, or 46 × 46 tokens where sizes are free."""
+    vision = model.config.table("vision_config")
+    if vision is None:
+        return 0
+    if vision.has("image_size") and vision.has("patch_size"):
+        return int((vision.size("image_size") // vision.size("patch_size")) ** 2)
+    return int(WARM_UP_TOKENS * vision.size("spatial_merge_size", default=2) ** 2)

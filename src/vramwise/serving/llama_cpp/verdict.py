@@ -1,0 +1,54 @@
+"""Whether every device holds its part, and the smallest changes with which it would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.models import Model
+from vramwise.result import Capacity, Quantity, Verdict
+from vramwise.serving.answer import amount, verdict_of
+from vramwise.serving.llama_cpp.buffers import device_name
+from vramwise.serving.llama_cpp.fitting import (
+    DeviceNeeds,
+    fewest_host_experts,
+    fitting_split,
+    largest_context,
+    most_layers,
+    worst,
+)
+from vramwise.serving.llama_cpp.settings import Plan
+from vramwise.serving.llama_cpp.terms import Terms
+
+
+def judge(model: Model, plan: Plan, terms: Terms, capacity: Capacity, needs: DeviceNeeds) -> Verdict:
+    """The fullest device decides; `needs` gives the bytes of each device of another plan."""
+    room = capacity.usable_bytes
+    each = terms.device_needs()
+    fullest = max(range(len(each)), key=lambda device: each[device].expected)
+    need = each[fullest]
+    left = Quantity(room - need.high, room - need.expected, room - need.low)
+    on = "" if len(each) == 1 else f" on {device_name(fullest)}, the fullest of {len(each)}"
+    if need.expected <= room:
+        return verdict_of(left, [f"{amount(need.expected)} fit in {amount(room)}{on}"])
+    reasons = [f"{amount(need.expected)} do not fit in {amount(room)}{on}"]
+    reasons.extend(_fixes(model, plan, room, needs))
+    return verdict_of(left, reasons)
+
+
+def _fixes(model: Model, plan: Plan, room: int, needs: DeviceNeeds) -> Iterator[str]:
+    """The smallest changes that fit, each on its own."""
+    needed = worst(needs)
+    split = fitting_split(plan, room, needs) if plan.devices > 1 and not plan.shares_tensors else ()
+    if split:
+        yield f"set tensor_split to {','.join(str(layers) for layers in split)}"
+    cells = largest_context(plan, room, needed)
+    if cells:
+        yield f"set n_ctx to {cells:,}"
+    experts = fewest_host_experts(model, plan, room, needed)
+    if experts:
+        yield f"set n_cpu_moe to {experts}"
+    layers = most_layers(plan, room, needed)
+    if layers:
+        yield f"set n_gpu_layers to {layers} of {plan.num_layers + 1}"
+    if not (split or cells or experts or layers):
+        yield "take a smaller file type, a larger GPU, or more of them"

@@ -1,0 +1,136 @@
+"""llama.cpp on several devices: layers by device against logs, and what fits where.
+
+Figures of "0c1e57098" are those of llama-fit-params of that llama.cpp over two RPC devices, with files that hold
+metadata and shapes alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.estimation import estimate
+from vramwise.result import Result
+from vramwise.serving.llama_cpp.devices import split_points
+from vramwise.units import MIB
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
+
+
+def serve(model: Any, num_gpus: int | None = None, gpu: str | None = None, **settings: Any) -> Result:
+    scenario: dict[str, Any] = {"model": model, "task": "serve", "serve": {"engine": "llama.cpp", **settings}}
+    scenario |= {key: value for key, value in (("num_gpus", num_gpus), ("gpu", gpu)) if value is not None}
+    return estimate(scenario)
+
+
+def by_device(result: Result, name: str) -> list[float]:
+    node = next(phase for phase in result.phases if phase.name == "context").components.find(name)
+    assert node is not None
+    return [round(child.bytes / MIB, 2) for child in node.children]
+
+
+def test_layers_of_a_log_with_two_devices() -> None:
+    """b6209, Llama 3.1 70B Q4_0 on two RPC devices: 41 layers on the first, 39 and the output on the second."""
+    result = serve(LLAMA_70B, 2, engine_version="b6209", gguf_quant="Q4_0", n_ctx=4096, n_parallel=1, flash_attn=False)
+    assert by_device(result, "weights") == [18821.56, 18725.42]
+    assert by_device(result, "KV cache") == [656.0, 624.0]
+
+
+def test_ik_llama_cpp_deals_bytes_out_not_layers() -> None:
+    """b4502 of ik_llama.cpp, Qwen3.5-122B BF16: 16 layers each, and the output on the last."""
+    result = serve("Qwen/Qwen3.5-122B-A10B", 3, variant="ik_llama.cpp", engine_version="b4502", gguf_quant="BF16",
+                   n_ctx=512, n_parallel=1, n_gpu_layers=49)  # fmt: skip
+    assert by_device(result, "weights") == pytest.approx([76691.83, 76691.83, 78146.84], abs=0.1)
+    assert by_device(result, "KV cache") == [4.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("split", "weights", "cache"),
+    [([], [3757, 3847], [544, 480]), ([3.0, 1.0], [5525, 2079], [800, 224])],
+)
+def test_the_tensor_split_of_0c1e57098(split: list[float], weights: list[int], cache: list[int]) -> None:
+    result = serve(LLAMA, 2, gguf_quant="Q8_0", n_ctx=8192, n_parallel=1, flash_attn=True, tensor_split=split)
+    assert [int(size) for size in by_device(result, "weights")] == weights
+    assert by_device(result, "KV cache") == cache
+
+
+def test_shares_count_the_gpus_and_a_share_of_nothing_holds_nothing() -> None:
+    result = serve(LLAMA, gguf_quant="Q8_0", n_ctx=8192, tensor_split=[0, 1, 1])
+    assert result.scenario["num_gpus"] == 3
+    assert by_device(result, "weights")[0] == by_device(result, "compute buffer")[0] == 0
+    fewer = serve(LLAMA, 1, gguf_quant="Q8_0", n_ctx=8192, tensor_split=[1, 3])
+    assert any("first 1 of 2 shares" in note for note in fewer.notes)
+
+
+def test_split_points_are_those_of_32_bit_floats() -> None:
+    assert split_points((1.0, 1.0, 1.0))[0] == 0.3333333432674408
+    assert split_points((3.0, 1.0)) == (0.75, 1.0)
+
+
+def test_split_modes() -> None:
+    one = serve(LLAMA, 2, gguf_quant="Q8_0", n_ctx=8192, split_mode="none")
+    alone = serve(LLAMA, 1, gguf_quant="Q8_0", n_ctx=8192)
+    assert one.quantities["total_needed"] == alone.quantities["total_needed"]
+    rows = serve(LLAMA, 2, gguf_quant="Q8_0", n_ctx=8192, split_mode="row")
+    first, second = by_device(rows, "weights")
+    assert first == pytest.approx(second, rel=0.001)
+    assert sum((first, second)) == pytest.approx(alone.quantities["weights_gpu"].expected / MIB, abs=0.01)
+
+
+def test_the_fullest_device_decides() -> None:
+    """48 GiB over two cards hold a 70B file, but not with three quarters of it on one of them."""
+    fits = serve("meta-llama/Llama-3.3-70B-Instruct", 2, "rtx-3090", gguf_quant="Q4_K_M", n_ctx=8192)
+    assert fits.verdict is not None
+    assert fits.verdict.fits
+    uneven = serve("meta-llama/Llama-3.3-70B-Instruct", 2, "rtx-3090", gguf_quant="Q4_K_M", n_ctx=8192,
+                   tensor_split=[3, 1])  # fmt: skip
+    assert uneven.verdict is not None
+    assert not uneven.verdict.fits
+    split = next(reason for reason in uneven.verdict.reasons if reason.startswith("set tensor_split to "))
+    shares = [float(share) for share in split.split()[-1].split(",")]
+    better = serve("meta-llama/Llama-3.3-70B-Instruct", 2, "rtx-3090", gguf_quant="Q4_K_M", n_ctx=8192,
+                   tensor_split=shares)  # fmt: skip
+    assert better.verdict is not None
+    assert better.verdict.fits
+    assert max(rank.bytes for rank in better.ranks) == max(
+        rank.bytes for rank in better.ranks if rank.name.startswith("GPU ")
+    )
+
+
+def test_the_cache_may_stay_on_the_host() -> None:
+    result = serve(LLAMA, 1, gguf_quant="Q8_0", n_ctx=8192, n_parallel=1, no_kv_offload=True)
+    node = result.phases[1].components.find("KV cache")
+    assert node is not None
+    assert node.bytes == 0
+    assert result.quantities["kv_cache_bytes"].expected == 1024 * MIB
+
+
+def test_a_draft_model_has_weights_cache_and_buffer_of_its_own() -> None:
+    plain = serve(LLAMA, 1, gguf_quant="Q8_0", n_ctx=8192, n_parallel=1)
+    draft = {"method": "draft_model", "model": "meta-llama/Llama-3.2-1B-Instruct", "gguf_quant": "Q8_0"}
+    both = serve(LLAMA, 1, gguf_quant="Q8_0", n_ctx=8192, n_parallel=1, speculative=draft)
+    node = both.phases[-1].components.find("draft model")
+    assert node is not None
+    alone = serve("meta-llama/Llama-3.2-1B-Instruct", 1, gguf_quant="Q8_0", n_ctx=8192, n_parallel=1)
+    own = sum(alone.quantities[name].expected for name in ("weights_gpu", "kv_cache_bytes", "compute_buffer"))
+    assert node.bytes == own
+    assert both.quantities["total_needed"].expected == plain.quantities["total_needed"].expected + own
+    on_host = serve(LLAMA, 1, gguf_quant="Q8_0", n_ctx=8192, speculative={**draft, "n_gpu_layers": 0})
+    assert on_host.quantities["total_needed"].expected < both.quantities["total_needed"].expected
+    two = serve(LLAMA, 2, gguf_quant="Q8_0", n_ctx=8192, speculative=draft)
+    assert len(by_device(two, "draft model")) == 2
+
+
+def test_a_projector_lies_on_the_first_device() -> None:
+    model = "google/gemma-3-27b-it"
+    plain = serve(model, 2, gguf_quant="Q4_K_M", n_ctx=8192)
+    seeing = serve(model, 2, gguf_quant="Q4_K_M", n_ctx=8192, mmproj="auto")
+    first, second = by_device(seeing, "projector")
+    assert second == 0
+    assert 800 < first < 1400  # 430 M parameters of the tower in 16 bit, and its buffer
+    assert seeing.quantities["weights_gpu"] == plain.quantities["weights_gpu"]
+    beside = serve(model, 2, gguf_quant="Q4_K_M", n_ctx=8192, mmproj="auto", mmproj_offload=False)
+    assert beside.quantities["total_needed"] == plain.quantities["total_needed"]
+    assert serve(LLAMA, 1, mmproj="auto").quantities["total_needed"] == serve(LLAMA, 1).quantities["total_needed"]
