@@ -109,3 +109,27 @@ def test_a_rollout_engine_is_not_counted_and_an_unknown_role_is_refused() -> Non
     assert found.quantities["peak_allocated"].expected < 100 * GIB
     with pytest.raises(ScenarioError, match=r"extra_models.*rewrad.*reward"):
         answer(extra_models=["rewrad"])
+
+
+@pytest.mark.parametrize(
+    ("stage", "joined", "step"),
+    [(1, 2 + 2 + 4, 4), (2, 2 + 2 + 4, 4), (3, None, None)],
+)
+def test_zero_joins_its_gradients_and_steps_in_fp32(stage: int, joined: int | None, step: int | None) -> None:
+    """Bytes of gradients a value of the partition: 16 bit by tensor, in one piece, in fp32; then fp32 alone."""
+    found = answer(8, zero_stage=stage, **ZERO)
+    names = ("gradients", "gradients as one", "fp32 gradients")
+    at_once = sum(part(found, "gradients as one", name) for name in names)
+    in_step = sum(part(found, "optimizer step", name) for name in names)
+    share = N / 8
+    if joined is None:  # stage 3: its own 16-bit gradients stay, a billion values at a time are joined
+        piece = min(1e9, share)
+        assert (at_once, in_step) == pytest.approx((2 * share + 6 * piece, 2 * share + 4 * piece), rel=0.001)
+    else:
+        assert step is not None
+        assert (at_once, in_step) == pytest.approx((joined * share, step * share), rel=0.001)
+
+
+def test_zero_clones_fp32_weights_as_its_master_copy() -> None:
+    found = answer(8, zero_stage=2, framework="deepspeed", precision="fp32")
+    assert part(found, "optimizer step", "master weights") == pytest.approx(4 * N / 8, rel=0.001)

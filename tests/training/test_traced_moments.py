@@ -23,6 +23,8 @@ NAMES = {
     "forward_return_peak": "forward return",
     "forward_end": "forward end",
     "backward_end": "backward end",
+    "clip_peak": "clipping",
+    "first_step_peak": "first step",
     "optimizer_step_peak": "optimizer step",
 }
 # The trace draws the line between head and layers at the first operation of a layer's module; operations of a layer
@@ -60,7 +62,7 @@ def deviations(row: Row) -> dict[str, float]:
     if "mixtral" in row["id"] or "a3b" in row["id"]:
         for table in (traced, moments):
             table["backward"] = max(table.pop(name) for name in BACKWARD)
-    off = {name: size / traced[name] - 1 for name, size in moments.items()}
+    off = {name: size / traced[name] - 1 for name, size in moments.items() if name in traced}
     return {name: error for name, error in off.items() if abs(error) > TOLERANCE}
 
 

@@ -33,6 +33,12 @@ def _check_train(scenario: Scenario) -> Scenario:
     train = scenario.train
     _check_method(train)
     _check_sharding(train)
+    if train.gradient_release and train.gradient_accumulation_steps > 1:
+        steps = train.gradient_accumulation_steps
+        raise ScenarioError(
+            "train.gradient_release",
+            f"steps after every backward pass; gradient_accumulation_steps is {steps}: set it to 1, or release off",
+        )
     if train.recompute and train.checkpointing == "none" and "checkpointing" in train.explicit:
         raise ScenarioError("train.recompute", "needs checkpointing selective or full; it is none")
     scenario = _check_some_gpu(scenario, may_be_cpu=False)

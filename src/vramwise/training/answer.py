@@ -18,7 +18,13 @@ from vramwise.training.moments import Moment, on_stage, step_moments
 from vramwise.training.notes import host_notes, notes_of
 from vramwise.training.offload import host_parts, offloaded
 from vramwise.training.parallel import Placement, placements
-from vramwise.training.settings import frozen_units_keep_inputs, resolved, structural
+from vramwise.training.settings import (
+    frozen_units_keep_inputs,
+    gradients_stay,
+    releases_gradients,
+    resolved,
+    structural,
+)
 from vramwise.training.sizes import step_shape
 from vramwise.training.states import ModelStates, model_states
 from vramwise.training.tree import activations_node, phase, state_nodes
@@ -47,8 +53,8 @@ class Job:
 
     @property
     def accumulates(self) -> bool:
-        """Whether gradients are there before a micro-batch's backward pass begins."""
-        return self.train.gradient_accumulation_steps > 1 or self.train.framework == "megatron"
+        """Whether a new gradient is added to one that is there, or goes at once."""
+        return gradients_stay(self.train) or releases_gradients(self.train)
 
     @property
     def ranks_of_a_node(self) -> int:

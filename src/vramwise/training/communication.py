@@ -54,7 +54,7 @@ def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers
         return _sharded(model, train, placement, grad)
     if train.zero_stage in (1, 2):
         numel = _bucket_numel(model, train)
-        return Buffers(buckets=numel * width(train.compute_dtype or "bf16"))
+        return Buffers(buckets=numel * width(train.param_dtype or "bf16"))  # the dtype of the model's weights
     if train.framework == "megatron":  # gradients are reduced in their own buffer
         return Buffers()
     if train.fsdp == "none":
@@ -86,7 +86,7 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     trains_whole = train.method == "full"
     scattered = _largest_unit(model, placement) * grad if trains_whole else 0
     if train.zero_stage == 3:
-        scattered = _bucket_numel(model, train) * width(train.compute_dtype or "bf16") if trains_whole else 0
+        scattered = _bucket_numel(model, train) * width(train.param_dtype or "bf16") if trains_whole else 0
     elif train.fsdp_version == 1:
         scattered *= 2
     whole = GATHERED_UNITS * unit if train.reshard_after_forward else layers

@@ -11,7 +11,13 @@ A step's peak is the maximum over moments that hold different things:
 | backward: head    | everything saved below the head, gradients of the logits                                      |
 | backward: layers  | saved tensors of the layers below, gradients of those above, one layer's live set             |
 | backward end      | all gradients                                                                                 |
+| clipping          | all gradients, the norm of each                                                               |
 | optimizer step    | all gradients, the optimizer's temporaries                                                    |
+| evaluation        | no gradients; one block's live set without autograd, or logits and loss                       |
+| first step        | the largest of forward and backward while the optimizer has no states yet                     |
+
+ZeRO has `gradients as one` before the step: its partition of them in one piece, and in fp32. A weight that is stepped
+in backward has `optimizer in backward` instead: one gradient at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from vramwise.models.autograd.size import Axes, evaluate
+from vramwise.models.autograd.size import Axes, evaluate, with_rounded_axes
 from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -28,9 +34,16 @@ from vramwise.training.communication import Buffers, buffers
 from vramwise.training.extra_models import extra_model_bytes
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE, autocasts, execution, frozen_units_keep_inputs
+from vramwise.training.settings import (
+    HUGGING_FACE,
+    autocasts,
+    execution,
+    frozen_units_keep_inputs,
+    gradients_stay,
+    releases_gradients,
+)
 from vramwise.training.sizes import RunBytes, StepShape
-from vramwise.training.states import ModelStates, width
+from vramwise.training.states import ModelStates, rounded, width
 
 SCALAR_BYTES = 512
 INT64_BYTES = 8
@@ -100,8 +113,8 @@ class _Step:
         self.exchanged, self.ratio = exchanged, ratio
         self.shape, self.states, self.train, self.placement, self.axes = shape, states, train, placement, axes
         self.runs = runs
-        held_in_place = train.framework == "megatron"  # main_grad buffers exist from the start
-        self.accumulates = train.gradient_accumulation_steps > 1 or placement.stages > 1 or held_in_place
+        self.releases = releases_gradients(train)
+        self.accumulates = gradients_stay(train) or (placement.stages > 1 and not self.releases)
         away = offloaded(train)
         self.others = others
         self.static = {
@@ -115,7 +128,7 @@ class _Step:
             "gradient buckets": exchanged.buckets,
         }
         self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"]
-        self.all_gradients = 0 if away.gradients else states.gradients
+        self.all_gradients = 0 if away.gradients or self.releases else states.gradients
         self.kept_gradients = self.all_gradients if self.accumulates else 0
         flight = placement.micro_batches_in_flight
         self.masks = int(evaluate(shape.masks, axes))
@@ -147,8 +160,23 @@ class _Step:
         head = self._backward_head()
         if head:
             found.append(head)
-        found += [self._backward_layers(), self._backward_end(), self._step()]
+        found.append(self._backward_layers())
+        first = self._first_step(found)
+        found += [self._in_backward(), self._backward_end()] if self.releases else self._after_backward()
+        found.append(self._evaluation())
+        found += first
         return [Moment(m.name, {k: v for k, v in m.parts.items() if v}, m.operation, m.layer) for m in found]
+
+    def _after_backward(self) -> list[Moment]:
+        clipping = [self._clipping()] if self.train.clip_grad_norm and self.states.num_trained_tensors else []
+        return [self._backward_end(), *clipping, *self._as_one(), self._step()]
+
+    def _first_step(self, found: list[Moment]) -> list[Moment]:
+        """The largest moment before there are optimizer states: torch's optimizers make them in their first step."""
+        if not self.static["optimizer states"] or self.train.zero_stage or self.train.framework == "megatron":
+            return []
+        largest = max(found, key=lambda moment: moment.total)
+        return [Moment("first step", {**largest.parts, "optimizer states": 0}, largest.operation, largest.layer)]
 
     def _base(self, gradients: int | None = None) -> dict[str, int]:
         return {
@@ -255,8 +283,71 @@ class _Step:
     def _backward_end(self) -> Moment:
         return Moment("backward end", self._base(self.all_gradients))
 
+    def _clipping(self) -> Moment:
+        """Norms of all gradients, one fp32 or 16-bit scalar each, and the same stacked (torch 2.13 clip_grad.py)."""
+        count = self.states.num_trained_tensors
+        stacked = rounded(count * width(self.train.grad_dtype or "fp32"))
+        norms = (count + 1) * SCALAR_BYTES + stacked
+        return Moment("clipping", self._base(self.all_gradients) | {"gradient norms": norms, "gathered weights": 0})
+
+    def _as_one(self) -> list[Moment]:
+        """ZeRO joins its partition of the gradients and casts it to fp32 before the 16-bit ones go."""
+        flat, wide = self.states.flat_gradients, self.states.fp32_gradients
+        if not wide or offloaded(self.train).gradients:
+            return []
+        own = self.all_gradients if self.train.zero_stage == 3 else flat
+        parts = self._base(own) | {"gradients as one": flat, "gathered weights": 0, "unsharded gradients": 0}
+        if wide != flat:
+            parts["fp32 gradients"] = wide
+        return [Moment("gradients as one", parts)]
+
     def _step(self) -> Moment:
         transient = 0 if offloaded(self.train).optimizer else self.states.step_transient
-        parts = self._base(self.all_gradients) | {"optimizer temporaries": transient, "gathered weights": 0}
+        wide = 0 if offloaded(self.train).gradients else self.states.fp32_gradients
+        kept = 0 if wide and self.train.zero_stage < 3 else self.all_gradients
+        parts = self._base(kept) | {"optimizer temporaries": transient, "gathered weights": 0}
         parts["unsharded gradients"] = 0
+        parts["fp32 gradients"] = wide
         return Moment("optimizer step", parts)
+
+    def _in_backward(self) -> Moment:
+        """The step of a block's largest weight: blocks below are whole, of the gradients there is this one."""
+        most = Moment("optimizer in backward", self._base())
+        for i, run in enumerate(self.runs):
+            first = self.placement.first_layer + sum(r.shape.layer is not None for r in self.runs[:i])
+            key = first if run.shape.layer is not None else "head" if run.shape.is_head else "embedding"
+            gradient, transient = self.states.released.get(key, (0, 0))
+            parts = self._base() | {
+                "activations": self.waiting + self.masks + self.activations_below[i],
+                "weight casts": self.casts_below[i],
+                "gradients": gradient,
+                "optimizer temporaries": transient,
+            }
+            most = max(most, Moment(most.name, parts), key=lambda moment: moment.total)
+        return most
+
+    def _evaluation(self) -> Moment:
+        """A pass without autograd: autocast's casts of trained weights pile up, everything else goes after its use."""
+        batch = self.train.eval_batch_size or self.axes["batch"]
+        axes = with_rounded_axes(batch=int(batch), sequence=int(self.axes["sequence"]))
+        runs = self.runs if axes == self.axes else on_stage(self.shape.at(axes), self.placement)
+        casts = sum(run.casts for run in runs)
+        masks = int(evaluate(self.shape.unsaved_masks, axes))
+        logits = int(evaluate(self.shape.logits_in_loss, axes))
+        parts = self._base(0 if self.train.set_to_none else self.all_gradients)
+        parts |= {"inputs": 2 * INT64_BYTES * int(batch) * int(axes["sequence"]), "weight casts": casts}
+        last_hidden = sum(run.last_hidden for run in runs)
+        alive, name, embedded = 0, "", 0
+        for run in runs:
+            size = run.unsaved_peak.total
+            if run.shape.layer is not None:
+                # The frame that calls the layers keeps what went into the first of them.
+                size += run.incoming + run.tables + masks + embedded
+                embedded = embedded or run.incoming
+            elif run.shape.name == "loss":
+                size += logits + last_hidden if logits else run.incoming
+            else:
+                size += run.incoming
+            if size > alive:
+                alive, name = size, run.unsaved_peak.operation
+        return Moment("evaluation", parts | {"forward temporaries": alive, "reduce-scatter": 0}, name)

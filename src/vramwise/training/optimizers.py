@@ -101,13 +101,18 @@ def _mini_blocks(tensor: TrainedTensor) -> int:
     return rows
 
 
-def step_transient_bytes(optimizer: str, implementation: str, tensors: Sequence[TrainedTensor]) -> int:
+def step_transient_bytes(
+    optimizer: str, implementation: str, tensors: Sequence[TrainedTensor], *, released: bool = False
+) -> int:
     """Bytes that one step allocates and frees, beyond parameters, gradients and states.
 
     AdamW `foreach`: square roots of all second moments; `for-loop`: two temporaries of the largest tensor; `fused` and
     bitsandbytes: none. Adafactor: four fp32 tensors of the largest 16-bit parameter, two where it is fp32 already.
-    Muon: the update, its orthogonal form and two Gram matrices of the largest hidden matrix.
+    Muon: the update, its orthogonal form and two Gram matrices of the largest hidden matrix. LOMO, in backward
+    (`released`): gradient and weight in fp32 (lomo-optim 0.1.1 lomo.py, fuse_update).
     """
+    if released and optimizer == "lomo":
+        return max((8 * t.numel for t in tensors if t.param_bytes < 4), default=0)
     if not tensors or optimizer in ("none", "sgd", "sgd-momentum", "lion", "lomo", *_EIGHT_BIT):
         return 0
     if optimizer == "adafactor":

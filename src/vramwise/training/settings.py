@@ -72,6 +72,8 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         grads, states = params, params
     if train.framework == "megatron" and precision in ("bf16-master", "fp8-mixed"):
         grads = "fp32"  # main_grad
+    if train.zero_stage and params == "fp32" and method == "full":
+        master = "fp32"  # DeepSpeed 0.19 zero/stage_1_and_2.py, stage3.py: the partition is a clone of fp32 weights too
     quantization = train.quantization or ("nf4" if method == "qlora" else None)
     if method == "full" and train.quantization:
         raise ScenarioError("train.quantization", f'"{train.quantization}" weights cannot train; use method = qlora')
@@ -108,6 +110,21 @@ def default_precision(train: TrainSettings) -> str:
     if train.method in ("lora", "qlora") and "precision" not in train.explicit:
         return "bf16"
     return train.precision
+
+
+def releases_gradients(train: TrainSettings) -> bool:
+    """Whether each weight is stepped as soon as its gradient is there, which then goes (LOMO knows no other way)."""
+    return train.gradient_release or train.optimizer == "lomo"
+
+
+def gradients_stay(train: TrainSettings) -> bool:
+    """Whether gradients are there before a micro-batch's backward pass begins.
+
+    Earlier micro-batches left them, Megatron's main_grad buffers live from the start, or zero_grad only zeroes them.
+    """
+    if releases_gradients(train):
+        return False
+    return train.gradient_accumulation_steps > 1 or train.framework == "megatron" or not train.set_to_none
 
 
 def autocasts(train: TrainSettings) -> bool:

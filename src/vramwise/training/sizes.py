@@ -40,7 +40,8 @@ class KeptTensor:
 class RunShape:
     """A block in polynomials. `head_peaks` are the moments of the output layer (and loss), `peaks` the others'.
 
-    `stream`: the hidden states that a checkpointed block receives, and as many bytes of their gradient.
+    `stream`: the hidden states that a checkpointed block receives, and as many bytes of their gradient. `unsaved`:
+    moments of a forward pass without autograd, beside `incoming` and `casts` (autocast's copies of trained weights).
     """
 
     name: str
@@ -60,6 +61,11 @@ class RunShape:
     weight_gradients: Dim
     waiting_views: frozenset[Storage]
     outputs_held: Groups
+    unsaved: tuple[Moment, ...]
+    incoming: Groups
+    tables: Groups
+    last_hidden: Groups
+    casts: Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,11 @@ class RunBytes:
     forward_peak: Peak
     weight_gradients: int
     outputs_held: int
+    unsaved_peak: Peak
+    incoming: int
+    tables: int
+    last_hidden: int
+    casts: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +99,7 @@ class StepShape:
     logits_in_outputs: Dim
     outputs_upcast: Dim
     masks: Dim
+    unsaved_masks: Dim
     latest: dict[tuple[int, int], list[RunBytes]] = field(default_factory=dict, repr=False)
 
     def at(self, axes: Axes) -> list[RunBytes]:
@@ -114,6 +126,11 @@ def _run_bytes(run: RunShape, axes: Axes) -> RunBytes:
         forward_peak=largest(run.transient_forward, axes) if run.transient_forward else NOTHING,
         weight_gradients=evaluate(run.weight_gradients, axes),
         outputs_held=_sum(run.outputs_held, axes),
+        unsaved_peak=largest(run.unsaved, axes),
+        incoming=_sum(run.incoming, axes),
+        tables=_sum(run.tables, axes),
+        last_hidden=_sum(run.last_hidden, axes),
+        casts=_sum(run.casts, axes),
     )
 
 
@@ -181,15 +198,16 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
     runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
     loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
     masks = _masks_held(forward, model, train)
+    alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()))
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks)
+        return StepShape(runs, 0, 0, 0, masks, alive)
     logits = loss.incoming[0]
     during, after = logits_held(train, logits)
     if any(storage is logits.storage for storage, _ in loss.saved):
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
-    return StepShape(runs, during, after, copied, masks)
+    return StepShape(runs, during, after, copied, masks, alive)
 
 
 def _masks_held(forward: Forward, model: Model, train: TrainSettings) -> Dim:
@@ -255,6 +273,11 @@ def _run_shape(
         weight_gradients=walk.weight_gradients,
         waiting_views=frozenset(walk.waiting_views),
         outputs_held=_groups(_outputs_held(run)) if is_head and run.name != "loss" else (),
+        unsaved=undominated(walk_forward(run, keeps=False, external=frozenset(casts))),
+        incoming=_groups({tensor.storage: None for tensor in run.incoming}),
+        tables=_groups(dict.fromkeys(_tables(run))),
+        last_hidden=_groups(_last_hidden(run)) if is_head and run.name != "loss" else (),
+        casts=_groups(casts),
     )
 
 
@@ -285,8 +308,24 @@ def _output_modules(run: BlockRun) -> frozenset[str]:
 
 def _outputs_held(run: BlockRun) -> list[Storage]:
     """What the model's outputs refer to and autograd does not: the last hidden states; logits are counted apart."""
-    head = _output_modules(run)
     saved = {storage for storage, _ in run.saved}
+    return [storage for storage in _last_hidden(run) if storage not in saved]
+
+
+def _tables(run: BlockRun) -> list[Storage]:
+    """What a block reads and nothing on the tape made: rotary tables."""
+    made = {
+        output.storage
+        for node in run.nodes
+        for output in node.outputs
+        if all(output.storage is not tensor.storage for tensor in node.inputs)
+    }
+    read = (tensor.storage for node in run.nodes for tensor in node.inputs if tensor.storage.op in ("cos", "sin"))
+    return [storage for storage in read if storage not in made]
+
+
+def _last_hidden(run: BlockRun) -> list[Storage]:
+    head = _output_modules(run)
     made_before = {output.storage for node in run.nodes if node.module not in head for output in node.outputs}
     last = [
         tensor.storage
@@ -295,7 +334,7 @@ def _outputs_held(run: BlockRun) -> list[Storage]:
         for tensor in node.inputs
         if tensor.storage in made_before
     ]
-    return [] if not last or last[0] in saved else last[:1]
+    return last[:1]
 
 
 def _kept(run: BlockRun, storages: Iterable[Storage]) -> tuple[KeptTensor, ...]:

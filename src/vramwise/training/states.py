@@ -6,6 +6,7 @@ neither a gradient nor an optimizer state: only trained tensors are passed to th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,10 +17,11 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.adapters import adapters
 from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE, execution, library_version
+from vramwise.training.settings import HUGGING_FACE, execution, library_version, releases_gradients
 from vramwise.units import round_up
 
 ALLOCATION_BYTES = 512
+DEEPSPEED_SUB_GROUP_NUMEL = 1000 * 1_000_000
 EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
 ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
                                   "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
@@ -27,7 +29,11 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
 
 @dataclass(frozen=True, slots=True)
 class ModelStates:
-    """Bytes of one rank's states"""
+    """Bytes of one rank's states.
+
+    `flat_gradients`, `fp32_gradients`: ZeRO's partition of the gradients in one piece, and in the master's dtype.
+    `released`: of the largest weight of a layer, of the head and of the embedding, its gradient and what a step needs.
+    """
 
     weights: int
     frozen_weights: int
@@ -40,6 +46,9 @@ class ModelStates:
     num_trainable: int
     num_trained_tensors: int
     gradient_numel: int
+    flat_gradients: int
+    fp32_gradients: int
+    released: Mapping[int | str, tuple[int, int]]
 
 
 def rounded(nbytes: int) -> int:
@@ -88,6 +97,9 @@ def trained(
     assert train.optimizer_state_dtype is not None
     grad, state = width(train.grad_dtype), width(train.optimizer_state_dtype)
     return TrainedTensor(name, shape, part, is_linear, param_bytes, grad, state, head_dim)
+
+
+Trained = Sequence[tuple[TrainedTensor, Parameter]]
 
 
 @lru_cache(maxsize=512)
@@ -152,5 +164,35 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
         weights=weights, frozen_weights=frozen, adapter_weights=adapter_weights, gradients=grads, master=master,
         optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
         num_trainable=sum(tensor.numel for tensor, _ in trained_tensors(model, train)),
-        num_trained_tensors=len(pairs), gradient_numel=numel_sum,
+        num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_zero_gradients(pairs, train, placement),
+        released=_released(pairs, train, placement) if releases_gradients(train) else {},
     )  # fmt: skip
+
+
+def _zero_gradients(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[str, int]:
+    """What ZeRO's step makes of its partition of the gradients (DeepSpeed 0.19 stage_1_and_2.py, stage3.py).
+
+    Stage 3 does it for a billion values at a time (zero/config.py, sub_group_size).
+    """
+    if not train.zero_stage:
+        return {"flat_gradients": 0, "fp32_gradients": 0}
+    numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
+    if train.zero_stage == 3:
+        numel = min(numel, DEEPSPEED_SUB_GROUP_NUMEL)
+    narrow = width(train.grad_dtype or "fp32")
+    wide = width(train.master_dtype or train.grad_dtype or "fp32")
+    return {"flat_gradients": rounded(numel * narrow), "fp32_gradients": rounded(numel * wide)}
+
+
+def _released(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[int | str, tuple[int, int]]:
+    found: dict[int | str, tuple[int, int]] = {}
+    for tensor, base in pairs:
+        key = base.layer if base.layer is not None else "embedding" if base.part == "embedding" else "head"
+        local = placement.local_numel(base, tensor.numel)
+        step = step_transient_bytes(train.optimizer, train.optimizer_impl, [tensor], released=True)
+        both = (
+            rounded(placement.gradient_numel(base, local) * tensor.grad_bytes),
+            rounded(step * placement.stepped_numel(base, local) // tensor.numel),
+        )
+        found[key] = max(found.get(key, (0, 0)), both, key=sum)
+    return found

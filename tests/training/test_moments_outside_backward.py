@@ -1,0 +1,121 @@
+"""Clipping, evaluation, the first step and steps in backward, held against the real modules on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from live_bytes import peak_bytes
+
+from vramwise.errors import ScenarioError
+from vramwise.models import describe
+from vramwise.scenario import Scenario
+from vramwise.training.answer import Job, job_of
+from vramwise.training.moments import Moment
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+WIDE = {"hidden_size": 256, "intermediate_size": 1024, "vocab_size": 512}
+MANY_CLASSES = {"hidden_size": 128, "intermediate_size": 256, "vocab_size": 16_384}
+BATCH, SEQUENCE = 4, 128
+
+
+def config(sizes: dict[str, int]) -> Any:
+    return transformers.LlamaConfig(
+        **sizes, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, use_cache=False,
+        attn_implementation="sdpa",
+    )  # fmt: skip
+
+
+def job(sizes: dict[str, int], **train: Any) -> Job:
+    made = {"model_type": "llama", "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4,
+            "architectures": ["LlamaForCausalLM"], **sizes}  # fmt: skip
+    settings = {"precision": "fp32", "attention": "sdpa", "micro_batch_size": BATCH, "sequence_length": SEQUENCE}
+    scenario = Scenario.from_dict({"model": made, "task": "train", "train": settings | train})
+    return job_of(scenario, describe(made), None)
+
+
+def moments(made: Job) -> dict[str, Moment]:
+    return {moment.name: moment for moment in made.moments(made.ranks[0])}
+
+
+@pytest.mark.parametrize("sizes", [WIDE, MANY_CLASSES], ids=["layers", "logits"])
+def test_an_evaluation_holds_what_the_real_forward_pass_holds(sizes: dict[str, int]) -> None:
+    model = transformers.LlamaForCausalLM(config(sizes)).eval()
+    ids = torch.randint(0, 512, (BATCH, SEQUENCE))
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            model(input_ids=ids, labels=ids)
+
+    parts = moments(job(sizes))["evaluation"].parts
+    own = sum(parts.get(name, 0) for name in ("forward temporaries", "masks", "weight casts"))
+    assert own == pytest.approx(peak_bytes(evaluate), rel=0.002)
+
+
+def test_the_norms_of_clipping_are_a_scalar_a_tensor_and_their_stack() -> None:
+    """The same on fake CUDA tensors: 183 traced steps in test_traced_moments.py."""
+    found = moments(job(WIDE))
+    assert found["clipping"].total - found["backward end"].total == (2 + 3 * 9 + 1) * 512 + 512 + 512
+    assert "clipping" not in moments(job(WIDE, clip_grad_norm=False))
+
+
+def test_the_first_step_lacks_optimizer_states() -> None:
+    found = moments(job(MANY_CLASSES))
+    assert "optimizer states" not in found["first step"].parts
+    before = [found[name].total for name in ("loss", "forward end", "backward: head", "backward: layers")]
+    assert found["first step"].total == max(before) - found["optimizer step"].parts["optimizer states"]
+    assert "first step" not in moments(job(MANY_CLASSES, optimizer="sgd"))
+
+
+@pytest.mark.parametrize("sizes", [WIDE, MANY_CLASSES], ids=["layers", "logits"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_step_in_backward_holds_one_gradient_at_a_time(sizes: dict[str, int], optimizer: str) -> None:
+    model = transformers.LlamaForCausalLM(config(sizes))
+    ids = torch.randint(0, 512, (BATCH, SEQUENCE))
+    kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+    steppers = {p: kinds[optimizer]([p], foreach=False, lr=1e-4) for p in model.parameters()}
+
+    def step(parameter: Any) -> None:
+        steppers[parameter].step()
+        steppers[parameter].zero_grad()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+
+    made = job(sizes, optimizer=optimizer, optimizer_impl="for-loop", gradient_release=True)
+    found = moments(made)
+    assert "optimizer step" not in found
+    assert found["backward end"].parts.get("gradients", 0) == 0
+    states = found["load"].total + found["backward end"].parts.get("optimizer states", 0)
+    largest = max(moment.total for name, moment in found.items() if name not in ("load", "first step")) - states
+    inputs = found["backward end"].parts["inputs"]
+    real = peak_bytes(lambda: model(input_ids=ids, labels=ids).loss.backward())
+    assert largest - inputs == pytest.approx(real, rel=0.02)
+
+
+def test_gradients_that_zero_grad_keeps_are_there_in_forward() -> None:
+    kept, freed = moments(job(WIDE, set_to_none=False)), moments(job(WIDE))
+    gradients = freed["backward end"].parts["gradients"]
+    assert kept["loss"].total - freed["loss"].total == gradients
+    assert kept["evaluation"].total - freed["evaluation"].total == gradients
+
+
+def test_lomo_holds_no_gradients_and_updates_in_fp32() -> None:
+    made = job(WIDE, optimizer="lomo", precision="bf16")
+    largest = WIDE["hidden_size"] * WIDE["intermediate_size"]
+    assert made.states(made.ranks[0]).released[0] == (2 * largest, 8 * largest)
+    found = moments(made)
+    assert found["backward end"].parts.get("gradients", 0) == 0
+
+
+def test_a_step_in_backward_does_not_wait_for_other_micro_batches() -> None:
+    with pytest.raises(ScenarioError, match="gradient_accumulation_steps"):
+        job(WIDE, gradient_release=True, gradient_accumulation_steps=4)
+
+
+def test_an_evaluation_batch_of_its_own_can_be_the_peak() -> None:
+    found = moments(job(MANY_CLASSES, checkpointing="full", eval_batch_size=64))
+    assert max(found.values(), key=lambda moment: moment.total).name == "evaluation"
+    assert found["evaluation"].total > 10 * moments(job(MANY_CLASSES))["evaluation"].parts["forward temporaries"]
