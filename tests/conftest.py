@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Before torch is imported, here and in processes that tests start: for products of a few rows its threads wait for one
+# another four times as long as they compute, and tests already run beside one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("vramwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", max_examples=200, deadline=None, print_blob=True)  # --hypothesis-profile thorough

@@ -18,7 +18,10 @@ _IDS = 3  # any token
 
 @dataclass(frozen=True)
 class RealCache:
-    """Bytes after the prefill and after one more token, and the length of the encoder's output."""
+    """Bytes after the prefill and after one more token, and the length of the encoder's output.
+
+    Positions that an indexer keeps are one row for the whole batch after the prefill, and not counted then.
+    """
 
     after_prefill: int
     after_one_more: int
@@ -68,9 +71,14 @@ def _cache_bytes(output: Any, model: Any, cache: dict[str, Any]) -> int:
     held: list[Any] = list(_handed_on(output, cache).values())
     for module in model.modules():  # RecurrentGemma's states live in its modules
         held += [getattr(module, name, None) for name in ("recurrent_states", "conv1d_state")]
-    tensors = [tensor for value in held for tensor in _tensors(value) if tensor.is_floating_point()]
+    tensors = [tensor for value in held for tensor in _tensors(value) if tensor.is_floating_point() or _are_ids(tensor)]
     storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
+
+
+def _are_ids(tensor: torch.Tensor) -> bool:
+    """Whole numbers for every row: neither a counter nor one row of positions that is seen as many."""
+    return tensor.ndim > 1 and 0 not in tensor.stride()
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

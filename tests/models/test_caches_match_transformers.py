@@ -27,8 +27,6 @@ NOT_RUN = {
     "musicgen_melody": "the class puts sounds before the tokens and hands no encoder output on",
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",
-    "qwen4_exp": "the newest keys of its indexer, a few bytes a layer, are counted otherwise than the class keeps them",
-    "qwen4_exp_text": "as qwen4_exp",
     "siglip": "takes images beside the text and keeps nothing",
     "switch_transformers": "the class hands `use_cache` to its encoder, which refuses it",
     "vit": "takes images and keeps nothing",

@@ -20,7 +20,9 @@ class LayerCache:
     recurrent: a state that does not grow: conv_state_elements (past inputs, in the model's dtype) and state_elements
                (sums over the past, in fp32 in transformers unless `model_dtype_state`) a sequence.
 
-    `copies` is how often transformers stores what engines store once: DeepSeek V4's vector is key and value in one.
+    `token_ids` and `sequence_ids` are whole numbers that transformers' cache holds too, a token and a sequence:
+    positions that an indexer needs, the last ids of hashed n-grams. `copies` is how often transformers stores what
+    engines store once: DeepSeek V4's vector is key and value in one.
     """
 
     kind: CacheKind
@@ -36,6 +38,8 @@ class LayerCache:
     model_dtype_state: bool = False
     fp32_index: bool = False
     copies: int = 1
+    token_ids: int = 0
+    sequence_ids: int = 0
 
     @property
     def elements_per_token(self) -> int:

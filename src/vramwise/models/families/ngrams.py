@@ -93,5 +93,5 @@ def layer_embedding(b: BlockBuilder, x: Value, c: Config, n: NGrams) -> Value:
     weight = b.parameter("ple.conv1d", "weight", (x.width, 1, n.kernel))
     near = b.unary("padding_zeroed", normed(gated, "norm_conv"))
     near = b.unary("dilated_conv1d", near, "ple.conv1d", [weight], dilation=n.size)
-    b.keep(LayerCache("recurrent", conv_state_elements=x.width * n.size * (n.kernel - 1) + n.size - 1))
+    b.keep(LayerCache("recurrent", conv_state_elements=x.width * n.size * (n.kernel - 1), sequence_ids=n.size - 1))
     return b.add(b.unary("padding_zeroed", gated), near)

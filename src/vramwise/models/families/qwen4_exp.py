@@ -30,8 +30,8 @@ _KINDS = {"full_attention": "indexed_attention"}
 """Checkpoints name attention to chosen blocks as full."""
 
 
-def indexed_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
-    """Gated attention to the tokens of blocks whose mean keys score best."""
+def indexed_attention(b: BlockBuilder, x: Value, c: Config, first: bool) -> Value:
+    """Gated attention to the tokens of blocks whose mean keys score best; the first keeps positions on three axes."""
     module, width = "self_attn.indexer", c.size("indexer_head_dim")
     heads = c.size("indexer_n_heads") + c.size("indexer_kv_heads")
     b.part = "attention"
@@ -40,21 +40,21 @@ def indexed_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         *(b.parameter(f"{module}.{piece}_layernorm", "weight", (width,), part="norm") for piece in "qk"),
     ]
     b.op("block_index", module, [x], [], parameters)
-    b.keep(LayerCache("full", 1, width, 0))
+    b.keep(LayerCache("full", 1, width, 0, token_ids=3 if first else 0))
     return attention(b, x, c, "rows", share=1.0, masked=True)
 
 
-def layer(c: Config, name: str, index: int, kind: str, e: Experts, n: NGrams | None) -> Block:
+def layer(c: Config, name: str, index: int, kinds: list[str], e: Experts, n: NGrams | None) -> Block:
     b = BlockBuilder(f"{name}.layers.{index}", layer=index)
     x = b.input("hidden", c.size("hc_count") * c.hidden_size)
     if n is not None:
         x = b.add(x, layer_embedding(b, x, c, n))
     h, weights = half(b, x, c, "attn_hyper_connection")
-    if kind == "linear_attention":
+    if kinds[index] == "linear_attention":
         gate = c.text("output_gate_type") or c.text("hidden_act")
         h = delta_net.mixer(b, h, replace(delta_net.sizes(c), gate=gate), fused=False)
     else:
-        h = indexed_attention(b, h, c)
+        h = indexed_attention(b, h, c, first=kinds.index("indexed_attention") == index)
     x = b.op("injected", "", [x, h, weights], [x.width])[0]
     h, weights = half(b, x, c, "mlp_hyper_connection")
     h = with_gated_shared_expert(b, h, e, c.size("shared_expert_intermediate_size"))
@@ -76,7 +76,7 @@ def text_blocks(c: Config, name: str, *, tied: bool) -> tuple[Block, ...]:
     b = BlockBuilder("")
     x = b.embedding(f"{name}.embed_tokens", c.vocab_size, c.hidden_size)
     first = b.build(hidden=b.unary("repeat_streams", x, width=c.size("hc_count") * c.hidden_size))
-    layers = [layer(c, name, i, kind, e, tables.get(i)) for i, kind in enumerate(kinds)]
+    layers = [layer(c, name, i, kinds, e, tables.get(i)) for i in range(len(kinds))]
     b = BlockBuilder(name)
     mean = mixed_input(b, b.input("hidden", first.outputs["hidden"].width), c, "hyper_connection_mixer")[0]
     last = b.build(hidden=mean)
