@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="*",
         metavar="FILE",
-        help="text of nvidia-smi, nvidia-smi -q, nvidia-smi topo -m, ds_report, collect_env, nccl-tests or a DCGM "
-        "exporter (- reads standard input); without one this machine is looked at",
+        help="text of nvidia-smi, its -q, topo -m, topo -p2p r and nvlink -s, of amd-smi, rocm-smi, ds_report, "
+        "collect_env, nccl-tests or a GPU exporter (- reads standard input); without one this machine is looked at",
     )
     parser.add_argument("--watch", action="store_true", help="go on and show live memory, use and network throughput")
     parser.add_argument("--json", action="store_true", help="print JSON only")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from vramwise.errors import SourceError, UsageError
 from vramwise.hardware import find_gpu
+from vramwise.hardware.machine import nvlink_status, peer_access
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts
 from vramwise.hardware.machine.host import Host, this_host
+from vramwise.hardware.machine.known_conflicts import driver_conflict, gpu_conflicts, package_conflicts
 from vramwise.hardware.machine.nccl_tests import NcclTest
 from vramwise.hardware.machine.network import interfaces
+from vramwise.hardware.machine.nvlink_status import NvlinkStatus, read_nvlink_status
 from vramwise.hardware.machine.nvml import nvidia_smi_text, this_machine
 from vramwise.hardware.machine.pasted import Pasted
+from vramwise.hardware.machine.peer_access import PeerAccess, read_peer_access
 from vramwise.hardware.machine.reports import Report
 from vramwise.hardware.machine.topology import Topology, explained, read_topology
 from vramwise.hardware.machine.versions import (
@@ -39,12 +44,14 @@ def machine_answer() -> dict[str, Any]:
     notes = [] if driver is not None else [NO_DRIVER]
     if driver is not None:
         notes += [*driver.notes, *([NO_NVML] if driver.source != "NVML" else [])]
-    matrix, text = None, nvidia_smi_text("topo", "-m")
-    if text is not None:
-        try:
-            matrix = read_topology(text)
-        except SourceError as error:
-            notes.append(str(error))
+    matrix, access, links = (
+        _printed(reader, notes, *arguments)
+        for reader, arguments in (
+            (read_topology, ("topo", "-m")),
+            (read_peer_access, ("topo", "-p2p", "r")),
+            (read_nvlink_status, ("nvlink", "-s")),
+        )
+    )
     host, packages = this_host(), installed_packages()
     software = Software(
         torch=packages.get("torch"),
@@ -58,16 +65,27 @@ def machine_answer() -> dict[str, Any]:
         "of": "this machine",
         **_driver(driver),
         **_topology(matrix),
+        **_links(access, links or ()),
         "nccl": None,
         "host": _host(host),
         "network": [asdict(each) for each in interfaces()],
         "packages": packages,
         "versions": _versions(software),
         "ops": {},
-        "conflicts": [*conflicts(software), *unmet_requirements(packages)],
+        "conflicts": [*_conflicts(software, packages, driver), *unmet_requirements(packages)],
         "counters": [],
         "notes": notes,
     }
+
+
+def _printed(reader: Callable[[str], Any], notes: list[str], *arguments: str) -> Any:
+    """What a reader makes of `nvidia-smi ARGUMENTS` here; None, with a note where it printed something else."""
+    text = nvidia_smi_text(*arguments)
+    try:
+        return None if text is None else reader(text)
+    except SourceError as error:
+        notes.append(str(error))
+        return None
 
 
 def pasted_answer(pasted: Pasted, name: str) -> dict[str, Any]:
@@ -78,20 +96,25 @@ def pasted_answer(pasted: Pasted, name: str) -> dict[str, Any]:
         packages |= report.packages
         ops |= {op: {"installed": installed, "compatible": fine} for op, (installed, fine) in report.ops.items()}
     software = _software(pasted)
+    driver = pasted.driver or _driver_of(pasted.reports)
     return {
         "schema": 1,
         "of": f"{name} ({', '.join(pasted.kinds)})",
-        **_driver(pasted.driver or _driver_of(pasted.reports)),
+        **_driver(driver),
         **_topology(pasted.topology),
+        **_links(pasted.peer_access, pasted.nvlink),
         "nccl": None if pasted.nccl is None else _nccl(pasted.nccl),
         "host": None,
         "network": [],
         "packages": packages,
         "versions": _versions(software),
         "ops": ops,
-        "conflicts": conflicts(software),
+        "conflicts": _conflicts(software, packages, driver),
         "counters": [asdict(sample) for sample in pasted.samples],
-        "notes": [warning for report in pasted.reports for warning in report.warnings],
+        "notes": [
+            *(driver.notes if driver else ()),
+            *(warning for report in pasted.reports for warning in report.warnings),
+        ],
     }
 
 
@@ -141,6 +164,32 @@ def _topology(topology: Topology | None) -> dict[str, Any]:
     return {"topology": {**matrix, "pairs": topology.pairs(), "explained": explained(topology)}}
 
 
+def _links(access: PeerAccess | None, links: Sequence[NvlinkStatus]) -> dict[str, Any]:
+    """Peer access and NVLinks, beside the topology."""
+    said = [] if not links else nvlink_status.explained(list(links))
+    return {
+        "peer_access": None if access is None else {**asdict(access), "explained": peer_access.explained(access)},
+        "nvlinks": [{**asdict(each), "up": each.up, "gb_s": round(each.gb_s, 3)} for each in links],
+        "nvlinks_explained": said,
+    }
+
+
+def _conflicts(software: Software, packages: Mapping[str, str], driver: DriverFacts | None) -> list[str]:
+    """Everything that is known not to go together here."""
+    gpus = []
+    for gpu in driver.gpus if driver else ():
+        card = gpu_answer(gpu)["catalog"]
+        capability = gpu.compute_capability or (card["compute_capability"] if card else None)
+        gpus += [] if capability is None else [(gpu.name, capability)]
+    by_version = [] if software.driver_cuda else driver_conflict(software.torch_cuda, software.driver)
+    return [
+        *conflicts(software),
+        *by_version,
+        *gpu_conflicts(gpus, software.torch_cuda, packages),
+        *package_conflicts(packages),
+    ]
+
+
 def _nccl(test: NcclTest) -> dict[str, Any]:
     return {
         "collective": test.collective,
@@ -170,7 +219,13 @@ def _software(pasted: Pasted) -> Software:
 
 
 def _versions(software: Software) -> dict[str, str | None]:
-    return {"CUDA of torch": software.torch_cuda, "nvcc": software.nvcc, "driver's newest CUDA": software.driver_cuda}
+    shared = software.shared_memory_gb
+    return {
+        "CUDA of torch": software.torch_cuda,
+        "nvcc": software.nvcc,
+        "driver's newest CUDA": software.driver_cuda,
+        "/dev/shm": None if shared is None else f"{shared:.2f} GB",
+    }
 
 
 def _host(host: Host) -> dict[str, Any]:

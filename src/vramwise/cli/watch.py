@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=_count, metavar="N", help="stop after N samples; without it Ctrl-C stops")
     parser.add_argument("-o", "--output", metavar="FILE", help="also write samples: .csv, or .parquet (needs pyarrow)")
     parser.add_argument(
-        "--exporter", metavar="URL|FILE", help="a DCGM exporter's metrics, such as http://localhost:9400/metrics"
+        "--exporter",
+        metavar="URL|FILE",
+        help="a GPU exporter's metrics (DCGM, AMD), such as http://localhost:9400/metrics",
     )
 
 
@@ -101,7 +103,7 @@ def _network_rows(at: float, found: dict[str, tuple[float, float]]) -> Iterator[
 
 
 def _exported(place: str) -> list[Sample]:
-    """A DCGM exporter's present values. Raises SourceError where it cannot be read."""
+    """A GPU exporter's present values. Raises SourceError where it cannot be read."""
     shown = clipped(place, 200)
     try:
         if place.startswith(("http://", "https://")):
@@ -186,7 +188,7 @@ def _parquet() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
-        raise VramwiseError("Parquet needs pyarrow: pip install pyarrow, or write .csv") from None
+        raise VramwiseError("Parquet needs pyarrow: pip install vramwise[parquet], or write .csv") from None
 
 
 def _seconds(text: str) -> float:

@@ -148,4 +148,4 @@ def test_watch_refuses(no_driver, tmp_path, capsys):
 def test_parquet_needs_pyarrow(no_driver, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["watch", "--count", "1", "--interval", "0.01", "-o", "samples.parquet"]) == 1
-    assert "pip install pyarrow" in capsys.readouterr().err
+    assert "pip install vramwise[parquet]" in capsys.readouterr().err

@@ -19,7 +19,7 @@ def doctor_lines(answer: Answer) -> list[Line]:
         f"{name} {answer[key]}" for name, key in (("driver", "driver"), ("CUDA up to", "cuda")) if answer[key]
     )
     lines += [f"{driver}   (by {answer['source']})"] if driver else []
-    for part in (_gpus(answer["gpus"]), _topology(answer["topology"]), _nccl(answer["nccl"]),
+    for part in (_gpus(answer["gpus"]), _links(answer), _nccl(answer["nccl"]),
                  _counters(answer["counters"]), _network(answer["network"]), _host(answer["host"]),
                  _software(answer), _conflicts(answer), _notes(answer["notes"])):  # fmt: skip
         if part:
@@ -49,7 +49,9 @@ def _gpus(gpus: Sequence[Answer]) -> list[Line]:
     for gpu in gpus:
         lines += [f"  {gpu['index']}: {text}" for text in _about(gpu)]
     if any(gpu["utilization_pct"] is not None for gpu in gpus):
-        lines.append("  kernel resident: NVML's “utilization”, time with any kernel on the GPU; not MFU (vramwise mfu)")
+        lines.append(
+            "  kernel resident: the driver's “utilization”, time with any kernel on it; not MFU (vramwise mfu)"
+        )
     return lines
 
 
@@ -62,22 +64,37 @@ def _about(gpu: Answer) -> list[str]:
                  ("flash-attention 3", "flash_attention_3"))  # fmt: skip
         support = ", ".join(f"{name} {words.get(card[key], '?')}" for name, key in kinds)
         rate = f"; {card['bf16_tflops']:g} TFLOPS bf16 dense" if card["bf16_tflops"] else ""
-        said.append(f"{card['id']}, compute capability {card['compute_capability']}: {support}{rate}")
+        said.append(f"{card['id']}, {_architecture(card)}: {support}{rate}")
     said += [f"process {one['pid']} {one['name']}: {_size(one['used_bytes'])}" for one in gpu["processes"]]
-    slower = gpu["pcie_width"] and gpu["pcie_width_max"] and gpu["pcie_width"] < gpu["pcie_width_max"]
-    if slower:
+    if _less(gpu, "pcie_width"):
         said.append(f"PCIe has {gpu['pcie_width']} of {gpu['pcie_width_max']} lanes: check the slot or riser")
+    if _less(gpu, "pcie_generation"):
+        rates = f"generation {gpu['pcie_generation']} of {gpu['pcie_generation_max']}"
+        said.append(f"PCIe runs at {rates}: usual while idle; if it stays so under load, check slot and firmware")
     return said
 
 
+def _architecture(card: Answer) -> str:
+    named = str(card["compute_capability"])
+    return named if named.startswith("gfx") else f"compute capability {named}"
+
+
+def _less(gpu: Answer, what: str) -> bool:
+    return bool(gpu[what] and gpu[f"{what}_max"] and gpu[what] < gpu[f"{what}_max"])
+
+
 def _pcie(gpu: Answer) -> str:
-    if not gpu["pcie_generation"]:
+    """What it is now over what it can be."""
+    if not gpu["pcie_generation"] and not gpu["pcie_width"]:
         return "–"
-    return f"gen {gpu['pcie_generation']}/{gpu['pcie_generation_max'] or '?'} ×{gpu['pcie_width'] or '?'}"
+    generation, width = (f"{gpu[k] or '?'}/{gpu[f'{k}_max'] or '?'}" for k in ("pcie_generation", "pcie_width"))
+    return f"gen {generation} ×{width}"
 
 
-def _topology(topology: Answer | None) -> list[Line]:
-    return [] if topology is None else ["links", *(f"  {text}" for text in topology["explained"])]
+def _links(answer: Answer) -> list[Line]:
+    said = [text for part in ("topology", "peer_access") if answer[part] for text in answer[part]["explained"]]
+    said += answer["nvlinks_explained"]
+    return ["links", *(line for text in said for line in wrapped_text("  ", text, screen_width()))] if said else []
 
 
 def _nccl(test: Answer | None) -> list[Line]:

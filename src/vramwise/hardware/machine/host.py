@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Host:
 def this_host() -> Host:
     """This machine; in a container the memory and processors of its host."""
     memory = _meminfo()
-    paths = dict.fromkeys(["/", str(Path.home()), str(Path.cwd())])
+    paths = _file_systems(["/", str(Path.home()), str(Path.cwd())])
     return Host(
         processors=os.cpu_count(),
         memory_total_bytes=memory.get("MemTotal"),
@@ -45,6 +46,15 @@ def this_host() -> Host:
         shared_memory_bytes=_disk_total(SHARED_MEMORY),
         disks=tuple(disk for path in paths if (disk := _disk(path)) is not None),
     )
+
+
+def _file_systems(paths: Iterable[str]) -> list[str]:
+    """The first path on each file system."""
+    found: dict[int, str] = {}
+    for path in paths:
+        with suppress(OSError):
+            found.setdefault(os.stat(path).st_dev, path)
+    return list(found.values())
 
 
 def _meminfo() -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""This machine's GPUs live: through NVML (nvidia-ml-py) where it is installed, else through `nvidia-smi -q`."""
+"""This machine's GPUs live: NVML (nvidia-ml-py) where it is installed, else `nvidia-smi -q`, else AMD's tools."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from shutil import which
 from typing import Any
 
 from vramwise.errors import SourceError
+from vramwise.hardware.machine.amd_tools import read_amd_smi, read_rocm_smi
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts, Process
 from vramwise.hardware.machine.nvidia_smi import read_nvidia_smi_query
 
@@ -17,14 +18,21 @@ TIMEOUT_S = 20
 
 
 def this_machine() -> DriverFacts | None:
-    """The driver's facts; None on a machine without an NVIDIA driver. Never raises for a tool that is missing."""
-    facts = _through_nvml()
-    return facts if facts is not None else _through_nvidia_smi()
+    """The driver's facts; None on a machine without a driver that answers. Never raises for a tool that is missing."""
+    for way in (_through_nvml, _through_nvidia_smi, _through_amd_tools):
+        facts = way()
+        if facts is not None:
+            return facts
+    return None
 
 
 def nvidia_smi_text(*arguments: str) -> str | None:
     """What `nvidia-smi ARGUMENTS` prints; None where it is missing or fails."""
-    program = which("nvidia-smi")
+    return _text_of("nvidia-smi", *arguments)
+
+
+def _text_of(tool: str, *arguments: str) -> str | None:
+    program = which(tool)
     if program is None:
         return None
     try:
@@ -122,3 +130,17 @@ def _through_nvidia_smi() -> DriverFacts | None:
         return read_nvidia_smi_query(text)
     except SourceError as error:
         return DriverFacts(source="nvidia-smi -q", notes=(str(error),))
+
+
+def _through_amd_tools() -> DriverFacts | None:
+    """`amd-smi static` and `metric` say most; older installations have `rocm-smi` alone."""
+    parts = [_text_of("amd-smi", what) for what in ("static", "metric")]
+    reports = ("--showproductname", "--showmeminfo", "vram", "--showuse", "--showtemp", "--showpower")
+    sources = (("\n".join(filter(None, parts)), read_amd_smi), (_text_of("rocm-smi", *reports), read_rocm_smi))
+    for text, reader in sources:
+        try:
+            if text:
+                return reader(text)
+        except SourceError as error:
+            return DriverFacts(source="AMD's tools", notes=(str(error),))
+    return None

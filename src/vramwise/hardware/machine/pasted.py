@@ -7,23 +7,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramwise.errors import SourceError
+from vramwise.hardware.machine.amd_tools import read_amd_smi, read_rocm_smi
 from vramwise.hardware.machine.exporter import Sample, read_exporter
 from vramwise.hardware.machine.facts import DriverFacts
+from vramwise.hardware.machine.matrix_text import MANGLED
 from vramwise.hardware.machine.nccl_tests import NcclTest, read_nccl_test
 from vramwise.hardware.machine.nvidia_smi import read_nvidia_smi, read_nvidia_smi_query
+from vramwise.hardware.machine.nvlink_status import NvlinkStatus, read_nvlink_status
+from vramwise.hardware.machine.peer_access import PeerAccess, read_peer_access
 from vramwise.hardware.machine.reports import Report, read_collect_env, read_ds_report
 from vramwise.hardware.machine.topology import Topology, read_topology
 
 READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("nvidia-smi -q", read_nvidia_smi_query),
     ("nvidia-smi", read_nvidia_smi),
+    ("amd-smi", read_amd_smi),
+    ("rocm-smi", read_rocm_smi),
     ("nvidia-smi topo -m", read_topology),
+    ("nvidia-smi topo -p2p", read_peer_access),
+    ("nvidia-smi nvlink -s", read_nvlink_status),
     ("ds_report", read_ds_report),
     ("collect_env", read_collect_env),
     ("nccl-tests", read_nccl_test),
-    ("DCGM exporter", read_exporter),
+    ("GPU exporter", read_exporter),
 )
-MANGLED = "mangled matrix"
+DRIVERS = ("nvidia-smi -q", "nvidia-smi", "amd-smi", "rocm-smi")
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,8 @@ class Pasted:
 
     driver: DriverFacts | None = None
     topology: Topology | None = None
+    peer_access: PeerAccess | None = None
+    nvlink: tuple[NvlinkStatus, ...] = ()
     reports: tuple[Report, ...] = ()
     nccl: NcclTest | None = None
     samples: tuple[Sample, ...] = ()
@@ -54,10 +64,12 @@ def read_pasted(text: str, name: str = "text") -> Pasted:
         kinds = ", ".join(kind for kind, _ in READERS)
         raise SourceError(f"{name}: no output of a tool that is known: {kinds}")
     return Pasted(
-        driver=found.get("nvidia-smi -q") or found.get("nvidia-smi"),
+        driver=next((found[kind] for kind in DRIVERS if kind in found), None),
         topology=found.get("nvidia-smi topo -m"),
+        peer_access=found.get("nvidia-smi topo -p2p"),
+        nvlink=tuple(found.get("nvidia-smi nvlink -s", ())),
         reports=tuple(found[kind] for kind in ("ds_report", "collect_env") if kind in found),
         nccl=found.get("nccl-tests"),
-        samples=tuple(found.get("DCGM exporter", ())),
+        samples=tuple(found.get("GPU exporter", ())),
         kinds=tuple(found),
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from vramwise.errors import SourceError, clipped
+from vramwise.errors import SourceError
+from vramwise.hardware.machine.matrix_text import MANGLED, blocks, cells_of
+from vramwise.hardware.machine.peer_access import is_peer_access
 
 MEANING = {
     "NV": "NVLink",
@@ -19,11 +21,7 @@ MEANING = {
     "SYS": "the link between sockets (NUMA nodes)",
 }
 _WORST_FIRST = ("SYS", "NODE", "PHB", "PXB", "PIX", "NV")
-MOST_DEVICES = 64
-_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_DEVICE = re.compile(r"GPU\d+|NIC\d+|mlx\d_\d+(?:[_.]\w+)?")
 _LINK = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV\d+")
-_ROW = re.compile(r"\s*(GPU\d+|NIC\d+|mlx\d_\d+(?:[_.]\w+)?)[\t ]+(\S.*)")
 
 
 @dataclass(frozen=True)
@@ -91,63 +89,21 @@ def read_topology(text: str) -> Topology:
     Raises SourceError where cells or rows are missing or the matrix is not symmetric: a terminal or a paste mangled it,
     and a guess could be wrong.
     """
-    lines = [_ESCAPE.sub("", line) for line in text.splitlines()]
-    start = next((i for i, line in enumerate(lines) if _is_header(line)), None)
-    if start is None:
+    block = next((block for block in blocks(text) if not is_peer_access(block)), None)
+    if block is None:
         raise SourceError("no matrix of nvidia-smi topo -m here: expected a line with GPU0, GPU1, …")
-    devices = tuple(_DEVICE.findall(lines[start].partition("CPU Affinity")[0]))
-    if len(devices) > MOST_DEVICES:
-        raise SourceError(f"a matrix of {len(devices)} devices: at most {MOST_DEVICES} are read")
-    rows = dict(_rows(lines[start + 1 :], devices))
-    missing = [device for device in devices if device not in rows]
-    if missing:
-        raise SourceError(
-            f"mangled matrix: {', '.join(missing[:4])} {'has' if len(missing) == 1 else 'have'} a column and no row: "
-            "paste the whole output of nvidia-smi topo -m, tabs kept"
-        )
-    topology = Topology(
-        devices, tuple(rows[device][0] for device in devices), tuple(rows[device][1] for device in devices)
-    )
+    topology = Topology(block.devices, *cells_of(block, _LINK, "nvidia-smi topo -m"))
     _refuse_asymmetry(topology)
     return topology
 
 
-def _is_header(line: str) -> bool:
-    words = line.partition("CPU")[0].split()
-    return bool(words) and all(_DEVICE.fullmatch(word) for word in words)
-
-
-def _rows(lines: Sequence[str], devices: Sequence[str]) -> Iterator[tuple[str, tuple[tuple[str, ...], str]]]:
-    for line in lines:
-        match = _ROW.match(line)
-        if not match or match.group(1) not in devices:
-            continue
-        name, rest = match.groups()
-        words = rest.split()
-        cells: list[str] = []
-        while words and len(cells) < len(devices):
-            glued = _LINK.findall(words[0])
-            if "".join(glued) != words[0]:
-                break
-            cells += glued
-            words.pop(0)
-        if len(cells) != len(devices):
-            raise SourceError(
-                f"mangled matrix: row {name} has {len(cells)} links for {len(devices)} columns "
-                f'("{clipped(line.strip(), 60)}"): paste the whole output of nvidia-smi topo -m, tabs kept'
-            )
-        yield name, (tuple(cells), " ".join(words))
-
-
 def _refuse_asymmetry(topology: Topology) -> None:
     for i, device in enumerate(topology.devices):
-        if topology.matrix[i][i] != "X":
-            raise SourceError(f"mangled matrix: {device} is not X with itself: columns are shifted")
         for j in range(i):
             if topology.matrix[i][j] != topology.matrix[j][i]:
                 pair = f"{device} and {topology.devices[j]}"
                 links = f"{topology.matrix[i][j]} one way, {topology.matrix[j][i]} the other"
-                raise SourceError(f"mangled matrix: {pair} are {links}")
+                raise SourceError(f"{MANGLED}: {pair} are {links}")
 
 
 def _rank(link: str) -> tuple[int, int]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 PACKAGES = (
     "torch", "transformers", "accelerate", "peft", "deepspeed", "flash-attn", "bitsandbytes", "vllm", "sglang",
-    "xformers", "triton", "liger-kernel", "transformer-engine", "nvidia-ml-py", "numpy", "msgspec",
+    "xformers", "triton", "liger-kernel", "transformer-engine", "torchvision", "torchaudio", "huggingface-hub",
+    "nvidia-ml-py", "numpy", "msgspec",
 )  # fmt: skip
 LOW_SHARED_MEMORY_GB = 1.0
 
