@@ -269,3 +269,49 @@ def test_models_without_attention_or_of_other_names(capsys, model):
     assert 0 < said["mfu_pct"] < 100
     palm = next(row for row in said["conventions"] if row["name"] == "palm")
     assert 0.5 < palm["flops_per_token"] / said["flops_per_token"] < 2
+
+
+def test_the_peak_of_a_processor_is_measured(monkeypatch, capsys):
+    """The code that a GPU runs but for its clock, on shapes that take milliseconds."""
+    pytest.importorskip("torch")
+    from vramwise.utilization import peak
+
+    monkeypatch.setitem(peak.SIDES, "cpu", (32, 64))
+    monkeypatch.setitem(peak.INNER, "cpu", (64,))
+    assert main(["mfu", "--measure-peak", "--device", "cpu", "--dtype", "fp32", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["shapes"], answer["dtype"], answer["shape"][2]) == (2, "fp32", 64)
+    assert 0 < answer["tflops"] < 100
+    assert main(["mfu", "--measure-peak", "--device", "cpu", "--dtype", "fp32"]) == 0
+    assert "--peak-tflops" in capsys.readouterr().out
+
+
+def test_the_gpu_clock_of_the_peak(monkeypatch):
+    """The sweep on a stand-in for torch whose events say that each product took 1 ms."""
+    from types import SimpleNamespace
+
+    from vramwise.utilization import peak
+
+    class Event:
+        times = iter(range(10_000))
+
+        def __init__(self, *, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.at = next(self.times)
+
+        def elapsed_time(self, other):
+            return other.at - self.at
+
+    tensor = SimpleNamespace(to=lambda kind: tensor)
+    torch = SimpleNamespace(
+        randn=lambda *_, device: tensor, empty=lambda *_, device, dtype: tensor, matmul=lambda *_, out: None,
+        bfloat16="bf16", backends=SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace())),
+        cuda=SimpleNamespace(is_available=lambda: True, get_device_name=lambda: "stand-in", Event=Event,
+                             synchronize=lambda: None),
+    )  # fmt: skip
+    monkeypatch.setattr(peak, "import_module", lambda _: torch)
+    answer = peak.measured_peak("bf16")
+    assert (answer["gpu"], answer["shape"], answer["shapes"]) == ("stand-in", (16384, 16384, 8192), 14)
+    assert answer["tflops"] == pytest.approx(2 * 16384 * 16384 * 8192 / 1e-3 / 1e12)

@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     other = parser.add_argument_group("other")
     other.add_argument("--deepspeed-config", action="store_true", help="print DeepSpeed's flops-profiler configuration")
     other.add_argument("--measure-peak", action="store_true", help="largest matmul rate of this machine's GPU (torch)")
+    other.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="what --measure-peak measures (%(default)s)"
+    )
     other.add_argument("--json", action="store_true", help="print JSON only")
 
 
@@ -190,14 +193,14 @@ def read_output(name: str) -> str:
 def _measure_peak(args: argparse.Namespace) -> int:
     from vramwise.utilization.peak import measured_peak
 
-    answer: dict[str, Any] = measured_peak(args.dtype)
+    answer: dict[str, Any] = measured_peak(args.dtype, args.device)
     if args.json:
         print(json.dumps(answer, indent=1))
         return 0
     shape = " × ".join(f"{size:,}" for size in answer["shape"])
-    best = f"{answer['tflops']:,.1f} TFLOPS {answer['dtype']}"
+    best = f"{answer['tflops']:,.4g} TFLOPS {answer['dtype']}"
     print(f"{answer['gpu']}: {best} at most, of {answer['shapes']} shapes ({shape})")
-    print(f"use it as a denominator: --peak-tflops {answer['tflops']:.1f}")
+    print(f"use it as a denominator: --peak-tflops {answer['tflops']:.4g}")
     return 0
 
 
