@@ -55,6 +55,9 @@ LORA = {"method": "lora", "lora_rank": 16, "lora_targets": ["q_proj", "k_proj", 
         ("mistralai/Mistral-7B-v0.1", {**LORA, "framework_version": OLD}, 734_762),
         ("meta-llama/Meta-Llama-3-8B", {**LORA, "framework_version": OLDER, "loss": "fused", "kernels": ["fms"]},
          1_304_531),
+        # Norms in fp32: 4-bit layers behind them answer in fp32, and so the layers' inputs become fp32.
+        ("mistralai/Mistral-7B-v0.1", {**LORA, "framework_version": f"{OLD}, trl 0.13.0", "method": "qlora",
+         "quantization": "nf4-dq", "kbit_preparation": True}, 996_906),
     ],
 )  # fmt: skip
 def test_the_peak_grows_as_published_runs_did(name: str, settings: dict[str, Any], measured: int) -> None:
@@ -101,6 +104,19 @@ def test_losses_in_order_of_what_they_hold() -> None:
                    micro_batch_size=4, sequence_length=2048, optimizer="sgd")  # fmt: skip
         size[loss] = max(peaks(made)["loss"], peaks(made)["backward: head"])
     assert size["standard"] > size["chunked"] > size["fused"] > size["fused-linear"]
+
+
+def test_old_classes_hand_their_logits_to_the_loss_as_they_are() -> None:
+    values = 2 * 512 * 50257
+
+    def held(version: str) -> float:
+        made = job("openai-community/gpt2", micro_batch_size=2, sequence_length=512, precision="bf16",
+                   framework_version=version)  # fmt: skip
+        loss = next(moment for moment in made.moments(made.ranks[0]) if moment.name == "loss")
+        return loss.parts["logits and loss"] / values
+
+    assert held("transformers 4.48") == pytest.approx(2 + 2 + 2, rel=1e-3)  # logits, shifted copy, log-probabilities
+    assert held("transformers 4.49") == pytest.approx(2 + 4 + 4 + 4, rel=1e-3)
 
 
 def test_fused_kernels_keep_less() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.models.autograd.recorder import Device
+from vramwise.models.blocks import Parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Execution:
     `trainable`: None when every parameter trains, else the name pieces of those that do (with `lora`, only adapters
     and those). `padding`: a padding mask is passed. `dropout`: the config's dropouts are active (training mode).
     `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel
-    that SDPA's dispatcher would choose.
+    that SDPA's dispatcher would choose. `quantized_compute`: the dtype in which the linear layers of a quantized base
+    compute; they answer in their input's. `narrow_parts`: other parts whose parameters are of that dtype.
     """
 
     param_dtype: str = "bf16"
@@ -40,6 +42,18 @@ class Execution:
     sdpa_backend: str = "auto"
     use_cache: bool = False
     loss: str = "standard"
+    quantized_compute: str | None = None
+    narrow_parts: frozenset[str] = frozenset()
+
+    def quantizes(self, parameter: Parameter) -> bool:
+        """Whether a weight is one that a quantizer of linear layers replaces."""
+        return self.quantized_compute is not None and parameter.is_linear and parameter.layer is not None
+
+    def dtype_of(self, parameter: Parameter) -> str:
+        """The dtype of a parameter, of a quantized one that of its copy in products."""
+        if self.quantized_compute is not None and (self.quantizes(parameter) or parameter.part in self.narrow_parts):
+            return self.quantized_compute
+        return self.param_dtype
 
     def trains(self, parameter_name: str) -> bool:
         """Whether a parameter of the base model gets a gradient."""

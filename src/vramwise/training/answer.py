@@ -100,6 +100,10 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     if capacity is not None:
         verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name, job.train, gpu)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
+        if verdict.headroom_bytes >= 0:
+            held = capacity.usable_bytes - sum(node.bytes for node in outside)
+            quantities["peak_reserved"] = counters.at_most(quantities["peak_reserved"], int(held))
+            quantities["nvidia_smi"] = counters.at_most(quantities["nvidia_smi"], int(capacity.usable_bytes))
         quantities["max_batch"] = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
     return Result(
         scenario=replace(scenario, train=job.train).to_dict(),

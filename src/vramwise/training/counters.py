@@ -124,6 +124,11 @@ def plus(quantity: Quantity, *nodes: Node) -> Quantity:
     return Quantity(round(expected - below), expected, round(expected + above))
 
 
+def at_most(quantity: Quantity, limit: int) -> Quantity:
+    """A counter of a run that fits: torch's allocator gives its free segments back before it runs out of memory."""
+    return Quantity(min(quantity.low, limit), min(quantity.expected, limit), min(quantity.high, limit))
+
+
 def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
     """What one card offers; None when neither its total nor its kind is known."""
     total, name = scenario.gpu_total_bytes, gpu.id if gpu is not None else ""

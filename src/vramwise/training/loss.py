@@ -20,10 +20,11 @@ from functools import partial
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
+from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.kernels import rewritten
-from vramwise.training.settings import HUGGING_FACE, library_version
+from vramwise.training.settings import HUGGING_FACE, execution, library_version
 from vramwise.units import MIB
 
 CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
@@ -33,11 +34,28 @@ TILE_BYTES = (
 TILE_ROWS = (128, 4096)
 LABELS_SHIFTED_SINCE = (4, 50)  # transformers loss/loss_utils.py ForCausalLMLoss pads labels instead of slicing logits
 LOSS_FUNCTION_SINCE = (4, 46)  # before, the modeling file upcasts `logits` in its own frame
+OLD_CLASSES_UPCAST_SINCE = (4, 49)
+NO_UPCAST = frozenset(
+    {
+        "big_bird", "biogpt", "bloom", "camembert", "ctrl", "data2vec-text", "dbrx", "electra", "ernie", "falcon",
+        "git", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese", "megatron-bert", "mpt", "openai-gpt", "opt",
+        "persimmon", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "rwkv", "stablelm", "xglm",
+        "xlm-roberta", "xlm-roberta-xl", "xmod",
+    }
+)  # fmt: skip
+"""Types whose files hand the logits to the loss as they are until transformers 4.49 (read in 4.38 to 4.48)."""
 
 Build = Callable[[Tape, Tensor], None]
 
 
-def with_loss(forward: Forward, train: TrainSettings) -> Forward:
+def upcasts(train: TrainSettings, model: Model) -> bool:
+    """Whether the library's way to the loss makes fp32 logits of its own."""
+    if train.framework not in HUGGING_FACE:
+        return False
+    return library_version(train) >= OLD_CLASSES_UPCAST_SINCE or model.config.model_type not in NO_UPCAST
+
+
+def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
     """The forward pass with the scenario's way to the loss."""
     if not forward.runs or forward.runs[-1].name != "loss":
         return forward
@@ -55,7 +73,7 @@ def with_loss(forward: Forward, train: TrainSettings) -> Forward:
             return _replaced(below, head, loss, partial(compiled_chunks, logits=logits))
         return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=True))
     if variant == "fused":
-        return _replaced(below, head, loss, partial(fused, logits=logits, train=train))
+        return _replaced(below, head, loss, partial(fused, logits=logits, train=train, model=model))
     if variant == "vocab-parallel" and train.framework == "megatron":
         return _replaced(below, head, loss, partial(softmax_in_place, logits=logits))
     if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
@@ -63,7 +81,10 @@ def with_loss(forward: Forward, train: TrainSettings) -> Forward:
     if train.tensor_parallel_size > 1 and variant == "standard":
         return _replaced(below, head, loss, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))
     if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE and _is_causal(loss):
-        return _replaced(below, head, loss, partial(shifted, logits=logits))
+        autocast = execution(train, model).autocast
+        return _replaced(
+            below, head, loss, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast
+        )
     return forward
 
 
@@ -71,14 +92,14 @@ def _is_causal(loss: BlockRun) -> bool:
     return any(node.op == "constant_pad_nd" for node in loss.nodes)
 
 
-def logits_held(train: TrainSettings, logits: Tensor) -> tuple[Dim, Dim]:
+def logits_held(train: TrainSettings, logits: Tensor, model: Model) -> tuple[Dim, Dim]:
     """Bytes of logits that frames keep while the loss runs (beside what the loss itself made), and after it.
 
     Before transformers 4.46 a modeling file replaced its logits by their fp32 copy, which the outputs then hold.
     """
     if train.loss == "fused-linear" or (train.loss == "chunked" and train.framework in HUGGING_FACE):
         return 0, 0
-    if train.framework in HUGGING_FACE and library_version(train) < LOSS_FUNCTION_SINCE:
+    if upcasts(train, model) and library_version(train) < LOSS_FUNCTION_SINCE:
         return (0 if logits.dtype != "fp32" else logits.nbytes), logits.numel * ITEM_BYTES["fp32"]
     return logits.nbytes, logits.nbytes
 
@@ -86,15 +107,19 @@ def logits_held(train: TrainSettings, logits: Tensor) -> tuple[Dim, Dim]:
 # -- building ----------------------------------------------------------------------------------------------
 
 
-def _recorded(loss: BlockRun, action: Callable[[Tape], None], incoming: tuple[Tensor, ...]) -> BlockRun:
-    tape = Tape()
+def _recorded(
+    loss: BlockRun, action: Callable[[Tape], None], incoming: tuple[Tensor, ...], autocast: str | None = None
+) -> BlockRun:
+    tape = Tape(autocast=autocast)
     with tape.inside("loss"):
         action(tape)
     return replace(loss, nodes=tuple(tape.nodes), saved=tuple(tape.saved.items()), incoming=incoming)
 
 
-def _replaced(below: list[BlockRun], head: BlockRun, loss: BlockRun, action: Callable[[Tape], None]) -> Forward:
-    return Forward((*below, head, _recorded(loss, action, loss.incoming)))
+def _replaced(
+    below: list[BlockRun], head: BlockRun, loss: BlockRun, action: Callable[[Tape], None], autocast: str | None = None
+) -> Forward:
+    return Forward((*below, head, _recorded(loss, action, loss.incoming, autocast)))
 
 
 def _without_logits(
@@ -153,9 +178,9 @@ def loss_parallel(tape: Tape, logits: Tensor) -> None:
     tape.record("locals", [wide], [])
 
 
-def shifted(tape: Tape, logits: Tensor) -> None:
-    """fp32 logits, a contiguous copy of all positions but the last, cross entropy; the frame keeps the fp32 logits."""
-    wide = tape.to(logits, "fp32")
+def shifted(tape: Tape, logits: Tensor, upcast: bool) -> None:
+    """Logits, mostly in fp32, a contiguous copy of all positions but the last, cross entropy; a frame keeps both."""
+    wide = tape.to(logits, "fp32") if upcast else logits
     copy = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
     rows = tape.view(copy, -1, copy.shape[-1])
     target = tape.new((rows.shape[0],), "int64", op="labels")
@@ -163,9 +188,9 @@ def shifted(tape: Tape, logits: Tensor) -> None:
     tape.record("locals", [wide, copy], [])
 
 
-def fused(tape: Tape, logits: Tensor, train: TrainSettings) -> None:
+def fused(tape: Tape, logits: Tensor, train: TrainSettings, model: Model) -> None:
     """As the library up to the loss, which is then one kernel that writes the gradient over its input."""
-    wide = tape.to(logits, "fp32") if train.framework in HUGGING_FACE else logits
+    wide = tape.to(logits, "fp32") if upcasts(train, model) else logits
     x = wide
     if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE:
         x = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))

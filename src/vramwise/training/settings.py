@@ -20,6 +20,8 @@ _NO_AUTOCAST = frozenset({"torchtitan", "megatron", "deepspeed", "torchtune", "l
 # They load weights in 16 bit and set Trainer's bf16 or fp16 all the same: 16-bit weights under autocast.
 AUTOCAST_ON_16_BIT = frozenset({"axolotl", "llamafactory", "ms-swift"})
 
+NARROWED_AGAIN = frozenset({"embedding", "head"})
+
 # precision -> weights, gradients, master copy, optimizer states, compute
 _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
     "bf16-mixed": ("fp32", "fp32", None, "fp32", "bf16"),
@@ -128,8 +130,9 @@ def gradients_stay(train: TrainSettings) -> bool:
 
 
 def autocasts(train: TrainSettings) -> bool:
-    """Whether Trainer runs the model under autocast."""
-    on_16_bit = train.framework in AUTOCAST_ON_16_BIT and train.precision in ("bf16", "fp16")
+    """Whether Trainer runs the model under autocast; over a quantized base it is what `bf16` and `fp16` can mean."""
+    over_quantized = train.method == "qlora" and train.framework in HUGGING_FACE
+    on_16_bit = (over_quantized or train.framework in AUTOCAST_ON_16_BIT) and train.precision in ("bf16", "fp16")
     return train.framework not in _NO_AUTOCAST and (train.precision.endswith("-mixed") or on_16_bit)
 
 
@@ -142,6 +145,14 @@ def library_version(train: TrainSettings) -> tuple[int, int]:
     """The transformers version that the scenario names; the described one without."""
     found = re.search(r"transformers (\d+)\.(\d+)", train.framework_version or "")
     return (int(found[1]), int(found[2])) if found else (5, 23)
+
+
+def narrows_again(train: TrainSettings) -> bool:
+    """Whether embedding and output layer are back in 16 bit after k-bit preparation: trl's SFTTrainer does that.
+
+    trl 0.13 trainer/utils.py peft_module_casting_to_bf16; weights that are sharded are left alone.
+    """
+    return bool(train.kbit_preparation) and not sharded(train) and "trl " in (train.framework_version or "")
 
 
 def reentrant(train: TrainSettings) -> bool:
@@ -171,8 +182,8 @@ def execution(train: TrainSettings, model: Model) -> Execution:
             autocast = train.compute_dtype
             if sharded(train):  # the gathered weights are in the compute dtype already (accelerate's FSDP policy)
                 params = train.compute_dtype
-    if train.kbit_preparation:  # a 4-bit layer answers in its input's dtype, which is fp32 without autocast
-        params, autocast = "fp32", train.compute_dtype if train.precision.endswith("-mixed") else None
+    if train.kbit_preparation:
+        params = "fp32"
     trainable: tuple[str, ...] | None = train.trainable or None
     lora = None
     if train.method in ("lora", "qlora"):
@@ -193,4 +204,6 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         trainable=trainable if lora is None else (train.trainable or ()),
         lora=lora,
         sdpa_backend=backend,
+        quantized_compute=train.compute_dtype if train.quantization is not None else None,
+        narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
     )

@@ -174,7 +174,7 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     forward = with_kernels(forward, train)
     if train.compile:
         forward = with_compiled_layers(forward)
-    forward = with_loss(forward, train)
+    forward = with_loss(forward, train, model)
     if train.sequence_parallel:
         regathers = train.framework == "megatron"
         forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers)
@@ -202,7 +202,7 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
     if loss is None:
         return StepShape(runs, 0, 0, 0, masks, alive)
     logits = loss.incoming[0]
-    during, after = logits_held(train, logits)
+    during, after = logits_held(train, logits, model)
     if any(storage is logits.storage for storage, _ in loss.saved):
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]

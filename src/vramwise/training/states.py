@@ -17,7 +17,14 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.adapters import adapters
 from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE, execution, library_version, releases_gradients
+from vramwise.training.settings import (
+    HUGGING_FACE,
+    NARROWED_AGAIN,
+    execution,
+    library_version,
+    narrows_again,
+    releases_gradients,
+)
 from vramwise.units import round_up
 
 ALLOCATION_BYTES = 512
@@ -85,7 +92,8 @@ def stored(
         cut = numel * rule.bits // 8 if rule.layout.startswith("bnb-4bit") else both
         return -(-cut // shards), both - cut
     # prepare_model_for_kbit_training (peft 0.21) casts every other 16-bit parameter to fp32.
-    return -(-numel // shards) * (4 if train.kbit_preparation else width(train.param_dtype)), 0
+    widened = train.kbit_preparation and not (narrows_again(train) and parameter.part in NARROWED_AGAIN)
+    return -(-numel // shards) * (4 if widened else width(train.param_dtype)), 0
 
 
 def trained(

@@ -120,9 +120,8 @@ class HuggingFace(
         name = parameter.tied_to or parameter.name
         if name not in self.parameters:
             trains = self.execution.trains(name)
-            self.parameters[name] = self.tape.parameter(
-                parameter.shape, self.execution.param_dtype, requires_grad=trains
-            )
+            dtype = self.execution.dtype_of(parameter)
+            self.parameters[name] = self.tape.parameter(parameter.shape, dtype, requires_grad=trains)
         return self.parameters[name]
 
     def parameters_of(self, op: Op) -> list[Tensor]:
@@ -149,7 +148,11 @@ class HuggingFace(
 
     def linear(self, op: Op, x: Tensor) -> Tensor:
         weight, *bias = self.parameters_of(op)
-        result = self.tape.linear(x, weight, *bias)
+        if self.execution.quantizes(op.parameters[0]):
+            # bitsandbytes 0.50 nn/modules.py Linear4bit.forward: the input in the compute dtype, the answer in its own.
+            result = self.tape.to(self.tape.linear(self.tape.to(x, weight.dtype), weight, *bias), x.dtype)
+        else:
+            result = self.tape.linear(x, weight, *bias)
         return self.with_adapter(op, x, result)
 
     def conv1d_linear(self, op: Op, x: Tensor) -> Tensor:
