@@ -150,8 +150,7 @@ def _job(plan: Plan, estimated: Result | None) -> Job:
     if plan.on_cpu and estimated and _needed(estimated) > LARGEST_ON_CPU_GIB * GIB:
         raise UsageError(f"--device cpu is for tiny models: this run would need more than {LARGEST_ON_CPU_GIB} GiB")
     processes = int(table.get("num_gpus", 1)) if plan.scenario.task == "train" else 1
-    cap = None if plan.on_cpu else plan.cap_bytes
-    return Job(found.config, found.id, table, plan.device, plan.steps, cap, plan.history, processes)
+    return Job(found.config, found.id, table, plan.device, plan.steps, plan.cap_bytes, plan.history, processes)
 
 
 def _needed(result: Result) -> int:
@@ -198,17 +197,26 @@ def _sweep(args: argparse.Namespace, plan: Plan, values: Mapping[str, list[int]]
     from vramwise.measure.sweep import fitted, grid, size_of
 
     rows: list[tuple[dict[str, int], Result | None, Measured]] = []
+    failed: list[tuple[dict[str, int], str]] = []
     interrupted = False
     all_sizes = grid(values)
     for i, sizes in enumerate(all_sizes, 1):
         label = f"run {i} of {len(all_sizes)}: " + ", ".join(f"{key} {value}" for key, value in sizes.items())
-        estimated, measured = _measure(plan.sized(sizes), label)
-        interrupted = measured.interrupted
-        if not interrupted:
-            rows.append((sizes, estimated, measured))
-            _save(args, plan.sized(sizes), measured)
-        else:
+        try:
+            estimated, measured = _measure(plan.sized(sizes), label)
+        except KeyboardInterrupt:
+            interrupted = True
             break
+        except VramwiseError as error:
+            if not rows:
+                raise
+            failed.append((sizes, str(error)))
+            continue
+        interrupted = measured.interrupted
+        if interrupted:
+            break
+        rows.append((sizes, estimated, measured))
+        _save(args, plan.sized(sizes), measured)
     name = ""
     points = []
     for sizes, _, measured in rows:
@@ -223,12 +231,13 @@ def _sweep(args: argparse.Namespace, plan: Plan, values: Mapping[str, list[int]]
             "x": line.x, "fixed_bytes": line.fixed, "bytes_per_x": line.slope, "r_squared": line.r_squared,
             "residual_bytes": list(line.residuals),
         }  # fmt: skip
-        _print({"runs": runs, "fit": fit, "interrupted": interrupted})
+        lost = [{"sizes": sizes, "reason": reason} for sizes, reason in failed]
+        _print({"runs": runs, "failed": lost, "fit": fit, "interrupted": interrupted})
     else:
         from vramwise.cli.screens.measured import sweep_screen
         from vramwise.cli.screens.paint import show
 
-        show(sweep_screen(rows, line, len(all_sizes), plan.device))
+        show(sweep_screen(rows, failed, line, len(all_sizes), plan.device))
     return 130 if interrupted else 0
 
 
@@ -243,6 +252,8 @@ def _largest(args: argparse.Namespace, plan: Plan) -> int:
 
     key = args.largest.replace("-", "_")
     parse_sweep([f"{key}=1"], plan.scenario.task)
+    if plan.cap_bytes is None and plan.on_cpu:
+        raise UsageError("--largest on a CPU needs --memory-cap, such as --memory-cap 64MiB")
     guess = next(_guesses(plan, key), 1)
     tried: dict[int, Measured] = {}
 
@@ -254,16 +265,20 @@ def _largest(args: argparse.Namespace, plan: Plan) -> int:
         _save(args, plan.sized({key: size}), measured)
         return _is_within(measured, plan)
 
-    found = largest_that_fits(fits, guess, MOST_SIZES)
+    found, interrupted = None, False
+    try:
+        found = largest_that_fits(fits, guess, MOST_SIZES)
+    except KeyboardInterrupt:
+        interrupted = True
     if args.json:
         runs = [{"size": size, "measured": measured.result.to_dict()} for size, measured in sorted(tried.items())]
-        _print({"key": key, "largest": found, "estimated": guess, "runs": runs})
+        _print({"key": key, "largest": found, "estimated": guess, "runs": runs, "interrupted": interrupted})
     else:
         from vramwise.cli.screens.measured import largest_screen
         from vramwise.cli.screens.paint import show
 
         show(largest_screen(key, found, guess, tried, plan.cap_bytes))
-    return 0
+    return 130 if interrupted else 0
 
 
 def _guesses(plan: Plan, key: str) -> Iterator[int]:
@@ -276,15 +291,13 @@ def _guesses(plan: Plan, key: str) -> Iterator[int]:
 
 
 def _is_within(measured: Measured, plan: Plan) -> bool:
-    """Whether a run ended well and stayed below the cap (which a CPU run cannot be held to)."""
+    """Whether a run ended well and stayed below the cap."""
     if measured.result.quantities["oom"].expected:
         return False
+    if measured.broken:
+        raise VramwiseError(f"the run failed: {measured.result.notes[-1]}")
     peak = measured.result.quantities.get("peak_reserved") or measured.result.quantities.get("peak_allocated")
-    if peak is None:
-        return False
-    if plan.cap_bytes is None and plan.on_cpu:
-        raise UsageError("--largest on a CPU needs --memory-cap, such as --memory-cap 64MiB")
-    return plan.cap_bytes is None or int(peak.expected) <= plan.cap_bytes
+    return peak is not None and (plan.cap_bytes is None or int(peak.expected) <= plan.cap_bytes)
 
 
 def _save(args: argparse.Namespace, plan: Plan, measured: Measured) -> None:
@@ -314,6 +327,7 @@ def _json(plan: Plan, estimated: Result | None, measured: Measured) -> dict[str,
             {"name": m.name, "count": m.count, "weights": m.weights, "kept": m.kept} for m in measured.modules
         ],
         "failures": [{"asked_bytes": f.asked, "cause": f.cause, "kind": f.kind} for f in measured.failures],
+        "ranks": [rank.to_dict() for rank in measured.ranks],
         "environment": dict(measured.facts),
     }  # fmt: skip
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,7 @@ from vramwise.measure.libraries import is_installed
 _LOOKS_A_SECOND: Final = 10
 _GRACE_SECONDS: Final = 20
 _KILLED: Final = -9
+_TOO_LONG: Final = "it took longer than"
 Progress = Callable[[int, int], None]
 """Called with the steps that are done and all steps."""
 
@@ -50,17 +52,19 @@ def run_job(job: Job, progress: Progress, timeout_s: float = 3600.0) -> list[Rep
         job.write(where / "job.json")
         with open(where / "stderr", "w+", encoding="utf-8", errors="replace") as errors:
             process = subprocess.Popen(
-                _job_command(job, where), stdout=errors, stderr=errors, env=_environment(job), text=True
-            )
-            interrupted = False
+                _job_command(job, where), stdout=errors, stderr=errors, env=job_environment(job), text=True,
+                start_new_session=True,  # an interrupt reaches it through `_interrupt`, once
+            )  # fmt: skip
+            interrupted, timed_out = False, False
             try:
-                _follow(process, where, progress, time.monotonic() + timeout_s)
+                timed_out = not _follow(process, where, progress, time.monotonic() + timeout_s)
             except KeyboardInterrupt:
                 interrupted = True
+                _interrupt(process)
             finally:
-                _end(process)
+                _end(process, 0 if timed_out else _GRACE_SECONDS)
             errors.seek(0)
-            said = errors.read()
+            said = f"{_TOO_LONG} {timeout_s:.0f} seconds (--timeout)" if timed_out else errors.read()
         return _reports(job, where, process.returncode, said, interrupted)
 
 
@@ -84,7 +88,7 @@ def _job_command(job: Job, folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def _environment(job: Job) -> dict[str, str]:
+def job_environment(job: Job) -> dict[str, str]:
     """No network for the hub, no advice on standard error, expandable segments where the scenario has them."""
     found = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
     found["PYTHONPATH"] = os.pathsep.join(
@@ -95,8 +99,8 @@ def _environment(job: Job) -> dict[str, str]:
     return found
 
 
-def _follow(process: subprocess.Popen[str], folder: Path, progress: Progress, until: float) -> None:
-    """Pass progress on until the process ends or its time is up."""
+def _follow(process: subprocess.Popen[str], folder: Path, progress: Progress, until: float) -> bool:
+    """Pass progress on until the process ends (true) or its time is up (false)."""
     seen = 0
     while process.poll() is None and time.monotonic() < until:
         for event in list(_events(folder / "rank-0.jsonl"))[seen:]:
@@ -104,12 +108,19 @@ def _follow(process: subprocess.Popen[str], folder: Path, progress: Progress, un
             if event.get("event") == "step":
                 progress(int(event["done"]), int(event["of"]))
         time.sleep(1 / _LOOKS_A_SECOND)
+    return process.poll() is not None
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """Let an interrupted process write its report (it got the interrupt too), then make sure that it is gone."""
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    """Let every process of the run write its report."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGINT)
+
+
+def _end(process: subprocess.Popen[str], patience_s: int) -> None:
+    """Let an interrupted process write its report, then make sure that it is gone."""
     with _patience():
-        process.wait(_GRACE_SECONDS if process.poll() is None else 0)
+        process.wait(patience_s if process.poll() is None else 0)
     for stop in (process.terminate, process.kill):
         if process.poll() is None:
             stop()
@@ -145,11 +156,13 @@ def _reports(job: Job, folder: Path, code: int | None, said: str, interrupted: b
             report = Report.from_dict(data[-1])
             found.append(replace(report, interrupted=report.interrupted or interrupted))
         else:
-            found.append(Report(failure=_why(code, said), interrupted=interrupted))
+            found.append(Report(failure=None if interrupted else _why(code, said), interrupted=interrupted))
     return found
 
 
 def _why(code: int | None, said: str) -> str:
+    if said.startswith(_TOO_LONG):
+        return said
     if code == _KILLED:
         return "the process was killed, most likely because the machine ran out of memory of its own"
     if code is not None and code < 0:

@@ -25,11 +25,15 @@ class MissingLibraryError(VramwiseError):
 
 def library(name: str) -> Any:
     """The module `name`, imported now. Raises MissingLibraryError with the extra that brings it."""
-    root = name.partition(".")[0]
-    if not is_installed(root):
-        extra = _EXTRAS[root]
-        raise MissingLibraryError(f"this run needs {root}, which is not installed: pip install 'vramwise[{extra}]'")
+    need(name.partition(".")[0])
     return import_module(name)
+
+
+def need(name: str) -> None:
+    """Raises MissingLibraryError with the extra that brings a library where it is not installed."""
+    if not is_installed(name):
+        extra = _EXTRAS[name]
+        raise MissingLibraryError(f"this run needs {name}, which is not installed: pip install 'vramwise[{extra}]'")
 
 
 def is_installed(name: str) -> bool:

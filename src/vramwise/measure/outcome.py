@@ -26,7 +26,8 @@ _POINTS: Final = {"backward": "forward end", "optimizer step": "backward end"}
 class Measured:
     """One run, or several of one scenario: the result, what modules kept, runs out of memory, and the environment.
 
-    `broken`: it ended for another reason than memory; the result's notes have the words.
+    `broken`: it ended for another reason than memory; the result's notes have the words. `ranks`: a result a rank of
+    the first run, where it had several.
     """
 
     result: Result
@@ -36,6 +37,7 @@ class Measured:
     steps: int
     interrupted: bool
     broken: bool = False
+    ranks: tuple[Result, ...] = ()
 
 
 def measured_of(job: Job, runs: Sequence[Sequence[Report]]) -> Measured:
@@ -66,14 +68,15 @@ def measured_of(job: Job, runs: Sequence[Sequence[Report]]) -> Measured:
         quantities=quantities,
         phases=phases,
         peak_phase=max(phases, key=lambda phase: phase.bytes).name if phases else None,
-        ranks=_ranks(runs[0]) if job.num_processes > 1 else (),
+        ranks=_ranks(runs[0]) if len(runs[0]) > 1 else (),
         capacity=_capacity(middle.facts),
         notes=tuple(dict.fromkeys(remarks)),
     )  # fmt: skip
     shares = module_shares(middle.notes, middle.module_weights)
     interrupted = any(report.interrupted for report in reports)
+    ranks = tuple(measured_of(job, [[report]]).result for report in runs[0]) if len(runs[0]) > 1 else ()
     return Measured(
-        result, tuple(shares), failures, middle.facts, middle.finished_steps, interrupted, broken is not None
+        result, tuple(shares), failures, middle.facts, middle.finished_steps, interrupted, broken is not None, ranks
     )
 
 

@@ -1,7 +1,7 @@
 """Several GPUs: the same run on every rank under torchrun, with DDP, FSDP 2 or tensor parallelism by DTensor.
 
 Ranks form a mesh of data parallel × tensor parallel. FSDP 2 wraps every layer and then the root; tensor parallelism
-cuts q, k, v, gate and up by columns, o and down by rows. With gloo all of it also runs on CPUs.
+cuts layers and vocabulary. With gloo all of it also runs on CPUs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,9 @@ from vramwise.measure.recorder import Recorder
 from vramwise.measure.worker import Session
 
 BUCKETS = "gradient buckets"
-GLOO_LETS_GO_S = 0.002
+GLOO_LETS_GO_S = 0.01
+GLOO_IS_IDLE_S = 0.1
+INITIAL_SPREAD = 0.02
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 ROWS = ("o_proj", "down_proj")
 
@@ -36,24 +38,36 @@ def on_every_rank(job: Job, progress: Any) -> Report:
         library("torch").cuda.set_device(local)
     distributed.init_process_group("nccl" if is_cuda else "gloo")
     if not is_cuda:
-        _let_go_in_this_thread(distributed)
+        _let_go_in_this_thread()
     try:
         return ParallelSession(replace(job, device=device), progress).report()
     finally:
         distributed.destroy_process_group()
 
 
-def _let_go_in_this_thread(distributed: Any) -> None:
-    """gloo's threads hold a collective's tensors a little beyond its end; frees there escape torch's profiler."""
-    for name in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce"):
+def _let_go_in_this_thread() -> None:
+    """Wait in this thread until gloo's have let go of a collective's tensors: frees there escape torch's profiler."""
+    distributed = library("torch.distributed")
+    for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
         setattr(distributed, name, _waited_for(getattr(distributed, name)))
+    functional = library("torch.distributed._functional_collectives")
+    functional.wait_tensor = _waited_for(functional.wait_tensor)
 
 
 def _waited_for(collective: Callable[..., Any]) -> Callable[..., Any]:
+    tensor_type = library("torch").Tensor
+
     def waited(*args: Any, **kwargs: Any) -> Any:
-        work = collective(*args, **kwargs)
-        time.sleep(GLOO_LETS_GO_S)
-        return work
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, tensor_type)]
+        before = [tensor._use_count() for tensor in tensors]
+        result = collective(*args, **kwargs)
+        until = time.monotonic() + GLOO_LETS_GO_S
+        while time.monotonic() < until and any(
+            tensor._use_count() > count for tensor, count in zip(tensors, before, strict=True)
+        ):
+            time.sleep(0.0005)
+        time.sleep(0.0005)
+        return result
 
     return waited
 
@@ -64,16 +78,24 @@ class ParallelSession(Session):
     _data_parallel = False
 
     def prepared(self) -> tuple[Any, bool]:
+        """Sharded models are made without data and filled shard by shard, so that no rank ever holds the whole."""
         settings = self.job.settings
         tensor = int(settings.get("tensor_parallel_size", 1))
         mesh = self._mesh(tensor)
-        model = build(self.job)
+        is_sharded = settings.get("fsdp") == "full-shard"
+        is_cut = is_sharded or tensor > 1
+        without_data = library("accelerate").init_empty_weights(include_buffers=False)
+        with without_data if is_cut else nullcontext():
+            model = build(self.job)
         if tensor > 1:
-            model = cut(model, mesh["tensor"], tensor)
-        if settings.get("fsdp") == "full-shard":
-            return sharded(model, mesh["data"], settings), True
-        self._data_parallel = mesh["data"].size() > 1
-        return model, False
+            cut(model, mesh["tensor"])
+        if is_sharded:
+            sharded(model, mesh["data"], settings)
+        else:
+            self._data_parallel = mesh["data"].size() > 1
+        if is_cut:
+            fill(model, self.job.device)
+        return model, is_sharded
 
     def wrapped(self, model: Any) -> Any:
         """DDP round a loaded model: its constructor makes the gradient buckets."""
@@ -104,6 +126,8 @@ def replicated(model: Any, device: str, recorder: Recorder) -> Any:
     rebuilding = ExitStack()
 
     def before(*_: Any) -> None:
+        if device == "cpu":
+            time.sleep(GLOO_IS_IDLE_S)
         rebuilding.enter_context(recorder.owning(BUCKETS))
 
     wrapped.register_forward_pre_hook(before)
@@ -111,7 +135,7 @@ def replicated(model: Any, device: str, recorder: Recorder) -> Any:
     return wrapped
 
 
-def sharded(model: Any, mesh: Any, settings: Any) -> Any:
+def sharded(model: Any, mesh: Any, settings: Any) -> None:
     """FSDP 2 over the mesh: each layer its own unit, then what is left."""
     fsdp = library("torch.distributed.fsdp")
     dtype = torch_dtype(str(settings.get("compute_dtype") or "bf16"))
@@ -120,7 +144,6 @@ def sharded(model: Any, mesh: Any, settings: Any) -> Any:
     for layer in layers_of(model):
         fsdp.fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     fsdp.fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-    return model
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -130,19 +153,58 @@ def layers_of(model: Any) -> list[Any]:
     return list(max(lists, key=len, default=[]))
 
 
-def cut(model: Any, mesh: Any, ways: int) -> Any:
-    """Tensor parallelism of every layer. Raises UsageError for a model whose layers have other names."""
+def cut(model: Any, mesh: Any) -> None:
+    """Tensor parallelism: q, k, v, gate, up by columns, o and down by rows, embedding and head by vocabulary.
+
+    What is left (norms) is replicated, so that clipping and the optimizer meet one kind of tensor. Raises UsageError
+    for a model whose layers have other names.
+    """
     parallel = library("torch.distributed.tensor.parallel")
     names = {name.rsplit(".", 1)[-1] for layer in layers_of(model) for name, _ in layer.named_modules()}
     if not {*COLUMNS[:3], ROWS[0]} <= names:
         raise UsageError("tensor parallelism is measured for layers with q_proj, k_proj, v_proj and o_proj")
-    for layer in layers_of(model):
-        plan = {}
-        for name, _ in layer.named_modules():
-            last = name.rsplit(".", 1)[-1]
-            if last in COLUMNS:
-                plan[name] = parallel.ColwiseParallel()
-            elif last in ROWS:
-                plan[name] = parallel.RowwiseParallel()
-        parallel.parallelize_module(layer, mesh, plan)
-    return model
+    replicate = library("torch.distributed.tensor").Replicate()
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    styles = {
+        **dict.fromkeys(COLUMNS, parallel.ColwiseParallel),
+        **dict.fromkeys(ROWS, parallel.RowwiseParallel),
+    }
+    for name, module in list(model.named_modules()):
+        style = styles.get(name.rsplit(".", 1)[-1])
+        if module is embedding:
+            parallel.parallelize_module(module, mesh, parallel.RowwiseParallel(input_layouts=replicate))
+        elif module is head:
+            parallel.parallelize_module(module, mesh, parallel.ColwiseParallel(output_layouts=replicate))
+        elif style is not None:
+            parallel.parallelize_module(module, mesh, style())
+        elif list(module.parameters(recurse=False)):
+            _replicated_module(module, mesh)
+    model.tie_weights()
+
+
+def _replicated_module(module: Any, mesh: Any) -> None:
+    """The same weight on every rank, as a distributed tensor; inputs and outputs are plain ones."""
+    tensor, torch = library("torch.distributed.tensor"), library("torch")
+
+    def distributed(_: Any, inputs: Any, mesh: Any) -> Any:
+        return tuple(
+            tensor.DTensor.from_local(value, mesh, [tensor.Replicate()], run_check=False)
+            if isinstance(value, torch.Tensor)
+            else value
+            for value in inputs
+        )
+
+    def local_again(_: Any, output: Any, mesh: Any) -> Any:
+        return output.to_local()
+
+    tensor.distribute_module(module, mesh, input_fn=distributed, output_fn=local_again)
+
+
+def fill(model: Any, device: str) -> None:
+    """Memory with random weights in it for the parts of a model without data that this rank holds."""
+    torch = library("torch")
+    model._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+    model.tie_weights()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=INITIAL_SPREAD)

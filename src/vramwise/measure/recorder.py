@@ -121,14 +121,26 @@ class Allocation:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The allocation that a limit would have refused: what was asked for, what was held, and in which record."""
+
+    asked: int
+    held: int
+    label: str
+
+
 class CpuRecorder:
     """torch's profiler with `profile_memory`: what the CPU allocator gave and took, in order.
 
-    Records count every allocation in whole multiples of `rounding` bytes.
+    Records count every allocation in whole multiples of `rounding` bytes. With `limit_bytes` they end where an
+    allocator of that size would have refused; the run itself goes on, as a CPU has no such limit.
     """
 
-    def __init__(self, rounding: int = ALLOCATION_BYTES) -> None:
+    def __init__(self, rounding: int = ALLOCATION_BYTES, limit_bytes: int | None = None) -> None:
         self.rounding = rounding
+        self.limit_bytes = limit_bytes
+        self.refused: Refused | None = None
         self.owned: dict[str, int] = {}
         self.records: list[Record] = []
         self.notes: list[tuple[str, int]] = []
@@ -186,6 +198,11 @@ class CpuRecorder:
         open_mark: tuple[str, int] | None = None
         for event in found:
             if isinstance(event, Allocation):
+                size = round_up(max(0, event.size), self.rounding)
+                if open_mark and self.limit_bytes is not None and size and lives.held + size > self.limit_bytes:
+                    self.refused = Refused(size, lives.held, open_mark[0])
+                    lives.close(*open_mark)
+                    break
                 lives.add(event)
                 continue
             kind, label = event
@@ -299,8 +316,8 @@ def _shares(lives: Sequence[_Life]) -> dict[str, int]:
     return found
 
 
-def recorder_for(device: str) -> CudaRecorder | CpuRecorder:
-    """The recorder of a torch device: `cuda:0` or `cpu`."""
+def recorder_for(device: str, limit_bytes: int | None) -> CudaRecorder | CpuRecorder:
+    """The recorder of a torch device: `cuda:0` (whose own allocator holds to a limit) or `cpu`."""
     if device.startswith("cuda"):
         return CudaRecorder(int(device.partition(":")[2] or 0))
-    return CpuRecorder()
+    return CpuRecorder(limit_bytes=limit_bytes)

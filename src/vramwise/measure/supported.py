@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from vramwise.errors import UsageError
+from vramwise.measure.libraries import need
 
 TASKS: Final = ("train", "generate", "load")
 FRAMEWORKS: Final = ("transformers", "pytorch")
@@ -35,7 +36,7 @@ _ALONE: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def refuse_what_cannot_run(scenario: Mapping[str, Any], device: str) -> None:
-    """Raises UsageError that names the key and what it may be."""
+    """Raises UsageError that names the key and what it may be, MissingLibraryError for a library that is not here."""
     task = scenario.get("task")
     if task not in TASKS:
         raise UsageError(f"measure runs --task {', '.join(TASKS)}, not {task}: an engine's own log tells what it takes")
@@ -49,10 +50,16 @@ def refuse_what_cannot_run(scenario: Mapping[str, Any], device: str) -> None:
             _choice(table, key, allowed)
         if table.get("method") == "qlora":
             _choice(table, "quantization", QUANTIZATION)
+        if table.get("tensor_parallel_size", 1) > 1:
+            _choice(table, "method", ("full",))
     if task == "generate" and (table.get("quantization") or table.get("num_beams", 1) != 1):
         raise UsageError("measure runs generate without quantization and with one beam")
     if device == "cpu" and (table.get("quantization") or table.get("optimizer") in WITH_BITSANDBYTES):
         raise UsageError("bitsandbytes needs a GPU: leave out quantization and 8-bit optimizers with --device cpu")
+    if table.get("quantization") or table.get("optimizer") in WITH_BITSANDBYTES:
+        need("bitsandbytes")
+    if table.get("method") in ("lora", "qlora"):
+        need("peft")
     if device == "cpu" and table.get("precision", "").startswith("fp16"):
         raise UsageError("--device cpu computes in bf16 or fp32: give --precision bf16, bf16-mixed or fp32")
 

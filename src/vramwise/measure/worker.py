@@ -19,8 +19,9 @@ from vramwise.measure.building import build, trains
 from vramwise.measure.job import Job, Report
 from vramwise.measure.libraries import MissingLibraryError, library, versions
 from vramwise.measure.process_memory import context_bytes, driver_version, process_bytes
-from vramwise.measure.recorder import ALLOCATION_BYTES, CpuRecorder, CudaRecorder, recorder_for
+from vramwise.measure.recorder import ALLOCATION_BYTES, CpuRecorder, CudaRecorder, Refused, recorder_for
 from vramwise.measure.steps import GenerationRun, TrainingRun, nbytes
+from vramwise.units import format_bytes
 
 _OOM_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 MOST_HISTORY_ENTRIES = 1_000_000
@@ -78,7 +79,7 @@ class Session:
         self.failure: str | None = None
         self.interrupted = False
         self.finished = 0
-        self.recorder: CudaRecorder | CpuRecorder = recorder_for(job.device)
+        self.recorder: CudaRecorder | CpuRecorder = recorder_for(job.device, job.memory_cap_bytes)
 
     def report(self) -> Report:
         """Run, and report also what ended early."""
@@ -150,6 +151,7 @@ class Session:
     def _prepare_device(self) -> None:
         torch = library("torch")
         if not self.job.device.startswith("cuda"):
+            torch.set_num_threads(1)  # kernels of a CPU take scratch memory for every thread
             return
         index = int(self.job.device.partition(":")[2] or 0)
         torch.cuda.set_device(index)
@@ -181,6 +183,8 @@ class Session:
         if self.recorder_started:
             self.recorder.finish()
             self.sizes |= self.recorder.owned
+        if isinstance(self.recorder, CpuRecorder) and self.recorder.refused is not None:
+            self._ran_out(self.recorder.refused)
         if not self.job.device.startswith("cuda"):
             return
         index = int(self.job.device.partition(":")[2] or 0)
@@ -189,6 +193,19 @@ class Session:
         self.facts["num_ooms"] = torch.cuda.memory_stats(index).get("num_ooms", 0)
         if self.job.history:
             torch.cuda.memory._dump_snapshot(history_file(self.job))
+
+    def _ran_out(self, refused: Refused) -> None:
+        """A CPU run that went beyond the cap, in the words of torch's allocator."""
+        step, _, moment = refused.label.partition("|")
+        self.finished = max(0, int(step) - 1)
+        cap = self.job.memory_cap_bytes or 0
+        asked, held, free = (format_bytes(n, "auto") for n in (refused.asked, refused.held, cap - refused.held))
+        where = f"step {step}, {moment}" if int(step) else moment
+        self.remarks.append(f"the cap of {format_bytes(cap, 'auto')} was reached at {where}")
+        self.oom = (
+            f"Tried to allocate {asked}. The CPU run has a total capacity of {format_bytes(cap, 'auto')} of which "
+            f"{free} is free. Of the allocated memory {held} is allocated by PyTorch."
+        )
 
     @property
     def recorder_started(self) -> bool:

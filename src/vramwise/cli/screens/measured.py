@@ -39,6 +39,7 @@ def measured_screen(estimated: Result | None, measured: Measured, device: str) -
     sentence = largest_difference(rows)
     if sentence:
         lines += ["", *wrapped_text("because     ", sentence, width)]
+    lines += _ranks(result, unit)
     lines += _context(measured)
     lines += _modules(measured, unit)
     notes = (
@@ -60,6 +61,7 @@ def measured_screen(estimated: Result | None, measured: Measured, device: str) -
 
 def sweep_screen(
     rows: Sequence[tuple[Mapping[str, int], Result | None, Measured]],
+    failed: Sequence[tuple[Mapping[str, int], str]],
     line: FittedLine | None,
     planned: int,
     device: str,
@@ -91,18 +93,25 @@ def sweep_screen(
             "",
             *wrapped_text("line        ", f"{said}; largest residual {worst}, R² {line.r_squared:.4f}", width),
         ]
-    if len(rows) < planned:
+    for sizes, reason in failed:
+        lines += [
+            "",
+            *wrapped_text("failed      ", ", ".join(f"{k} {v:,}" for k, v in sizes.items()) + f": {reason}", width),
+        ]
+    if len(rows) + len(failed) < planned:
         lines += ["", f"interrupted: {len(rows)} of {planned} runs were finished"]
     lines += ["", f"sizes in {unit}: peak allocated"]
     return lines
 
 
 def largest_screen(
-    key: str, found: int, guess: int, tried: Mapping[int, Measured], cap_bytes: int | None
+    key: str, found: int | None, guess: int, tried: Mapping[int, Measured], cap_bytes: int | None
 ) -> list[Line]:
     """The answer, then every size that was tried."""
     under = f" within {format_bytes(cap_bytes, 'auto')}" if cap_bytes is not None else ""
     answer = f"largest {key}{under}: {found:,}" if found else f"no {key} fits{under}"
+    if found is None:
+        answer = "interrupted: the largest size is not known yet"
     lines: list[Line] = [[(answer, "bold"), (f"   (the search began at {guess:,})", "")], ""]
     table = [[key, "peak allocated", "peak reserved"]]
     for size, measured in sorted(tried.items()):
@@ -161,6 +170,12 @@ def _failures(measured: Measured, width: int) -> list[Line]:
     if not measured.failures and measured.result.quantities["oom"].expected:
         lines += [[("OUT OF MEMORY", "bold red")], ""]
     return lines
+
+
+def _ranks(result: Result, unit: str) -> list[Line]:
+    """The peak of every rank where there are several; the table above is the worst one's."""
+    peaks = " · ".join(f"{rank.name} {_size(rank.bytes, unit)}" for rank in result.ranks)
+    return list(wrapped_text("peaks       ", peaks, screen_width())) if peaks else []
 
 
 def _context(measured: Measured) -> list[Line]:
