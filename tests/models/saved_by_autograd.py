@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -24,12 +25,18 @@ class _Held:
 
 def saved_by_autograd(
     config: dict[str, Any], head: str, *, attention: str, precision: str, batch: int, sequence: int, device: str,
-    padding: bool = False,
+    padding: bool = False, others: Mapping[str, Any] | None = None, trainable: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
-    """Bytes of the unique storages that autograd keeps, parameters excluded, loss included."""
+    """Bytes of the unique storages that autograd keeps, parameters excluded, loss included.
+
+    `others` take the place of the inputs that text has; `trainable`: pieces of the names of parameters that train.
+    """
     dtype = _DTYPES[precision]
     model = real_model(config, head, device=device, attention=attention, dtype=dtype).train()
-    inputs = model_inputs(model, head, batch, sequence)
+    if trainable:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(any(piece in name for piece in trainable))
+    inputs = model_inputs(model, head, batch, sequence) if others is None else _cast(others, dtype)
     if padding:
         inputs["attention_mask"] = torch.ones_like(inputs["labels"]).index_fill(1, torch.tensor([0]), 0)
     parameters = {_storage(parameter) for parameter in model.parameters()}
@@ -46,6 +53,12 @@ def saved_by_autograd(
     total = sum(nbytes for storage, nbytes in storages.items() if storage not in parameters)
     del outputs
     return total
+
+
+def _cast(inputs: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """Pixels in the parameters' dtype."""
+    floats = {name for name, value in inputs.items() if isinstance(value, torch.Tensor) and value.is_floating_point()}
+    return {name: value.to(dtype) if name in floats else value for name, value in inputs.items()}
 
 
 def _autocast(device: str, precision: str) -> Any:

@@ -73,7 +73,8 @@ class Block:
     `inputs` and `outputs` bind streams (`hidden`, `encoder`, ...) to values; `repeats` marks a layer, which is what
     checkpointing wraps and pipeline parallelism deals out; `cache` is what one token leaves behind in it. Blocks of
     another modality than text run only for batches that hold it. `no_grad`: the class runs it without a gradient, so
-    that nothing is kept and no product of it has a backward pass.
+    that nothing is kept and no product of it has a backward pass; so it is too where nothing reads its results.
+    `tower_layer` marks a layer of a tower, which checkpointing wraps as well.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Block:
     caches: tuple[LayerCache, ...] = ()
     modality: Modality = "text"
     no_grad: bool = False
+    tower_layer: bool = False
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -114,6 +116,8 @@ class BlockBuilder:
     _inputs: dict[str, Value] = field(default_factory=dict)
     _caches: list[LayerCache] = field(default_factory=list)
     _count: int = 0
+    no_grad: bool = False
+    tower_layer: bool = False
 
     # -- edges ---------------------------------------------------------------------------------------------
 
@@ -129,8 +133,9 @@ class BlockBuilder:
     def build(self, **outputs: Value) -> Block:
         """The finished block; keyword arguments name the streams that it hands on."""
         return Block(
-            self.name, tuple(self.ops), dict(self._inputs), outputs, self.layer, tuple(self._caches), self.modality
-        )
+            self.name, tuple(self.ops), dict(self._inputs), outputs, self.layer, tuple(self._caches), self.modality,
+            self.no_grad, self.tower_layer,
+        )  # fmt: skip
 
     def path(self, module: str) -> str:
         return f"{self.name}.{module}" if self.name and module else self.name or module

@@ -21,6 +21,26 @@ class Lora:
 
 
 @dataclass(frozen=True, slots=True)
+class Images:
+    """Images of a batch: `per_sequence` for each row, each `tiles` inputs of the tower of `rows` × `columns` patches.
+
+    `tokens`: what one image takes of the prompt. `dtype`: that of the pixels, the parameters' where it is empty.
+    """
+
+    per_sequence: int
+    rows: int
+    columns: int
+    tokens: int
+    tiles: int = 1
+    dtype: str = ""
+
+    @property
+    def patches(self) -> int:
+        """Patches of one input of the tower."""
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """The structure of a forward pass; sizes (batch, sequence) are not part of it.
 
@@ -29,6 +49,7 @@ class Execution:
     `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel
     that SDPA's dispatcher would choose. `quantized_compute`: the dtype in which the linear layers of a quantized base
     compute; they answer in their input's. `narrow_parts`: other parts whose parameters are of that dtype.
+    `images`: None for a batch of text.
     """
 
     param_dtype: str = "bf16"
@@ -42,6 +63,7 @@ class Execution:
     sdpa_backend: str = "auto"
     use_cache: bool = False
     loss: str = "standard"
+    images: Images | None = None
     quantized_compute: str | None = None
     narrow_parts: frozenset[str] = frozenset()
 

@@ -24,13 +24,17 @@ MOST_TILES = {"internvl": 12, "internvl_chat": 12, "aya_vision": 12, "llama4": 1
 class ImageTokens:
     """Tokens that one image takes of the prompt, patches that the vision part computes, and the rule in words.
 
-    `cross_tokens` are states that layers of cross-attention read instead of tokens of the prompt.
+    `cross_tokens` are states that layers of cross-attention read instead of tokens of the prompt. The tower takes
+    `tiles` inputs of `rows` × `columns` patches each; 0 where that is not one grid.
     """
 
     tokens: int
     patches: int
     rule: str
     cross_tokens: int = 0
+    rows: int = 0
+    columns: int = 0
+    tiles: int = 1
 
 
 def image_tokens(c: Config, width: int, height: int) -> ImageTokens | None:
@@ -75,6 +79,7 @@ def _merged(least: int, most: int, patch: int) -> Callable[[Config, int, int], I
         return ImageTokens(
             patches // merge**2, patches,
             f"patches of {size} × {size} pixels, {merge} × {merge} in a token, {least:,} to {most:,} pixels",
+            rows=high // size, columns=wide // size,
         )  # fmt: skip
 
     return rule
@@ -93,6 +98,7 @@ def _glm4v(c: Config, width: int, height: int) -> ImageTokens:
     return ImageTokens(
         patches // merge**2, patches,
         f"patches of {size} × {size} pixels, {merge} × {merge} in a token, up to {most:,} pixels in {frames} frames",
+        rows=high // size, columns=wide // size,
     )  # fmt: skip
 
 
@@ -106,7 +112,8 @@ def _fixed(c: Config, width: int, height: int) -> ImageTokens:
     patches = (side // patch) ** 2
     whole = c.text("vision_feature_select_strategy", "default") == "full"
     tokens = patches + 1 if whole and c.model_type == "llava" else patches
-    return ImageTokens(tokens, patches, f"every image is {side} × {side} pixels, patches of {patch} × {patch}")
+    rule = f"every image is {side} × {side} pixels, patches of {patch} × {patch}"
+    return ImageTokens(tokens, patches, rule, rows=side // patch, columns=side // patch)
 
 
 def _gemma3(c: Config, width: int, height: int) -> ImageTokens:
@@ -114,8 +121,9 @@ def _gemma3(c: Config, width: int, height: int) -> ImageTokens:
     side, patch = v.size("image_size", default=896), v.size("patch_size", default=14)
     tokens = c.size("mm_tokens_per_image", default=256)
     return ImageTokens(
-        tokens, (side // patch) ** 2, f"every image is {side} × {side} pixels, pooled to {tokens} tokens (one crop)"
-    )
+        tokens, (side // patch) ** 2, f"every image is {side} × {side} pixels, pooled to {tokens} tokens (one crop)",
+        rows=side // patch, columns=side // patch,
+    )  # fmt: skip
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------
@@ -183,6 +191,7 @@ def _tiled(frame: int, each: int) -> Callable[[Config, int, int], ImageTokens]:
         return ImageTokens(
             frame + tiles * tokens + (tiles - 1) * each, tiles * (side // patch) ** 2,
             f"{columns} × {rows} tiles of {side} × {side} pixels, at most {most}, and a thumbnail, {tokens} each",
+            rows=side // patch, columns=side // patch, tiles=tiles,
         )  # fmt: skip
 
     return rule
@@ -222,6 +231,7 @@ def _idefics3(c: Config, width: int, height: int) -> ImageTokens:
     return ImageTokens(
         tokens + 3 + rows * (columns * (tokens + 2) + 1), (columns * rows + 1) * (side // patch) ** 2,
         f"{columns} × {rows} tiles of {side} × {side} pixels and the whole image, {tokens} tokens each, with markers",
+        rows=side // patch, columns=side // patch, tiles=columns * rows + 1,
     )  # fmt: skip
 
 

@@ -99,6 +99,11 @@ class Model:
             return ""
         return f"a batch of text: what {others} takes in its part of the model and in the prompt is not counted"
 
+    @cached_property
+    def describes_images(self) -> bool:
+        """Whether what a batch with images runs is described: some block puts them into the prompt."""
+        return any(op.kind in ("image_tokens",) for block in self.blocks for op in block.ops)
+
     @property
     def num_layers(self) -> int:
         return sum(block.layer is not None for block in self.blocks)

@@ -11,7 +11,7 @@ from typing import Any
 from vramwise.models.autograd.size import Dim, axis, total
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
-from vramwise.models.blocks import Block
+from vramwise.models.blocks import Block, Modality
 from vramwise.models.execution import Execution
 from vramwise.models.model import Model
 from vramwise.models.profiles.huggingface import HuggingFace
@@ -30,6 +30,8 @@ class BlockRun:
     saved: tuple[tuple[Storage, str], ...]
     incoming: tuple[Tensor, ...] = ()
     outgoing: tuple[Tensor, ...] = ()
+    modality: Modality = "text"
+    tower_layer: bool = False
     weights: tuple[tuple[Storage, int], ...] = ()
 
     @cached_property
@@ -127,9 +129,10 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     runs: list[BlockRun] = []
     seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]], Block]] = {}
     for block in model.blocks:
-        if block.modality != "text":
+        if not runs_in(block, execution):
             continue
-        key = _state(block, profile) if block.layer is not None else None
+        repeats = block.layer is not None or block.tower_layer
+        key = _state(block, profile) if repeats else None
         if key is not None and key in seen:
             run, outputs, recorded = seen[key]
             for parameter, other in zip(block.parameters, recorded.parameters, strict=True):
@@ -141,6 +144,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
             incoming = tuple(profile.streams[name] for name in block.inputs)
             run = _run(block.name, block.layer, tape, partial(profile.run, block))
             outgoing = tuple(profile.streams[name] for name in block.outputs)
+            run = replace(run, modality=block.modality, tower_layer=block.tower_layer)
             run = replace(run, incoming=incoming, outgoing=outgoing, weights=profile.weights_of(block))
             if key is not None:
                 # What the block itself saved of its outputs: a later block of another kind may save them too.
@@ -163,6 +167,11 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         logits = profile.streams["logits"]
         runs.append(replace(_run("loss", None, tape, partial(loss, logits)), incoming=(logits,)))
     return Forward(tuple(runs))
+
+
+def runs_in(block: Block, execution: Execution) -> bool:
+    """Whether a batch runs a block: blocks of images only where it holds some."""
+    return block.modality == "text" or (block.modality == "image" and execution.images is not None)
 
 
 def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object]) -> BlockRun:

@@ -107,6 +107,8 @@ class TrainSettings(Settings):
     micro_batch_size: int = _whole("sequences in one forward pass of one GPU", 1)
     sequence_length: int | None = _whole("tokens in a sequence (default: the model's, at most 2,048)")
     gradient_accumulation_steps: int = _whole("forward passes before the optimizer steps", 1)
+    images_per_sequence: int = _key(Whole(help="images in a sequence, whose tokens are among its own", minimum=0), 0)
+    image_size: str | None = _text("pixels of an image, WIDTHxHEIGHT (default: 1024x1024)")
     packing: bool = _switch("sequences are packed without padding", False)
     head: str = _choice("what stands on top of the model", names.HEADS)
     checkpointing: str = _choice("activation checkpointing", names.CHECKPOINTING, names.CHECKPOINTING_SPELLINGS)

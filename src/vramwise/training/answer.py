@@ -12,6 +12,7 @@ from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters
 from vramwise.training.communication import buffers
 from vramwise.training.heads import with_head
+from vramwise.training.images import check_images
 from vramwise.training.largest import largest_within
 from vramwise.training.layouts import check_layout
 from vramwise.training.moments import Moment, on_stage, step_moments
@@ -74,6 +75,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
         model = with_head(model, scenario.train.head)
     train = resolved(scenario, model)
     check_layout(scenario, train, model)
+    check_images(train, model)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 
 

@@ -18,14 +18,14 @@ _ACTIVATIONS = frozenset({"silu", "gelu", "relu", "pow", "mul", "fused_gated_act
 
 def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
     """Storages that stay from forward to backward; None where the block is not checkpointed."""
-    if run.layer is None or train.checkpointing == "none":
+    if (run.layer is None and not run.tower_layer) or train.checkpointing == "none":
         return None
     if train.checkpointing == "full":
         return boundary(run)
     what = train.recompute or ("op",)
     every = next((int(name.partition(":")[2]) for name in what if name.startswith("layer:")), None)
     if every is not None:
-        return boundary(run) if run.layer % every == 0 else None
+        return boundary(run) if run.layer is not None and run.layer % every == 0 else None
     if what == ("op",) or any(name.startswith("all-but") for name in what):
         return _selected_operations(run)
     return _without(run, what)

@@ -127,7 +127,7 @@ class _Step:
             "unsharded gradients": exchanged.unsharded_gradients,
             "gradient buckets": exchanged.buckets,
         }
-        self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"]
+        self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"] + int(evaluate(shape.pixels, axes))
         self.all_gradients = 0 if away.gradients or self.releases else states.gradients
         self.kept_gradients = self.all_gradients if self.accumulates else 0
         flight = placement.micro_batches_in_flight

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
+from vramwise.training.images import images_note
 from vramwise.training.states import ModelStates
 from vramwise.units import format_bytes
 
@@ -21,7 +22,8 @@ _KERNELS = {
 def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[str, ...]:
     """What a reader should know beside the numbers."""
     notes = [f"not counted: {model.not_counted}"] if model.not_counted else []
-    notes += [model.text_only_note] if model.text_only_note else []
+    about_images = images_note(train, model) or model.text_only_note
+    notes += [about_images] if about_images else []
     if train.method in ("lora", "qlora"):
         share = states.num_trainable / (model.num_parameters + states.num_trainable)
         notes.append(

@@ -10,6 +10,7 @@ from vramwise.models.execution import Execution, Lora
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.adapters import target_names
+from vramwise.training.images import images_of
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
@@ -206,4 +207,5 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         sdpa_backend=backend,
         quantized_compute=train.compute_dtype if train.quantization is not None else None,
         narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
+        images=images_of(train, model),
     )

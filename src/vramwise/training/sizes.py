@@ -100,6 +100,7 @@ class StepShape:
     outputs_upcast: Dim
     masks: Dim
     unsaved_masks: Dim
+    pixels: Dim
     latest: dict[tuple[int, int], list[RunBytes]] = field(default_factory=dict, repr=False)
 
     def at(self, axes: Axes) -> list[RunBytes]:
@@ -197,17 +198,23 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
             pending |= shape.waiting_views
     runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
     loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
-    masks = _masks_held(forward, model, train)
+    masks, pixels = _masks_held(forward, model, train), _pixels(forward)
     alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()))
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks, alive)
+        return StepShape(runs, 0, 0, 0, masks, alive, pixels)
     logits = loss.incoming[0]
     during, after = logits_held(train, logits, model)
     if any(storage is logits.storage for storage, _ in loss.saved):
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
-    return StepShape(runs, during, after, copied, masks, alive)
+    return StepShape(runs, during, after, copied, masks, alive, pixels)
+
+
+def _pixels(forward: Forward) -> Dim:
+    """Images as they come with the batch."""
+    inputs = (tensor.storage for run in forward.runs for node in run.nodes for tensor in node.inputs)
+    return total({s: s.nbytes for s in inputs if s.kind == "input" and s.op == "pixel_values"}.values())
 
 
 def _masks_held(forward: Forward, model: Model, train: TrainSettings) -> Dim:
@@ -298,7 +305,7 @@ def _dequantized(storage: Storage, train: TrainSettings) -> bool:
 
 def _is_head(run: BlockRun) -> bool:
     """Whether a block comes after all layers: final norm and output layer, or the loss."""
-    return run.layer is None and bool(run.incoming)
+    return run.layer is None and run.modality == "text" and bool(run.incoming)
 
 
 def _output_modules(run: BlockRun) -> frozenset[str]:

@@ -31,18 +31,19 @@ class Attention(Contractions):
         dropout: float = 0.0,
         enable_gqa: bool = False,
         backend: str = "auto",
+        calls: Dim = 1,
     ) -> Tensor:
-        """Dispatches as torch 2.13 does, with sm80 or newer assumed on CUDA."""
+        """Dispatches as torch 2.13 does, with sm80 or newer assumed on CUDA; `calls` cut the batch between them."""
         q, k, v = self.autocast_low(q, k, v)
         if mask is not None and mask.dtype not in ("bool", q.dtype):
             (mask,) = self.autocast_low(mask)
         chosen = self.sdpa_backend(q, k, v, mask, enable_gqa, dropout) if backend == "auto" else backend
         if chosen == "flash":
-            return self._flash(q, k, v, mask, causal, dropout, unused=True)
+            return self._flash(q, k, v, mask, causal, dropout, unused=True, calls=calls)
         if chosen == "cudnn":
-            return self._flash(q, k, v, mask, causal, dropout, unused=False)
+            return self._flash(q, k, v, mask, causal, dropout, unused=False, calls=calls)
         if chosen == "efficient":
-            return self._efficient(q, k, v, mask, causal, dropout)
+            return self._efficient(q, k, v, mask, causal, dropout, calls)
         return self._math(q, k, v, mask, causal, dropout, enable_gqa)
 
     def sdpa_backend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, gqa: bool, dropout: float) -> str:
@@ -74,8 +75,9 @@ class Attention(Contractions):
         return scores + mixed, scores * 3 + mixed * 2
 
     def _flash(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, unused: bool
-    ) -> Tensor:
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, unused: bool,
+        calls: Dim,
+    ) -> Tensor:  # fmt: skip
         b, heads, s, _ = q.shape
         grad = q.requires_grad or k.requires_grad or v.requires_grad
         flops, backward = self._attention_flops(q, k, v)
@@ -94,7 +96,7 @@ class Attention(Contractions):
         strides = q.strides if q.is_dense() else pointwise_strides(q.shape, (q,))
         out = self.new(q.shape, q.dtype, requires_grad=grad, strides=strides, op=op)
         stats = self.new((b, heads, s), "fp32", op=op)
-        rng = self.new((2,), "uint64", op=op)
+        rng = self.new((2 * calls,), "uint64", op=op)
         saves = [
             (q, "query"),
             (k, "key"),
@@ -104,7 +106,7 @@ class Attention(Contractions):
             (rng, "rng_state"),
         ]
         if unused:
-            saves.append((self.new((), "uint64", op=op), "unused"))
+            saves.append((self.new((calls,), "uint64", op=op), "unused"))
         self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
         return out
 
@@ -113,7 +115,9 @@ class Attention(Contractions):
         assert isinstance(head_dim, int)
         return x if head_dim % unit == 0 else self.pad(x, -1, unit - head_dim % unit)
 
-    def _efficient(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    def _efficient(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, calls: Dim
+    ) -> Tensor:
         op = "_scaled_dot_product_efficient_attention"
         b, heads, s, _ = q.shape
         grad = q.requires_grad or k.requires_grad or v.requires_grad
@@ -122,8 +126,8 @@ class Attention(Contractions):
         stats = self.new((b, heads, rounded_up(s, 32)), "fp32", op=op)
         saves = [(q, "query"), (k, "key"), (v, "value"), (out, "output"), (stats, "log_sumexp")]
         saves += [
-            (self.new((), "int64", op=op), "philox_seed"),
-            (self.new((), "int64", op=op), "philox_offset"),
+            (self.new((calls,), "int64", op=op), "philox_seed"),
+            (self.new((calls,), "int64", op=op), "philox_offset"),
         ]
         if mask is not None:
             saves.append((self._kernel_mask(mask, q, k), "attn_bias"))

@@ -76,6 +76,10 @@ class Products(Pointwise):
         height, width = (length // weight.shape[2] for length in x.shape[2:])
         return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], height, width))
 
+    def patch_conv3d(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """`F.conv3d` of patches as large as its kernel: one result each."""
+        return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], 1, 1, 1))
+
     def conv1d(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
         """`F.conv1d` over (batch, channels, length), padded to keep its length, then thinned by `stride`."""
         return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], exact_quotient(x.shape[-1], stride)))

@@ -17,7 +17,9 @@ class Assembly:
     table `config` names. `absent_tower` and `absent_text` are the values of a table that is absent altogether.
     `tied` is the default, None where only the text config counts; `text_ties`: a flag in the text config ties too.
     `newline`: a learned token ends rows of patches. `text_class` is the class of checkpoints that hold the language
-    model alone; `capped`: its cap on the logits is kept.
+    model alone; `capped`: its cap on the logits is kept. `features`: the default of the layer whose result is taken,
+    None where it is the whole tower's; `scatters`: the tower's tokens take the places of tokens of the prompt, and
+    `see_each_other`: those of an image look at all of its own.
     """
 
     tower_type: str
@@ -36,17 +38,20 @@ class Assembly:
     newline: bool = False
     text_class: str = ""
     capped: bool = False
+    features: int | None = None
+    scatters: bool = False
+    see_each_other: bool = False
 
 
 _LLAVA_TOWER = (
     ("hidden_size", 1024), ("intermediate_size", 4096), ("patch_size", 14), ("image_size", 336),
     ("num_hidden_layers", 24), ("num_attention_heads", 16),
 )  # fmt: skip
-_QWEN: dict[str, Any] = {"own_tower": True, "tower": "model.visual", "bridge": "model.visual.merger"}
-_QWEN3 = {**_QWEN, "bridge": "model.visual"}
+_QWEN: dict[str, Any] = {"own_tower": True, "tower": "model.visual", "bridge": "model.visual.merger", "scatters": True}
+_QWEN3 = {**_QWEN, "bridge": "model.visual", "scatters": False}
 _IDEFICS: dict[str, Any] = {
     "own_tower": True, "tower": "model.vision_model", "bridge": "model.connector.modality_projection",
-    "text": "model.text_model",
+    "text": "model.text_model", "scatters": True,
 }  # fmt: skip
 ASSEMBLIES: dict[str, Assembly] = {
     "aria": Assembly("idefics3_vision", "aria_text", other_projectors.aria),
@@ -67,17 +72,21 @@ ASSEMBLIES: dict[str, Assembly] = {
                      ("num_hidden_layers", 24), ("num_attention_heads", 16), ("num_key_value_heads", 16)),
     ),
     "idefics2": Assembly(
-        "idefics3_vision", "mistral", other_projectors.idefics2, **{**_IDEFICS, "bridge": "model.connector"}
+        "idefics3_vision", "mistral", other_projectors.idefics2,
+        **{**_IDEFICS, "bridge": "model.connector", "scatters": False},
     ),
     "idefics3": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),
-    "internvl": Assembly("internvl_vision", "qwen2", projectors.internvl, own_tower=True, tied=True),
+    "internvl": Assembly(
+        "internvl_vision", "qwen2", projectors.internvl, own_tower=True, tied=True, features=-1, scatters=True
+    ),
     "llama4": Assembly(
         "llama4_vision_model", "llama4_text", other_projectors.llama4, own_tower=True, tower="vision_model",
         bridge="", text="language_model.model", head="language_model.lm_head",
         tied=None, text_ties=True, text_class="Llama4ForCausalLM",
     ),
     "llava": Assembly(
-        "clip_vision_model", "llama", projectors.llava, text_ties=True, absent_tower=_LLAVA_TOWER
+        "clip_vision_model", "llama", projectors.llava, text_ties=True, absent_tower=_LLAVA_TOWER, features=-2,
+        scatters=True,
     ),
     "llava_next": Assembly(
         "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True
@@ -104,7 +113,7 @@ ASSEMBLIES: dict[str, Assembly] = {
                      ("num_attention_heads", 16), ("num_key_value_heads", 8)),
     ),
     "paligemma": Assembly(
-        "siglip_vision_model", "gemma", projectors.linear, tied=True, capped=True,
+        "siglip_vision_model", "gemma", projectors.linear, tied=True, capped=True, scatters=True, see_each_other=True,
         absent_tower=(*_LLAVA_TOWER, ("hidden_size", 1152), ("image_size", 224), ("num_hidden_layers", 27),
                       ("vision_use_head", False)),
         absent_text=(("hidden_size", 2048), ("num_hidden_layers", 18), ("intermediate_size", 16_384),

@@ -8,7 +8,10 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.parts import gated_mlp
-from vramwise.models.families.siglip import projector, vision_tower
+from vramwise.models.families.siglip import projector
+from vramwise.models.families.vision_kinds import DEFAULTS as TOWER_DEFAULTS
+from vramwise.models.families.vision_kinds import siglip_blocks
+from vramwise.models.families.vision_tower import image_tokens
 
 # Defaults of GemmaConfig, Gemma2Config and Gemma3TextConfig (transformers 5.23); published configs leave many out.
 _SECOND: dict[str, Any] = {
@@ -122,10 +125,12 @@ def blocks(c: Config) -> tuple[Block, ...]:
     if c.model_type != "gemma3":
         return text_blocks(c, c.model_type, "model", tied=tied)
     text = c.table("text_config") or Config({}, c.model_id)
-    vision = c.table("vision_config") or Config({}, c.model_id)
+    vision = (c.table("vision_config") or Config({}, c.model_id)).filled(TOWER_DEFAULTS["siglip_vision_model"])
     width = text.filled(_DEFAULTS["gemma3_text"]).hidden_size
+    tokens = c.size("mm_tokens_per_image", default=256)
+    embedding, *language = text_blocks(text, "gemma3_text", "model.language_model", tied=tied, with_images=True)
     return (
-        *vision_tower(vision, "model.vision_tower"),
-        projector(vision, "model.multi_modal_projector", width),
-        *text_blocks(text, "gemma3_text", "model.language_model", tied=tied, with_images=True),
-    )
+        *siglip_blocks(vision, "model.vision_tower"),
+        projector(vision, "model.multi_modal_projector", width, tokens),
+        embedding, image_tokens(width, see_each_other=True), *language,
+    )  # fmt: skip

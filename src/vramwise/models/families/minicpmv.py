@@ -9,7 +9,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import language_model, under
-from vramwise.models.families.siglip import vision_tower
+from vramwise.models.families.vision_kinds import siglip_blocks
 
 _VISION_DEFAULTS = {
     "hidden_size": 1152, "image_size": 980, "intermediate_size": 4304, "num_attention_heads": 16,
@@ -45,4 +45,4 @@ def blocks(c: Config) -> tuple[Block, ...]:
     layers = v.num_hidden_layers - int(c.flag("drop_vision_last_layer"))
     v = Config({**v.values, "num_hidden_layers": layers, "vision_use_head": False}, c.model_id)
     language = language_model(Config({**c.values, "model_type": "qwen2"}, c.model_id), under("llm"))
-    return (*vision_tower(v, "vpm"), resampler(c, v.hidden_size, language[-1].inputs["hidden"].width), *language)
+    return (*siglip_blocks(v, "vpm"), resampler(c, v.hidden_size, language[-1].inputs["hidden"].width), *language)

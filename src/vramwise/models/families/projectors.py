@@ -21,9 +21,9 @@ class Ends:
 Projector = Callable[[BlockBuilder, Value, Ends], Value]
 
 
-def joined(b: BlockBuilder, x: Value, tokens: int) -> Value:
-    """Neighbouring tokens side by side in one."""
-    return b.unary("join_tokens", x, width=x.width * tokens)
+def joined(b: BlockBuilder, x: Value, tokens: int, way: str = "rows") -> Value:
+    """Neighbouring tokens side by side in one; `way` says how they come to lie so."""
+    return b.unary(f"join_{way}", x, width=x.width * tokens, tokens=tokens)
 
 
 def norm(b: BlockBuilder, x: Value, module: str) -> Value:
@@ -52,7 +52,11 @@ def _num_features(e: Ends) -> int:
 
 def llava(b: BlockBuilder, x: Value, e: Ends) -> Value:
     bias = e.model.flag("multimodal_projector_bias", True)
-    return two_products(b, joined(b, x, _num_features(e)), ("linear_1", "linear_2"), (e.width, e.width), bias)
+    if e.model.text("vision_feature_select_strategy", "default") == "default":
+        x = b.unary("without_first", x)
+    return two_products(
+        b, joined(b, x, _num_features(e), "features"), ("linear_1", "linear_2"), (e.width, e.width), bias
+    )
 
 
 def vipllava(b: BlockBuilder, x: Value, e: Ends) -> Value:
@@ -95,12 +99,14 @@ def internvl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     share = e.model.number("downsample_ratio", 0.5)
     if not 0 < share <= 1:
         raise e.model.error(f"downsample_ratio: expected a number above 0 and at most 1, got {share}")
-    x = norm(b, joined(b, x, int(1 / share) ** 2), "layer_norm")
+    if e.model.text("vision_feature_select_strategy", "default") == "default":
+        x = b.unary("without_first", x)
+    x = norm(b, joined(b, x, int(1 / share) ** 2, "squares"), "layer_norm")
     return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width))
 
 
 def idefics3(b: BlockBuilder, x: Value, e: Ends) -> Value:
-    return b.linear(joined(b, x, e.model.size("scale_factor", default=2) ** 2), "proj", e.width)
+    return b.linear(joined(b, x, e.model.size("scale_factor", default=2) ** 2, "squares"), "proj", e.width)
 
 
 def linear(b: BlockBuilder, x: Value, e: Ends) -> Value:
@@ -113,7 +119,8 @@ def qwen2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     rms = e.tower.model_type != "qwen2_vl_vision"
     x = b.rms_norm(x, "ln_q", part="projector") if rms else norm(b, x, "ln_q")
     x = joined(b, x, e.tower.size("spatial_merge_size") ** 2)
-    return two_products(b, x, ("mlp.0", "mlp.2"), (x.width, e.tower.size("out_hidden_size" if rms else "hidden_size")))
+    x = two_products(b, x, ("mlp.0", "mlp.2"), (x.width, e.tower.size("out_hidden_size" if rms else "hidden_size")))
+    return b.unary("order_restored", x, tokens=e.tower.size("spatial_merge_size") ** 2) if rms else x
 
 
 def qwen3_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:

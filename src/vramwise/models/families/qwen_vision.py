@@ -16,6 +16,7 @@ _QWEN3: dict[str, Any] = {
 _QWEN25 = {
     "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "in_channels": 3, "patch_size": 14,
     "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "hidden_act": "silu",
+    "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
 }  # fmt: skip
 DEFAULTS: dict[str, dict[str, Any]] = {
     "qwen2_vl_vision": {**_QWEN25, "embed_dim": 1280, "mlp_ratio": 4, "hidden_act": "quick_gelu"},
@@ -41,7 +42,7 @@ def _sizes(c: Config, width: int, intermediate_size: int) -> dict[str, Any]:
     return {
         "width": width, "intermediate_size": intermediate_size, "num_layers": c.size("depth"), "layers": "blocks",
         "num_heads": c.size("num_heads"), "function": c.text("hidden_act"), "norms": ("norm1", "norm2"),
-        "output": "attn.proj",
+        "output": "attn.proj", "packed": True,
     }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def qwen2(c: Config) -> Tower:
     """Qwen2-VL: layer norms, a plain MLP."""
     width = c.size("embed_dim")
     sizes = _sizes(c, width, int(width * c.number("mlp_ratio")))
-    return Tower(**sizes, before=_frames(c, width)[:1], qkv=("attn.qkv",))
+    return Tower(**sizes, before=_frames(c, width)[:1], qkv=("attn.qkv",), embedding="frames_embedding")
 
 
 def qwen25(c: Config) -> Tower:
@@ -61,7 +62,12 @@ def qwen25(c: Config) -> Tower:
     omni = c.model_type == "qwen2_5_omni_vision_encoder"
     qkv = ("attn.q", "attn.k", "attn.v") if omni else ("attn.qkv",)
     sizes = _sizes(c, width, c.intermediate_size)
-    return Tower(**sizes, before=_frames(c, width)[:1], norm="rms", qkv=qkv, mlp=GATED)
+    window = c.size("window_size") // c.size("spatial_merge_size") // pair(c, "patch_size")[0]
+    return Tower(
+        **sizes, before=_frames(c, width)[:1], norm="rms", qkv=qkv, mlp=GATED, embedding="windowed_frames_embedding",
+        embedding_settings=(("merge", c.size("spatial_merge_size")), ("window", window)),
+        whole_layers=frozenset(map(int, c.items("fullatt_block_indexes") or ())),
+    )  # fmt: skip
 
 
 def qwen3(c: Config) -> Tower:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.families.vision_tower import Tower, Weight, layer_norm, num_patches, pair, with_bias
+from vramwise.models.families.vision_tower import (
+    Tower,
+    Weight,
+    layer_norm,
+    num_patches,
+    pair,
+    tower_blocks,
+    with_bias,
+)
 
 # Defaults of the configuration classes of transformers 5.23.
 _SIGLIP: dict[str, Any] = {
@@ -43,6 +52,11 @@ def _patches(c: Config, name: str) -> tuple[Weight, Weight]:
     return with_bias(name, c.hidden_size, c.size("num_channels"), *pair(c, "patch_size"))
 
 
+def _pixels(c: Config) -> tuple[tuple[str, int], ...]:
+    """Sizes of an image, which the tower takes in one size only."""
+    return ("image_size", pair(c, "image_size")[0]), ("num_channels", c.size("num_channels"))
+
+
 def clip(c: Config) -> Tower:
     """CLIP: a class token, patches without bias, a norm before the layers."""
     width, embeddings = c.hidden_size, "embeddings.patch_embedding"
@@ -52,7 +66,8 @@ def clip(c: Config) -> Tower:
             ("embeddings.class_embedding", (width,)), _patches(c, embeddings)[0],
             ("embeddings.position_embedding.weight", (num_patches(c) + 1, width)), *layer_norm("pre_layrnorm", width),
         ),
-        after=layer_norm("post_layernorm", width),
+        after=layer_norm("post_layernorm", width), closing="layer_norm", embedding="clip_embedding",
+        embedding_settings=_pixels(c),
     )  # fmt: skip
 
 
@@ -62,7 +77,7 @@ def siglip(c: Config) -> Tower:
     SigLIP 2 takes patches that are flat already.
     """
     width = c.hidden_size
-    flat = c.model_type == "siglip2_vision_model"
+    flat, idefics = c.model_type == "siglip2_vision_model", c.model_type == "idefics3_vision"
     head: tuple[Weight, ...] = ()
     if c.model_type.endswith("vision_model") and c.flag("vision_use_head", True):
         head = (
@@ -78,8 +93,18 @@ def siglip(c: Config) -> Tower:
     return Tower(
         **_sizes(c),
         before=(*patches, positions),
-        after=(*layer_norm("post_layernorm", width), *head),
+        after=layer_norm("post_layernorm", width),
+        closing="layer_norm",
+        pooling=head,
+        embedding="patch_embedding" if flat else "siglip_embedding_by_image" if idefics else "siglip_embedding",
+        embedding_settings=() if flat else _pixels(c),
     )
+
+
+def siglip_blocks(c: Config, name: str) -> tuple[Block, ...]:
+    """SigLIP's tower under a name, with its class's defaults."""
+    c = Config({**c.filled(_SIGLIP).values, "model_type": "siglip_vision_model"}, c.model_id)
+    return tower_blocks(c, siglip(c), name)
 
 
 def minimax_m3(c: Config) -> Tower:
@@ -110,6 +135,7 @@ def internvl(c: Config) -> Tower:
     return Tower(
         **_sizes(c), before=(*before, *_patches(c, "embeddings.patch_embeddings.projection")),
         after=() if c.flag("use_mean_pooling", True) else layer_norm("layernorm", width), layers="encoder.layer",
+        attention_style="plain", embedding="internvl_embedding", closing="layer_norm", embedding_settings=_pixels(c),
         norm="rms" if c.text("norm_type") == "rms_norm" else "layer", norms=("layernorm_before", "layernorm_after"),
         qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"), output="attention.projection_layer",
         biases=(bias, bias, bias, True), scales=("lambda_1", "lambda_2"), scale_width=width,

@@ -8,7 +8,7 @@ from vramwise.models.families import other_towers, qwen_vision, vision_kinds
 from vramwise.models.families.assemblies import ASSEMBLIES, Assembly
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.projectors import Ends
-from vramwise.models.families.vision_tower import Tower, tower_blocks
+from vramwise.models.families.vision_tower import Tower, image_tokens, tower_blocks
 
 TOWERS = {**vision_kinds.TOWERS, **qwen_vision.TOWERS, **other_towers.TOWERS}
 DEFAULTS = {**vision_kinds.DEFAULTS, **qwen_vision.DEFAULTS, **other_towers.DEFAULTS}
@@ -46,8 +46,24 @@ def blocks(c: Config) -> tuple[Block, ...]:
     config = tower_config(c, a)
     tower = TOWERS[config.model_type](config)
     bridge = bridge_blocks(c, a, tower, config, text.hidden_size)
-    language = language_blocks(text, a.text, tied=tied, head=a.head, capped=a.capped)
-    return (*tower_blocks(config, tower, a.tower), *bridge, *language)
+    embedding, *language = language_blocks(text, a.text, tied=tied, head=a.head, capped=a.capped)
+    towers = tower_blocks(config, tower, a.tower, layers_read(c, a, tower))
+    return (*towers, *bridge, embedding, *scattered(a, text), *language)
+
+
+def layers_read(c: Config, a: Assembly, tower: Tower) -> int | None:
+    """How many of the tower's layers the result that is taken has passed; None for the whole tower's."""
+    if a.features is None:
+        return None
+    chosen = c.get("vision_feature_layer", a.features)
+    if isinstance(chosen, list | tuple):
+        chosen = max((int(i) + (tower.num_layers + 1 if int(i) < 0 else 0) for i in chosen), default=tower.num_layers)
+    return int(chosen) + (tower.num_layers + 1 if int(chosen) < 0 else 0)
+
+
+def scattered(a: Assembly, text: Config) -> tuple[Block, ...]:
+    """The tower's tokens in their places of the prompt; nothing where that is not described."""
+    return (image_tokens(text.hidden_size, see_each_other=a.see_each_other),) if a.scatters else ()
 
 
 def loss(c: Config) -> str:

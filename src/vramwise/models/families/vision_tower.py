@@ -20,7 +20,9 @@ class Tower:
     `before` and `after` are the weights around the layers: patch embedding, positions, norms, pooling. `qkv` names
     three products or one fused; `biases` says which of q, k, v and the output have one. `mlp` names two products or,
     gated, three. `scales` names what the results of attention and MLP are multiplied with, of `scale_width`;
-    `of_layer` are weights that attention has besides, by layer.
+    `of_layer` are weights that attention has besides, by layer. `embedding` and `closing` name the operations that use
+    the weights around the layers, `pooling` weights after them whose result nothing reads. `packed`: the patches of
+    all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`.
     """
 
     width: int
@@ -44,6 +46,13 @@ class Tower:
     of_layer: tuple[tuple[Weight, ...], ...] = ()
     part: Part = "vision"
     modality: Modality = "image"
+    embedding: str = "patch_embedding"
+    embedding_settings: tuple[tuple[str, int], ...] = ()
+    closing: str = "tower_output"
+    pooling: tuple[Weight, ...] = ()
+    attention_style: str = "llama"
+    packed: bool = False
+    whole_layers: frozenset[int] | None = None
 
 
 def pair(c: Config, name: str) -> tuple[int, int]:
@@ -101,30 +110,69 @@ def _scaled(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     return b.unary("layer_scale", x, "", [b.parameter("", t.scales[index], (t.scale_width,))])
 
 
-def layer(t: Tower, name: str, index: int) -> Block:
-    """A pre-norm encoder layer with full attention."""
-    b = BlockBuilder(f"{name}.{t.layers}.{index}", part=t.part, modality=t.modality)
-    x = b.input(t.modality, t.width)
-    h = _norm(b, x, t.norms[0], t)
-    q, k, v = (b.heads_first(b.heads(piece, t.num_heads)) for piece in _projections(b, h, t))
-    h = b.attention(q, k, v, num_heads=t.num_heads, num_key_value_heads=t.num_heads, causal=False, cache=None)
+def _packed_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
+    """Attention of every image, or window of one, to itself."""
+    fused = len(t.qkv) == 1
+    pieces = [b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0])] if fused else list(_projections(b, x, t))
+    windowed = t.whole_layers is not None and index not in t.whole_layers
+    return b.op("packed_attention", "attn", pieces, [t.width], num_heads=t.num_heads, windowed=windowed)[0]
+
+
+def _attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
+    if t.packed:
+        return _packed_attention(b, x, t, index)
+    q, k, v = (b.heads_first(b.heads(piece, t.num_heads)) for piece in _projections(b, x, t))
+    heads = t.num_heads
+    return b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, style=t.attention_style
+    )
+
+
+UNREAD = "unread"
+"""The stream of layers whose results nothing reads."""
+
+
+def layer(t: Tower, name: str, index: int, reads: int | None = None) -> Block:
+    """A pre-norm encoder layer with full attention; of `reads` layers and no more the results are read."""
+    b = BlockBuilder(f"{name}.{t.layers}.{index}", part=t.part, modality=t.modality, tower_layer=True)
+    b.no_grad = reads is not None and index >= reads
+    stream = UNREAD if b.no_grad else t.modality
+    x = b.input(stream, t.width)
+    h = _attention(b, _norm(b, x, t.norms[0], t), t, index)
     if t.of_layer:
         h = b.unary("relative_positions", h, "", [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]])
     x = b.add(x, _scaled(b, b.linear(h, t.output, t.width, bias=t.biases[3], shard="row"), t, 0))
-    return b.build(**{t.modality: b.add(x, _scaled(b, _mlp(b, _norm(b, x, t.norms[1], t), t), t, 1))})
+    x = b.add(x, _scaled(b, _mlp(b, _norm(b, x, t.norms[1], t), t), t, 1))
+    return b.build(**{stream: x, **({UNREAD: x} if index + 1 == reads else {})})
 
 
-def tower_blocks(c: Config, t: Tower, name: str) -> tuple[Block, ...]:
-    """What comes before the layers, the layers, what comes after; they run only for batches that hold such input."""
+def image_tokens(width: int, *, see_each_other: bool = False) -> Block:
+    """The tower's tokens in their places of the prompt, where those of an image may look at all of its own."""
+    b = BlockBuilder("", modality="image")
+    x, image = b.input("hidden", width), b.input("image", width)
+    return b.build(hidden=b.op("image_tokens", "", [x, image], [width], see_each_other=see_each_other)[0])
+
+
+def tower_blocks(c: Config, t: Tower, name: str, reads: int | None = None) -> tuple[Block, ...]:
+    """What comes before the layers, the layers, what comes after; they run only for batches that hold such input.
+
+    `reads`: how many layers come before the one whose result is taken, instead of that of the whole tower.
+    """
     if t.width % t.num_heads:
         raise c.error(f"a tower's number of heads ({t.num_heads}) does not divide its width ({t.width})")
     b = BlockBuilder(name, part=t.part, modality=t.modality)
     weights = [b.parameter("", leaf, shape) for leaf, shape in t.before]
-    blocks = [b.build(**{t.modality: b.op("patch_embedding", "", [], [t.width], weights)[0]})]
-    blocks += [layer(t, name, i) for i in range(t.num_layers)]
+    x = b.op(t.embedding, "", [], [t.width], weights, **dict(t.embedding_settings))[0]
+    blocks = [b.build(**{t.modality: x, **({UNREAD: x} if reads == 0 else {})})]
+    blocks += [layer(t, name, i, reads) for i in range(t.num_layers)]
     if t.after:
-        b = BlockBuilder(name, part=t.part, modality=t.modality)
+        b = BlockBuilder(name, part=t.part, modality=t.modality, no_grad=reads is not None)
+        stream = UNREAD if b.no_grad else t.modality
         weights = [b.parameter("", leaf, shape) for leaf, shape in t.after]
-        x = b.unary("tower_output", b.input(t.modality, t.width), "", weights)
-        blocks.append(b.build(**{t.modality: x}))
+        x = b.unary(t.closing, b.input(stream, t.width), "", weights, style="torch")
+        blocks.append(b.build(**{stream: x}))
+    if t.pooling:
+        b = BlockBuilder(name, part=t.part, modality=t.modality, no_grad=True)
+        weights = [b.parameter("", leaf, shape) for leaf, shape in t.pooling]
+        blocks.append(b.build(**{UNREAD: b.unary("hold", b.input(t.modality, t.width), "", weights)}))
     return tuple(blocks)

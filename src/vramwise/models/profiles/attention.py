@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Op
+from vramwise.models.blocks import Modality, Op
 from vramwise.models.execution import Execution
 
 # Eager attention paths that ask softmax for fp32 explicitly and cast the result back.
@@ -22,6 +22,8 @@ class AttentionPaths:
     tables: dict[str, tuple[Tensor, ...]]
     hidden_dtype: str
     windows_reached: frozenset[int]
+    modality: Modality
+    images_see_each_other: bool
 
     # -- rotary positions ----------------------------------------------------------------------------------
 
@@ -156,7 +158,12 @@ class AttentionPaths:
     def needs_mask(self, op: Op) -> bool:
         """SDPA and flash get a mask only for padding or a window shorter than the sequence."""
         window = op.settings["window"]
-        return self.execution.padding or bool(op.settings.get("masked")) or window in self.windows_reached
+        always = self.padded() or self.images_see_each_other or bool(op.settings.get("masked"))
+        return always or window in self.windows_reached
+
+    def padded(self) -> bool:
+        """Whether a padding mask is passed: images have none."""
+        return self.execution.padding and self.modality == "text"
 
     def _eager(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         tape = self.tape
@@ -165,7 +172,7 @@ class AttentionPaths:
         scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
         if op.settings.get("softcap"):
             scores = tape.scale(tape.unary("tanh", tape.scale(scores)))
-        if op.settings["causal"] or self.execution.padding:
+        if op.settings["causal"] or self.padded():
             # The mask has the dtype of the embeddings: under autocast it makes the scores fp32.
             mask = tape.new((self.batch, 1, q.shape[2], k.shape[2]), self.hidden_dtype, op="mask")
             scores = tape.add(scores, mask)

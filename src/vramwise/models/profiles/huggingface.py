@@ -6,10 +6,11 @@ its order, so that the tape's saved storages are those of `torch.autograd`.
 
 from __future__ import annotations
 
+from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Storage, Tensor
-from vramwise.models.blocks import Block, Op, Parameter
+from vramwise.models.blocks import Block, Modality, Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
@@ -38,6 +39,7 @@ from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
 from vramwise.models.profiles.siglip import SiglipPaths
+from vramwise.models.profiles.towers import TowerPaths
 from vramwise.models.profiles.undescribed import UndescribedPaths
 from vramwise.models.profiles.xlnet import XLNetPaths
 from vramwise.models.profiles.zamba import ZambaPaths
@@ -72,6 +74,7 @@ class HuggingFace(
     RwkvPaths,
     ResidualStreamPaths,
     SiglipPaths,
+    TowerPaths,
     UndescribedPaths,
     XLNetPaths,
     ZambaPaths,
@@ -98,16 +101,22 @@ class HuggingFace(
         self.tables: dict[str, tuple[Tensor, ...]] = {}
         self.parameters: dict[str, Tensor] = {}
         self.hidden_dtype = execution.param_dtype
+        self.modality: Modality = "text"
+        self.images_see_each_other = False
 
     # -- running -------------------------------------------------------------------------------------------
 
     def run(self, block: Block) -> None:
         """Runs a block: reads its streams, replaces those that it hands on."""
         self.tape.grad_enabled = not block.no_grad
+        self.modality = block.modality
         values: dict[int, Tensor] = {value.id: self.streams[name] for name, value in block.inputs.items()}
         for op in block.ops:
             with self.tape.inside(op.module):
-                results = getattr(self, op.kind)(op, *(values[value.id] for value in op.inputs))
+                record = getattr(self, op.kind, None)
+                if record is None:
+                    raise UnsupportedModelError(f"{block.name}: what it keeps for backward is not described yet")
+                results = record(op, *(values[value.id] for value in op.inputs))
             if isinstance(results, Tensor):
                 results = (results,)
             for value, result in zip(op.outputs, results, strict=True):

@@ -24,18 +24,26 @@ class ImagePaths:
         tape, settings = self.tape, op.settings
         weight, *bias = self.parameters_of(op)
         side = settings["image_size"]
-        pixels = tape.new(
-            (self.batch, settings["num_channels"], side, side), self.execution.param_dtype, kind="input",
-            op="pixel_values",
-        )  # fmt: skip
+        pixels = self.pixels(self.num_images(), settings["num_channels"], side, side)
         patches = tape.patch_conv2d(pixels, weight, bias[0] if bias else None)
         return tape.transpose(tape.reshape(patches, *patches.shape[:2], -1), 1, 2)
+
+    def num_images(self) -> Dim:
+        """Inputs of the tower: one to a row, or what the batch of texts holds."""
+        images = self.execution.images
+        return self.batch if images is None else self.batch * (images.per_sequence * images.tiles)
+
+    def pixels(self, *shape: Dim) -> Tensor:
+        """Pixels as they come with the batch, cast to the parameters' dtype."""
+        images = self.execution.images
+        dtype = (images.dtype if images is not None else "") or self.execution.param_dtype
+        return self.tape.to(self.tape.new(shape, dtype, kind="input", op="pixel_values"), self.execution.param_dtype)
 
     def class_token_first(self, op: Op, x: Tensor) -> Tensor:
         """A learned token joined before the patches."""
         (token,) = self.parameters_of(op)
         token = self.tape.view(token, 1, 1, x.shape[-1])
-        return self.tape.cat([self.tape.expand(token, self.batch, 1, x.shape[-1]), x], 1)
+        return self.tape.cat([self.tape.expand(token, x.shape[0], 1, x.shape[-1]), x], 1)
 
     def buffered_positions(self, op: Op) -> Tensor:
         """Positions looked up by a buffer of all of them."""

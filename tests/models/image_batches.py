@@ -1,0 +1,130 @@
+"""Small models that read images, and batches that hold some: what the classes take beside ids and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vramwise.models.execution import Images
+
+IMAGE_TOKEN = 3
+TEXT: dict[str, Any] = {
+    "model_type": "qwen2", "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 24, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]},
+}  # fmt: skip
+TOWER: dict[str, Any] = {
+    "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 3, "num_attention_heads": 2, "num_channels": 3,
+    "image_size": 12, "patch_size": 4,
+}  # fmt: skip
+FRAMES: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 20, "depth": 2, "num_heads": 2, "in_channels": 3, "patch_size": 4,
+    "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 32,
+}  # fmt: skip
+
+
+def whole(model_type: str, tower: dict[str, Any], text: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    return {
+        "model_type": model_type, "text_config": {**TEXT, **text}, "vision_config": tower,
+        "image_token_id": IMAGE_TOKEN, "image_token_index": IMAGE_TOKEN, **rest,
+    }  # fmt: skip
+
+
+def square(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Pixels of images of the tower's own size."""
+    tower = config["vision_config"]
+    side = tower["image_size"] if isinstance(tower["image_size"], int) else tower["image_size"][0]
+    return {"pixel_values": torch.zeros(count * images.tiles, tower["num_channels"], side, side)}
+
+
+def tiled(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Tiles of every sequence beside one another, none of them empty."""
+    pixels = square(config, images, count)["pixel_values"] + 1
+    return {"pixel_values": pixels.unflatten(0, (count, images.tiles))}
+
+
+def frames(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Flat patches of every image in one row, and its grid."""
+    v = config["vision_config"]
+    flat = v["in_channels"] * v["temporal_patch_size"] * v["patch_size"] ** 2
+    grid = torch.tensor([[1, images.rows, images.columns]] * count)
+    return {
+        "pixel_values": torch.zeros(count * images.patches, flat),
+        "image_grid_thw": grid,
+        "mm_token_type_ids": None,
+    }
+
+
+def typed(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """As `square`; the text is told which tokens are an image's."""
+    return square(config, images, count) | {"token_type_ids": None}
+
+
+Inputs = Callable[[dict[str, Any], Images, int], dict[str, Any]]
+CASES: dict[str, tuple[dict[str, Any], Images, Inputs]] = {
+    "llava": (
+        whole("llava", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"}),
+        Images(1, 3, 3, tokens=9), square,
+    ),
+    "llava from the last layer, class token and all": (
+        whole("llava", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"}, vision_feature_layer=-1,
+              vision_feature_select_strategy="full"),
+        Images(2, 3, 3, tokens=10), square,
+    ),
+    "qwen2_vl": (
+        whole("qwen2_vl", {**FRAMES, "embed_dim": 16, "model_type": "qwen2_vl"}, {"model_type": "qwen2_vl_text"}),
+        Images(1, 4, 6, tokens=6), frames,
+    ),
+    "qwen2_5_vl": (
+        whole("qwen2_5_vl", {**FRAMES, "model_type": "qwen2_5_vl", "window_size": 16, "fullatt_block_indexes": [1]},
+              {"model_type": "qwen2_5_vl_text"}),
+        Images(2, 6, 4, tokens=6), frames,
+    ),
+}  # fmt: skip
+
+GEMMA = {"model_type": "gemma3_text", "head_dim": 16, "sliding_window": 4, "layer_types": [
+    "sliding_attention", "full_attention"], "pad_token_id": 0}  # fmt: skip
+SIGLIP = {**TOWER, "model_type": "siglip_vision_model", "image_size": 16}
+INTERN = {**TOWER, "model_type": "internvl_vision", "image_size": [16, 16], "patch_size": [4, 4]}
+CASES |= {
+    "gemma3": (
+        whole("gemma3", {**SIGLIP, "vision_use_head": False}, GEMMA, mm_tokens_per_image=4), Images(1, 4, 4, tokens=4),
+        typed,
+    ),
+    "gemma3 with a pooling head": (
+        whole("gemma3", {**SIGLIP, "vision_use_head": True}, GEMMA, mm_tokens_per_image=4), Images(2, 4, 4, tokens=4),
+        typed,
+    ),
+    "paligemma": (
+        whole("paligemma", {**SIGLIP, "vision_use_head": False}, {"model_type": "gemma", "head_dim": 16},
+              projection_dim=32), Images(1, 4, 4, tokens=16), typed,
+    ),
+    "idefics3": (
+        whole("idefics3", {**TOWER, "model_type": "idefics3_vision", "image_size": 16},
+              {"model_type": "llama", "pad_token_id": 0}, scale_factor=2),
+        Images(1, 4, 4, tokens=12, tiles=3), tiled,
+    ),
+    "internvl": (
+        whole("internvl", {**INTERN, "use_qk_norm": True, "use_absolute_position_embeddings": True, "norm_type":
+                           "rms_norm"}, {}), Images(1, 4, 4, tokens=8, tiles=2), square,
+    ),
+    "internvl without norms of heads": (
+        whole("internvl", {**INTERN, "attention_bias": True, "use_absolute_position_embeddings": False}, {},
+              vision_feature_layer=-2), Images(1, 4, 4, tokens=4), square,
+    ),
+}  # fmt: skip
+
+
+def image_inputs(name: str, batch: int, sequence: int) -> dict[str, Any]:
+    """Ids with those of images first, a token of text between them, labels, and what the class takes for the images."""
+    config, images, made = CASES[name]
+    ids = torch.zeros(batch, sequence, dtype=torch.int64)
+    for first in range(0, images.per_sequence * (images.tokens + 1), images.tokens + 1):
+        ids[:, first : first + images.tokens] = IMAGE_TOKEN
+    inputs = {"input_ids": ids, "labels": ids.clone(), "use_cache": False}
+    inputs |= made(config, images, batch * images.per_sequence)
+    for missing in [key for key, value in inputs.items() if value is None]:
+        inputs[missing] = (ids == IMAGE_TOKEN).to(torch.int64)
+    return inputs

@@ -1,0 +1,48 @@
+"""What autograd keeps of a batch with images equals the real modules', byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from image_batches import CASES, image_inputs
+from saved_by_autograd import saved_by_autograd
+from test_saved_for_backward import completed
+
+from vramwise.models import describe
+from vramwise.models.autograd import evaluate, with_rounded_axes
+from vramwise.models.execution import Execution
+from vramwise.models.step import record_forward
+
+# Everything trains; the tower is frozen; only what lies between it and the language model trains; only the tower does.
+PARTS = {
+    "whole": (), "language": ("language", "lm_head", "text_model"), "bridge": ("projector", "merger", "connector"),
+    "tower": ("vision", "visual"),
+}  # fmt: skip
+RUNS = [
+    ("fp32", "eager", "whole", 2), ("bf16", "sdpa", "whole", 1), ("bf16-mixed", "sdpa", "bridge", 2),
+    ("bf16-mixed", "eager", "whole", 1), ("bf16", "eager", "language", 2), ("fp32", "sdpa", "tower", 3),
+]  # fmt: skip
+
+
+# Two runs a case, of each kind in its turn.
+PAIRS = [(name, run) for i, name in enumerate(CASES) for j, run in enumerate(RUNS) if (i + j) % 3 == 0]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("name", "run"), PAIRS)
+def test_saved_with_images(name: str, run: tuple[str, str, str, int]) -> None:
+    precision, attention, part, batch = run
+    config, images, _ = CASES[name]
+    config, sequence = completed(config), images.per_sequence * (images.tokens + 1) + 2
+    real = saved_by_autograd(
+        config, "causal-lm", attention=attention, precision=precision, batch=batch, sequence=sequence, device="cpu",
+        others=image_inputs(name, batch, sequence), trainable=PARTS[part],
+    )  # fmt: skip
+    execution = Execution(
+        param_dtype="bf16" if precision == "bf16" else "fp32", autocast="bf16" if precision == "bf16-mixed" else None,
+        attention=attention, device="cpu", images=images, trainable=PARTS[part] or None,  # type: ignore[arg-type]
+    )  # fmt: skip
+    forward = record_forward(describe(config), execution, batch=batch, sequence=sequence)
+    assert evaluate(forward.saved_bytes, with_rounded_axes(batch=batch, sequence=sequence)) == real
