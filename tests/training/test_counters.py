@@ -66,3 +66,53 @@ def test_recipes_decide_what_is_left_open(framework: str, expected: tuple[str, .
     assert tuple(estimate(table).scenario["train"][name] for name in names) == expected
     table["train"] = {"framework": framework, "optimizer_impl": "for-loop", "loss": "fused", "checkpointing": "none"}
     assert tuple(estimate(table).scenario["train"][name] for name in names) == ("for-loop", "fused", "none")
+
+
+RL = {"framework": "transformers", "framework_version": "transformers 5.11.0, peft 0.19.1", "method": "lora",
+      "precision": "bf16", "param_dtype": "bf16", "checkpointing": "full", "attention": "sdpa", "loss": "chunked",
+      "lora_targets": "all-linear", "extra_models": ["rollout:vllm"]}  # fmt: skip
+
+
+def one_card(**train: Any) -> Result:
+    return estimate({"model": "Qwen/Qwen2.5-0.5B-Instruct", "task": "train", "gpu": "L4", "train": train})
+
+
+@pytest.mark.parametrize(("rank", "measured_mib"), [(8, 1504), (64, 2098)])
+def test_gradients_of_small_adapters_have_a_pool_of_their_own(rank: int, measured_mib: int) -> None:
+    """AgileRL, memory fixtures of an L4: 1 sequence of 512 tokens; the peak of tensors is in the loss in both."""
+    found = one_card(**RL, lora_rank=rank, sequence_length=512)
+    assert found.peak_phase == "loss"
+    assert found.quantities["nvidia_smi"].expected == pytest.approx(measured_mib * 2**20, rel=0.07)
+
+
+def test_small_blocks_take_nothing_from_a_peak_that_holds_them() -> None:
+    settings = {**RL, "lora_rank": 8, "sequence_length": 512, "extra_models": []}
+    found = one_card(**settings).quantities
+    assert found["peak_reserved"].expected > 1.06 * found["peak_allocated"].expected + 30 * 2**20
+    fused = one_card(**settings, optimizer_impl="fused").quantities["peak_reserved"].expected
+    assert fused < found["peak_reserved"].expected
+    plain = one_card(method="full", precision="bf16").quantities
+    extra = plain["peak_reserved"].expected - 1.06 * plain["peak_allocated"].expected
+    assert 0 <= extra < 0.004 * plain["peak_reserved"].expected  # norms, biases, two key and value heads
+
+
+def test_sampled_completions_may_end_earlier() -> None:
+    sizes = {"micro_batch_size": 8, "sequence_length": 4096}
+    sampled = one_card(**RL, **sizes).quantities["peak_allocated"]
+    stated = one_card(**{**RL, "extra_models": []}, **sizes).quantities["peak_allocated"]
+    shorter = one_card(**RL, micro_batch_size=8, sequence_length=3072).quantities["peak_allocated"]
+    assert sampled.expected == stated.expected
+    assert sampled.low < stated.low
+    assert sampled.low == pytest.approx(shorter.expected, rel=0.02)
+
+
+def test_padded_batches_leave_logits_of_another_length() -> None:
+    sizes = {"method": "lora", "precision": "bf16", "micro_batch_size": 4, "sequence_length": 4096}
+    found = one_card(**sizes)
+    padded, packed = (one_card(**sizes, packing=packing).quantities["peak_reserved"] for packing in (False, True))
+    assert (padded.low, padded.expected) == (packed.low, packed.expected)
+    terms = (phase.components.find("logits and loss") for phase in found.phases)
+    logits = max(term.bytes for term in terms if term is not None)
+    distances = (padded.high - padded.expected) ** 2 - (packed.high - packed.expected) ** 2
+    assert distances**0.5 == pytest.approx(logits, rel=1e-6)
+    assert logits > 4 * 4096 * 151_936 * 10

@@ -24,6 +24,7 @@ from vramwise.training.settings import (
     gradients_stay,
     releases_gradients,
     resolved,
+    samples_completions,
     structural,
 )
 from vramwise.training.sizes import step_shape
@@ -93,7 +94,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         outside.append(nccl)
     workspace = counters.workspace_node(gpu)
     phases = _phases(job, rank, moments, workspace, tuple(outside))
-    quantities = _quantities(job, rank, peaks[worst], moments[0], workspace, outside)
+    quantities = _quantities(job, rank, moments, workspace, outside)
     host = _host_parts(job, rank)
     if host:
         quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
@@ -160,13 +161,16 @@ def _phases(
 
 
 def _quantities(
-    job: Job, rank: Placement, peak: Moment, load: Moment, workspace: Node, outside: list[Node]
+    job: Job, rank: Placement, moments: list[Moment], workspace: Node, outside: list[Node]
 ) -> dict[str, Quantity]:
+    peak, load = max(moments, key=lambda moment: moment.total), moments[0]
     low, high = counters.profile_error(job.train, rank)
-    allocated = counters.plus(counters.widened(peak.total, low, high), workspace)
+    tensors = counters.widened(peak.total, low, high)
+    if samples_completions(job.train):
+        tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
+    allocated = counters.plus(tensors, workspace)
     exchanged = buffers(job.model, job.structure, rank)
-    held_gradients = peak.parts.get("gradients", 0)
-    reserved = counters.reserved(allocated, held_gradients, job.train, rank, job.states(rank), exchanged)
+    reserved = counters.reserved(allocated, moments, job.train, rank, job.states(rank), exchanged)
     process = counters.plus(reserved, *outside)
     paged = job.states(rank).paged_optimizer
     needed = counters.plus(allocated, *outside)
@@ -180,6 +184,13 @@ def _quantities(
         "nvidia_smi": Quantity(process.low, process.expected, process.high + paged),
         "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected))),
     }
+
+
+def _with_shorter_completions(job: Job, rank: Placement) -> int:
+    """The peak where the longest sampled completion ends at three quarters of the limit."""
+    sequence = max(1, job.local_sequence * 3 // 4)
+    batch = job.train.micro_batch_size
+    return max(m.total for m in _moments(job.model, job.structure, rank, batch, sequence, job.accumulates))
 
 
 def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> Quantity:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from vramwise.hardware import Gpu, context_bytes
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.communication import Buffers
+from vramwise.training.moments import Moment
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
+from vramwise.training.settings import pads
 from vramwise.training.states import ModelStates
 from vramwise.units import format_bytes
 
@@ -82,7 +85,7 @@ def _has_stream_pools(train: TrainSettings, placement: Placement) -> bool:
 
 
 def reserved(
-    allocated: Quantity, held_gradients: int, train: TrainSettings, placement: Placement, states: ModelStates,
+    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, placement: Placement, states: ModelStates,
     exchanged: Buffers,
 ) -> Quantity:  # fmt: skip
     """What torch's allocator keeps.
@@ -90,10 +93,18 @@ def reserved(
     A stream's free memory serves no other stream. FSDP 2 gathers weights and reduces gradients on streams of their own
     (torch 2.13 distributed/fsdp/_fully_shard/_fsdp_collectives.py): their memory, the largest output of an all-gather
     and every reduced gradient, stays beside the largest moment of everything else, whether or not it is in use then.
+
+    Nor does the pool of small blocks serve large ones: gradients and temporaries of adapters come on top of a peak that
+    large tensors make. Where batches are padded their lengths vary, and blocks of one length stay beside those of
+    another: at most the logits and loss once more.
     """
     ratio = reserved_ratio(train, placement)
     if not _has_stream_pools(train, placement):
-        return scaled(allocated, ratio)
+        apart = small_blocks(moments, states) if placement.gradient_shards == 1 else 0
+        lengths = logits_of_another_length(moments) if pads(train) else 0
+        kept = plus(scaled(allocated, ratio), Node("small blocks", apart, "derived"))
+        return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))
+    held_gradients = max(moments, key=lambda moment: moment.total).parts.get("gradients", 0)
     elsewhere = held_gradients + exchanged.prefetched
     pools = (0 if offloaded(train).gradients else states.gradients) + exchanged.largest_gather
     own = Quantity(*(max(0, value - elsewhere) for value in (allocated.low, allocated.expected, allocated.high)))
@@ -101,9 +112,33 @@ def reserved(
     return Quantity(*(value + pools for value in (kept.low, kept.expected, kept.high)))
 
 
+def small_blocks(moments: Sequence[Moment], states: ModelStates) -> int:
+    """What the pools of small and of large blocks need at their own largest moments, beyond the largest of the sum."""
+    of_step = states.small_transient / states.step_transient if states.step_transient else 0.0
+    of_gradients = states.small_gradients / states.gradients if states.gradients else 0.0
+
+    def small(moment: Moment) -> int:
+        parts = moment.parts
+        return round(parts.get("gradients", 0) * of_gradients + parts.get("optimizer temporaries", 0) * of_step)
+
+    large = max(moment.total - small(moment) for moment in moments)
+    return large + max(map(small, moments)) - max(moment.total for moment in moments)
+
+
+def logits_of_another_length(moments: Sequence[Moment]) -> int:
+    """The most bytes of logits and loss at one moment."""
+    return max(moment.parts.get("logits and loss", 0) for moment in moments)
+
+
 def widened(size: int, low: float, high: float) -> Quantity:
     """An interval around a size from relative ends."""
     return Quantity(round(size * (1 + low)), size, round(size * (1 + high)))
+
+
+def down_to(quantity: Quantity, smaller: int) -> Quantity:
+    """A quantity that may also be a smaller one: the two distances below add up as squares do."""
+    below = math.hypot(quantity.expected - quantity.low, max(0, quantity.expected - smaller))
+    return Quantity(round(quantity.expected - below), quantity.expected, quantity.high)
 
 
 def scaled(quantity: Quantity, ratio: Calibrated) -> Quantity:

@@ -130,6 +130,16 @@ def gradients_stay(train: TrainSettings) -> bool:
     return train.gradient_accumulation_steps > 1 or train.framework == "megatron" or not train.set_to_none
 
 
+def pads(train: TrainSettings) -> bool:
+    """Whether a batch is padded to its longest sample, so that lengths differ from step to step."""
+    return not train.packing and train.framework in HUGGING_FACE | {"deepspeed", "torchtune"}
+
+
+def samples_completions(train: TrainSettings) -> bool:
+    """Whether a rollout engine makes the sequences: `sequence_length` is the longest they can get."""
+    return any(name.startswith("rollout") for name in train.extra_models)
+
+
 def autocasts(train: TrainSettings) -> bool:
     """Whether Trainer runs the model under autocast; over a quantized base it is what `bf16` and `fp16` can mean."""
     over_quantized = train.method == "qlora" and train.framework in HUGGING_FACE

@@ -25,9 +25,10 @@ from vramwise.training.settings import (
     narrows_again,
     releases_gradients,
 )
-from vramwise.units import round_up
+from vramwise.units import MIB, round_up
 
 ALLOCATION_BYTES = 512
+SMALL_BYTES = MIB  # torch 2.13 c10/core/AllocatorConfig.h kSmallSize: blocks up to this come from a pool of their own
 DEEPSPEED_SUB_GROUP_NUMEL = 1000 * 1_000_000
 EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
 ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
@@ -39,7 +40,9 @@ class ModelStates:
     """Bytes of one rank's states.
 
     `flat_gradients`, `fp32_gradients`: ZeRO's partition of the gradients in one piece, and in the master's dtype.
-    `released`: of the largest weight of a layer, of the head and of the embedding, its gradient and what a step needs.
+    `small_gradients`, `small_transient`: of gradients and step, in tensors that torch's allocator takes from its pool
+    of small blocks. `released`: of the largest weight of a layer, of the head and of the embedding, its gradient and
+    what a step needs.
     """
 
     weights: int
@@ -56,6 +59,8 @@ class ModelStates:
     flat_gradients: int
     fp32_gradients: int
     released: Mapping[int | str, tuple[int, int]]
+    small_gradients: int
+    small_transient: int
 
 
 def rounded(nbytes: int) -> int:
@@ -174,7 +179,15 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
         num_trainable=sum(tensor.numel for tensor, _ in trained_tensors(model, train)),
         num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_zero_gradients(pairs, train, placement),
         released=_released(pairs, train, placement) if releases_gradients(train) else {},
+        small_gradients=sum(size for size in (rounded(t.numel * t.grad_bytes) for t in stepping) if _is_small(size)),
+        small_transient=step_transient_bytes(
+            train.optimizer, train.optimizer_impl, [t for t in stepping if _is_small(t.numel * t.state_bytes)]
+        ),
     )  # fmt: skip
+
+
+def _is_small(nbytes: int) -> bool:
+    return nbytes <= SMALL_BYTES
 
 
 def _zero_gradients(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[str, int]:
