@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.utilization.profiler.analysis import analyse
+from vramwise.utilization.profiler.analysis import analyse, rank_labels
 from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import trace_files
+from vramwise.utilization.profiler.hta_tables import hta_tables
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 TRACES = Path(os.environ.get("VRAMWISE_TEST_DATA", BESIDE)) / "traces"
@@ -56,6 +57,29 @@ def test_hta(figures):
                 assert abs(found[rank]["hta"][name] - value) <= TOLERANCE_US, name
             elif name.endswith("_pct") or name in ("overlap_pct_of_comm", "gpu_events_kept"):
                 assert found[rank]["hta"][name] == value, name
+
+
+def test_hta_tables(figures):
+    """HTA's whole output, but where it itself ends in an assertion and was run without its rounding."""
+    name, _, _ = figures
+    single = TRACES / f"{name}.json.gz"
+    hta = json.loads((TRACES / "expected" / "hta" / f"{name}.json").read_text())["results"]
+    for recording in map(read_trace, trace_files([str(single if single.exists() else TRACES / name)])):
+        tables = hta_tables(recording)
+        if tables is None or ("none" in tables["rounding"] and "AssertionError" in tables["rounding"]):
+            continue
+        rank = int(rank_labels([recording])[0])
+        (row,) = (row for row in hta["temporal_breakdown"] if row["rank"] == rank)
+        assert {key: row[key] for key in tables["temporal_breakdown"]} == tables["temporal_breakdown"]
+        stated = {(each["stream"], each["idle_category"]): each for each in hta[f"idle_time_breakdown_rank{rank}"][0]}
+        for each in tables["idle_time_breakdown"]:
+            if each["idle_time"]:
+                assert stated[each["stream"], each["idle_category"]]["idle_time"] == each["idle_time"]
+        if len(hta["temporal_breakdown"]) == 1:  # HTA adds the ranks' kernel types up
+            types = {each["kernel_type"]: (each["sum"], each["percentage"]) for each in tables["kernel_breakdown"]}
+            stated = {each["kernel_type"]: (each["sum"], each["percentage"])
+                      for each in hta["kernel_breakdown_with_memory"][0]}  # fmt: skip
+            assert types == stated
 
 
 def test_tensorboard_plugin(figures):

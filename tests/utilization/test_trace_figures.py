@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_traces import ADD, ALL_REDUCE, COPY, GEMM, document, launch, on_gpu, step, text, two_steps
 
+from vramwise.cli.main import main
 from vramwise.utilization.profiler import decode
 from vramwise.utilization.profiler.analysis import analyse, rank_figures
 from vramwise.utilization.profiler.collect import read_trace
@@ -218,3 +219,22 @@ def test_achieved_rate_of_products_with_shapes(tmp_path, monkeypatch, fast):
 
 def test_without_shapes_there_is_no_rate(tmp_path):
     assert rank_figures(recorded(tmp_path, document(two_steps())))["products"] is None
+
+
+def test_hta_tables_have_its_names(tmp_path, capsys):
+    """Without the last step: compute 100-200, all-reduce 150-250, a copy 300-310, launched at 290."""
+    path = tmp_path / "t.pt.trace.json"
+    path.write_text(json.dumps(document(two_steps())))
+    assert main(["profile", str(path), "--compat", "hta", "--json"]) == 0
+    tables = json.loads(capsys.readouterr().out)["ranks"]["0"]
+    assert tables["temporal_breakdown"] == {
+        "idle_time(us)": 50, "compute_time(us)": 100, "non_compute_time(us)": 60, "kernel_time(us)": 210,
+        "idle_time_pctg": 23.81, "compute_time_pctg": 47.62, "non_compute_time_pctg": 28.57,
+    }  # fmt: skip
+    assert {each["kernel_type"]: each["sum"] for each in tables["kernel_breakdown"]} == {
+        "COMPUTATION": 50, "COMMUNICATION": 50, "COMPUTATION overlapping COMMUNICATION": 50, "MEMORY": 10,
+    }  # fmt: skip
+    waits = {(each["stream"], each["idle_category"]): each["idle_time"] for each in tables["idle_time_breakdown"]}
+    assert waits[7, "host_wait"] == 100
+    assert main(["profile", str(path), "--compat", "hta"]) == 0
+    assert "non_compute_time_pctg" in capsys.readouterr().out

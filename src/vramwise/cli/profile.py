@@ -7,8 +7,12 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vramwise.errors import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from vramwise.utilization.profiler.recording import Recording
 
 HELP = "read PyTorch profiler traces: compute, exposed communication, idle, kernels, tensor cores, collectives"
 
@@ -23,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--definitions",
         action="store_true",
         help="print the same trace by the competing definitions of utilization (HTA, TensorBoard plugin, ours)",
+    )
+    parser.add_argument(
+        "--compat", choices=("hta",), help="print the tables of Holistic Trace Analysis 0.5, by its rules and names"
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="kernels to list (%(default)s)")
     parser.add_argument("--steps", action="store_true", help="also print one row a profiler step")
@@ -50,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         recordings.append(read_trace(file, partial=args.partial))
     if len(files) > 1 and sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
+    if args.compat:
+        return _compatible(recordings, as_json=args.json)
     answer = analyse(recordings, top=args.top)
     if args.picture:
         from vramwise.utilization.profiler.picture import picture
@@ -62,6 +71,21 @@ def run(args: argparse.Namespace) -> int:
     from vramwise.cli.screens.profile import definition_lines, profile_lines
 
     show(definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps, memory=args.memory))
+    return 0
+
+
+def _compatible(recordings: list[Recording], *, as_json: bool) -> int:
+    from vramwise.utilization.profiler.analysis import SCHEMA, rank_labels
+    from vramwise.utilization.profiler.hta_tables import hta_tables
+
+    ranks = {rank: hta_tables(recording) for rank, recording in zip(rank_labels(recordings), recordings, strict=True)}
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, "compat": "hta", "ranks": ranks}, indent=1, allow_nan=False))
+        return 0
+    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.profile_compat import hta_lines
+
+    show(hta_lines(ranks))
     return 0
 
 

@@ -49,11 +49,11 @@ def last_step_start(recording: Recording) -> int | None:
 
 
 def _figures(recording: Recording, *, rounding: bool) -> dict[str, Any] | None:
-    kept = _kept(recording, rounding=rounding)
+    kept = kept_events(recording, rounding=rounding)
     if not len(kept):
         return None
-    start, end = _rounded(kept) if rounding else (kept.start, kept.end)
-    classes = _classes(recording, kept)
+    start, end = rounded_times(kept) if rounding else (kept.start, kept.end)
+    classes = hta_classes(recording, kept)
     busy = intervals.union(start, end)
     compute = intervals.union(start[classes == COMPUTE], end[classes == COMPUTE])
     comm = intervals.union(start[classes == COMMUNICATION], end[classes == COMMUNICATION])
@@ -73,23 +73,31 @@ def _figures(recording: Recording, *, rounding: bool) -> dict[str, Any] | None:
     }
 
 
-def _kept(recording: Recording, *, rounding: bool) -> GpuEvents:
+def kept_events(recording: Recording, *, rounding: bool) -> GpuEvents:
+    """The events on streams whose launch began before the last step, which HTA leaves out."""
     gpu = recording.gpu.where(recording.gpu.stream != ABSENT)
     last = last_step_start(recording)
     if last is None:
         return gpu
     calls = recording.calls
-    call_start = -(-calls.start // NS_PER_US) * NS_PER_US if rounding else calls.start
+    call_start = rounded_up(calls.start) if rounding else calls.start
     last = -(-last // NS_PER_US) * NS_PER_US if rounding else last
     launched = calls.correlation[call_start < last]
     return gpu.where((gpu.correlation != ABSENT) & among(gpu.correlation, launched))
 
 
-def _rounded(events: GpuEvents) -> tuple[Integers, Integers]:
-    return -(-events.start // NS_PER_US) * NS_PER_US, events.end // NS_PER_US * NS_PER_US
+def rounded_times(events: GpuEvents) -> tuple[Integers, Integers]:
+    """Starts rounded up and ends rounded down to microseconds."""
+    return rounded_up(events.start), events.end // NS_PER_US * NS_PER_US
 
 
-def _classes(recording: Recording, events: GpuEvents) -> Integers:
+def rounded_up(times: Integers) -> Integers:
+    """Times rounded up to microseconds."""
+    return -(-times // NS_PER_US) * NS_PER_US
+
+
+def hta_classes(recording: Recording, events: GpuEvents) -> Integers:
+    """The class of each event by HTA's names."""
     import numpy as np
 
     kinds = []
