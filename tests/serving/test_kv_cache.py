@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vramwise.estimation import estimate
 from vramwise.models import LayerCache
 from vramwise.serving.kv_cache import CacheDtypes, LayerSpec, layer_specs, plan_pool, request_bytes
 from vramwise.units import GIB, KIB
@@ -93,3 +94,32 @@ def test_longest_request_is_the_last_that_fits() -> None:
 def test_a_request_holds_windows_and_states_only() -> None:
     specs = [LayerSpec("full", 100), LayerSpec("sliding", 100, 64), LayerSpec("recurrent", 0, state_bytes=7)]
     assert request_bytes(specs, 1600, 16, 16) == 100 * 16 * 100 + (79 // 16 + 2) * 16 * 100 + 7
+
+
+def test_qwen36_35b_with_cached_prefixes_is_reproduced_to_the_token() -> None:
+    """vLLM 0.24.0 log: 6.01 GiB of fp8 cache hold 4.35 requests of 131,072 tokens, printed as 569,878 tokens."""
+    full = LayerSpec("full", 2 * (256 + 256))
+    state = LayerSpec("recurrent", 0, state_bytes=2_132_992)
+    pool = plan_pool([full] * 10 + [state] * 30, 16, state_pages=2)
+    assert [group.block_size for group in pool.groups] == [2096, 2096]
+    assert pool.blocks_per_request(131_072, 8192) == 63 + 3 * 2
+    count = pool.num_blocks(round(6.01 * GIB))
+    assert int(pool.max_concurrency(count, 131_072, 8192) * 131_072) == 569_878
+
+
+def test_drafted_tokens_lengthen_states_and_hold_pages_of_their_own() -> None:
+    """vLLM log of Qwen3.6-27B on two cards with 3 drafted tokens: 424 blocks of 164 + 3 · (2 + 3) pages a request are
+    the printed 620,944 tokens of 262,144 each."""
+    scenario = {
+        "model": "Qwen/Qwen3.5-27B", "task": "serve", "gpu": "rtx-3090", "num_gpus": 2,
+        "serve": {"engine": "vllm", "engine_version": "0.26.0", "kv_cache_dtype": "fp8_e5m2",
+                  "max_model_len": 262144, "quantization": "w4a16", "tensor_parallel_size": 2,
+                  "speculative": {"method": "mtp", "num_tokens": 3}},
+    }  # fmt: skip
+    result = estimate(scenario)
+    node = result.phases[-1].components.find("KV cache")
+    assert node is not None
+    assert node.inputs["page_bytes"] == 1600 * 2 * (256 + 256)
+    blocks, requests = (result.quantities[name].expected for name in ("kv_cache_blocks", "max_concurrency"))
+    assert blocks / requests == pytest.approx(179)
+    assert int(424 / 179 * 262_144) == 620_944

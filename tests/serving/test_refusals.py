@@ -29,6 +29,14 @@ def serve(engine: str = "vllm", gpu: str = "h100-sxm-80gb", gpus: int | None = N
             {"tensor_parallel_size": 4, "decode_context_parallel_size": 3},
             "serve.decode_context_parallel_size", "does not divide tensor_parallel_size 4",
         ),
+        (
+            {"tensor_parallel_size": 16, "decode_context_parallel_size": 4},
+            "serve.decode_context_parallel_size", "set it to 2, or tensor_parallel_size to 32",
+        ),
+        (
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 2},
+            "serve.decode_context_parallel_size", "set it to 1",
+        ),
         ({"kv_cache_dtype": "int8"}, "serve.kv_cache_dtype", "expected one of auto"),
         ({"max_num_batched_tokens": 64, "max_num_seqs": 128}, "serve.max_num_batched_tokens", "128 or more"),
         ({"gpu": "v100-sxm2-32gb", "dtype": "bf16"}, "serve.dtype", "set dtype to fp16"),
@@ -59,3 +67,16 @@ def test_what_the_engine_warns_about(settings: dict[str, Any], note: str) -> Non
 
 def test_gpus_that_are_all_used_need_no_note() -> None:
     assert not any("GPUs" in note for note in serve(gpus=2, tensor_parallel_size=2).notes)
+
+
+def test_ranks_that_cut_key_value_heads_unevenly_are_refused():
+    config = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 2,
+              "num_attention_heads": 30, "num_key_value_heads": 6, "head_dim": 128, "vocab_size": 32000}  # fmt: skip
+    with pytest.raises(ScenarioError, match="neither divides the 6 key/value heads"):
+        estimate({"model": config, "task": "serve", "serve": {"engine": "vllm", "tensor_parallel_size": 5}})
+
+
+def test_ranks_that_hold_copies_of_a_head_may_share_its_tokens():
+    shared = serve(tensor_parallel_size=16, decode_context_parallel_size=2, gpus=16)
+    alone = serve(tensor_parallel_size=16, gpus=16)
+    assert shared.quantities["kv_cache_tokens"].expected == 2 * alone.quantities["kv_cache_tokens"].expected

@@ -9,7 +9,7 @@ import pytest
 from vramwise.estimation import estimate
 from vramwise.result import Result
 from vramwise.serving.vllm.profile import capture_sizes, profile_of, release
-from vramwise.units import GIB
+from vramwise.units import GIB, MIB
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 
@@ -52,8 +52,8 @@ def test_terms_add_up_to_the_share_of_the_card() -> None:
     assert charged + result.quantities["kv_cache_bytes"].expected == pytest.approx(0.9 * 79.18 * GIB, abs=2)
 
 
-def test_graphs_are_charged_since_0_21_and_the_share_is_larger() -> None:
-    old, new = (serve(total=79.18, engine_version=version) for version in ("0.20.0", "0.21.0"))
+def test_graphs_are_charged_since_0_20_and_the_share_is_larger() -> None:
+    old, new = (serve(total=79.18, engine_version=version) for version in ("0.19.1", "0.20.0"))
     difference = new.quantities["kv_cache_bytes"].expected - old.quantities["kv_cache_bytes"].expected
     graphs = new.quantities["cuda_graph"].expected
     assert difference == pytest.approx(0.02 * 79.18 * GIB - graphs, abs=3)
@@ -66,7 +66,8 @@ def test_graphs_are_charged_since_0_21_and_the_share_is_larger() -> None:
         ("0.11.2", "h100-sxm-80gb", 8192, 1024),
         ("0.11.2", "a100-sxm-80gb", 2048, 256),
         ("0.8.5", "a100-sxm-80gb", 8192, 1024),
-        ("0.33.0", "b200", 16384, 1024),
+        ("0.28.0", "b200", 16384, 1024),
+        ("0.27.1", "b200", 8192, 1024),
         ("0.11.2", "rtx-4090", 2048, 256),
     ],
 )
@@ -258,3 +259,34 @@ def test_a_draft_model_is_counted_with_its_cache() -> None:
     added = drafted.quantities["weights"].expected - plain.quantities["weights"].expected
     assert added == pytest.approx(2 * 1_235_814_400, rel=1e-3)
     assert drafted.quantities["kv_cache_tokens"].expected < plain.quantities["kv_cache_tokens"].expected
+
+
+def test_a_cache_of_a_given_size_is_not_held_against_the_utilization():
+    small = serve(total=79.18, kv_cache_memory_bytes=8 * GIB, max_model_len=131072)
+    assert small.verdict is not None
+    assert f"set kv_cache_memory_bytes to {16 * GIB}" in small.verdict.reasons
+    assert serve(total=79.18, kv_cache_memory_bytes=16 * GIB, max_model_len=131072).verdict.fits  # type: ignore[union-attr]
+    large = serve(total=24, kv_cache_memory_bytes=20 * GIB, max_model_len=131072)
+    assert large.verdict is not None
+    advice = [reason.rpartition(" ")[2].replace(",", "") for reason in large.verdict.reasons[1:]]
+    cut = serve(total=24, kv_cache_memory_bytes=int(advice[0]), max_model_len=int(advice[1]))
+    assert cut.verdict is not None
+    assert cut.verdict.fits, cut.verdict.reasons
+    assert large.quantities["total_needed"].expected == large.phases[-1].bytes - 20 * GIB + 16 * GIB
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cache", "version", "megabytes"),
+    [
+        ("b200", "auto", "0.33.0", 394),
+        ("h100-sxm-80gb", "fp8_e4m3", "0.33.0", 0),
+        ("rtx-5090", "auto", "0.33.0", 0),
+        ("rtx-5090", "fp8_e4m3", "0.24.0", 394),
+        ("rtx-5090", "fp8_e4m3", "0.33.0", 394),
+        ("rtx-5090", "fp8_e4m3", "0.19.1", 0),
+    ],
+)
+def test_flashinfers_work_space_is_charged_with_the_graphs(gpu: str, cache: str, version: str, megabytes: int) -> None:
+    result = serve(LLAMA, gpu, kv_cache_dtype=cache, engine_version=version, max_model_len=8192)
+    found = result.phases[-1].components.find("CUDA graphs/FlashInfer work space")
+    assert (found.bytes if found is not None else 0) == megabytes * MIB

@@ -218,6 +218,7 @@ class ServeSettings(Settings):
     data_parallel_size: int = _whole("copies of the model", 1)
     expert_parallel: bool = _switch("experts are spread whole over the GPUs", False)
     decode_context_parallel_size: int = _whole("GPUs that share the KV cache of a request", 1)
+    enable_prefix_caching: bool | None = _switch("vLLM, SGLang: blocks of earlier requests are used again")
     use_v1: bool | None = _switch("vLLM 0.8 to 0.10: the newer engine (VLLM_USE_V1)")
     disable_hybrid_kv_cache_manager: bool | None = _switch("vLLM: sliding layers are charged as full attention")
     mem_fraction_static: float | None = _key(

@@ -56,10 +56,10 @@ def model_specs(model: Model, tensor_parallel: int, dtypes: CacheDtypes, windows
     return layer_specs(engine_caches(model, model.caches), tensor_parallel, dtypes, windows=windows)
 
 
-def engine_caches(model: Model, caches: Iterable[LayerCache]) -> tuple[LayerCache, ...]:
-    """Layers' caches with convolution states as engines keep them."""
+def engine_caches(model: Model, caches: Iterable[LayerCache], drafted: int = 0) -> tuple[LayerCache, ...]:
+    """Layers' caches with convolution states as engines keep them, with room for `drafted` tokens."""
     return tuple(
-        replace(cache, conv_state_elements=engine_conv_elements(model, cache.conv_state_elements))
+        replace(cache, conv_state_elements=engine_conv_elements(model, cache.conv_state_elements, drafted))
         if cache.kind == "recurrent"
         else cache
         for cache in caches
@@ -118,12 +118,13 @@ class LayerGroup:
     num_layers: int
     num_groups: int
     block_size: int
+    state_pages: int = 1
 
     def pages_per_request(self, tokens: int, batched_tokens: int, dcp: int = 1) -> int:
         """Pages of one group that a request of `tokens` may hold."""
         spec = self.spec
         if spec.kind == "recurrent":
-            return 1
+            return self.state_pages
         if spec.kind == "sliding" and spec.window is not None:
             return -(-min(spec.window - 1 + batched_tokens, tokens) // self.block_size) + 1
         if spec.kind == "chunked" and spec.window is not None:
@@ -188,14 +189,15 @@ class PoolPlan:
 
 def plan_pool(
     specs: Sequence[LayerSpec], block_size: int, *, hybrid: bool = True, largest_group_ratio: float = 1.0,
-    decode_context_parallel: int = 1,
+    decode_context_parallel: int = 1, state_pages: int = 1,
 ) -> PoolPlan:  # fmt: skip
     """Lay layers out in one pool.
 
     Layers of one kind make one group of all. Different kinds are put in groups of equal size g, the least count of
     a kind, or the largest where that is below `largest_group_ratio` times the least; the last group of a kind is
     padded. Pages are made equal by raising the block size of the layers with small pages; a recurrent state is
-    padded to the attention page, whose block is raised until it covers the state. `hybrid` False charges all as one.
+    padded to the attention page, whose block is raised until it covers the state; a request holds `state_pages` of
+    them. `hybrid` False charges all as one.
     """
     counts: dict[LayerSpec, int] = {}
     for spec in specs:
@@ -208,7 +210,8 @@ def plan_pool(
     if len(counts) == 1 or not hybrid:
         total = sum(counts.values())
         groups = tuple(
-            LayerGroup(spec, n, 1 if i == 0 else 0, blocks[spec]) for i, (spec, n) in enumerate(counts.items())
+            LayerGroup(spec, n, 1 if i == 0 else 0, blocks[spec], state_pages)
+            for i, (spec, n) in enumerate(counts.items())
         )
         return PoolPlan(page, total, groups, decode_context_parallel)
     least, most = min(counts.values()), max(counts.values())
@@ -216,7 +219,7 @@ def plan_pool(
     return PoolPlan(
         page,
         size,
-        tuple(LayerGroup(spec, n, -(-n // size), blocks[spec]) for spec, n in counts.items()),
+        tuple(LayerGroup(spec, n, -(-n // size), blocks[spec], state_pages) for spec, n in counts.items()),
         decode_context_parallel,
     )
 

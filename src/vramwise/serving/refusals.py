@@ -70,10 +70,39 @@ def _check_splits(settings: ServeSettings, model: Model) -> None:
             "serve.pipeline_parallel_size",
             f"{settings.pipeline_parallel_size} stages are more than the {model.num_layers} layers",
         )
+    kv_heads = _kv_heads(model)
+    if kv_heads and ranks % kv_heads and kv_heads % ranks:
+        raise ScenarioError(
+            "serve.tensor_parallel_size",
+            f"{ranks} neither divides the {kv_heads} key/value heads nor is a multiple of them, {name} refuses it",
+        )
     if ranks % settings.decode_context_parallel_size:
         raise ScenarioError(
             "serve.decode_context_parallel_size",
             f"{settings.decode_context_parallel_size} does not divide tensor_parallel_size {ranks}, {name} refuses it",
+        )
+    if settings.decode_context_parallel_size > 1 and settings.engine == "vllm":
+        _check_context_ranks(settings, heads, kv_heads)
+
+
+def _kv_heads(model: Model) -> int:
+    """Key/value heads of the first layer with a cache of heads; 0 for latent attention and without attention."""
+    kinds = ("full", "sliding", "chunked")
+    return next((cache.num_key_value_heads for cache in model.caches if cache.kind in kinds), 0)
+
+
+def _check_context_ranks(settings: ServeSettings, heads: int, kv_heads: int) -> None:
+    """Ranks that would hold copies of a key/value head share its tokens instead, and no others can.
+
+    Source: vLLM 0.33.0 config/model.py verify_with_parallel_config.
+    """
+    ranks, shared = settings.tensor_parallel_size, settings.decode_context_parallel_size
+    if kv_heads and (shared > ranks // kv_heads or (heads // kv_heads) % shared):
+        most = max((size for size in range(1, ranks // kv_heads + 1) if (heads // kv_heads) % size == 0), default=1)
+        raise ScenarioError(
+            "serve.decode_context_parallel_size",
+            f"{shared} ranks cannot share the tokens of {kv_heads} key/value heads over tensor_parallel_size {ranks}, "
+            f"vLLM refuses it: set it to {most}, or tensor_parallel_size to {kv_heads * shared}",
         )
 
 

@@ -32,7 +32,11 @@ LARGE_CARD = 60 * GIB
 EAGLE_RESERVED, STANDALONE_RESERVED = 2 * GIB, 6 * GIB
 LEAST_FRACTION = 0.01
 WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio
-STATE_RATIO, STATE_SLOTS_OF_A_REQUEST = 0.9, 3  # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
+STATE_RATIO, STATE_SLOTS_OF_A_REQUEST, STATE_SLOTS = (
+    0.9,
+    3,
+    512,
+)  # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
 
 # card's GiB below -> chunked_prefill_size, cuda_graph_max_bs below four ranks and from four ranks on
 _BY_MEMORY = ((20, 2048, 8, 8), (35, 2048, 16, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
@@ -65,7 +69,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         ):
             ends.append(round((total - context) * fraction) - weights)
         if budget.fixed_bytes:
-            budget, ends = _with_states(budget, ends, version_of(settings.engine_version))
+            budget, ends = _with_states(budget, ends, settings)
         available = Quantity(*sorted(_at_most(end, budget, settings.max_total_tokens) for end in ends))
     table = resolved(scenario, "serve", settings)
     assumed = [] if scenario.serve.engine_version else [f"SGLang {settings.engine_version} is assumed"]
@@ -78,30 +82,30 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
 
 
 def _with_states(
-    budget: PooledBudget, rest: list[int], version: tuple[int, ...]
+    budget: PooledBudget, rest: list[int], settings: ServeSettings
 ) -> tuple[PooledBudget, list[int]]:  # fmt: skip
     """Split what is left between states and tokens: slots = rest · 0.9 / 1.9 // bytes of a sequence's states.
 
-    A request holds STATE_SLOTS_OF_A_REQUEST slots where prefixes are cached, which is the default. Since
-    PREFILL_GRAPHS_VERSION the pool has one slot more, for padding, out of the same share.
+    A request holds STATE_SLOTS_OF_A_REQUEST slots where prefixes are cached, which is the default; without the cache
+    there are as many slots as requests. Since PREFILL_GRAPHS_VERSION the pool has one slot more, for padding.
     Source: handle_max_mamba_cache of 0.5.4 and 0.5.23.
     """
-    padding = 1 if version >= PREFILL_GRAPHS_VERSION else 0
+    padding = 1 if version_of(settings.engine_version) >= PREFILL_GRAPHS_VERSION else 0
     size = budget.fixed_bytes
-    pools = []
+    cached = settings.enable_prefix_caching is not False
+    counts = []
     for left in rest:
-        share = max(0, int(left * STATE_RATIO / (1 + STATE_RATIO)))
-        slots = max(0, share // size - padding)
-        pools.append((slots, (slots + padding) * size))
-    low, expected, high = sorted(held for _, held in pools)
-    slots = sorted(pools)[1][0]
+        fitting = max(0, int(left * STATE_RATIO / (1 + STATE_RATIO)) // size - padding)
+        counts.append(fitting if cached else min(fitting, settings.max_num_seqs or STATE_SLOTS))
+    low, slots, high = sorted(counts)
     states = Node(
-        "state pool", expected, "derived", low, high, formula="slots × bytes of a sequence's states",
+        "state pool", (slots + padding) * size, "derived", (low + padding) * size, (high + padding) * size,
+        formula="slots × bytes of a sequence's states",
         inputs={"slots": slots, "bytes_per_sequence": size, "mamba_full_memory_ratio": STATE_RATIO},
         source="SGLang mem_cache/kv_cache_configurator.py _handle_max_mamba_cache",
     )  # fmt: skip
-    requests = min(budget.max_num_seqs, max(1, slots // STATE_SLOTS_OF_A_REQUEST))
-    tokens = [left - held for left, (_, held) in zip(rest, pools, strict=True)]
+    requests = min(budget.max_num_seqs, max(1, slots // (STATE_SLOTS_OF_A_REQUEST if cached else 1)))
+    tokens = [left - (count + padding) * size for left, count in zip(rest, counts, strict=True)]
     return replace(budget, states=states, max_num_seqs=requests), tokens
 
 

@@ -79,7 +79,6 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     settings = _settings(scenario.serve, model, storage, gpu)
     budget = _budget(model, settings, storage, gpu)
     share, batch = _share(settings), (settings.max_num_batched_tokens or 0) * budget.cell_bytes
-    budget = replace(budget, least_card=share.least_card(budget.beside, batch, budget.one_request))
     capacity = capacity_of(scenario, gpu)
     available = None
     if capacity is not None:
@@ -91,6 +90,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
             held = max(1, int(available.expected) // max(1, budget.cell_bytes))
             settings = settings.replace(max_model_len=min(settings.max_model_len or 1, held))
             budget = replace(budget, max_model_len=settings.max_model_len or 1)
+    budget = replace(budget, least_card=share.least_card(budget.beside, batch, budget.one_request))
     table = resolved(scenario, "serve", settings)
     assumed = [] if scenario.serve.engine_version else [f"text-generation-inference {DEFAULT_VERSION} is assumed"]
     notes = (

@@ -22,6 +22,7 @@ MEANINGS = {
     "--page-size": Meaning("block_size", whole),
     "--kv-cache-dtype": Meaning("kv_cache_dtype", word),
     "--disable-cuda-graph": Meaning("enforce_eager", switch),
+    "--disable-radix-cache": Meaning("enable_prefix_caching", lambda text: not switch(text)),
     **{name: Meaning("tensor_parallel_size", whole) for name in ("--tp", "--tp-size", "--tensor-parallel-size")},
     **{name: Meaning("pipeline_parallel_size", whole) for name in ("--pp", "--pp-size", "--pipeline-parallel-size")},
 }

@@ -17,6 +17,7 @@ MEANINGS = {
     "--max-num-seqs": Meaning("max_num_seqs", whole),
     "--max-num-batched-tokens": Meaning("max_num_batched_tokens", whole),
     "--enforce-eager": Meaning("enforce_eager", switch),
+    "--enable-prefix-caching": Meaning("enable_prefix_caching", switch),
     "--block-size": Meaning("block_size", whole),
     "--kv-cache-dtype": Meaning("kv_cache_dtype", word),
     "--kv-cache-memory-bytes": Meaning("kv_cache_memory_bytes", whole),

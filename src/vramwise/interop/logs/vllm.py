@@ -112,6 +112,8 @@ def _apply(reading: Reading, given: dict[str, Any]) -> None:
     copy_whole(given, settings, _SIZES)
     copy_share(given, settings, "gpu_memory_utilization")
     copy_formats(given, settings)
+    if isinstance(caching := given.get("enable_prefix_caching"), bool):
+        settings["enable_prefix_caching"] = caching
     if given.get("enforce_eager") is True:
         settings["enforce_eager"] = True
     if given.get("enable_expert_parallel") is True:

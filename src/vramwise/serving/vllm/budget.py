@@ -27,12 +27,13 @@ from vramwise.serving.kv_cache import (
 from vramwise.serving.layouts import engine_layout, engine_weights
 from vramwise.serving.lengths import text_config
 from vramwise.serving.vllm.activations import activation_peak
-from vramwise.serving.vllm.drafts import draft_caches, draft_weights
-from vramwise.serving.vllm.profile import capture_sizes
+from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
+from vramwise.serving.vllm.graphs import graphs_node
+from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.weight_nodes import heaviest_stage
 from vramwise.serving.weights import stage_layers
-from vramwise.units import GIB, MIB
+from vramwise.units import GIB
 
 _MEASURED_RANKS = (1, 2, 4, 8)
 
@@ -99,7 +100,7 @@ def budget_of(model: Model, r: Resolved, gpu: Gpu | None) -> Budget:
         weights=_weights(model, r, stage),
         activation=activation_peak(model, r),
         non_torch=_non_torch(r, gpu),
-        graphs=_graphs(model, r),
+        graphs=graphs_node(model, r),
         context=context_node(gpu),
         nccl=_nccl(r),
         specs=specs,
@@ -170,20 +171,6 @@ def _gib_node(name: str, value: Constant, inputs: dict[str, int]) -> Node:
     return Node(name, expected, value.kind, low, high, inputs=inputs, source=value.source)
 
 
-def _graphs(model: Model, r: Resolved) -> Node:
-    """CUDA graphs: captured sizes × layers × calibrated bytes."""
-    if r.settings.enforce_eager:
-        return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    sizes = capture_sizes(r.profile, r.max_num_seqs)
-    layers = max(stop - start for start, stop in stage_layers(model.num_layers, r.settings.pipeline_parallel_size))
-    value = constant("vllm", "graph_bytes_per_layer", r.version)
-    low, expected, high = (round(size * MIB * sizes * layers) for size in (value.low, value.expected, value.high))
-    return Node(
-        "CUDA graphs", expected, value.kind, low, high, formula="sizes × layers × bytes",
-        inputs={"sizes": sizes, "layers": layers}, source=value.source,
-    )  # fmt: skip
-
-
 # -- KV cache --------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +180,7 @@ def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...]
     settings, profile = r.settings, r.profile
     start, stop = stage_layers(model.num_layers, settings.pipeline_parallel_size)[stage]
     layers = list(model.layers())[start:stop]
-    caches = list(engine_caches(model, (cache for block in layers for cache in block.caches)))
+    caches = list(engine_caches(model, (cache for block in layers for cache in block.caches), drafted_tokens(r)))
     caches.extend(draft_caches(model, r, caches))
     hybrid = profile.hybrid and profile.generation == "V1" and not settings.disable_hybrid_kv_cache_manager
     specs = layer_specs(caches, settings.tensor_parallel_size, _dtypes(model, r), windows=hybrid)
@@ -203,8 +190,20 @@ def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...]
         hybrid=hybrid or any(spec.kind == "recurrent" for spec in specs),
         largest_group_ratio=profile.largest_group_ratio,
         decode_context_parallel=settings.decode_context_parallel_size,
+        state_pages=_state_pages(r),
     )
     return specs, pool
+
+
+def _state_pages(r: Resolved) -> int:
+    """Pages of a request's state: one, one more where prefixes are cached (mode `align`), one for each drafted token.
+
+    Source: vLLM v1/kv_cache_interface.py MambaSpec of 0.20 to 0.33. Mode `all` of Mamba 2 models up to 0.29 is taken as
+    `align`; checkpoints within a prefill (0.30 on) are not counted.
+    """
+    if r.version < STATE_BLOCKS_VERSION:
+        return 1
+    return 1 + (1 if r.settings.enable_prefix_caching else 0) + drafted_tokens(r)
 
 
 def _dtypes(model: Model, r: Resolved) -> CacheDtypes:

@@ -65,6 +65,12 @@ def draft_caches(model: Model, r: Resolved, caches: Sequence[LayerCache]) -> tup
     return tuple(full[-1:]) if _is_one_layer(method) else ()
 
 
+def drafted_tokens(r: Resolved) -> int:
+    """Tokens that are drafted in a step: 0 without speculative decoding, 1 where their number is not given."""
+    speculative = r.settings.speculative
+    return int(speculative.get("num_tokens") or 1) if speculative else 0
+
+
 def _method(r: Resolved) -> str | None:
     speculative = r.settings.speculative or {}
     method = str(speculative.get("method") or ("draft_model" if speculative.get("model") else "")).lower()

@@ -118,6 +118,8 @@ def _total_needed(budget: Budget) -> Quantity:
     def total(end: str) -> int:
         share = total_of(budget.charged, end) + budget.one_request
         beside = total_of(outside, end)
+        if budget.resolved.settings.kv_cache_memory_bytes is not None:
+            return share + beside
         return max(round(share / utilization), share + beside)
 
     return Quantity(total("low"), total("bytes"), total("high"))

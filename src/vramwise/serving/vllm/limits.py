@@ -7,7 +7,7 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Quantity, Verdict
 from vramwise.serving.answer import amount, verdict_of
 from vramwise.serving.refusals import attention_heads
-from vramwise.serving.vllm.budget import Budget, with_tensor_parallel
+from vramwise.serving.vllm.budget import Budget, total_of, with_tensor_parallel
 
 HIGHEST_UTILIZATION = 0.97  # above it, context and graphs hardly ever find room
 MOST_RANKS = 8
@@ -29,6 +29,9 @@ def _room_beside(budget: Budget, total: int, end: str) -> int:
     """What is left of the card once the share, the context, NCCL and uncharged graphs are taken."""
     r = budget.resolved
     share = min(round(total * r.utilization), total)
+    given = r.settings.kv_cache_memory_bytes
+    if given is not None:  # the utilization is not looked at then
+        share = total_of(budget.charged, end) + given
     outside = getattr(budget.context, end) if not r.profile.counts_context else 0
     if budget.nccl is not None:
         outside += getattr(budget.nccl, end)
@@ -61,6 +64,8 @@ def _problems(model: Model, budget: Budget, capacity: Capacity, gpu: Gpu | None)
             f"no KV cache blocks: weights, profile run and the rest take {amount(charged)} of {share}",
             *_fixes(model, budget, total, gpu),
         ]
+    if left < budget.one_request and r.settings.kv_cache_memory_bytes is not None:
+        return _given_cache_problems(budget, left, blocks)
     if left < budget.one_request:
         longest = budget.pool.longest_request(blocks, r.batched_tokens, r.max_model_len)
         reasons = [
@@ -69,11 +74,40 @@ def _problems(model: Model, budget: Budget, capacity: Capacity, gpu: Gpu | None)
         if longest:
             reasons.append(f"set max_model_len to {longest:,}")
         return [*reasons, *_fixes(model, budget, total, gpu)]
+    if r.settings.kv_cache_memory_bytes is not None:
+        return _too_large_cache(budget, total, left)
     lower = (total - (requested - _room_beside(budget, total, "bytes"))) / total
     return [
         f"CUDA context and graphs do not fit beside {share}",
         f"set gpu_memory_utilization to {max(0.01, int(lower * 100) / 100):g} or enforce_eager",
     ]
+
+
+def _given_cache_problems(budget: Budget, left: int, blocks: int) -> list[str]:
+    """A cache of a given size that does not hold one request."""
+    r = budget.resolved
+    longest = budget.pool.longest_request(blocks, r.batched_tokens, r.max_model_len)
+    reasons = [
+        f"max_model_len {r.max_model_len:,} needs {amount(budget.one_request)} of KV cache, "
+        f"kv_cache_memory_bytes gives {amount(left)}"
+    ]
+    if longest:
+        reasons.append(f"set max_model_len to {longest:,}")
+    return [*reasons, f"set kv_cache_memory_bytes to {budget.one_request}"]
+
+
+def _too_large_cache(budget: Budget, total: int, given: int) -> list[str]:
+    """A cache of a given size that the card does not hold beside all else."""
+    r, most = budget.resolved, given + _room_beside(budget, total, "bytes")
+    reasons = [f"kv_cache_memory_bytes {amount(given)} and all else lack {amount(given - most)} on {amount(total)}"]
+    blocks = budget.pool.num_blocks(max(0, most))
+    longest = budget.pool.longest_request(blocks, r.batched_tokens, r.max_model_len)
+    if not longest:
+        return [*reasons, "quantize the weights, take a larger GPU, or more of them"]
+    reasons.append(f"set kv_cache_memory_bytes to {most}")
+    if longest < r.max_model_len:
+        reasons.append(f"and max_model_len to {longest:,}")
+    return reasons
 
 
 def _fixes(model: Model, budget: Budget, total: int, gpu: Gpu | None) -> list[str]:

@@ -64,15 +64,18 @@ _V1_09 = replace(_V1_08, counts_context=False, hybrid=False)
 _V1_11 = replace(
     _V1_09, nccl_in_budget=False, hybrid=True, source="vLLM 0.11.2 v1/worker/gpu_worker.py, utils/mem_utils.py"
 )
-_V1_12 = replace(
-    _V1_11, tokens_are_concurrency=True, largest_group_ratio=1.25, capture_steps=((8, 248, 8), (256, 512, 16))
+_V1_12 = replace(_V1_11, largest_group_ratio=1.25, capture_steps=((8, 248, 8), (256, 512, 16)))
+_V1_18 = replace(_V1_12, largest_group_ratio=1.5, source="vLLM 0.18.1 v1/core/kv_cache_utils.py")
+_V1_20 = replace(
+    _V1_18,
+    utilization=0.92,
+    graphs_in_budget=True,
+    source="vLLM 0.20.0 config/cache.py, envs.py, v1/worker/gpu_worker.py",
 )
-_V1_21 = replace(_V1_12, utilization=0.92, graphs_in_budget=True)
-_V1_33 = replace(
-    _V1_21, largest_group_ratio=1.5, source="vLLM 0.33.0 v1/worker/gpu_worker.py, v1/core/kv_cache_planning.py"
-)
+_V1_21 = replace(_V1_20, tokens_are_concurrency=True, source="vLLM 0.21.0 and 0.33.0 v1/core/kv_cache_utils.py")
 
-# version from which a profile holds; hybrid pools came with 0.10, context left the charge with 0.9
+# version from which a profile holds; hybrid pools came with 0.10, context left the charge with 0.9; from 0.12 on each
+# change was read in the wheels on both of its sides
 _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
     ((0,), replace(_V0, latent_cache=False)),
     ((0, 7), _V0),
@@ -82,11 +85,14 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
     ((0, 11), _V1_11),
     ((0, 11, 1), replace(_V1_11, capture_steps=_V1_12.capture_steps)),
     ((0, 12), _V1_12),
+    ((0, 18), _V1_18),
+    ((0, 20), _V1_20),
     ((0, 21), _V1_21),
-    ((0, 33), _V1_33),
 )
 
 
+STATE_BLOCKS_VERSION = (0, 15)  # a request's states are counted by mode from here on (MambaSpec max_memory_usage_bytes)
+HYBRID_CACHING_VERSION = (0, 26)  # prefix caching of models with states is on by itself
 LAST_PATCH = 999
 _V0_ENGINE = re.compile(r"\s*\(?\bV0\b\)?", re.IGNORECASE)
 
@@ -123,10 +129,10 @@ def is_old_card(capability: float | None) -> bool:
 def default_batched_tokens(version: tuple[int, ...], gpu: Gpu | None, total_bytes: int | None) -> tuple[int, int]:
     """V1's max_num_batched_tokens of the API server and max_num_seqs, by the card's size.
 
-    Source: engine/arg_utils.py of 0.8.5, 0.11.2, 0.33.0. An unknown card counts as one of 80 GB.
+    Source: engine/arg_utils.py of 0.8.5, 0.11.2 and 0.14.0 to 0.33.0. An unknown card counts as one of 80 GB.
     """
     total = total_bytes or (gpu.memory_total_bytes if gpu is not None else None) or 80 * GIB
-    if version >= (0, 33) and total >= LARGEST_CARD_BYTES:
+    if version >= (0, 28) and total >= LARGEST_CARD_BYTES:
         return 16384, 1024
     a100 = gpu is not None and "a100" in gpu.id and version >= (0, 9)
     small_blackwell = gpu is not None and "gb10" in gpu.id and version >= (0, 33)

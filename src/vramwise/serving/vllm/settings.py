@@ -13,6 +13,7 @@ from vramwise.serving.lengths import model_length
 from vramwise.serving.storage import Storage
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,
+    HYBRID_CACHING_VERSION,
     Profile,
     default_batched_tokens,
     is_old_card,
@@ -66,8 +67,19 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         gpu_memory_utilization=utilization,
         block_size=block,
         enforce_eager=bool(given.enforce_eager),
+        enable_prefix_caching=_caches_prefixes(given, model, version, profile),
     )
     return Resolved(settings, version, profile, storage, length, tokens, seqs, utilization, block, capability_of(gpu))
+
+
+def _caches_prefixes(given: ServeSettings, model: Model, version: tuple[int, ...], profile: Profile) -> bool:
+    """Given, or on in V1; models with states only since HYBRID_CACHING_VERSION, and never without attention."""
+    if given.enable_prefix_caching is not None:
+        return given.enable_prefix_caching
+    kinds = {cache.kind for cache in model.caches}
+    if "recurrent" not in kinds:
+        return profile.generation == "V1"
+    return version >= HYBRID_CACHING_VERSION and bool(kinds & {"full", "latent", "sliding", "chunked"})
 
 
 def _batch(
