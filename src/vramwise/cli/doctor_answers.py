@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from vramwise.errors import SourceError, UsageError
@@ -100,7 +100,7 @@ def pasted_answer(pasted: Pasted, name: str) -> dict[str, Any]:
     return {
         "schema": 1,
         "of": f"{name} ({', '.join(pasted.kinds)})",
-        **_driver(driver),
+        **_driver(_with_links(driver, pasted.nvlink)),
         **_topology(pasted.topology),
         **_links(pasted.peer_access, pasted.nvlink),
         "nccl": None if pasted.nccl is None else _nccl(pasted.nccl),
@@ -133,6 +133,7 @@ def gpu_answer(gpu: GpuFacts) -> dict[str, Any]:
             "compute_capability": card.compute_capability,
             "bf16": support.bf16,
             "fp8": support.fp8_gemm,
+            "flash_attention_1": support.flash_attention_1,
             "flash_attention_2": support.flash_attention_2,
             "flash_attention_3": support.flash_attention_3,
             "bf16_tflops": card.dense_tflops("bf16"),
@@ -162,6 +163,14 @@ def _topology(topology: Topology | None) -> dict[str, Any]:
         return {"topology": None}
     matrix = {"devices": list(topology.devices), "matrix": [list(row) for row in topology.matrix]}
     return {"topology": {**matrix, "pairs": topology.pairs(), "explained": explained(topology)}}
+
+
+def _with_links(driver: DriverFacts | None, links: Sequence[NvlinkStatus]) -> DriverFacts | None:
+    """The GPUs with their NVLinks, which `nvidia-smi` states in a report of its own."""
+    up = {each.index: each.up for each in links}
+    if driver is None or not up or driver.source not in ("nvidia-smi", "nvidia-smi -q"):
+        return driver
+    return replace(driver, gpus=tuple(replace(gpu, nvlinks_up=up.get(gpu.index)) for gpu in driver.gpus))
 
 
 def _links(access: PeerAccess | None, links: Sequence[NvlinkStatus]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ class Support:
     fp8_gemm: str
     fp8_weights: str
     fp4: str
+    flash_attention_1: str
     flash_attention_2: str
     flash_attention_3: str
     note: str
@@ -24,7 +25,15 @@ class Support:
 
 _NOT_KNOWN = "unknown"
 UNKNOWN = Support(
-    _NOT_KNOWN, _NOT_KNOWN, _NOT_KNOWN, _NOT_KNOWN, _NOT_KNOWN, _NOT_KNOWN, "", "no support table for this device"
+    bf16=_NOT_KNOWN,
+    fp8_gemm=_NOT_KNOWN,
+    fp8_weights=_NOT_KNOWN,
+    fp4=_NOT_KNOWN,
+    flash_attention_1=_NOT_KNOWN,
+    flash_attention_2=_NOT_KNOWN,
+    flash_attention_3=_NOT_KNOWN,
+    note="",
+    source="no support table for this device",
 )
 
 
@@ -41,6 +50,7 @@ def support_of(compute_capability: str) -> Support:
         row["fp8_gemm"],
         row["fp8_weights"],
         row["fp4"],
+        row["flash_attention_1"],
         row["flash_attention_2"],
         row["flash_attention_3"],
         row["note"],

@@ -157,6 +157,7 @@ def test_table():
     assert (said.driver, said.cuda) == ("560.35.05", "12.6")
     assert (first.name, first.total_bytes, first.used_bytes) == ("NVIDIA H100 80GB HBM3", 81559 * MIB, 1034 * MIB)
     assert (first.utilization_pct, first.temperature_c, first.power_w, first.power_limit_w) == (97, 31, 70, 700)
+    assert second.ecc == "disabled"
     assert (first.ecc, first.mig, first.bus_id) == ("0 uncorrected", "disabled", "00000000:04:00.0")
     assert [(process.pid, process.used_bytes) for process in first.processes] == [(4242, 1024 * MIB)]
     assert (second.name, second.processes) == ("NVIDIA GeForce RTX 4090", ())

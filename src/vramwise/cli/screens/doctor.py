@@ -60,8 +60,8 @@ def _about(gpu: Answer) -> list[str]:
     card = gpu["catalog"]
     if card is not None:
         words = {"yes": "yes", "no": "no", "partial": "in part", "unknown": "?"}
-        kinds = (("bf16", "bf16"), ("fp8", "fp8"), ("flash-attention 2", "flash_attention_2"),
-                 ("flash-attention 3", "flash_attention_3"))  # fmt: skip
+        kinds = [("bf16", "bf16"), ("fp8", "fp8")]
+        kinds += [(f"flash-attention {version}", f"flash_attention_{version}") for version in (1, 2, 3)]
         support = ", ".join(f"{name} {words.get(card[key], '?')}" for name, key in kinds)
         rate = f"; {card['bf16_tflops']:g} TFLOPS bf16 dense" if card["bf16_tflops"] else ""
         said.append(f"{card['id']}, {_architecture(card)}: {support}{rate}")

@@ -49,7 +49,7 @@ def read_nvidia_smi(text: str) -> DriverFacts:
                 temperature_c=_int(second.group(1)),
                 power_w=_float(second.group(2)),
                 power_limit_w=_float(second.group(3)),
-                ecc=None if first.group(4) == "N/A" else f"{first.group(4)} uncorrected",
+                ecc=_ecc(first.group(4)),
                 mig=mig.group(1).lower() if mig and mig.group(1) != "N/A" else None,
                 bus_id=first.group(3),
                 processes=tuple(processes.get(index, ())),
@@ -59,6 +59,13 @@ def read_nvidia_smi(text: str) -> DriverFacts:
         raise SourceError("no table of nvidia-smi here: expected rows such as “|   0  NVIDIA H100 …  1MiB / 81559MiB”")
     driver, cuda = versions.groups() if versions else (None, None)
     return DriverFacts("nvidia-smi", driver, None if cuda == "N/A" else cuda, tuple(gpus))
+
+
+def _ecc(cell: str) -> str | None:
+    """The table shows the number of uncorrected errors, Off, or N/A for a card without ECC."""
+    if cell.isdigit():
+        return f"{cell} uncorrected"
+    return "disabled" if cell == "Off" else None
 
 
 def read_nvidia_smi_query(text: str) -> DriverFacts:
