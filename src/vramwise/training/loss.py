@@ -2,6 +2,7 @@
 
 shifted       the library's loss before transformers 4.50: a shifted copy of fp32 logits     loss/loss_utils.py
 fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
+one kernel    llm-foundry's default: flash-attn's kernel, its gradient beside the logits  models/mpt/modeling_mpt.py loss_fn
 fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
 chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
               torchtune with compile: upcast and loss of a chunk are one kernel     training/_compile.py compile_loss
@@ -74,6 +75,8 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
         return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=True))
     if variant == "fused":
         return _replaced(below, head, loss, partial(fused, logits=logits, train=train, model=model))
+    if variant == "standard" and train.framework == "llm-foundry":
+        return _replaced(below, head, loss, partial(one_kernel, logits=logits))
     if variant == "vocab-parallel" and train.framework == "megatron":
         return _replaced(below, head, loss, partial(softmax_in_place, logits=logits))
     if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
@@ -196,6 +199,13 @@ def fused(tape: Tape, logits: Tensor, train: TrainSettings, model: Model) -> Non
         x = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
     in_place(tape, x)
     tape.record("locals", [wide], [])
+
+
+def one_kernel(tape: Tape, logits: Tensor) -> None:
+    """One kernel over the logits as they are, which keeps them; its gradient is new."""
+    statistics = tape.new((_rows(logits),), "fp32", op="logsumexp")
+    saves = [(logits, "logits"), (statistics, "logsumexp")]
+    tape.record("cross_entropy_kernel", [logits], [_loss_of(tape, logits), statistics], saves)
 
 
 def in_place(tape: Tape, logits: Tensor) -> None:
