@@ -66,10 +66,12 @@ class Execution:
     images: Images | None = None
     quantized_compute: str | None = None
     narrow_parts: frozenset[str] = frozenset()
+    expert_modules: bool = False
 
     def quantizes(self, parameter: Parameter) -> bool:
         """Whether a weight is one that a quantizer of linear layers replaces."""
-        return self.quantized_compute is not None and parameter.is_linear and parameter.layer is not None
+        linear = parameter.is_linear or (self.expert_modules and parameter.part == "experts")
+        return self.quantized_compute is not None and linear and parameter.layer is not None
 
     def dtype_of(self, parameter: Parameter) -> str:
         """The dtype of a parameter, of a quantized one that of its copy in products."""

@@ -2,7 +2,7 @@
 
 shifted       the library's loss before transformers 4.50: a shifted copy of fp32 logits     loss/loss_utils.py
 fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
-one kernel    llm-foundry's default: flash-attn's kernel, its gradient beside the logits  models/mpt/modeling_mpt.py loss_fn
+one kernel    llm-foundry's default, flash-attn's: its gradient beside the logits     models/mpt/modeling_mpt.py
 fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
 chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
               torchtune with compile: upcast and loss of a chunk are one kernel     training/_compile.py compile_loss

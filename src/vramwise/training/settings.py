@@ -21,6 +21,9 @@ _NO_AUTOCAST = frozenset({"torchtitan", "megatron", "deepspeed", "torchtune", "l
 # They load weights in 16 bit and set Trainer's bf16 or fp16 all the same: 16-bit weights under autocast.
 AUTOCAST_ON_16_BIT = frozenset({"axolotl", "llamafactory", "ms-swift"})
 
+EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
+ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
+                                  "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
 # precision -> weights, gradients, master copy, optimizer states, compute
@@ -166,6 +169,11 @@ def narrows_again(train: TrainSettings) -> bool:
     return bool(train.kbit_preparation) and not sharded(train) and "trl " in (train.framework_version or "")
 
 
+def has_expert_modules(train: TrainSettings, model: Model) -> bool:
+    """Whether experts are lists of linear layers, as in most classes before transformers 5."""
+    return library_version(train) < EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS
+
+
 def reentrant(train: TrainSettings) -> bool:
     """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5."""
     return (
@@ -217,5 +225,6 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         sdpa_backend=backend,
         quantized_compute=train.compute_dtype if train.quantization is not None else None,
         narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
+        expert_modules=has_expert_modules(train, model),
         images=images_of(train, model),
     )

@@ -21,7 +21,7 @@ from vramwise.training.settings import (
     HUGGING_FACE,
     NARROWED_AGAIN,
     execution,
-    library_version,
+    has_expert_modules,
     narrows_again,
     releases_gradients,
 )
@@ -30,9 +30,6 @@ from vramwise.units import MIB, round_up
 ALLOCATION_BYTES = 512
 SMALL_BYTES = MIB  # torch 2.13 c10/core/AllocatorConfig.h kSmallSize: blocks up to this come from a pool of their own
 DEEPSPEED_SUB_GROUP_NUMEL = 1000 * 1_000_000
-EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
-ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
-                                  "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
     if train.quantization is None:
         return None
     rule = quantization(train.quantization)
-    if library_version(train) < EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS:
+    if has_expert_modules(train, model):
         return replace(rule, quantizes_fused_experts=True)
     return rule
 

@@ -118,6 +118,15 @@ class Experts(Losses):
         )  # fmt: skip
         return out
 
+    def frozen_product(self, x: Tensor, weight: Tensor, width: Dim, workspace: int) -> Tensor:
+        """Rows times a matrix that does not train, in its dtype and answered in the rows'; scratch while it runs."""
+        low = self.to(x, weight.dtype)
+        out = self.new((*x.shape[:-1], width), low.dtype, requires_grad=x.requires_grad, op="mm")
+        flops = 2 * product(out.shape) * x.shape[-1]
+        self.record("mm", [low, weight], [out], flops=flops, backward_flops=flops)
+        self.nodes[-1] = replace(self.nodes[-1], workspace_bytes=workspace)
+        return self.to(out, x.dtype)
+
     def index_add_(self, x: Tensor, index: Tensor, like: Tensor) -> Tensor:
         """Rows summed into a tensor of zeros like another: keeps the rows, for their shape, and their numbers."""
         out = self.new(like.shape, like.dtype, requires_grad=x.requires_grad, op="zeros")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
@@ -11,6 +12,8 @@ from vramwise.models.blocks import Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation
 from vramwise.models.profiles.routers import RouterPaths
+
+MOST_TURNS = 16
 
 
 class ExpertPaths(RouterPaths):
@@ -33,6 +36,8 @@ class ExpertPaths(RouterPaths):
         tape, settings = self.tape, op.settings
         if "style" in settings:
             return getattr(self, f"_experts_{settings['style']}")(op, x, weights, *indices)  # type: ignore[no-any-return]
+        if self.execution.expert_modules and self._runs_in_turn(op):
+            return self._experts_in_turn(op, x, weights)
         gate_up, down, *biases = self.adapted_parameters(op)
         hidden = tape.reshape(x, -1, x.shape[-1])
         k = settings["experts_per_token"]
@@ -50,6 +55,41 @@ class ExpertPaths(RouterPaths):
         result = tape.to(total, x.dtype)
         tape.record("locals", [picked, h, back], [])  # names of the function, until it returns
         return tape.view(result, *x.shape)
+
+    def _runs_in_turn(self, op: Op) -> bool:
+        """Experts of two halves that nothing trains."""
+        trained = any(parameter.requires_grad for parameter in self.parameters_of(op))
+        lora = self.execution.lora
+        adapted = lora is not None and op.module.rsplit(".", 1)[-1] in lora.targets
+        return len(op.parameters) == 2 and op.settings["gating"] == "halves" and not trained and not adapted
+
+    def _experts_in_turn(self, op: Op, x: Tensor, weights: Tensor) -> Tensor:
+        """A loop over experts (transformers 4.48 models/mixtral), rows spread evenly over them.
+
+        A turn's tensors have 1 / turns of all rows; sizes being polynomials with whole coefficients, they are written
+        as all rows with 1 / turns of the width. More than `MOST_TURNS` experts count as so many that are larger.
+        """
+        tape, settings, width = self.tape, op.settings, x.shape[-1]
+        gate_up, down = self.parameters_of(op)
+        inner = down.shape[1 if settings["transposed"] else 2]
+        assert isinstance(width, int)
+        assert isinstance(inner, int)
+        turns = max(n for n in range(1, MOST_TURNS + 1) if not settings["num_experts"] % n + width % n + inner % n)
+        hidden = tape.reshape(x, -1, width)
+        rows = hidden.shape[0] * settings["experts_per_token"]
+        one_matrix = 2 * width * inner if self.execution.quantized_compute is not None else 0
+        summed = tape.new(hidden.shape, hidden.dtype, op="zeros")
+        own = tape.to(tape.reshape(weights, -1, 1), hidden.dtype)
+        for _ in range(turns):
+            picked = tape.new((rows, width // turns), hidden.dtype, requires_grad=hidden.requires_grad, op="index")
+            tape.record("index", [hidden], [picked])
+            gate, up = (tape.frozen_product(picked, gate_up, inner // turns, one_matrix) for _ in range(2))
+            h = tape.mul(apply_activation(tape, settings["function"], gate), up)
+            out = tape.mul(tape.frozen_product(h, down, width // turns, one_matrix), own)
+            joined = replace(summed, requires_grad=out.requires_grad)
+            tape.record("add_", [summed, out], [joined], [(out, "source")])
+            summed = joined
+        return tape.view(summed, *x.shape)
 
     def _experts_flat(self, op: Op, x: Tensor, weights: Tensor, *_: Tensor) -> Tensor:
         """DBRX: one expert after another on its own rows, seen as slices of flat matrices."""
