@@ -116,6 +116,20 @@ CASES |= {
     ),
 }  # fmt: skip
 
+POSITIONED = {**FRAMES, "num_position_embeddings": 9}
+CASES |= {
+    "qwen3_vl": (
+        whole("qwen3_vl", {**POSITIONED, "model_type": "qwen3_vl", "deepstack_visual_indexes": [0]},
+              {"model_type": "qwen3_vl_text", "head_dim": 8}), Images(1, 4, 6, tokens=6), frames,
+    ),
+    "qwen3_5": (
+        whole("qwen3_5", {**POSITIONED, "model_type": "qwen3_5"},
+              {"model_type": "qwen3_5_text", "head_dim": 8, "linear_num_value_heads": 2, "linear_num_key_heads": 2,
+               "linear_key_head_dim": 8, "linear_value_head_dim": 8, "layer_types":
+               ["full_attention", "full_attention"]}), Images(2, 2, 4, tokens=2), frames,
+    ),
+}  # fmt: skip
+
 
 def image_inputs(name: str, batch: int, sequence: int) -> dict[str, Any]:
     """Ids with those of images first, a token of text between them, labels, and what the class takes for the images."""

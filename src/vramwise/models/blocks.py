@@ -114,6 +114,7 @@ class BlockBuilder:
     modality: Modality = "text"
     ops: list[Op] = field(default_factory=list)
     _inputs: dict[str, Value] = field(default_factory=dict)
+    _outputs: dict[str, Value] = field(default_factory=dict)
     _caches: list[LayerCache] = field(default_factory=list)
     _count: int = 0
     no_grad: bool = False
@@ -130,11 +131,15 @@ class BlockBuilder:
         self._inputs[stream] = value = self.value(width)
         return value
 
+    def hand_on(self, stream: str, value: Value) -> None:
+        """A stream besides those that `build` names."""
+        self._outputs[stream] = value
+
     def build(self, **outputs: Value) -> Block:
         """The finished block; keyword arguments name the streams that it hands on."""
         return Block(
-            self.name, tuple(self.ops), dict(self._inputs), outputs, self.layer, tuple(self._caches), self.modality,
-            self.no_grad, self.tower_layer,
+            self.name, tuple(self.ops), dict(self._inputs), {**outputs, **self._outputs}, self.layer,
+            tuple(self._caches), self.modality, self.no_grad, self.tower_layer,
         )  # fmt: skip
 
     def path(self, module: str) -> str:

@@ -48,7 +48,7 @@ _LLAVA_TOWER = (
     ("num_hidden_layers", 24), ("num_attention_heads", 16),
 )  # fmt: skip
 _QWEN: dict[str, Any] = {"own_tower": True, "tower": "model.visual", "bridge": "model.visual.merger", "scatters": True}
-_QWEN3 = {**_QWEN, "bridge": "model.visual", "scatters": False}
+_QWEN3 = {**_QWEN, "bridge": "model.visual"}
 _IDEFICS: dict[str, Any] = {
     "own_tower": True, "tower": "model.vision_model", "bridge": "model.connector.modality_projection",
     "text": "model.text_model", "scatters": True,

@@ -127,12 +127,29 @@ def qwen3_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """Qwen2-VL's, and one more for each layer whose result goes to a layer of the language model."""
     tokens, names = e.tower.size("spatial_merge_size") ** 2, ("linear_fc1", "linear_fc2")
     widths = (x.width * tokens, e.tower.size("out_hidden_size"))
-    for index, _ in enumerate(e.tower.items("deepstack_visual_indexes") or ()):
+    for index, layer in enumerate(e.tower.items("deepstack_visual_indexes") or ()):
         module = f"deepstack_merger_list.{index}"
-        h = norm(b, joined(b, x, tokens), f"{module}.norm")
-        two_products(b, h, (f"{module}.{names[0]}", f"{module}.{names[1]}"), widths)
+        h = norm(b, joined(b, b.input(tapped(int(layer)), x.width), tokens), f"{module}.norm")
+        h = two_products(b, h, (f"{module}.{names[0]}", f"{module}.{names[1]}"), widths)
+        b.hand_on(deep(index), h)
+    return qwen3_merger(b, x, e.tower)
+
+
+def tapped(layer: int) -> str:
+    """The stream of a tower's layer that the language model reads too."""
+    return f"image after layer {layer}"
+
+
+def deep(index: int) -> str:
+    """The stream of what a layer of the language model adds to its tokens of images."""
+    return f"image for layer {index}"
+
+
+def qwen3_merger(b: BlockBuilder, x: Value, tower: Config) -> Value:
+    """A norm, squares of patches side by side, two products."""
+    tokens = tower.size("spatial_merge_size") ** 2
     x = joined(b, norm(b, x, "merger.norm"), tokens)
-    return two_products(b, x, (f"merger.{names[0]}", f"merger.{names[1]}"), widths)
+    return two_products(b, x, ("merger.linear_fc1", "merger.linear_fc2"), (x.width, tower.size("out_hidden_size")))
 
 
 def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:

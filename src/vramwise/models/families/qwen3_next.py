@@ -13,6 +13,7 @@ from vramwise.models.families.moe import with_gated_shared_expert
 from vramwise.models.families.parts import gated_mlp
 from vramwise.models.families.qwen3_vision import vision_tower
 from vramwise.models.families.sparse import Experts, balancing_loss, checked
+from vramwise.models.families.vision_tower import image_tokens
 
 # Defaults of the configuration classes (transformers 5.23).
 _SHARED: dict[str, Any] = {
@@ -98,4 +99,6 @@ def blocks(c: Config) -> tuple[Block, ...]:
     if any("ForCausalLM" in str(name) for name in c.items("architectures") or ()):
         return text_blocks(text, "model", tied=tied)
     vision = c.table("vision_config") or Config({}, c.model_id)
-    return (*vision_tower(vision, "model.visual"), *text_blocks(text, "model.language_model", tied=tied))
+    embedding, *language = text_blocks(text, "model.language_model", tied=tied)
+    placed = image_tokens(embedding.outputs["hidden"].width)
+    return (*vision_tower(vision, "model.visual"), embedding, placed, *language)

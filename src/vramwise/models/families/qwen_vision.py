@@ -76,7 +76,8 @@ def qwen3(c: Config) -> Tower:
     positions = ("pos_embed.weight", (c.size("num_position_embeddings"), width))
     return Tower(
         **_sizes(c, width, c.intermediate_size), before=(*_frames(c, width), positions), qkv=("attn.qkv",),
-        mlp=("mlp.linear_fc1", "mlp.linear_fc2"),
+        mlp=("mlp.linear_fc1", "mlp.linear_fc2"), embedding="interpolated_frames_embedding",
+        tapped=frozenset(map(int, c.items("deepstack_visual_indexes") or ())),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from vramwise.models.config import Config
 from vramwise.models.families import other_towers, qwen_vision, vision_kinds
 from vramwise.models.families.assemblies import ASSEMBLIES, Assembly
 from vramwise.models.families.language import language_blocks, text_config
-from vramwise.models.families.projectors import Ends
+from vramwise.models.families.projectors import Ends, deep
 from vramwise.models.families.vision_tower import Tower, image_tokens, tower_blocks
 
 TOWERS = {**vision_kinds.TOWERS, **qwen_vision.TOWERS, **other_towers.TOWERS}
@@ -47,6 +47,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     tower = TOWERS[config.model_type](config)
     bridge = bridge_blocks(c, a, tower, config, text.hidden_size)
     embedding, *language = language_blocks(text, a.text, tied=tied, head=a.head, capped=a.capped)
+    language = with_deep_images(language, len(tower.tapped), text.hidden_size)
     towers = tower_blocks(config, tower, a.tower, layers_read(c, a, tower))
     return (*towers, *bridge, embedding, *scattered(a, text), *language)
 
@@ -59,6 +60,20 @@ def layers_read(c: Config, a: Assembly, tower: Tower) -> int | None:
     if isinstance(chosen, list | tuple):
         chosen = max((int(i) + (tower.num_layers + 1 if int(i) < 0 else 0) for i in chosen), default=tower.num_layers)
     return int(chosen) + (tower.num_layers + 1 if int(chosen) < 0 else 0)
+
+
+def with_deep_images(language: list[Block], count: int, width: int) -> list[Block]:
+    """The language model with what the tower hands to each of its first `count` layers, added behind them."""
+    found: list[Block] = []
+    layers = 0
+    for block in language:
+        found.append(block)
+        if block.layer is not None and layers < count:
+            b = BlockBuilder("", modality="image")
+            x, image = b.input("hidden", width), b.input(deep(layers), width)
+            found.append(b.build(hidden=b.op("add_to_image_tokens", "", [x, image], [width])[0]))
+        layers += block.layer is not None
+    return found
 
 
 def scattered(a: Assembly, text: Config) -> tuple[Block, ...]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from vramwise.models.blocks import Block, BlockBuilder, Modality, Part, Value
 from vramwise.models.config import Config
+from vramwise.models.families.projectors import tapped
 
 Weight = tuple[str, tuple[int, ...]]
 """Name below the tower, and shape."""
@@ -22,7 +23,8 @@ class Tower:
     gated, three. `scales` names what the results of attention and MLP are multiplied with, of `scale_width`;
     `of_layer` are weights that attention has besides, by layer. `embedding` and `closing` name the operations that use
     the weights around the layers, `pooling` weights after them whose result nothing reads. `packed`: the patches of
-    all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`.
+    all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`. The results
+    of layers `tapped` are read by the language model too.
     """
 
     width: int
@@ -53,6 +55,7 @@ class Tower:
     attention_style: str = "llama"
     packed: bool = False
     whole_layers: frozenset[int] | None = None
+    tapped: frozenset[int] = frozenset()
 
 
 def pair(c: Config, name: str) -> tuple[int, int]:
@@ -143,6 +146,8 @@ def layer(t: Tower, name: str, index: int, reads: int | None = None) -> Block:
         h = b.unary("relative_positions", h, "", [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]])
     x = b.add(x, _scaled(b, b.linear(h, t.output, t.width, bias=t.biases[3], shard="row"), t, 0))
     x = b.add(x, _scaled(b, _mlp(b, _norm(b, x, t.norms[1], t), t), t, 1))
+    if index in t.tapped:
+        b.hand_on(tapped(index), x)
     return b.build(**{stream: x, **({UNREAD: x} if index + 1 == reads else {})})
 
 

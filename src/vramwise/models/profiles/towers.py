@@ -83,6 +83,15 @@ class TowerPaths:
         assert images is not None
         return self.num_images() * images.patches
 
+    def interpolated_frames_embedding(self, op: Op) -> Tensor:
+        """As `frames_embedding`, plus four weighted rows of a table for each patch (Qwen3-VL)."""
+        tape, (*kernel, table) = self.tape, self.parameters_of(op)
+        x = self.frames_embedding(replace(op, parameters=op.parameters[: len(kernel)]))
+        rows = tape.embedding(tape.new((x.shape[0], 4), "int64", op="add"), table)
+        weights = tape.new((x.shape[0], 4, 1), "fp32", op="mul")
+        positions = tape.reduce("sum", tape.mul(rows, weights), 1, keepdim=False)
+        return tape.add(x, tape.to(positions, x.dtype))
+
     def windowed_frames_embedding(self, op: Op) -> Tensor:
         """As `frames_embedding`, then gathered by windows (Qwen2.5-VL)."""
         images, (merge, window) = self.execution.images, (op.settings["merge"], op.settings["window"])
@@ -207,9 +216,22 @@ class TowerPaths:
         self.images_see_each_other = op.settings["see_each_other"]
         image = tape.to(tape.cat([image], 0), x.dtype)
         mask = tape.new((self.batch, self.sequence, 1), "bool", op="eq")
+        self.tables["tokens of images"] = (mask,)
         out = tape.like(x, requires_grad=x.requires_grad or image.requires_grad, op="masked_scatter")
         tape.record("masked_scatter", [x, image], [out], [(mask, "mask")])
         return out
+
+    def add_to_image_tokens(self, op: Op, x: Tensor, image: Tensor) -> Tensor:
+        """`x[mask] = x[mask] + image` on a copy of x: keeps the mask, which the scatter kept already."""
+        tape, (mask,) = self.tape, self.tables["tokens of images"]
+        image = tape.to(tape.cat([image], 0), x.dtype)
+        out = tape.clone_contiguous(x)
+        picked = tape.new(image.shape, x.dtype, requires_grad=x.requires_grad, op="index")
+        tape.record("index", [out, mask], [picked], [(mask, "indices")])
+        added = tape.add(picked, image)
+        result = replace(out, requires_grad=added.requires_grad)
+        tape.record("index_put_", [out, mask, added], [result], [(mask, "indices")])
+        return result
 
     def layer_scale(self, op: Op, x: Tensor) -> Tensor:
         """A learned factor for each column."""
