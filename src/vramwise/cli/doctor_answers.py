@@ -31,7 +31,7 @@ from vramwise.hardware.machine.versions import (
 from vramwise.units import GB
 
 NO_DRIVER = (
-    "no NVIDIA driver answers here (neither NVML nor nvidia-smi): GPU facts are missing; "
+    "no NVIDIA driver answers here (neither NVML nor nvidia-smi), nor amd-smi or rocm-smi: GPU facts are missing; "
     "vramwise doctor FILE reads what another machine's tools printed"
 )
 NO_NVML = "NVML is not installed for Python: nvidia-smi -q was read instead (pip install vramwise[gpu] adds live use)"

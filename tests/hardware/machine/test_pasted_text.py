@@ -208,6 +208,15 @@ def test_mangled_topology_is_refused(old, new, said):
     assert said in str(error.value)
 
 
+def test_many_gpus_are_grouped_in_time():
+    """Four boards of eight, 2.6 million ways to choose the first group; interleaved, as no shortcut expects."""
+    names = [f"GPU{i}" for i in range(32)]
+    cells = (["X" if i == j else "NV18" if i % 4 == j % 4 else "SYS" for j in range(32)] for i in range(32))
+    lines = [" ".join(names), *(f"{name} {' '.join(row)}" for name, row in zip(names, cells, strict=True))]
+    group, slowest = read_topology("\n".join(lines)).groups(8)[1]
+    assert (group, slowest) == (tuple(f"GPU{i}" for i in range(1, 32, 4)), "NV18")
+
+
 def test_glued_cells_are_split():
     assert read_topology(TOPOLOGY.replace("SYS     SYS     PIX     0-15", "SYSSYS     PIX     0-15")).gpus
 

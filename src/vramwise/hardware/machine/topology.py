@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import comb
 
 from vramwise.errors import SourceError
 from vramwise.hardware.machine.matrix_text import MANGLED, blocks, cells_of
@@ -21,6 +22,8 @@ MEANING = {
     "SYS": "the link between sockets (NUMA nodes)",
 }
 _WORST_FIRST = ("SYS", "NODE", "PHB", "PXB", "PIX", "NV")
+MOST_CHOICES = 20_000
+"""Sixteen GPUs in groups of eight are 6,435 choices; larger machines have NVSwitch, where all are alike."""
 _LINK = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV\d+")
 
 
@@ -58,13 +61,17 @@ class Topology:
     def groups(self, size: int) -> list[tuple[tuple[str, ...], str]]:
         """GPUs in groups of `size` whose slowest link is as fast as can be, each with that link.
 
-        Greedy from the first GPU on, every choice of its partners tried; what does not fill a group is left out.
+        Greedy from the first GPU on: every choice of its partners is tried, or where those are more than MOST_CHOICES
+        the best partner at a time; what does not fill a group is left out.
         """
         left, found = list(self.gpus), []
         while len(left) >= size > 1:
             first, *others = left
-            best = max(combinations(others, size - 1), key=lambda rest: self._quality((first, *rest)))
-            group = (first, *best)
+            if comb(len(others), size - 1) <= MOST_CHOICES:
+                best = max(combinations(others, size - 1), key=lambda rest: self._quality((first, *rest)))
+                group = (first, *best)
+            else:
+                group = self._grown(first, others, size)
             found.append((group, self._slowest(group)))
             left = [gpu for gpu in left if gpu not in group]
         return found
@@ -74,6 +81,13 @@ class Topology:
         others = {self.link(*pair) for pair in combinations(self.devices, 2)}
         plain = {link for link in others if not link.startswith("NV")}
         return plain == {"PHB"} and len(self.nics) > 1
+
+    def _grown(self, first: str, others: Sequence[str], size: int) -> tuple[str, ...]:
+        group: tuple[str, ...] = (first,)
+        while len(group) < size:
+            left = (gpu for gpu in others if gpu not in group)
+            group = (*group, max(left, key=lambda gpu: self._quality((*group, gpu))))
+        return group
 
     def _slowest(self, group: Sequence[str]) -> str:
         return min((self.link(*pair) for pair in combinations(group, 2)), key=_rank)

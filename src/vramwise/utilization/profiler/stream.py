@@ -175,7 +175,7 @@ class EventStream:
         self._buffer = text[place:].encode("utf-8", "surrogateescape")
         if not values:
             self._refuse_large("an event")
-            self._fill(2 * len(self._buffer) + BATCH_BYTES)
+            self._fill(min(2 * len(self._buffer) + BATCH_BYTES, LARGEST_PIECE + 1))
         return plain_events(values)
 
     @staticmethod
