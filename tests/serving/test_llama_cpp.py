@@ -117,7 +117,8 @@ def test_layers_go_to_the_gpu_from_the_end() -> None:
 
 
 def test_before_the_output_counted_as_a_layer_it_left_the_gpu_first() -> None:
-    old = [serve(gguf_quant="Q8_0", n_ctx=4096, n_gpu_layers=n, engine_version="b6209") for n in (33, 16)]
+    settings = {"gguf_quant": "Q8_0", "n_ctx": 4096, "flash_attn": True, "engine_version": "b6209"}
+    old = [serve(n_gpu_layers=n, **settings) for n in (33, 16)]
     assert [cache_on_gpu(result) for result in old] == [512, 256]
     full, half = old
     # the output's weight is copied to the GPU for large batches

@@ -6,6 +6,8 @@ metadata and shapes alone.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from vramwise.result import Result
 from vramwise.serving.llama_cpp.devices import split_points
 from vramwise.units import MIB
 
+CASES = Path(__file__).parents[2] / "benchmarks" / "cases" / "llamacpp.jsonl"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
 
@@ -97,6 +100,74 @@ def test_the_fullest_device_decides() -> None:
     assert max(rank.bytes for rank in better.ranks) == max(
         rank.bytes for rank in better.ranks if rank.name.startswith("GPU ")
     )
+
+
+LLAMA_2 = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 6,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+DEEPSEEK = "deepseek-ai/DeepSeek-V3"
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "compute", "host"),
+    [
+        (LLAMA, {"n_ctx": 8192, "flash_attn": True}, 258.50, 24.01),
+        (LLAMA, {"n_ctx": 131072, "n_ubatch": 2048, "flash_attn": True}, 1034.0, 576.05),
+        (LLAMA, {"n_ctx": 4096, "flash_attn": False}, 300.01, 28.01),
+        (LLAMA, {"n_ctx": 16384, "flash_attn": False}, 1092.01, 52.01),
+        (LLAMA, {"n_ctx": 16384, "n_ubatch": 256, "flash_attn": False}, 546.0, 26.0),
+        (LLAMA, {"n_ctx": 16384, "flash_attn": True, "n_parallel": 4, "kv_unified": False}, 258.50, 20.01),
+        (LLAMA_2, {"n_ctx": 4096, "flash_attn": True}, 92.51, 20.01),
+        (LLAMA_2, {"n_ctx": 4096, "flash_attn": False}, 312.01, 40.01),
+        (DEEPSEEK, {"n_ctx": 16384, "flash_attn": True}, 394.01, 44.01),
+        (DEEPSEEK, {"n_ctx": 65536, "flash_attn": True}, 442.01, 92.01),
+        (DEEPSEEK, {"n_ctx": 32768, "n_ubatch": 1024, "flash_attn": True}, 820.02, 120.02),
+        (DEEPSEEK, {"n_ctx": 4096, "flash_attn": False}, 1410.01, 36.01),
+        (DEEPSEEK, {"n_ctx": 16384, "flash_attn": False}, 4506.01, 60.01),
+    ],
+)
+def test_buffers_of_one_device_at_0c1e57098(model: Any, settings: dict[str, Any], compute: float, host: float) -> None:
+    result = serve(model, 1, gguf_quant="Q8_0", **{"n_parallel": 1, **settings})
+    assert result.quantities["compute_buffer"].expected / MIB == pytest.approx(compute, abs=0.05)
+    assert result.quantities["host_buffer"].expected / MIB == pytest.approx(host, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("settings", "compute", "host"),
+    [
+        ({"n_ctx": 8192, "flash_attn": True}, [172.04, 354.55], 72.05),
+        ({"n_ctx": 65536, "n_ubatch": 2048, "flash_attn": True}, [1584.16, 2314.19], 1184.22),
+        ({"n_ctx": 8192, "flash_attn": False}, [656.02, 688.03], 120.04),
+        ({"n_ctx": 8192, "flash_attn": True, "split_mode": "none"}, [258.50], 24.01),
+    ],
+)
+def test_pipelined_devices_keep_four_copies_of_their_inputs(
+    settings: dict[str, Any], compute: list[float], host: float
+) -> None:
+    result = serve(LLAMA, 2, "rtx-4090", gguf_quant="Q8_0", n_parallel=1, **settings)
+    printed = by_device(result, "compute buffer") or [result.quantities["compute_buffer"].expected / MIB]
+    assert printed == pytest.approx(compute, abs=0.2)
+    assert result.quantities["host_buffer"].expected / MIB == pytest.approx(host, abs=0.2)
+
+
+def test_copies_are_given_up_where_they_find_no_room() -> None:
+    settings: dict[str, Any] = {"gguf_quant": "Q4_K_M", "n_ctx": 24576, "n_ubatch": 2048, "flash_attn": True}
+    result = serve("meta-llama/Llama-3.3-70B-Instruct", 2, "rtx-3090", **settings)
+    assert any("no room for pipeline parallelism" in note for note in result.notes)
+
+
+def test_unpacked_latents_of_ik_llama_cpp() -> None:
+    """b3668: DeepSeek-V3, -mla 2 -amb 512, 503.00 MiB; b3808: Kimi K2 on two cards, 263.00 and 334.00 MiB."""
+    shared = {"variant": "ik_llama.cpp", "gguf_quant": "custom", "n_ctx": 2048, "flash_attn": True, "attn_max_b": 512,
+              "cache_type_k": "q8_0", "fused_moe": 1, "cpu_moe": True}  # fmt: skip
+    deepseek = serve(DEEPSEEK, 1, engine_version="b3668", mla_attn=2, **shared)
+    assert round(deepseek.quantities["compute_buffer"].expected / MIB, 2) == 503.0
+    config = next(row["scenario"]["model"] for row in map(json.loads, CASES.read_text().splitlines())
+                  if row["id"].startswith("ik217-kimi-k2"))  # fmt: skip
+    kimi = serve(config, 2, engine_version="b3808", mla_attn=3, **shared)
+    assert by_device(kimi, "compute buffer") == [263.0, 334.0]
 
 
 def test_the_cache_may_stay_on_the_host() -> None:

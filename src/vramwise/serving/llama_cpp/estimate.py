@@ -38,8 +38,10 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     capacity = capacity_of(scenario, gpu)
     scenario = _with_devices(scenario)
     plan = resolve_plan(scenario, model, capacity)
+    plan = replace(plan, pipelined=_pipelined(plan, gpu))
     needs = _needs(scenario, model, gpu)
     plan, fitted = _fitted(scenario, plan, capacity, needs)
+    plan, fitted = _without_copies(plan, fitted, capacity, needs)
     from_file = bool(file_tensors(model))
     custom = plan.file_type == "custom" and not from_file
     placed = placement(model, plan) if not custom else _unknown_placement(model, plan)
@@ -60,6 +62,27 @@ def _with_devices(scenario: Scenario) -> Scenario:
     if len(split) > 1 and "num_gpus" not in scenario.explicit:
         return scenario.replace(num_gpus=len(split))
     return scenario
+
+
+def _pipelined(plan: Plan, gpu: Gpu | None) -> bool:
+    """Whether several cards work on several batches at once (src/llama-context.cpp): all layers and the cache on cards
+    whose backend runs asynchronously, no tensor told to lie elsewhere. A card that is not named is not taken for one.
+    """
+    told = plan.settings.override_tensor or plan.experts_on_host
+    whole = plan.gpu_layers > plan.num_layers and plan.kv_on_gpu and plan.split_mode == "layer"
+    known = gpu is not None and gpu.vendor in ("NVIDIA", "AMD")
+    return plan.devices > 1 and whole and known and not told and not plan.is_ik
+
+
+def _without_copies(
+    plan: Plan, notes: tuple[str, ...], capacity: Capacity | None, needs: DeviceNeeds
+) -> tuple[Plan, tuple[str, ...]]:
+    """Where the copies of pipeline parallelism find no room, the engine goes on without them."""
+    if not plan.pipelined or capacity is None or plan.file_type == "custom":
+        return plan, notes
+    if max(needs(plan)) <= capacity.usable_bytes:
+        return plan, notes
+    return replace(plan, pipelined=False), (*notes, "no room for pipeline parallelism: llama.cpp goes on without it")
 
 
 def _unknown_placement(model: Model, plan: Plan) -> Placement:

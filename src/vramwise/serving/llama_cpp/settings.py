@@ -22,6 +22,10 @@ NO_LATENT_VALUES_BUILD = 5390  # values are read from the keys' latent; b5331 st
 AUTO_CONTEXT_BUILD = 6895  # context starts from the model's own length
 AUTO_FLASH_BUILD = 6325  # flash attention on where it is supported (logs of b7342 and later say auto)
 OWN_RUNNER_BUILD = 7342  # stands for the runners that ollama had of its own before v0.30.0
+FUSED_GATES_BUILD = 5787  # PR 14158 (June 2025): gated activations are one operation with an output of its own
+VALUE_INDEX_BUILD = 6072  # PR 14959 (August 2025): cells are written by index; b6209 prints it
+IK_HALF_MASK_BUILD = 4100  # ik_llama.cpp 4e24d48e6 (October 2025, 3907; tags of a fork with logs run ahead by 180)
+IK_CHUNKED_LATENT_BUILD = 4156  # ik_llama.cpp b85a2a50d (January 2026): heads of latent attention one part at a time
 FOUR_SLOTS_BUILD = 7400  # llama-server: four slots over one cache where -np is not given
 TWO_INPUT_COPIES_BUILD = 8000  # host buffers of b8211 and later hold two embedding inputs, b7342 one
 OUTPUT_FIRST_BUILD = 7400  # PR 16653 (December 2025): the output counts as a layer and goes to the GPU first
@@ -73,11 +77,17 @@ class Plan:
     shares: tuple[float, ...]
     split_mode: str
     kv_on_gpu: bool
+    pipelined: bool = False
 
     @property
     def devices(self) -> int:
         """GPUs in use; 0 on the CPU alone."""
         return len(self.shares)
+
+    @property
+    def input_copies(self) -> int:
+        """Copies of every input that pipeline parallelism keeps (ggml-backend.cpp GGML_SCHED_MAX_COPIES)."""
+        return 4 if self.pipelined else 1
 
     @property
     def output_goes_first(self) -> bool:

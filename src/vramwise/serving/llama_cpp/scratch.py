@@ -1,0 +1,142 @@
+"""What a block's own tensors take while the graph runs: attention scores, latent projections, MLP and experts.
+
+u = physical batch, n = cells of one stream, E = hidden size, H = heads. The forms of the newest llama.cpp are those of
+the graph allocator itself: llama-fit-params at 0c1e57098 over RPC devices, files of metadata and shapes alone. Those
+of ik_llama.cpp follow src/graphs/build_deepseek2.cpp and its forerunner in src/llama.cpp, node by node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models import Model
+from vramwise.serving.llama_cpp.settings import FUSED_GATES_BUILD, IK_CHUNKED_LATENT_BUILD, VALUE_INDEX_BUILD, Plan
+from vramwise.serving.llama_cpp.tensors import gguf_tensors
+from vramwise.units import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """Widths of multi-head latent attention."""
+
+    rank: int
+    rope: int
+    key: int
+    value: int
+    query_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the formulas read of a model."""
+
+    vocabulary: int
+    hidden: int
+    heads: int
+    value_width: int
+    latent: Latent | None
+    recurrent: bool
+    one_copy: bool
+    caps_logits: bool
+    mlp: int
+    chosen_experts: int
+    expert: int
+
+
+_ONE_HIDDEN_COPY = frozenset({"glm4_moe"})
+
+
+@lru_cache(maxsize=256)
+def sizes_of(model: Model) -> Sizes:
+    """Vocabulary, widths, heads and experts of a model."""
+    heads = values = chosen = 0
+    latent: Latent | None = None
+    recurrent = False
+    for block in model.layers():
+        for op in block.ops:
+            if op.kind.endswith("attention") and not heads:
+                heads = op.settings["num_heads"]
+                values = op.inputs[2].width * op.settings.get("num_key_value_heads", heads)
+            if op.kind == "experts":
+                chosen = max(chosen, op.settings["experts_per_token"])
+        for cache in block.caches:
+            recurrent |= cache.kind == "recurrent"
+            if cache.kind == "latent" and latent is None:
+                attention = next(op for op in block.ops if op.kind == "attention")
+                key, value = attention.inputs[1].width, attention.inputs[2].width
+                rank = model.config.size("q_lora_rank", default=0, least=0)
+                latent = Latent(cache.latent_dim, cache.rope_dim, key, value, rank)
+    tensors = gguf_tensors(model)
+    mlp = max((t.shape[-1] for t in tensors if t.name in ("ffn_down", "ffn_down_shexp")), default=0)
+    expert = max((t.shape[-1] for t in tensors if t.name == "ffn_down_exps"), default=0)
+    norms = max((sum(op.kind in ("rms_norm", "layer_norm") and op.module.count(".") == 0 for op in block.ops)
+                 for block in model.layers()), default=0)  # fmt: skip
+    one_copy = norms > 2 or latent is not None or model.config.model_type in _ONE_HIDDEN_COPY
+    language = model.config.table("text_config") or model.config
+    capped = bool(language.get("final_logit_softcapping"))
+    return Sizes(
+        model.logit_width, model.hidden_size, heads, values, latent, recurrent, one_copy, capped, mlp, chosen, expert
+    )
+
+
+def index_bytes(plan: Plan, s: Sizes, u: int) -> int:
+    """Where each element of the values goes in a transposed cache, int64: 8 · u · width, without flash attention."""
+    if plan.flash or plan.is_ik or s.latent or plan.build < VALUE_INDEX_BUILD:
+        return 0
+    return 8 * u * s.value_width
+
+
+def attention_bytes(plan: Plan, s: Sizes, u: int, n: int) -> int:
+    """The largest live set of a block's attention, without masks and indices; 0 where the MLP's is larger anyway."""
+    if s.latent is not None and plan.latent is not None:
+        return _ik_latent(plan, s, s.latent, u, n) if plan.is_ik else _latent(plan, s, s.latent, u, n)
+    if plan.flash or not s.heads:
+        return 0
+    return 4 * u * s.heads * n + 16 * u * s.hidden
+
+
+def _latent(plan: Plan, s: Sizes, latent: Latent, u: int, n: int) -> int:
+    """Queries, their part without position taken into the latent space, the part with it, both joined, and three
+    hidden-size tensors; scores without flash attention."""
+    a_head = latent.key + latent.rank + latent.rope + (latent.rank + latent.rope)
+    scores = 0 if plan.flash else 4 * u * s.heads * n
+    return 4 * u * (s.heads * a_head + 3 * s.hidden) + scores
+
+
+def _ik_latent(plan: Plan, s: Sizes, latent: Latent, u: int, n: int) -> int:
+    """-mla 2 and 3 with flash attention: keys and values of every head in f16, those of some heads in f32 at a time
+    (-amb MiB bounds them), the latent in f32, queries and residual. Since January 2026 no more than the heads at hand
+    are unpacked at once; a run whose version is not stated is charged for all of them. Other modes are not counted.
+    """
+    if not plan.flash or plan.latent not in (2, 3):
+        return 0 if plan.flash else 4 * u * s.heads * n + 16 * u * s.hidden
+    nope = latent.key - latent.rope
+    at_once = _heads_at_once(s.heads, (nope + latent.value) * n * 4, plan)
+    unpacked = 2 * (latent.key + latent.value) * n
+    raw = 4 * (nope + latent.value) * n
+    chunked = plan.settings.engine_version is not None and plan.build >= IK_CHUNKED_LATENT_BUILD
+    packed = (at_once if chunked else s.heads) * unpacked
+    queries = 4 * u * (s.heads * (latent.key + latent.rope) + s.hidden + latent.query_rank)
+    return packed + at_once * raw + 4 * latent.rank * n + queries
+
+
+def _heads_at_once(heads: int, bytes_a_head: int, plan: Plan) -> int:
+    """As many heads as stay within -amb MiB, a divisor of all of them."""
+    bound = plan.settings.attn_max_b or 0
+    if not bound or heads * bytes_a_head // MIB <= bound:
+        return heads
+    return next((heads // part for part in range(2, heads) if not heads % part
+                 and heads * bytes_a_head // MIB // part <= bound), 1)  # fmt: skip
+
+
+def feed_forward_bytes(plan: Plan, s: Sizes, u: int) -> int:
+    """Gate, up and their product (in place before gating was an operation of its own), beside three hidden-size
+    tensors; every chosen expert's output. Exact for dense blocks, within 13 % for routed ones; 0 for ik_llama.cpp,
+    which fuses them."""
+    if plan.is_ik:
+        return 0
+    tensors = 3 if plan.build >= FUSED_GATES_BUILD else 2
+    dense = tensors * s.mlp + 3 * s.hidden if s.mlp else 0
+    routed = s.chosen_experts * (tensors * s.expert + s.hidden) + 3 * s.hidden if s.expert else 0
+    return 4 * u * max(dense, routed)
