@@ -15,6 +15,7 @@ from vramwise.models.step import BlockRun, Forward, Structure, record_forward, s
 from vramwise.scenario import TrainSettings
 from vramwise.training.checkpointing import kept_storages
 from vramwise.training.compiled import with_compiled_layers
+from vramwise.training.fp8 import with_fp8_products
 from vramwise.training.kernels import with_dequantization, with_kernels
 from vramwise.training.loss import logits_held, with_loss
 from vramwise.training.settings import execution
@@ -172,7 +173,7 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
         raise UnsupportedModelError(f"tensor parallelism inside layers of {kind} models is not described") from error
     if train.quantization is not None:
         forward = with_dequantization(forward)
-    forward = with_kernels(forward, train)
+    forward = with_fp8_products(with_kernels(forward, train), train)
     if train.compile:
         forward = with_compiled_layers(forward)
     forward = with_loss(forward, train, model)
