@@ -137,6 +137,7 @@ class TrainSettings(Settings):
     quantization: str | None = _maybe(
         "format of the frozen base", names.BASE_QUANTIZATION, names.BASE_QUANTIZATION_SPELLINGS
     )
+    quantize_experts: bool | None = _switch("fused experts are quantized too (axolotl's quantize_moe_experts)")
     kbit_preparation: bool | None = _switch("norms and embeddings in fp32, as peft prepares them")
     zero_stage: int = _key(Whole(help="ZeRO stage", minimum=0, maximum=3), 0)
     fsdp: str = _choice("fully sharded data parallel", names.FSDP)

@@ -28,7 +28,7 @@ from vramwise.training.settings import (
     structural,
 )
 from vramwise.training.sizes import step_shape
-from vramwise.training.states import ModelStates, model_states
+from vramwise.training.states import ModelStates, leaves_experts_open, model_states
 from vramwise.training.tree import activations_node, phase, state_nodes
 
 MOST_SEQUENCES = 1_000_000
@@ -166,6 +166,9 @@ def _quantities(
     peak, load = max(moments, key=lambda moment: moment.total), moments[0]
     low, high = counters.profile_error(job.train, rank)
     tensors = counters.widened(peak.total, low, high)
+    quantized = _with_quantized_experts(job, rank)
+    if quantized is not None:
+        tensors = counters.down_to(tensors, quantized)
     if samples_completions(job.train):
         tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
     allocated = counters.plus(tensors, workspace)
@@ -184,6 +187,15 @@ def _quantities(
         "nvidia_smi": Quantity(process.low, process.expected, process.high + paged),
         "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected))),
     }
+
+
+def _with_quantized_experts(job: Job, rank: Placement) -> int | None:
+    """The peak with fused experts quantized, where the framework can do it and the scenario does not say."""
+    if not leaves_experts_open(job.train, job.model):
+        return None
+    structure, train = job.structure.replace(quantize_experts=True), job.train
+    found = _moments(job.model, structure, rank, train.micro_batch_size, job.local_sequence, job.accumulates)
+    return max(moment.total for moment in found)
 
 
 def _with_shorter_completions(job: Job, rank: Placement) -> int:

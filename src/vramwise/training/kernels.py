@@ -64,17 +64,35 @@ def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
     return Forward(tuple(done[id(run)] for run in forward.runs))
 
 
-def with_dequantization(forward: Forward) -> Forward:
+def with_dequantization(forward: Forward, *, experts: bool) -> Forward:
     """Products with a quantized weight make a 16-bit copy of it for as long as they run.
 
-    bitsandbytes 0.50 autograd/_functions.py MatMul4Bit: forward and backward each dequantize the whole weight.
+    bitsandbytes 0.50 autograd/_functions.py MatMul4Bit: forward and backward each dequantize the whole weight. Fused
+    `experts` are dequantized where they are read, so that autograd keeps the copy (nn/parametrize.py).
     """
     done: dict[int, BlockRun] = {}
     for run in forward.runs:
         if id(run) not in done:
             nodes = tuple(_dequantizing(node) if run.layer is not None else node for node in run.nodes)
             done[id(run)] = replace(run, nodes=nodes)
+            if experts and run.layer is not None:
+                done[id(run)] = rewritten(run, _with_copies_of_experts(nodes))
     return Forward(tuple(done[id(run)] for run in forward.runs))
+
+
+def _with_copies_of_experts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    result: list[Node] = []
+    for node in nodes:
+        frozen = [t for t in node.inputs if t.is_parameter and not t.requires_grad and t.ndim == 3]
+        if node.op != "_grouped_mm" or not frozen:
+            result.append(node)
+            continue
+        weight = frozen[0]
+        storage = Storage(2 * weight.numel, "activation", "dequantize", node.module)
+        copy = Tensor(weight.shape, contiguous_strides(weight.shape), "bf16", storage)
+        keeps = ((storage, "mat2"),) if any(t.requires_grad for t in node.inputs) else ()
+        result += [Node("dequantize", node.module, (weight,), (copy,)), replace(node, saved=(*node.saved, *keeps))]
+    return tuple(result)
 
 
 def _dequantizing(node: Node) -> Node:

@@ -8,7 +8,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.images import images_note
-from vramwise.training.states import ModelStates
+from vramwise.training.states import ModelStates, leaves_experts_open
 from vramwise.units import format_bytes
 
 _DESCRIBED = ("transformers", "pytorch")
@@ -42,6 +42,11 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
         )
     if train.compile:
         notes.append("torch.compile: pointwise operations of a layer are taken as fused; the loss is not")
+    if leaves_experts_open(train, model):
+        notes.append(
+            "fused experts are no linear layers and stay in 16 bits; with axolotl's quantize_moe_experts "
+            "(quantize_experts true) they are quantized too, which the low end of the interval counts"
+        )
     notes += _about_extra_models(train)
     if states.paged_optimizer:
         notes.append("paged optimizer states live in managed memory: on the GPU between none and all of them")

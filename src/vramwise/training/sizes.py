@@ -172,7 +172,7 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
         kind = model.config.model_type
         raise UnsupportedModelError(f"tensor parallelism inside layers of {kind} models is not described") from error
     if train.quantization is not None:
-        forward = with_dequantization(forward)
+        forward = with_dequantization(forward, experts=bool(train.quantize_experts))
     forward = with_fp8_products(with_kernels(forward, train), train)
     if train.compile:
         forward = with_compiled_layers(forward)

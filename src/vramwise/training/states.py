@@ -28,6 +28,7 @@ from vramwise.training.settings import (
 from vramwise.units import MIB, round_up
 
 ALLOCATION_BYTES = 512
+QUANTIZES_EXPERTS_IF_ASKED = frozenset({"axolotl"})  # axolotl 0.15 quantize_moe_experts
 SMALL_BYTES = MIB  # torch 2.13 c10/core/AllocatorConfig.h kSmallSize: blocks up to this come from a pool of their own
 DEEPSPEED_SUB_GROUP_NUMEL = 1000 * 1_000_000
 
@@ -75,9 +76,20 @@ def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
     if train.quantization is None:
         return None
     rule = quantization(train.quantization)
+    if train.quantize_experts is not None:
+        return replace(rule, quantizes_fused_experts=train.quantize_experts)
     if has_expert_modules(train, model):
         return replace(rule, quantizes_fused_experts=True)
     return rule
+
+
+def leaves_experts_open(train: TrainSettings, model: Model) -> bool:
+    """Whether fused experts stay in 16 bits unless a setting of the framework that nobody stated quantizes them."""
+    rule = quantizer(model, train)
+    if rule is None or rule.quantizes_fused_experts or train.quantize_experts is not None:
+        return False
+    fused = any(p.part == "experts" and len(p.shape) == 3 for p in model.parameters)
+    return fused and train.framework in QUANTIZES_EXPERTS_IF_ASKED
 
 
 def stored(
