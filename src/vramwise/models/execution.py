@@ -49,7 +49,7 @@ class Execution:
     `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel
     that SDPA's dispatcher would choose. `quantized_compute`: the dtype in which the linear layers of a quantized base
     compute; they answer in their input's. `narrow_parts`: other parts whose parameters are of that dtype.
-    `images`: None for a batch of text.
+    `images`: None for a batch of text. `fewest_routed`: experts of a limited capacity drop as many tokens as they can.
     """
 
     param_dtype: str = "bf16"
@@ -64,6 +64,7 @@ class Execution:
     use_cache: bool = False
     loss: str = "standard"
     images: Images | None = None
+    fewest_routed: bool = False
     quantized_compute: str | None = None
     narrow_parts: frozenset[str] = frozenset()
     expert_modules: bool = False

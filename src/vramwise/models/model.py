@@ -16,7 +16,8 @@ class Model:
     """A model as its blocks in the order in which they run.
 
     `head` names the task of the last block (`causal-lm`, `masked-lm`, `seq2seq-lm`, or `none` without logits), `loss`
-    the task whose loss the class computes where it is another, `not_counted` the activations that no block records.
+    the task whose loss the class computes where it is another, `not_counted` the activations that no block records,
+    `counted_as` what depends on the data and how much of it is counted.
     """
 
     id: str
@@ -26,6 +27,7 @@ class Model:
     head: str = "causal-lm"
     loss: str = ""
     not_counted: str = ""
+    counted_as: str = ""
 
     @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:

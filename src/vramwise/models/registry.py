@@ -320,7 +320,8 @@ def _described(key: str, model_id: str) -> Model:
     head = head if "logits" in blocks[-1].outputs else "none"
     loss = module.loss(config) if hasattr(module, "loss") else ""
     not_counted = module.not_counted(config) if hasattr(module, "not_counted") else ""
-    return Model(model_id, family, config, blocks, head, loss, not_counted)
+    counted_as = module.counted_as(config) if hasattr(module, "counted_as") else ""
+    return Model(model_id, family, config, blocks, head, loss, not_counted, counted_as)
 
 
 def likely_type(c: Config) -> str:

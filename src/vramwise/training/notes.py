@@ -22,6 +22,7 @@ _KERNELS = {
 def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[str, ...]:
     """What a reader should know beside the numbers."""
     notes = [f"not counted: {model.not_counted}"] if model.not_counted else []
+    notes += [model.counted_as] if model.counted_as else []
     about_images = images_note(train, model) or model.text_only_note
     notes += [about_images] if about_images else []
     if train.method in ("lora", "qlora"):

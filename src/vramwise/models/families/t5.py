@@ -33,6 +33,8 @@ MULTILINGUAL_DEFAULTS = {
     "feed_forward_proj": "gated-gelu",
 }  # fmt: skip
 """Defaults of `MT5Config` and `UMT5Config`."""
+EAGER_ONLY = frozenset({"longt5", "switch_transformers"})
+"""Types whose classes take no other attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def attention(
     (mixed,) = b.op(
         "attention", module, [q, k, v, bias], [heads * width], num_heads=heads, num_key_value_heads=heads,
         causal=stack.is_decoder and not cross, cross=cross, window=None, style="t5", dropout=dropout,
+        eager_only=c.model_type in EAGER_ONLY,
     )  # fmt: skip
     return b.dropout(b.linear(mixed, f"{module}.o", c.hidden_size, shard="row"), dropout)
 

@@ -58,7 +58,8 @@ def experts(b: BlockBuilder, c: Config, x: Value, module: str) -> Value:
     gate = [b.parameter(router, "weight", (count, x.width), part="router")]
     if c.flag("router_bias"):
         gate.append(b.parameter(router, "bias", (count,), part="router"))
-    x = b.unary("undescribed", x, router, gate, name="experts of a limited capacity")
+    noisy = c.number("router_jitter_noise", 0.01) > 0
+    x, chosen = b.op("capped_router", router, [x], [x.width, 1], gate, jitters=noisy)
     weights = []
     for i in range(count):
         name = f"{module}.experts.expert_{i}"
@@ -67,8 +68,9 @@ def experts(b: BlockBuilder, c: Config, x: Value, module: str) -> Value:
             b.parameter(f"{name}.wo", "weight", (x.width, width), part="experts", shard="expert_row"),
         ]
     return b.op(
-        "experts", f"{module}.experts", [x, x], [x.width], weights, num_experts=count, experts_per_token=1,
-        style="unvisited",
+        "experts", f"{module}.experts", [x, chosen], [x.width], weights, num_experts=count, experts_per_token=1,
+        style="capped", chunk_size=c.size("expert_capacity", default=64), dropout=c.number("dropout_rate"),
+        function=c.text("dense_act_fn", "relu"),
     )[0]  # fmt: skip
 
 
@@ -104,6 +106,17 @@ def layer(c: Config, stack: t5.Stack, index: int) -> Block:
     h = b.rms_norm(x, f"{last}.layer_norm", style="t5")
     h = feed_forward(b, c, h, last, sparse=is_sparse(c, stack, index))
     return b.build(hidden=b.add(x, h), **(made if index == 0 else {}))
+
+
+def counted_as(c: Config) -> str:
+    """What depends on the data."""
+    if c.model_type != "switch_transformers":
+        return ""
+    most = c.size("expert_capacity", default=64)
+    return (
+        f"experts take at most {most} tokens of a sequence each: counted as if they dropped none, which is the most; "
+        "what they keep for backward is less the more they drop"
+    )
 
 
 def blocks(config: Config) -> tuple[Block, ...]:

@@ -14,6 +14,7 @@ from vramwise.models.blocks import Block, Modality, Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
+from vramwise.models.profiles.capped_experts import CappedExpertPaths
 from vramwise.models.profiles.compressed_convolution import CompressedConvolutionPaths
 from vramwise.models.profiles.cpmant import CpmAntPaths
 from vramwise.models.profiles.deberta import DebertaPaths
@@ -50,6 +51,7 @@ _ADAPTER_LEAVES = ("lora_A", "lora_B", "lora_magnitude")
 
 class HuggingFace(
     AttentionPaths,
+    CappedExpertPaths,
     CompressedConvolutionPaths,
     CpmAntPaths,
     DebertaPaths,
