@@ -146,6 +146,7 @@ def test_a_trainer_goes_on_without_an_estimate():
     assert follower.watched.rows[0].allocated > 0
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning's own
 def test_lightning_runs_the_same_watch(tmp_path):
     lightning = pytest.importorskip("lightning", reason="Lightning is not installed")
 

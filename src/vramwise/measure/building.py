@@ -61,13 +61,14 @@ def _weight_dtype(job: Job) -> Any:
     return torch_dtype(str(wanted))
 
 
-def _attention(settings: Mapping[str, Any]) -> str:
+def _attention(settings: Mapping[str, Any]) -> str | None:
+    """transformers' name; None leaves it the choice, which is SDPA unless the class (Gemma 2, Mamba) has none."""
     from vramwise.measure.libraries import is_installed
 
     wanted = str(settings.get("attention", "sdpa"))
     if wanted == "flash":
         return "flash_attention_2" if is_installed("flash_attn") else "sdpa"
-    return wanted
+    return None if wanted == "sdpa" else wanted
 
 
 def _prepared(model: Any, job: Job) -> Any:

@@ -18,6 +18,8 @@ WHOLE_STEP: Final = 2
 """Steps from this one on have the optimizer's states; earlier ones only where nothing else was finished."""
 
 _KEPT: Final = ("weights", "buffers", "optimizer states", "gradient buckets", "inputs", "KV cache")
+_BUILDING: Final = "0|load"
+_HELD: Final = "0|loaded"
 _POINTS: Final = {"backward": "forward end", "optimizer step": "backward end"}
 """Marks whose start is a moment of its own: what is held when forward or backward is over."""
 
@@ -127,10 +129,17 @@ def _whole_steps(report: Report) -> list[tuple[int, str, Mapping[str, Any]]]:
     rows = []
     for row in report.records:
         step, _, moment = str(row["label"]).partition("|")
-        rows.append((int(step), moment, row))
+        rows.append((int(step), moment, _loaded(row, report) if row["label"] == _BUILDING else row))
     last = max((step for step, _, _ in rows), default=0)
     least = min(WHOLE_STEP, last)
     return [(step, moment, row) for step, moment, row in rows if step == 0 or step >= least]
+
+
+def _loaded(row: Mapping[str, Any], report: Report) -> Mapping[str, Any]:
+    """The moment of loading: what is held after it. Random weights take more on the way (a head that is then tied to
+    the embedding, a base that is then quantized) than reading a checkpoint does."""
+    after = next((other for other in report.records if other["label"] == _HELD), None)
+    return {**row, "peak": row["end"], "at_peak": (after or {}).get("at_start") or {}}
 
 
 def _tree(job: Job, report: Report, name: str, size: int, shares: Mapping[str, int]) -> Node:
@@ -174,7 +183,7 @@ def _spread(values: Iterable[int | None]) -> Quantity | None:
 
 
 def _held_after_load(report: Report) -> int | None:
-    return next((int(row["start"]) for row in report.records if row["label"] == "0|loaded"), None)
+    return next((int(row["start"]) for row in report.records if row["label"] == _HELD), None)
 
 
 def _peak(report: Report) -> int:
@@ -182,7 +191,8 @@ def _peak(report: Report) -> int:
 
 
 def _peak_reserved(report: Report) -> int | None:
-    return max((int(row["reserved"]) for row in report.records if row["reserved"] is not None), default=None)
+    rows = [row for row in report.records if row["label"] != _BUILDING]
+    return max((int(row["reserved"]) for row in rows if row["reserved"] is not None), default=None)
 
 
 def _outside(facts: Mapping[str, Any]) -> int | None:

@@ -122,6 +122,8 @@ class Session:
         self.recorder.mark("0|load")
         model, sharded = self.prepared()
         self._describe(model)
+        if self.job.device.startswith("cuda"):
+            torch.cuda.empty_cache()  # what making random weights took on the way would stay reserved
         self.recorder.mark("0|loaded")
         if self.job.task == "load":
             self.finished = 1
