@@ -290,3 +290,38 @@ def test_flashinfers_work_space_is_charged_with_the_graphs(gpu: str, cache: str,
     result = serve(LLAMA, gpu, kv_cache_dtype=cache, engine_version=version, max_model_len=8192)
     found = result.phases[-1].components.find("CUDA graphs/FlashInfer work space")
     assert (found.bytes if found is not None else 0) == megabytes * MIB
+
+
+@pytest.mark.parametrize(
+    ("version", "per_logit", "state"),
+    [("0.16.0", 38.25, 0), ("0.17.1", 14, 0), ("0.22.0", 14, 0), ("0.24.0", 6, 4.125), ("0.29.0", 2, 4.125),
+     ("0.33.0", 14, 4.125)],
+)  # fmt: skip
+def test_the_sampler_holds_what_its_version_makes(version: str, per_logit: float, state: float) -> None:
+    """Sorted logits until 0.16, masks after; the second model runner keeps counts of tokens for penalties."""
+    result = serve(total=79.18, engine_version=version, max_num_batched_tokens=1024, max_num_seqs=1024)
+    components = result.phases[-1].components
+    logits = 1024 * 128256
+    phase = components.find("profile run: sampler") or components.find("profile run: forward")
+    assert phase is not None
+    if phase.name.endswith("sampler"):
+        assert phase.inputs["bytes_per_logit"] == per_logit
+    else:
+        assert phase.bytes >= per_logit * logits
+    kept = components.find("sampler state")
+    assert (kept.bytes if kept is not None else 0) == state * logits
+
+
+def test_an_old_card_of_32_gb_keeps_no_sorted_logits_in_0_18() -> None:
+    """vLLM 0.18.0 log of Qwen2.5-7B on a card before compute capability 8.0, eager: 14.25 + 13.1 GiB of 28.56."""
+    result = serve(
+        "Qwen/Qwen2.5-7B-Instruct", "v100-sxm2-32gb", engine_version="0.18.0", dtype="fp16", enforce_eager=True,
+        max_model_len=32768, max_num_batched_tokens=8192,
+    )  # fmt: skip
+    assert gib(result, "kv_cache_bytes") == pytest.approx(13.1, rel=0.01)
+
+
+def test_a_tower_keeps_its_images_and_its_deepstack_levels() -> None:
+    """vLLM 0.7.4 log of Qwen2.5-VL-3B at 32,768 tokens: 4.06 GiB at the peak."""
+    settings = {"total": 24, "engine_version": "0.7.4", "max_model_len": 32768}
+    assert gib(serve("Qwen/Qwen2.5-VL-3B-Instruct", **settings), "activation_peak") == pytest.approx(4.06, rel=0.06)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vramwise.models import Model
+from vramwise.models import Config, Model
 from vramwise.serving.forward import block_live_set
 
 DEFAULT_MERGE = 2  # Qwen2-VL and its followers join 2 × 2 patches into one token
@@ -26,7 +26,9 @@ def encoder_work(model: Model, budget_tokens: int, bytes_per_element: int) -> En
     """The tower over max(budget, one item) tokens' worth of the largest image.
 
     A tower with a fixed image size turns it into (image_size / patch_size)² patches and mm_tokens_per_image tokens;
-    one with free sizes takes its processor's largest image.
+    one with free sizes takes its processor's largest image. The batch keeps the images themselves meanwhile (cast to
+    the model's dtype by vLLM's multimodal processor), and the cache of outputs those of every deepstack level too
+    (vLLM models/qwen3_vl.py joins them along the hidden size).
     """
     vision = model.config.table("vision_config")
     live = max((block_live_set(b) for b in model.blocks if _is_vision(b.parameters)), default=0)
@@ -39,9 +41,18 @@ def encoder_work(model: Model, budget_tokens: int, bytes_per_element: int) -> En
         tokens = LARGEST_DYNAMIC_TOKENS
         patches = tokens * vision.size("spatial_merge_size", default=DEFAULT_MERGE) ** 2
     items = max(1, budget_tokens // tokens)
-    cached = items * tokens * model.hidden_size * bytes_per_element
+    levels = 1 + len(vision.items("deepstack_visual_indexes") or ())
+    cached = items * tokens * model.hidden_size * levels * bytes_per_element
     total = items * patches
-    return EncoderWork(total, live, total * live * bytes_per_element + cached)
+    return EncoderWork(total, live, total * (live + _patch_inputs(vision)) * bytes_per_element + cached)
+
+
+def _patch_inputs(vision: Config) -> int:
+    """Values of one patch of an image: channels · frames of a patch · size²."""
+    if not vision.has("patch_size"):
+        return 0
+    channels = vision.size("in_channels", "num_channels", "in_chans", default=3)
+    return channels * vision.size("temporal_patch_size", default=1) * vision.size("patch_size") ** 2
 
 
 def tower_bytes(model: Model, patches: int, bytes_per_element: int) -> int:

@@ -64,6 +64,9 @@ def _budget(result: Result, width: int) -> list[str]:
     pool = max(0, int(result.quantities["kv_cache_bytes"].expected))
     rest = whole - sum(size for _, size in terms) - pool
     if engine == "vllm":
+        if "sampler state" in outside:
+            terms.append(("sampler state", outside.pop("sampler state")))
+            rest -= terms[-1][1]
         for label in ("CUDA graphs", "CUDA context"):
             if label in outside and abs(rest - outside[label]) < MIB:
                 terms.append((label, outside.pop(label)))

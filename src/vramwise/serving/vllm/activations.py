@@ -8,6 +8,7 @@ from vramwise.models import Block, Model, Parameter
 from vramwise.result import Node
 from vramwise.serving.constants import Constant, constant
 from vramwise.serving.layouts import engine_layout
+from vramwise.serving.vllm.profile import runs_v2_runner
 from vramwise.serving.vllm.settings import Resolved, has_encoder
 from vramwise.serving.weights import stage_weights
 
@@ -28,20 +29,38 @@ def activation_peak(model: Model, r: Resolved) -> Node:
 def _sampler(model: Model, r: Resolved) -> Node:
     """Sampling over max_num_seqs rows of the whole vocabulary, on every rank alike, beside the hidden states."""
     rows = min(r.max_num_seqs, r.batched_tokens)
-    per_logit = constant("vllm", "sampler_bytes_per_logit", r.version)
+    name = "sampler_v2_bytes_per_logit" if on_v2_runner(model, r) else "sampler_bytes_per_logit"
+    per_logit = constant("vllm", name, r.version)
     per_row = constant("vllm", "sampler_hidden_bytes_per_row", r.version)
     hidden = model.hidden_size * (r.storage.bytes_per_element * r.batched_tokens + round(per_row.expected) * rows)
     logits = rows * model.logit_width
     return Node(
         "profile run: sampler",
         round(per_logit.expected * logits) + hidden,
-        "calibrated",
+        per_logit.kind,
         round(per_logit.low * logits) + hidden,
         round(per_logit.high * logits) + hidden,
         formula="bytes per logit × rows × vocabulary + hidden states",
         inputs={"rows": rows, "vocabulary": model.logit_width, "bytes_per_logit": per_logit.expected},
         source=f"{_RUN}; {per_logit.source}",
     )
+
+
+def on_v2_runner(model: Model, r: Resolved) -> bool:
+    """Whether the second model runner samples."""
+    return r.profile.generation == "V1" and runs_v2_runner(r.version, model, r.storage.quantization is not None)
+
+
+def sampler_state(model: Model, r: Resolved) -> Node | None:
+    """What the second model runner's sampler keeps from its start on: counts of tokens for penalties."""
+    if not on_v2_runner(model, r):
+        return None
+    per_logit = constant("vllm", "sampler_v2_state_bytes_per_logit", r.version)
+    return Node(
+        "sampler state", round(per_logit.expected * r.max_num_seqs * model.logit_width), "exact",
+        formula="max_num_seqs × vocabulary × (4 + 1/8)",
+        inputs={"max_num_seqs": r.max_num_seqs, "vocabulary": model.logit_width}, source=per_logit.source,
+    )  # fmt: skip
 
 
 def _forward(model: Model, r: Resolved) -> Node:

@@ -26,7 +26,7 @@ from vramwise.serving.kv_cache import (
 )
 from vramwise.serving.layouts import engine_layout, engine_weights
 from vramwise.serving.lengths import text_config
-from vramwise.serving.vllm.activations import activation_peak
+from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import graphs_node
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
@@ -51,13 +51,19 @@ class Budget:
     graphs: Node
     context: Node
     nccl: Node | None
+    sampler: Node | None
     specs: tuple[LayerSpec, ...]
     pool: PoolPlan
     resolved: Resolved
 
     @property
+    def kept(self) -> tuple[Node, ...]:
+        """What the sampler keeps, where it keeps anything."""
+        return (self.sampler,) if self.sampler is not None else ()
+
+    @property
     def charged(self) -> tuple[Node, ...]:
-        terms = [self.weights, self.activation, self.non_torch]
+        terms = [self.weights, self.activation, self.non_torch, *self.kept]
         if self.resolved.profile.counts_context:
             terms.append(self.context)
         if self.resolved.profile.graphs_in_budget:
@@ -103,6 +109,7 @@ def budget_of(model: Model, r: Resolved, gpu: Gpu | None) -> Budget:
         graphs=graphs_node(model, r),
         context=context_node(gpu),
         nccl=_nccl(r),
+        sampler=sampler_state(model, r),
         specs=specs,
         pool=pool,
         resolved=r,

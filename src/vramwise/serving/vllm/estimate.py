@@ -99,10 +99,13 @@ def _phases(budget: Budget, kv_bytes: int) -> tuple[Phase, ...]:
     )  # fmt: skip
     # PyTorch keeps what the profile run took, so the process holds it until it ends
     reserved = budget.activation
-    running = (budget.weights, cache, reserved, budget.non_torch, *outside)
+    running = (budget.weights, cache, reserved, *budget.kept, budget.non_torch, *outside)
     return (
         Phase("load", Node.group("load", (budget.weights, *outside))),
-        Phase("profile run", Node.group("profile run", (budget.weights, reserved, budget.non_torch, *outside))),
+        Phase(
+            "profile run",
+            Node.group("profile run", (budget.weights, reserved, *budget.kept, budget.non_torch, *outside)),
+        ),
         Phase("graph capture", Node.group("graph capture", (*running, budget.graphs))),
         Phase("decode", Node.group("decode", (*running, budget.graphs))),
     )

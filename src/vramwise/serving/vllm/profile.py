@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from vramwise.hardware import Gpu
+from vramwise.models import Model
 from vramwise.serving.versions import version_of
 from vramwise.units import GIB
 
@@ -93,6 +94,14 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
 
 STATE_BLOCKS_VERSION = (0, 15)  # a request's states are counted by mode from here on (MambaSpec max_memory_usage_bytes)
 HYBRID_CACHING_VERSION = (0, 26)  # prefix caching of models with states is on by itself
+# the second model runner: types that take it by default before all do (config/vllm.py use_v2_model_runner)
+V2_RUNNER_TYPES = (
+    ((0, 24), frozenset({"llama", "mistral", "qwen3", "deepseek_v2", "qwen2_moe", "granitemoe"})),
+    ((0, 23), frozenset({"llama", "mistral", "qwen3"})),
+    ((0, 22), frozenset({"qwen3"})),
+)
+V2_RUNNER_DENSE, V2_RUNNER_ALL = (0, 25), (0, 29)
+V2_RUNNER_EXPERTS = frozenset({"deepseek_v2", "qwen2_moe", "granitemoe"})
 LAST_PATCH = 999
 _V0_ENGINE = re.compile(r"\s*\(?\bV0\b\)?", re.IGNORECASE)
 
@@ -150,3 +159,19 @@ def capture_sizes(profile: Profile, max_num_seqs: int) -> int:
     if profile.generation == "V0":
         sizes.extend(range(264, largest + 1, 8))
     return sum(size <= largest for size in sizes)
+
+
+def runs_v2_runner(version: tuple[int, ...], model: Model, quantized: bool) -> bool:
+    """Whether the model runs on the second model runner, which samples otherwise.
+
+    Read in 0.22.0 to 0.33.0 config/vllm.py: some types from 0.22 on (not quantized before 0.24), models without experts
+    and states from 0.25, all from 0.29.
+    """
+    if version >= V2_RUNNER_ALL:
+        return True
+    kind = model.config.model_type
+    if version >= V2_RUNNER_DENSE:
+        states = any(cache.kind == "recurrent" for cache in model.caches)
+        return not states and ("experts" not in model.parts or kind in V2_RUNNER_EXPERTS)
+    types = next((known for start, known in V2_RUNNER_TYPES if version >= start), frozenset())
+    return kind in types and (version >= (0, 24) or not quantized)
