@@ -32,7 +32,7 @@ BLIND_SPOTS = (
 _SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": GIGA, "B": GIGA, "T": TERA, "P": 1e15}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _LINE = re.compile(
-    r"^(?:\[.*?\] ?)*[>\s]*([A-Za-z][^:=]*?):\s+([\d.eE+]+)\s*(?:([kKMGBTP]?)(?:FLOPS|MACs)?|(us|ms|s))\s*$"
+    r"^(?:\[.*?\] ?)*[>\s]*([A-Za-z][^:=]*?):\s+([\d.eE+]+)\s*(?:([kKMGBTP]?)(?:FLOP[Ss]|MACs)?|(us|ms|s))\s*$"
 )
 _KEYS = {
     "world size": "world_size",

@@ -36,6 +36,8 @@ ARGUMENTS = {
     "input_dims": "Input Dims",
 }
 """Arguments that are read, by the name they have here."""
+LARGEST_WHOLE = 2**52
+"""Microseconds up to here, 142 years, are nanoseconds in 64 bits."""
 
 
 if TYPE_CHECKING:  # a Protocol costs a quarter of a millisecond
@@ -119,28 +121,55 @@ def _by_msgspec(time: tuple[str, Any, Any], arguments: Any) -> Decoder:
 
 
 class PlainArguments:
-    """The arguments that are read, from a dict."""
+    """The arguments of an event from a dict, looked up when asked for: most are never read."""
 
-    __slots__ = tuple(ARGUMENTS)
+    __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        for field, key in ARGUMENTS.items():
-            setattr(self, field, values.get(key))
+        self._values = values
+
+    def __getattr__(self, field: str) -> Any:
+        return self._values.get(ARGUMENTS[field])
 
 
 class PlainEvent:
-    """An event from a dict; what has an unexpected type counts as absent."""
+    """An event from a dict, read when asked for; what has an unexpected type counts as absent."""
 
-    __slots__ = ("args", "cat", "dur", "name", "ph", "ts")
+    __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self.ph = _text(values.get("ph"))
-        self.cat = _text(values.get("cat"))
-        self.name = _text(values.get("name"))
-        self.ts = _number_text(values.get("ts"))
-        self.dur = _number_text(values.get("dur"))
-        args = values.get("args")
-        self.args = PlainArguments(args) if isinstance(args, dict) else None
+        self._values = values
+
+    @property
+    def ph(self) -> str | None:
+        """The kind of event: X has a duration."""
+        return _text(self._values.get("ph"))
+
+    @property
+    def cat(self) -> str | None:
+        """The category."""
+        return _text(self._values.get("cat"))
+
+    @property
+    def name(self) -> str | None:
+        """The name."""
+        return _text(self._values.get("name"))
+
+    @property
+    def ts(self) -> int | bytes:
+        """The start."""
+        return _number(self._values.get("ts"))
+
+    @property
+    def dur(self) -> int | bytes:
+        """The duration."""
+        return _number(self._values.get("dur"))
+
+    @property
+    def args(self) -> PlainArguments | None:
+        """The arguments."""
+        args = self._values.get("args")
+        return PlainArguments(args) if isinstance(args, dict) else None
 
 
 def plain_events(values: object) -> list[Event]:
@@ -167,7 +196,10 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _number_text(value: object) -> bytes:
+def _number(value: object) -> int | bytes:
+    """A whole number of a usual size as it is, any other number's text, nothing for what is none."""
+    if type(value) is int and -LARGEST_WHOLE < value < LARGEST_WHOLE:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | str):
         return b""
     return str(value).encode("utf-8", "replace")
