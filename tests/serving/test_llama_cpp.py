@@ -251,3 +251,9 @@ def test_experts_on_the_host_are_offered_where_they_help() -> None:
     assert estimate(scenario).verdict.fits
     scenario["serve"]["n_cpu_moe"] = layers - 1
     assert not estimate(scenario).verdict.fits
+
+
+@pytest.mark.parametrize(("model", "weights"), [("gpt-oss-20b", 13_779_630_336), ("gpt-oss-120b", 65_355_994_368)])
+def test_experts_published_in_mxfp4_stay_so_in_every_file(model: str, weights: int) -> None:
+    """`model_size` of the F16 files, lhl/strix-halo-testing llm-bench/gpt-oss-*-F16/results.jsonl."""
+    assert serve(f"openai/{model}", gguf_quant="F16").quantities["weights"].expected == weights

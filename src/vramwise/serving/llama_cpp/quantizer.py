@@ -40,6 +40,7 @@ class _File:
     num_experts: int
     imatrix: bool
     is_70b: bool
+    experts_in_mxfp4: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +100,21 @@ def _file(model: Model, file_type: str, imatrix: bool) -> _File:
     experts = max(
         (op.settings["num_experts"] for b in model.layers() for op in b.ops if op.kind == "experts"), default=0
     )
-    return _File(
-        file_type, model.num_layers, grouped, experts, imatrix, model.num_layers == _LLAMA_70B_LAYERS and grouped > 1
-    )
+    is_70b = model.num_layers == _LLAMA_70B_LAYERS and grouped > 1
+    return _File(file_type, model.num_layers, grouped, experts, imatrix, is_70b, _published_in_mxfp4(model))
+
+
+def _published_in_mxfp4(model: Model) -> bool:
+    """Whether the checkpoint's experts are MXFP4 already: conversion copies them into every file (gpt-oss)."""
+    table = model.config.get("quantization_config")
+    return isinstance(table, dict) and table.get("quant_method") == "mxfp4"
 
 
 def _typed(tensor: GgufTensor, file: _File, tied: bool) -> GgufType:
     if not tensor.quantizable:
         return tensor_type("F32")
+    if file.experts_in_mxfp4 and tensor.name.endswith("_exps"):
+        return tensor_type("MXFP4")
     if file.file_type in _PLAIN:
         return tensor_type(file.file_type)
     return fitting(_wanted(tensor, file, tied), tensor.shape[-1])
