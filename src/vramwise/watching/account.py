@@ -69,7 +69,7 @@ class Account:
         seen = self.observed
         phases = tuple(
             Phase(name, self._tree(name, size))
-            for name, size in self._named_moments().items()
+            for name, size in ((self.name_of(moment), size) for moment, size in self.moments.items())
             if name not in _OUTSIDE and size
         )
         return Result(
@@ -88,10 +88,10 @@ class Account:
         names = {"backward": "forward end", "optimizer step": "backward end"}
         return [(names[record.label], record.start)] if record.label in names else []
 
-    def _named_moments(self) -> dict[str, int]:
-        """Moments by the estimate's names: the forward pass of a model that works its loss out ends with the loss."""
+    def name_of(self, moment: str) -> str:
+        """A moment by the estimate's name: the forward pass of a model that works its loss out ends with the loss."""
         names = {"forward": "loss"} if self.observed.is_loss_inside else {"backward": "loss and backward"}
-        return {names.get(name, name): size for name, size in self.moments.items()}
+        return names.get(moment, moment)
 
     def _tree(self, name: str, size: int) -> Node:
         seen = self.observed

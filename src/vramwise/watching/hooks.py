@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,8 +51,10 @@ class Hooks:
         """Hook a module and a torch optimizer (accelerate's wrapper is looked into); either may be left out."""
         if model is not None and self._model is None:
             self._model = model
-            self._handles.append(model.register_forward_pre_hook(self._before_forward, with_kwargs=True))
-            self._handles.append(model.register_forward_hook(self._after_forward))
+            self._handles.append(
+                model.register_forward_pre_hook(_outside_graphs(self._before_forward), with_kwargs=True)
+            )
+            self._handles.append(model.register_forward_hook(_outside_graphs(self._after_forward)))
             self.look_at_model()
         inner = getattr(optimizer, "optimizer", optimizer)
         if inner is not None and self._optimizer is None and hasattr(inner, "register_step_pre_hook"):
@@ -105,6 +108,14 @@ class Hooks:
         self._mark("between")
         if self._steps <= _COUNTED_STEPS:
             self._observed.optimizer_states = storage_bytes(state_tensors(self._optimizer), self._kind)
+
+
+def _outside_graphs(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook that torch.compile runs as it is, where a program compiles at all."""
+    if "torch._dynamo" not in sys.modules:
+        return hook
+    found: Callable[..., None] = library("torch").compiler.disable(hook)
+    return found
 
 
 def _sizes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, int] | None:

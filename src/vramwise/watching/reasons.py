@@ -7,6 +7,7 @@
 | no step of the optimizer yet | its states are still to come |
 | reserved − allocated is larger than estimated | fragmentation |
 | process − reserved is larger than estimated | memory outside torch's tensors |
+| the peak lies in a forward pass without gradients | evaluation |
 | none of these | the moment and term that differ most |
 """
 
@@ -98,6 +99,9 @@ def _reasons(
     found += _beside_tensors(counter, result, account)
     fitting = [reason for reason in found if reason.bytes is None or (reason.bytes > 0) == above]
     fitting.sort(key=lambda reason: -abs(reason.bytes or 0))
+    if above and account.peak is not None and account.peak.moment == "evaluation":
+        text = "it was a forward pass without gradients, an evaluation: its batches are not those of the training"
+        fitting.insert(0, Reason("evaluation", None, text))
     if fitting:
         return fitting
     found = [_largest_term(result, account, above, on_cpu)]
@@ -107,14 +111,16 @@ def _reasons(
 
 
 def _largest_term(result: Result, account: Account, above: bool, on_cpu: bool) -> Reason:
-    """The moment and term that differ most in the direction of the departure."""
+    """The term that differs most in the direction of the departure, in the moment of the peak where that is known."""
     moment = ""
-    found: tuple[int, str, str] | None = None
+    terms: list[tuple[int, str, str]] = []
     for row in differences(result, account.measured(result), on_cpu=on_cpu):
         if row.depth == 0:
             moment = row.name
-        elif row.difference and (row.difference < 0) == above and (found is None or abs(row.difference) > found[0]):
-            found = abs(row.difference), row.name, moment
+        elif row.difference and (row.difference < 0) == above:
+            terms.append((abs(row.difference), row.name, moment))
+    at_peak = account.name_of(account.peak.moment) if account.peak is not None else ""
+    found = max([term for term in terms if term[2] == at_peak] or terms, default=None)
     if found is None:
         return Reason("unknown", None, "of which term is not known: give watch() the model and the optimizer")
     size, term, moment = found
