@@ -74,6 +74,17 @@ def test_collectives_have_bytes_and_bus_bandwidth(tmp_path):
     assert (row["kind"], row["count"], row["bytes"], row["group_sizes"]) == ("all-reduce", 1, 2000, [4])
     assert row["algorithm_gb_s"] == pytest.approx(2000 / 100_000)
     assert row["bus_gb_s"] == pytest.approx(1.5 * 2000 / 100_000)  # 2 (n - 1) / n of four ranks
+    assert (row["union_us"], row["pct_of_span"], row["overlap_pct"]) == (100, 25, 50)
+
+
+def test_two_at_a_time_count_once(tmp_path):
+    gather, scatter = "ncclDevKernel_AllGather_RING_LL(x)", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)"
+    events = [on_gpu(GEMM, 0, 100, 1), on_gpu(gather, 50, 100, 2, stream=20), on_gpu(gather, 100, 50, 3, stream=21),
+              on_gpu(scatter, 180, 20, 4, stream=20)]  # fmt: skip
+    gathers, scatters = rank_figures(recorded(tmp_path, document(events)))["collectives"]
+    assert (gathers["kind"], gathers["sum_us"], gathers["union_us"]) == ("all-gather", 150, 100)
+    assert (gathers["pct_of_span"], gathers["overlap_pct"]) == (50, 50)
+    assert (scatters["kind"], scatters["pct_of_span"], scatters["overlap_pct"]) == ("reduce-scatter", 10, 0)
 
 
 def test_tensor_cores_are_yes_no_or_unknown(tmp_path):

@@ -188,13 +188,15 @@ def _category_lines(categories: Sequence[Figures]) -> list[Line]:
 
 
 def _collective_lines(table: Sequence[Figures]) -> list[Line]:
-    rows = [("collective", "number", "sum", "bytes", "algorithm GB/s", "bus GB/s", "ranks")]
+    rows = [("collective", "number", "sum", "of span", "overlap", "bytes", "algorithm GB/s", "bus GB/s", "ranks")]
     for one in table:
         size = "–" if one["bytes"] is None else format_bytes(one["bytes"], "auto")
         sizes = ", ".join(map(str, one["group_sizes"])) or "–"
         rates = (_rate(one["algorithm_gb_s"]), _rate(one["bus_gb_s"]))
-        rows.append((one["kind"], f"{one['count']:,}", _ms(one["sum_us"]), size, *rates, sizes))
-    return [*(f"  {line}" for line in columns(rows)), "  time includes waiting for the slowest rank: a floor"]
+        shares = (_pct(one["pct_of_span"]), _pct(one["overlap_pct"]))
+        rows.append((one["kind"], f"{one['count']:,}", _ms(one["sum_us"]), *shares, size, *rates, sizes))
+    said = "overlap: of its time, under compute; time includes waiting for the slowest rank: a floor"
+    return [*(f"  {line}" for line in columns(rows, gap=2)), f"  {said}"]
 
 
 def _step_lines(table: Sequence[Figures]) -> list[Line]:

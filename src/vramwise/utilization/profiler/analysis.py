@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.collectives import collective_table, collectives
 from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, percent
 from vramwise.utilization.profiler.hta import hta_figures, last_step_start
@@ -71,7 +72,11 @@ def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, A
         "categories": _categories(recording, events),
         "kernels": _top_kernels(recording, events, top),
         "steps": step_table(recording, events, own, launched),
-        "collectives": collective_table(collectives(recording, recording.gpu)),
+        "collectives": collective_table(
+            collectives(recording, recording.gpu),
+            intervals.union(events.start[own == COMPUTE], events.end[own == COMPUTE]),
+            int(events.end.max() - events.start.min()),
+        ),
         "memory": [memory_figures(timeline, recording, int(events.start.min())) for timeline in recording.memory],
     }
 
@@ -97,7 +102,7 @@ def tensor_core_shares(recording: Recording, events: GpuEvents, classes: Integer
 def matrix_products(recording: Recording, events: GpuEvents) -> dict[str, Any] | None:
     """TFLOP/s of matrix products while their kernels ran: FLOPs by shapes over the kernels' own time.
 
-    Only products (mm, addmm, bmm, baddbmm) whose shapes and kernels are both in the trace; None where there are none.
+    Only products (mm, addmm, bmm, baddbmm, _scaled_mm) whose shapes and kernels are both in the trace, else None.
     """
     kernels = events.where((events.kind == KERNEL) & (events.external_id != ABSENT))
     called = recording.products.external_id

@@ -41,7 +41,7 @@ GPU_KINDS = {
 NEVER_NEEDED = frozenset({"python_function", "ac2g", "async_cpu_to_gpu", "async", "fwdbwd", "Trace", "async_gpu"})
 OPERATORS = frozenset({"cpu_op", "Operator"})
 """Only steps (which the old form writes as operators) and PRODUCTS are read of these."""
-PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
+PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1, "aten::_scaled_mm": 0}
 """Matrix products that no other of these calls, with the place of their first factor."""
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
 STEP = "ProfilerStep"

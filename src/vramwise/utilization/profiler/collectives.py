@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vramwise.utilization.profiler import intervals
+from vramwise.utilization.profiler.decomposition import percent
 from vramwise.utilization.profiler.kernels import kernel
 from vramwise.utilization.profiler.times import NS_PER_US
 
@@ -88,16 +90,31 @@ def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
     return found
 
 
-def collective_table(found: Iterable[Collective]) -> list[dict[str, Any]]:
-    """One row a kind: number, time, and bandwidths over those whose sizes are known (GB/s, GB = 1e9).
+def collective_table(found: Iterable[Collective], compute: intervals.Spans, span: int) -> list[dict[str, Any]]:
+    """One row a kind: number, time, share of `span` (ns), how much of it ran under `compute`, and bandwidths over those
+    whose sizes are known (GB/s, GB = 1e9).
 
-    Time includes the waiting for the slowest rank, so a bandwidth is a floor.
+    Shares are of the union of a kind's kernels, so that two at a time count once. Time includes the waiting for the
+    slowest rank, so a bandwidth is a floor.
     """
     by_kind: dict[str, list[Collective]] = {}
     for one in found:
         by_kind.setdefault(one.kind, []).append(one)
-    rows = [_row(kind, members) for kind, members in by_kind.items()]
+    rows = [_row(kind, members) | _shares(members, compute, span) for kind, members in by_kind.items()]
     return sorted(rows, key=lambda row: -float(row["sum_us"]))
+
+
+def _shares(members: list[Collective], compute: intervals.Spans, span: int) -> dict[str, Any]:
+    import numpy as np
+
+    start = np.array([one.start for one in members], dtype=np.int64)
+    running = intervals.union(start, start + np.array([one.duration for one in members], dtype=np.int64))
+    time = intervals.length(running)
+    return {
+        "union_us": time / NS_PER_US,
+        "pct_of_span": percent(time, span),
+        "overlap_pct": percent(intervals.intersection(running, compute), time),
+    }
 
 
 def _row(kind: str, members: list[Collective]) -> dict[str, Any]:
