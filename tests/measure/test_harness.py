@@ -56,7 +56,7 @@ def test_every_moments_peak_is_that_of_torchs_profiler_to_the_byte(tmp_path):
     run.recorder._profile.export_chrome_trace(str(tmp_path / "trace.json"))
     peaks = profiler_peaks(json.loads((tmp_path / "trace.json").read_text("utf-8")))
     own = [[record.label, record.peak] for record in run.recorder.records]
-    assert len(own) == 2 + 3 * 6
+    assert len(own) == 2 + 3 * 7
     before = peaks[0][1] - own[0][1]  # what torch counted before this run
     assert own == [[label, peak - before] for label, peak in peaks]
     assert max(peak for _, peak in own) > 4 * WEIGHT_BYTES

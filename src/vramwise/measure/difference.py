@@ -21,6 +21,7 @@ _MOMENTS: Final[dict[str, tuple[str, ...]]] = {
     "forward end": ("forward end",),
     "backward": ("backward: head", "backward: layers", "backward end"),
     "backward end": ("backward end",),
+    "clipping": ("clipping",),
     "optimizer step": ("optimizer step",),
     "prefill": ("prefill",),
     "decode": ("decode",),
@@ -41,7 +42,7 @@ _TERMS: Final = {
     "KV cache": "KV cache",
 }
 
-_NOT_ALWAYS_TOLD: Final = ("gradients", "gradient buckets", "inputs")
+_NOT_ALWAYS_TOLD: Final = ("gradients", "gradient buckets", "inputs", "KV cache")
 """Terms that CUDA's counters cannot always tell from the rest; the estimate's go with the rest where they do not."""
 
 

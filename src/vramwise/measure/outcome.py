@@ -20,7 +20,7 @@ WHOLE_STEP: Final = 2
 _KEPT: Final = ("weights", "buffers", "optimizer states", "gradient buckets", "inputs", "KV cache")
 _BUILDING: Final = "0|load"
 _HELD: Final = "0|loaded"
-_POINTS: Final = {"backward": "forward end", "optimizer step": "backward end"}
+_POINTS: Final = {"backward": "forward end", "clipping": "backward end", "optimizer step": "backward end"}
 """Marks whose start is a moment of its own: what is held when forward or backward is over."""
 
 
@@ -100,6 +100,7 @@ def phases_of(job: Job, report: Report) -> tuple[Phase, ...]:
         "forward end",
         "backward",
         "backward end",
+        "clipping",
         "optimizer step",
         "prefill",
         "decode",
@@ -147,7 +148,7 @@ def _tree(job: Job, report: Report, name: str, size: int, shares: Mapping[str, i
     if not known:  # counters do not tell tensors apart: what is constant is known, the rest is the rest
         kept = ("weights", "buffers") if name == "load" else _KEPT
         known = {part: report.sizes[part] for part in kept if report.sizes.get(part)}
-        if name in ("backward end", "optimizer step") and report.sizes.get("gradients"):
+        if name in ("backward end", "clipping", "optimizer step") and report.sizes.get("gradients"):
             known["gradients"] = report.sizes["gradients"]
     rest = size - sum(known.values())
     source = "torch.cuda.max_memory_allocated" if job.device.startswith("cuda") else "torch.profiler profile_memory"

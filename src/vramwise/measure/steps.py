@@ -84,11 +84,12 @@ class TrainingRun:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         self.gradient_bytes = nbytes(gradients, ALLOCATION_BYTES)
         self.recorder.capture("gradients", gradients)
-        self._mark(step, "optimizer step")
-        if self.scaler is not None and self.optimizer is not None:
-            self.scaler.unscale_(self.optimizer)
         if self.settings.get("clip_grad_norm", True) and self.parameters:
+            self._mark(step, "clipping")
+            if self.scaler is not None and self.optimizer is not None:
+                self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.parameters, CLIP_NORM)
+        self._mark(step, "optimizer step")
         if self.optimizer is not None:
             if self.scaler is not None:
                 self.scaler.step(self.optimizer)
@@ -195,19 +196,18 @@ class GenerationRun:
 
     @contextlib.contextmanager
     def _cut(self, step: int) -> Iterator[None]:
-        """The first forward pass is the prefill; from its end on it is decoding."""
+        """The first forward pass is the prefill; from the second on it is decoding."""
         passes = 0
 
         def before(*_: Any) -> None:
             nonlocal passes
             passes += 1
-            if passes == 1:
-                self.recorder.mark(f"{step}|prefill")
+            if passes <= 2:
+                self.recorder.mark(f"{step}|{'prefill' if passes == 1 else 'decode'}")
 
-        def after(*_: Any) -> None:
-            if passes == 1:
-                self.notes.active = False
-                self.recorder.mark(f"{step}|decode")
+        def after(module: Any, inputs: Any, output: Any) -> None:
+            self.recorder.capture("KV cache", cache_tensors(getattr(output, "past_key_values", None)))
+            self.notes.active = False
 
         handles = self.model.register_forward_pre_hook(before), self.model.register_forward_hook(after)
         try:
@@ -229,7 +229,7 @@ def cache_tensors(cache: Any) -> list[Any]:
             continue
         seen.add(id(value))
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            found += [value] if value.dim() else []  # not the counters of positions
         elif isinstance(value, Mapping):
             waiting.extend(value.values())
         elif isinstance(value, list | tuple):
