@@ -119,7 +119,8 @@ def replicated(model: Any, device: str, recorder: Recorder) -> Any:
     Its reducer makes the buckets anew at the start of the second forward, in the order in which gradients came.
     """
     ids = [int(device.partition(":")[2])] if device.startswith("cuda") else None
-    wrapped = library("torch.nn.parallel").DistributedDataParallel(model, device_ids=ids)
+    # Its first broadcast is let go of by gloo's threads, unseen by the profiler; weights are alike by their seed.
+    wrapped = library("torch.nn.parallel").DistributedDataParallel(model, device_ids=ids, init_sync=ids is not None)
     wrapped.get_input_embeddings = model.get_input_embeddings
     wrapped.loss_function = getattr(model, "loss_function", None)
     wrapped.get_base_model = lambda: getattr(model, "get_base_model", lambda: model)()
