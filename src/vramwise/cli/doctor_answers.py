@@ -168,7 +168,7 @@ def _topology(topology: Topology | None) -> dict[str, Any]:
 def _with_links(driver: DriverFacts | None, links: Sequence[NvlinkStatus]) -> DriverFacts | None:
     """The GPUs with their NVLinks, which `nvidia-smi` states in a report of its own."""
     up = {each.index: each.up for each in links}
-    if driver is None or not up or driver.source not in ("nvidia-smi", "nvidia-smi -q"):
+    if driver is None or not up or not driver.source.startswith("nvidia-smi"):
         return driver
     return replace(driver, gpus=tuple(replace(gpu, nvlinks_up=up.get(gpu.index)) for gpu in driver.gpus))
 

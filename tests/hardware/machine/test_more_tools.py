@@ -11,6 +11,7 @@ from vramwise.errors import SourceError
 from vramwise.hardware.machine import peer_access
 from vramwise.hardware.machine.amd_tools import read_amd_smi, read_rocm_smi
 from vramwise.hardware.machine.exporter import read_exporter
+from vramwise.hardware.machine.nvidia_smi_csv import read_nvidia_smi_csv
 from vramwise.hardware.machine.nvlink_status import explained, read_nvlink_status
 from vramwise.hardware.machine.topology import read_topology
 from vramwise.units import GIB, MIB
@@ -165,7 +166,9 @@ def test_links_and_access_in_one_text_are_told_apart():
         read_topology(PEERS)
 
 
-@pytest.mark.parametrize("reader", [read_amd_smi, read_rocm_smi, read_nvlink_status, peer_access.read_peer_access])
+@pytest.mark.parametrize(
+    "reader", [read_amd_smi, read_rocm_smi, read_nvlink_status, peer_access.read_peer_access, read_nvidia_smi_csv]
+)
 @pytest.mark.parametrize("text", ["", "GPU: 0", "GPU[0]", "GPU 0: x", "GPU0", "0 1 2 3", "X" * 5000, "\x00"])
 def test_other_text_is_refused(reader, text):
     with pytest.raises(SourceError, match="here: expected"):
@@ -184,6 +187,29 @@ def test_doctor_reads_them_all(tmp_path, capsys):
     assert answer["gpus"][0]["total_bytes"] == 196592 * MIB < 192 * GIB
     assert [each["up"] for each in answer["nvlinks"]] == [2, 1]
     assert answer["peer_access"]["matrix"][0] == ["X", "OK", "CNS"]
+
+
+CSV = """index, name, driver_version, memory.total [MiB], memory.used [MiB], utilization.gpu [%], \
+pcie.link.gen.current, pcie.link.gen.max, pcie.link.width.current, pcie.link.width.max, power.draw [W], compute_cap, mig.mode.current
+0, NVIDIA H100 80GB HBM3, 560.35.05, 81559 MiB, 1034 MiB, 97 %, 1, 5, 16, 16, 70.86 W, 9.0, Disabled
+1, NVIDIA GeForce RTX 4090, 560.35.05, 24564 MiB, 1 MiB, 0 %, 4, 4, 8, 16, [N/A], 8.9, [N/A]
+"""
+
+
+def test_query_as_csv(tmp_path, capsys):
+    facts = read_nvidia_smi_csv("some words\n" + CSV)
+    first, second = facts.gpus
+    assert (facts.driver, first.total_bytes, first.used_bytes) == ("560.35.05", 81559 * MIB, 1034 * MIB)
+    assert (first.pcie_generation, first.pcie_generation_max, second.pcie_width) == (1, 5, 8)
+    assert (first.power_w, second.power_w, first.mig, second.mig) == (70.86, None, "disabled", None)
+    path = tmp_path / "gpus.csv"
+    path.write_text(CSV)
+    assert main(["doctor", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "0: PCIe runs at generation 1 of 5: usual while idle" in printed
+    assert "1: PCIe has 8 of 16 lanes" in printed
+    with pytest.raises(SourceError, match="a row has 12 of 13 columns"):
+        read_nvidia_smi_csv(CSV.replace("0, NVIDIA H100", "NVIDIA H100"))
 
 
 def test_exporters_of_others():

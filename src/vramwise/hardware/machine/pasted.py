@@ -13,6 +13,7 @@ from vramwise.hardware.machine.facts import DriverFacts
 from vramwise.hardware.machine.matrix_text import MANGLED
 from vramwise.hardware.machine.nccl_tests import NcclTest, read_nccl_test
 from vramwise.hardware.machine.nvidia_smi import read_nvidia_smi, read_nvidia_smi_query
+from vramwise.hardware.machine.nvidia_smi_csv import read_nvidia_smi_csv
 from vramwise.hardware.machine.nvlink_status import NvlinkStatus, read_nvlink_status
 from vramwise.hardware.machine.peer_access import PeerAccess, read_peer_access
 from vramwise.hardware.machine.reports import Report, read_collect_env, read_ds_report
@@ -21,6 +22,7 @@ from vramwise.hardware.machine.topology import Topology, read_topology
 READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("nvidia-smi -q", read_nvidia_smi_query),
     ("nvidia-smi", read_nvidia_smi),
+    ("nvidia-smi --query-gpu", read_nvidia_smi_csv),
     ("amd-smi", read_amd_smi),
     ("rocm-smi", read_rocm_smi),
     ("nvidia-smi topo -m", read_topology),
@@ -31,7 +33,7 @@ READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("nccl-tests", read_nccl_test),
     ("GPU exporter", read_exporter),
 )
-DRIVERS = ("nvidia-smi -q", "nvidia-smi", "amd-smi", "rocm-smi")
+DRIVERS = ("nvidia-smi -q", "nvidia-smi --query-gpu", "nvidia-smi", "amd-smi", "rocm-smi")
 
 
 @dataclass(frozen=True)
