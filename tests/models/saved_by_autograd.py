@@ -24,8 +24,8 @@ class _Held:
 
 
 def saved_by_autograd(
-    config: dict[str, Any], head: str, *, attention: str, precision: str, batch: int, sequence: int, device: str,
-    padding: bool = False, others: Mapping[str, Any] | None = None, trainable: tuple[str, ...] = (),
+    config: dict[str, Any], head: str, *, attention: str | dict[str, str], precision: str, batch: int, sequence: int,
+    device: str, padding: bool = False, others: Mapping[str, Any] | None = None, trainable: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Bytes of the unique storages that autograd keeps, parameters excluded, loss included.
 

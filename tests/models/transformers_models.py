@@ -48,14 +48,15 @@ def real_model(
     head: str,
     *,
     device: str = "meta",
-    attention: str = "eager",
+    attention: str | dict[str, str] = "eager",
     dtype: torch.dtype = torch.float32,
 ) -> Any:
     """An instance of the class that transformers chooses for this config and head."""
     config = model_config(values)
     if config.model_type in _IN_NO_MAPPING:
         with torch.device(device):
-            return getattr(transformers, _IN_NO_MAPPING[config.model_type])._from_config(config)
+            named = getattr(transformers, _IN_NO_MAPPING[config.model_type])
+            return named._from_config(config, attn_implementation=attention, dtype=dtype)
     if head == "none":
         named = getattr(transformers, (config.architectures or [""])[0], None)
         with torch.device(device):

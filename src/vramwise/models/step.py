@@ -159,6 +159,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         "fp32-lm": profile.fp32_lm_loss,
         "shifted-lm": profile.shifted_lm_loss,
         "image-classification": profile.classification_loss,
+        "codes-lm": profile.codes_lm_loss,
         "contrastive": profile.contrastive_loss,
         "pairwise-sigmoid": profile.pairwise_sigmoid_loss,
     }

@@ -85,6 +85,11 @@ def layer(c: Config, index: int, first: int, *, listens: bool) -> Block:
     return b.build(hidden=b.add(x, h))
 
 
+def loss(c: Config) -> str:
+    """One for each codebook."""
+    return "codes-lm"
+
+
 def blocks(c: Config) -> tuple[Block, ...]:
     """Text encoder, codec, decoder with a table and a head for each code of a step."""
     text = part(c, "text_encoder", "t5").filled(t5.CLASS_DEFAULTS)
@@ -98,12 +103,15 @@ def blocks(c: Config) -> tuple[Block, ...]:
     b = BlockBuilder("decoder", part="embedding")
     rows, many = decoder.vocab_size, range(codes)
     tables = [b.parameter(f"model.decoder.embed_tokens.{i}", "weight", (rows + 1, width), shard="vocab") for i in many]
-    embedded = b.build(hidden=b.op("undescribed", "model.decoder", [], [width], tables, name="several codes a step")[0])
     listens, first = c.model_type == "musicgen", text.num_hidden_layers
+    # Melody's decoder reads its conditions before the codes, so that what it keeps depends on their lengths too.
+    kind, what = ("codes_embedding", "codes") if listens else ("undescribed", "conditions before the codes")
+    embedded = b.op(kind, "model.decoder", [], [width], tables, name=what)[0]
+    start = b.build(hidden=b.dropout(embedded, decoder.number("dropout", 0.1)))
     layers = (layer(decoder, i, first, listens=listens) for i in range(decoder.num_hidden_layers))
     b = BlockBuilder("decoder", part="head")
     x = b.layer_norm(b.input("hidden", width), "model.decoder.layer_norm")
     heads = [b.parameter(f"lm_heads.{i}", "weight", (rows, width), shard="vocab", is_linear=True) for i in many]
-    logits = b.op("undescribed", "lm_heads", [x], [rows], heads, name="several codes a step")[0]
+    logits = b.op("code_heads", "lm_heads", [x], [rows], heads)[0]
     read = bridge(c, text.hidden_size, width)
-    return (*text_encoder(text), codec, *read, embedded, *layers, b.build(logits=logits))
+    return (*text_encoder(text), codec, *read, start, *layers, b.build(logits=logits))

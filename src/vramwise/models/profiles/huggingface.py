@@ -15,6 +15,7 @@ from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
 from vramwise.models.profiles.capped_experts import CappedExpertPaths
+from vramwise.models.profiles.codes import CodePaths
 from vramwise.models.profiles.compressed_convolution import CompressedConvolutionPaths
 from vramwise.models.profiles.cpmant import CpmAntPaths
 from vramwise.models.profiles.deberta import DebertaPaths
@@ -52,6 +53,7 @@ _ADAPTER_LEAVES = ("lora_A", "lora_B", "lora_magnitude")
 class HuggingFace(
     AttentionPaths,
     CappedExpertPaths,
+    CodePaths,
     CompressedConvolutionPaths,
     CpmAntPaths,
     DebertaPaths,
