@@ -190,7 +190,8 @@ def test_doctor_reads_them_all(tmp_path, capsys):
 
 
 CSV = """index, name, driver_version, memory.total [MiB], memory.used [MiB], utilization.gpu [%], \
-pcie.link.gen.current, pcie.link.gen.max, pcie.link.width.current, pcie.link.width.max, power.draw [W], compute_cap, mig.mode.current
+pcie.link.gen.current, pcie.link.gen.max, \
+pcie.link.width.current, pcie.link.width.max, power.draw [W], compute_cap, mig.mode.current
 0, NVIDIA H100 80GB HBM3, 560.35.05, 81559 MiB, 1034 MiB, 97 %, 1, 5, 16, 16, 70.86 W, 9.0, Disabled
 1, NVIDIA GeForce RTX 4090, 560.35.05, 24564 MiB, 1 MiB, 0 %, 4, 4, 8, 16, [N/A], 8.9, [N/A]
 """
