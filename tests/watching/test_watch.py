@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import vramwise
+from vramwise.cli.main import main
 from vramwise.errors import UsageError
 from vramwise.watching.given import expected
 
@@ -81,6 +82,19 @@ def test_larger_batches_are_the_reason_that_the_warning_names():
     assert departure.reasons[0].bytes > 0
     assert any("batches are larger than stated (micro_batch_size 8, 2 was stated)" in line for line in lines)
     assert sum("WARNING" in line for line in lines) == 1
+
+
+def test_a_run_is_saved_as_a_measured_case_with_the_sizes_that_were_seen(tmp_path, capsys):
+    watched, _ = followed(SCENARIO, [2, 8])
+    watched.save(str(tmp_path / "cases.jsonl"))
+    (case,) = map(json.loads, (tmp_path / "cases.jsonl").read_text("utf-8").splitlines())
+    assert case["measured"]["peak_allocated"] == watched.account.peak.allocated
+    assert case["scenario"]["train"]["micro_batch_size"] == 8
+    assert case["extra"]["seen_otherwise_than_stated"] == {"micro_batch_size": 8}
+    assert main(["accuracy", str(tmp_path / "cases.jsonl")]) == 0
+    assert "peak_allocated" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="2 whole steps"):
+        followed(SCENARIO, [2])[0].save(str(tmp_path / "cases.jsonl"))
 
 
 def test_an_optimizer_that_was_not_stated_is_the_reason():

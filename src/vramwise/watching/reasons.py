@@ -145,6 +145,14 @@ def _changed(counter: str, scenario: Scenario, result: Result, account: Account,
     return found
 
 
+def settings_seen(scenario: Scenario, result: Result, account: Account) -> dict[str, Any]:
+    """Keys of the task's table that the run had otherwise than stated, with what was seen."""
+    found: dict[str, Any] = {}
+    for changes, _ in _seen_otherwise(scenario.task, result.scenario.get(scenario.task, {}), account):
+        found |= changes
+    return found
+
+
 def _seen_otherwise(task: str, stated: Mapping[str, Any], account: Account) -> list[tuple[dict[str, Any], str]]:
     found: list[tuple[dict[str, Any], str]] = []
     seen = account.observed

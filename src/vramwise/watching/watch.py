@@ -202,6 +202,20 @@ class Watch:
         known = {n: q for n, q in self._expected.items() if actual.get(n) is not None}
         return found | {f"vramwise/{LABELS[n]}_estimated_gib": gib(int(q.expected)) for n, q in known.items()}
 
+    def save(self, path: str) -> None:
+        """Add the run to a file of measured cases, with the sizes that were seen; `vramwise accuracy` reads it.
+
+        Raises UsageError without an estimate or before two whole steps, SourceError for a file that cannot be written.
+        """
+        from vramwise.measure.saving import save_case
+        from vramwise.watching.saving import WHOLE_STEPS, watched_case
+
+        if self.scenario is None or self.result is None:
+            raise UsageError("watch: a run without a scenario is no measured case")
+        if self.account.steps < WHOLE_STEPS:
+            raise UsageError(f"watch: a measured case has {WHOLE_STEPS} whole steps, this run had {self.account.steps}")
+        save_case(path, watched_case(self.scenario, self.result, self.account, self.device))
+
     def trainer_callback(self) -> Any:
         """A transformers.TrainerCallback that runs this watch: `callbacks=[vramwise.watch().trainer_callback()]`."""
         from vramwise.watching.callbacks import trainer_callback
