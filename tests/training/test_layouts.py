@@ -26,6 +26,9 @@ def answer(model: str = LLAMA, num_gpus: int = 8, **train: Any) -> Result:
         (64, {"pipeline_parallel_size": 64}, r"64 stages are more than the 32 layers; expected 1, 2, 4, 8, 16, 32$"),
         (8, {"framework": "megatron", "pipeline_parallel_size": 2, "virtual_pipeline_parallel_size": 5,
              "pipeline_schedule": "interleaved-1f1b"}, r"2 stages × 5 .* 32 layers; expected 1, 2, 4, 8, 16$"),
+        (4, {"pipeline_parallel_size": 4, "pipeline_layers": [9, 9, 9]},
+         r"3 stages of 27 layers .* expected 4 of 32, such as 8, 8, 8, 8$"),
+        (4, {"pipeline_parallel_size": 4, "pipeline_layers": [9, 9, 9, 9]}, r"4 stages of 36 layers"),
         (3, {"context_parallel_size": 3}, r"context_parallel_size: 3 .* 2,048 tokens"),
         (8, {"expert_parallel_size": 8}, "needs a model with experts"),
         (16, {"fsdp": "hybrid-shard", "gpus_per_node": 5}, "whole nodes"),
@@ -65,3 +68,13 @@ def test_layers_whose_division_is_not_described_are_one_sentence() -> None:
 def test_uneven_stages_are_allowed_and_differ() -> None:
     found = answer(num_gpus=3, framework="megatron", precision="bf16-master", pipeline_parallel_size=3)
     assert len({rank.bytes for rank in found.ranks}) == 3
+
+
+def test_stages_may_be_uneven() -> None:
+    even = answer(num_gpus=4, pipeline_parallel_size=4)
+    uneven = answer(num_gpus=4, pipeline_parallel_size=4, pipeline_layers=[7, 9, 9, 7])
+    assert answer(num_gpus=4, pipeline_parallel_size=4, pipeline_layers=[8, 8, 8, 8]).ranks == even.ranks
+    change = [after.bytes - before.bytes for before, after in zip(even.ranks, uneven.ranks, strict=True)]
+    assert change[0] < 0 < change[1]
+    assert change[3] < 0 < change[2]
+    assert change[1] > change[2]  # more micro-batches are in flight on an earlier stage

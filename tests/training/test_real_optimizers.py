@@ -1,7 +1,8 @@
 """Optimizer states, quantized weights and adapters against the real libraries' objects, and what those gave.
 
-The packages (bitsandbytes 0.50.2, galore-torch 1.0, apollo-torch 1.0.3, adam-mini 1.1.1, lion-pytorch 0.2.5) are not
-needed: without one its comparison is skipped, and the recorded bytes of the same objects are compared all the same.
+The packages (bitsandbytes 0.50.2, galore-torch 1.0, apollo-torch 1.0.3, adam-mini 1.1.1, lion-pytorch 0.2.5,
+torchao 0.18.0) are not needed: without one its comparison is skipped, and the recorded bytes of the same objects are
+compared all the same.
 """
 
 from __future__ import annotations
@@ -122,6 +123,36 @@ def _collect(value: Any, found: dict[int, int]) -> None:
             _collect(inner, found)
     elif hasattr(value, "__dict__"):
         _collect(vars(value), found)
+
+
+TORCHAO = {
+    ("AdamW8bit", "fp32"): 3_171_328, ("AdamW4bit", "fp32"): 1_648_640, ("AdamWFp8", "fp32"): 3_138_560,
+    ("AdamW8bit", "bf16"): 3_166_208, ("AdamW4bit", "bf16"): 1_643_520, ("AdamWFp8", "bf16"): 3_133_440,
+}  # fmt: skip
+"""Bytes of the states of torchao 0.18 on the tiny Llama, code tables included."""
+
+
+@pytest.mark.parametrize(("name", "precision"), TORCHAO)
+def test_states_are_as_many_bytes_as_torchaos(name: str, precision: str) -> None:
+    assert ours(name.lower().replace("adamw", "torchao-adamw-"), precision) == TORCHAO[name, precision]
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "precision"), TORCHAO)
+def test_torchaos_states(name: str, precision: str) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    kinds = pytest.importorskip("torchao.optim")
+    real = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY))
+    made = getattr(kinds, name)((real.to(torch.bfloat16) if precision == "bf16" else real).parameters())
+    states = [made._new_buffer(p, signed) for p in real.parameters() for signed in (True, False)]
+    assert sum(_flat_bytes(state) for state in states) == TORCHAO[name, precision]
+
+
+def _flat_bytes(tensor: Any) -> int:
+    if hasattr(tensor, "__tensor_flatten__"):
+        return sum(_flat_bytes(getattr(tensor, inner)) for inner in tensor.__tensor_flatten__()[0])
+    return int(tensor.numel() * tensor.element_size())
 
 
 NF4 = {

@@ -146,6 +146,10 @@ class TrainSettings(Settings):
     tensor_parallel_size: int = _whole("GPUs that share each layer", 1)
     sequence_parallel: bool = _switch("norms and dropout split along the sequence (Megatron)", False)
     pipeline_parallel_size: int = _whole("pipeline stages", 1)
+    pipeline_layers: tuple[int, ...] = _key(
+        Several(help="layers of each pipeline stage, where they are not shared out evenly", item=Whole(help="layers")),
+        (),
+    )
     virtual_pipeline_parallel_size: int = _whole("chunks of layers a stage holds", 1)
     pipeline_schedule: str = _choice(
         "order of forward and backward passes", names.PIPELINE_SCHEDULES, names.PIPELINE_SCHEDULE_SPELLINGS

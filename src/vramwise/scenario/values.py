@@ -250,6 +250,8 @@ class Several(Kind):
             if value == self.whole:
                 return value
             value = [part.strip() for part in value.split(self.separator)] if self.separator else [value]
+            if isinstance(self.item, Whole):
+                value = [int(part) if part.isdecimal() else part for part in value]
         if not isinstance(value, list | tuple):
             raise refusal(path, f'a list or "{self.whole}"' if self.whole else "a list", value)
         return tuple(self.item.read(entry, f"{path}[{i}]") for i, entry in enumerate(value))

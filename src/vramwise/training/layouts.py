@@ -58,6 +58,9 @@ def _check_pipeline(scenario: Scenario, train: TrainSettings, model: Model) -> N
     if stages > max(1, layers):
         _refuse("pipeline_parallel_size", f"{stages} stages are more than the {layers} layers",
                 _valid(scenario, lambda n: n <= layers))  # fmt: skip
+    if train.pipeline_layers:
+        _check_stages(train, layers)
+        return
     virtual = train.virtual_pipeline_parallel_size
 
     def fits(n: int) -> bool:
@@ -68,6 +71,18 @@ def _check_pipeline(scenario: Scenario, train: TrainSettings, model: Model) -> N
     if virtual > 1 and train.pipeline_schedule == "interleaved-1f1b" and not fits(virtual):
         what = f"{stages} stages × {virtual} do not divide the {layers} layers"
         _refuse("virtual_pipeline_parallel_size", what, [n for n in range(1, max(1, layers // stages) + 1) if fits(n)])
+
+
+def _check_stages(train: TrainSettings, layers: int) -> None:
+    """Stated stages: one number each, and all layers in all."""
+    stages, stated = train.pipeline_parallel_size, train.pipeline_layers
+    if len(stated) != stages or sum(stated) != layers:
+        even = ", ".join(str((stage + 1) * layers // stages - stage * layers // stages) for stage in range(stages))
+        raise ScenarioError(
+            "train.pipeline_layers",
+            f"{', '.join(map(str, stated))}: {len(stated)} stages of {sum(stated)} layers in all; "
+            f"expected {stages} of {layers}, such as {even}",
+        )
 
 
 def _check_experts(scenario: Scenario, train: TrainSettings, model: Model) -> None:

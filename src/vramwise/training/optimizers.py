@@ -4,6 +4,8 @@ For a tensor of shape (rows, columns), n = rows · columns, z = bytes of one sta
 
     adamw              2 n z                                                          torch 2.13 optim/adamw.py
     adamw-8bit, paged  2 (n + 4 ⌈n/256⌉); under 4,096 values, and embeddings in Trainer: 8 n        [bnb], [hf]
+    torchao-adamw-*    8bit 2 (n + 4 n/256 + 1,024), 4bit 2 (n/2 + 4 n/128 + 64), fp8 2 (n + 4 n/256); tensors
+                       under 4,096 values or no multiple of a block: 2 n p                                 [torchao]
     adafactor          4 (rows + columns) for each matrix, 4 n for a vector                                [hf]
     sgd, lomo, none    0                                         torch 2.13 optim/sgd.py; LOMO arXiv 2306.09782
     sgd-momentum, lion n z                                                       optim/sgd.py; arXiv 2302.06675
@@ -15,6 +17,7 @@ For a tensor of shape (rows, columns), n = rows · columns, z = bytes of one sta
 
 [bnb] bitsandbytes 0.50 optim/optimizer.py: block 256, min_8bit_size 4096
 [hf] transformers 5.23 optimization.py (Adafactor), trainer_optimizer.py (GaLore, APOLLO), trainer.py (embeddings)
+[torchao] torchao 0.18 optim/adam.py, subclass_8bit.py, subclass_4bit.py, subclass_fp8.py
 [galore] galore_torch 1.0 galore_projector.py: p r min, but of fp32 weights a view of min² singular vectors
 [apollo] apollo_torch 1.0.3 random_projector.py; p: bytes of a weight's value
 
@@ -32,6 +35,8 @@ MIN_8BIT_NUMEL = 4096
 MIN_PAGED_NUMEL = 100_000
 LOW_RANK = 128
 _EIGHT_BIT = {"adamw-8bit": 2, "paged-adamw-8bit": 2, "lion-8bit": 1}
+_TORCHAO = {"torchao-adamw-8bit": (8, 256, 256), "torchao-adamw-4bit": (4, 128, 16), "torchao-adamw-fp8": (8, 256, 0)}
+"""Bits of a value, values of a block, entries of a state's code table."""
 _HIDDEN_PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
 
 
@@ -62,6 +67,8 @@ def kept_bytes(optimizer: str, tensor: TrainedTensor, *, fp32_embeddings: bool =
         return (n * z,)
     if optimizer in _EIGHT_BIT:
         return _eight_bit(_EIGHT_BIT[optimizer], n, fp32=fp32_embeddings and tensor.part == "embedding")
+    if optimizer in _TORCHAO:
+        return _torchao(optimizer, tensor)
     if optimizer == "adafactor":
         if len(tensor.shape) < 2:
             return (4 * n,)
@@ -91,6 +98,15 @@ def _eight_bit(moments: int, numel: int, *, fp32: bool) -> tuple[int, ...]:
     return (numel, 4 * -(-numel // BLOCKWISE_BLOCK_SIZE)) * moments
 
 
+def _torchao(optimizer: str, tensor: TrainedTensor) -> tuple[int, ...]:
+    bits, block, codes = _TORCHAO[optimizer]
+    n = tensor.numel
+    if n < MIN_8BIT_NUMEL or n % block:
+        return (n * tensor.param_bytes,) * 2
+    kept = (n * bits // 8, 4 * (n // block), 4 * codes)
+    return tuple(size for size in kept if size) * 2
+
+
 def _mini_blocks(tensor: TrainedTensor) -> int:
     """Blocks that share one second moment."""
     if len(tensor.shape) < 2:
@@ -106,14 +122,14 @@ def step_transient_bytes(
 ) -> int:
     """Bytes that one step allocates and frees, beyond parameters, gradients and states.
 
-    AdamW `foreach`: square roots of all second moments; `for-loop`: two temporaries of the largest tensor; `fused` and
-    bitsandbytes: none. Adafactor: four fp32 tensors of the largest 16-bit parameter, two where it is fp32 already.
-    Muon: the update, its orthogonal form and two Gram matrices of the largest hidden matrix. LOMO, in backward
-    (`released`): gradient and weight in fp32 (lomo-optim 0.1.1 lomo.py, fuse_update).
+    AdamW `foreach`: square roots of all second moments; `for-loop`: two temporaries of the largest tensor; `fused`,
+    bitsandbytes and torchao (which compiles its step): none. Adafactor: four fp32 tensors of the largest 16-bit
+    parameter, two where it is fp32 already. Muon: the update, its orthogonal form and two Gram matrices of the largest
+    hidden matrix. LOMO, in backward (`released`): gradient and weight in fp32 (lomo-optim 0.1.1 lomo.py, fuse_update).
     """
     if released and optimizer == "lomo":
         return max((8 * t.numel for t in tensors if t.param_bytes < 4), default=0)
-    if not tensors or optimizer in ("none", "sgd", "sgd-momentum", "lion", "lomo", *_EIGHT_BIT):
+    if not tensors or optimizer in ("none", "sgd", "sgd-momentum", "lion", "lomo", *_EIGHT_BIT, *_TORCHAO):
         return 0
     if optimizer == "adafactor":
         return max(t.numel * 4 * (4 if t.param_bytes < 4 else 2) for t in tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
@@ -87,10 +88,10 @@ def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[
     weights = sharding_group if train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3 else 1
     gradients = sharding_group if fsdp or train.zero_stage >= 2 else 1
     stepped = sharding_group if fsdp or train.zero_stage >= 1 or train.distributed_optimizer else 1
-    layers = max(1, model.num_layers)
     result = []
+    ends = stage_ends(train, max(1, model.num_layers))
     for stage in range(pp):
-        first, last = stage * layers // pp, (stage + 1) * layers // pp - 1
+        first, last = ends[stage], ends[stage + 1] - 1
         result.append(
             Placement(
                 tensor_parallel=tp, expert_parallel=train.expert_parallel_size, weight_shards=weights,
@@ -99,6 +100,14 @@ def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[
             )
         )  # fmt: skip
     return tuple(result)
+
+
+def stage_ends(train: TrainSettings, layers: int) -> list[int]:
+    """The first layer of every stage, and the number of layers: as stated (`pipeline_layers`), else even shares."""
+    stages = train.pipeline_parallel_size
+    if train.pipeline_layers:
+        return [0, *accumulate(train.pipeline_layers)]
+    return [stage * layers // stages for stage in range(stages + 1)]
 
 
 def in_flight(train: TrainSettings, stage: int) -> Fraction:
