@@ -133,3 +133,24 @@ def test_zero_joins_its_gradients_and_steps_in_fp32(stage: int, joined: int | No
 def test_zero_clones_fp32_weights_as_its_master_copy() -> None:
     found = answer(8, zero_stage=2, framework="deepspeed", precision="fp32")
     assert part(found, "optimizer step", "master weights") == pytest.approx(4 * N / 8, rel=0.001)
+
+
+CRITIC = {"precision": "bf16", "checkpointing": "full", "micro_batch_size": 2, "sequence_length": 1024}
+
+
+def test_a_critic_keeps_its_activations_beside_the_policys_where_one_pass_runs_both() -> None:
+    alone, both = answer(**CRITIC), answer(extra_models=["critic"], **CRITIC)
+    kept = part(both, "forward end", "critic activations")
+    layers = 32 * 2 * 1024 * 4096 * 2  # a checkpoint a layer, and what norm and head of the critic keep
+    assert layers < kept < 1.3 * layers
+    assert kept == pytest.approx(part(alone, "forward end", "activations"), rel=0.1)
+    assert part(both, "backward: critic", "activations") == 0
+    assert part(both, "backward: critic", "critic activations") > kept
+
+
+def test_a_critic_with_a_pass_of_its_own_comes_after_the_policy() -> None:
+    apart = answer(extra_models=["critic"], framework="deepspeed", **CRITIC)
+    assert part(apart, "forward end", "critic activations") == 0
+    assert part(apart, "backward: critic", "critic activations") > 32 * 2 * 1024 * 4096 * 2
+    larger = answer(extra_models=["critic:meta-llama/Llama-3.1-70B"], framework="deepspeed", **CRITIC)
+    assert part(larger, "backward: critic", "critic activations") > 80 * 2 * 1024 * 8192 * 2

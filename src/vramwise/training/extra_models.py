@@ -5,21 +5,26 @@
     rollout, rollout:ENGINE      an engine with a budget of its own: not counted
 
 Under LoRA a reference is the base with its adapters switched off (trl 0.24 trainer/dpo_trainer.py, grpo_trainer.py:
-`ref_model = None` for a PEFT model), which takes nothing. Not counted: what these models save in passes of their own.
+`ref_model = None` for a PEFT model), which takes nothing. A critic's forward pass joins the policy's in transformers'
+trainers (trl 0.24 trainer/ppo_trainer.py, PolicyAndValueWrapper), so that both keep their activations until backward;
+elsewhere it has a pass of its own. Not counted: what frozen models need for a moment in theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.errors import ScenarioError, nearest
 from vramwise.models import describe
+from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.sources import resolve
 from vramwise.training.heads import with_head
 from vramwise.training.parallel import Placement
+from vramwise.training.sizes import step_shape
 from vramwise.training.states import model_states
 
 FROZEN = ("reference", "teacher", "reward")
@@ -64,6 +69,34 @@ def extra_model_bytes(model: Model, train: TrainSettings, placement: Placement) 
         term = f"{role} model"
         found[term] = found.get(term, 0) + size
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class CriticPass:
+    """Bytes that the critics keep until backward, and the most of them at once in their own backward pass."""
+
+    kept: int = 0
+    peak: int = 0
+
+
+def critic_pass(model: Model, train: TrainSettings, axes: Axes, *, accumulating: bool) -> CriticPass:
+    """Activations of the trained models of `extra_models`, each with a head of few classes instead of the output layer.
+
+    One stage holds them whole: where a pipeline cuts the policy, the critic's activations are an upper bound.
+    """
+    kept = peak = 0
+    for name in train.extra_models:
+        if role_of(name) not in TRAINED:
+            continue
+        _, colon, other = name.partition(":")
+        owned = with_head(_named(other) if colon else model, "sequence-classification")
+        shape = step_shape(owned, train, int(axes["batch"]), int(axes["sequence"]), accumulating=accumulating)
+        below = 0
+        for run in shape.at(axes):
+            peak = max(peak, kept + below + max(run.peak.total, run.head_peak.total))
+            below += run.activations + run.weight_casts
+        kept += below
+    return CriticPass(kept, max(peak, kept))
 
 
 def _named(name: str) -> Model:

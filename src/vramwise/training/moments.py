@@ -23,7 +23,7 @@ in backward has `optimizer in backward` instead: one gradient at a time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from vramwise.models.autograd.size import Axes, evaluate, with_rounded_axes
@@ -31,7 +31,7 @@ from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
-from vramwise.training.extra_models import extra_model_bytes
+from vramwise.training.extra_models import TRAINED, CriticPass, critic_pass, extra_model_bytes, role_of
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import (
@@ -47,6 +47,8 @@ from vramwise.training.states import ModelStates, rounded, width
 
 SCALAR_BYTES = 512
 INT64_BYTES = 8
+CRITIC_PART = "critic activations"
+_OF_ONE_PASS = frozenset({"activations", "weight casts", "logits and loss"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,27 @@ def step_moments(
     exchanged = buffers(model, train, placement)
     ratio = gradient_ratio(model, train, placement)
     others = extra_model_bytes(model, train, placement)
-    return _Step(shape, states, train, placement, axes, runs, exchanged, ratio, others).moments()
+    found = _Step(shape, states, train, placement, axes, runs, exchanged, ratio, others).moments()
+    if not any(role_of(name) in TRAINED for name in train.extra_models):
+        return found
+    accumulating = gradients_stay(train) or releases_gradients(train) or placement.stages > 1
+    return with_critics(found, critic_pass(model, train, axes, accumulating=accumulating), train)
+
+
+def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSettings) -> list[Moment]:
+    """The moments with the critics' activations: beside the policy's in transformers' trainers, else after them."""
+    joined = train.framework in HUGGING_FACE
+    beside = ("loss", "forward return", "forward end", "backward: head", "backward: layers", "first step")
+    found = []
+    for moment in moments:
+        if joined and moment.name in beside:
+            moment = replace(moment, parts={**moment.parts, CRITIC_PART: critics.kept})
+        found.append(moment)
+        if moment.name == "backward: layers":
+            alone = next(m for m in moments if m.name == ("backward end" if joined else "forward end"))
+            rest = {name: size for name, size in alone.parts.items() if joined or name not in _OF_ONE_PASS}
+            found.append(Moment("backward: critic", rest | {CRITIC_PART: critics.peak}))
+    return found
 
 
 def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> tuple[int, int]:

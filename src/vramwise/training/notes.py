@@ -8,6 +8,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.images import images_note
+from vramwise.training.settings import HUGGING_FACE
 from vramwise.training.states import ModelStates, leaves_experts_open
 from vramwise.units import format_bytes
 
@@ -70,7 +71,8 @@ def _about_extra_models(train: TrainSettings) -> list[str]:
         notes.append(f"{', '.join(adapters)}: the base with its adapters switched off, no copy")
     trained = [name for name in train.extra_models if role_of(name) in TRAINED]
     if trained:
-        notes.append(f"{', '.join(trained)}: weights, gradients and states are counted, its activations are not")
+        joined = "together with the policy's" if train.framework in HUGGING_FACE else "in a pass of its own"
+        notes.append(f"{', '.join(trained)}: weights, gradients and states are counted, and its activations {joined}")
     return notes
 
 
