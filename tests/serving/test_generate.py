@@ -91,3 +91,39 @@ def test_a_prompt_that_does_not_fit_is_answered_with_one_that_does() -> None:
     fitting = estimate({**scenario, "generate": {**scenario["generate"], "batch_size": batch}})  # type: ignore[dict-item]
     assert fitting.verdict is not None
     assert fitting.verdict.fits
+
+
+def cache_of(**settings):
+    table = {"prompt_tokens": 1000, "new_tokens": 200, **settings}
+    result = estimate({"model": "meta-llama/Llama-3.1-8B", "task": "generate", "generate": table})
+    return {phase.name: phase.components.find("KV cache/keys and values").bytes for phase in result.phases[1:]}
+
+
+def test_a_static_cache_is_as_long_as_the_answer_from_the_start():
+    assert cache_of(cache_implementation="static") == {"prefill": 1199 * 131072, "decode": 1199 * 131072}
+    assert cache_of() == {"prefill": 1000 * 131072, "decode": 1199 * 131072}
+
+
+def test_a_quantized_cache_keeps_its_newest_tokens_whole():
+    """4 bits and two 16-bit numbers for 64 values; 199 tokens after the prompt are 71 beyond the last 128."""
+    elements = 65536
+    for settings in ({"cache_implementation": "quantized"}, {"kv_cache_dtype": "int4"}):
+        cache = cache_of(**settings)
+        assert cache["prefill"] == 1000 * (elements // 2 + elements // 64 * 4)
+        assert cache["decode"] == 1128 * (elements // 2 + elements // 64 * 4) + 71 * elements * 2
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_static_caches_are_as_large_as_transformers_makes_them(kind):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model(
+        kind, hidden_size=64, intermediate_size=128, num_hidden_layers=12, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=16, vocab_size=128, max_position_embeddings=512,
+        **({"sliding_window": 32} if kind == "gemma3_text" else {}),
+    )  # fmt: skip
+    cache = transformers.StaticCache(config=config, max_cache_len=149)
+    cache.early_initialization(3, 2, 16, torch.bfloat16, torch.device("meta"))
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    table = {"prompt_tokens": 100, "new_tokens": 50, "batch_size": 3, "cache_implementation": "static", "dtype": "bf16"}
+    result = estimate({"model": json.loads(config.to_json_string()), "task": "generate", "generate": table})
+    assert result.phases[1].components.find("KV cache/keys and values").bytes == held

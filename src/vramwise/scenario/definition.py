@@ -292,6 +292,7 @@ class GenerateSettings(Settings):
     attention: str = _choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
     kv_cache_dtype: str = _choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
     num_beams: int = _whole("beams of beam search", 1)
+    cache_implementation: str = _choice("how generate keeps keys and values", names.CACHE_IMPLEMENTATIONS)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

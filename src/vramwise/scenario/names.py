@@ -178,6 +178,7 @@ SERVE_QUANTIZATION_SPELLINGS: Final[dict[str, str | None]] = {
     "llm-int8": "bitsandbytes-int8",
     "int8-w8a8": "w8a8",
 }
+CACHE_IMPLEMENTATIONS: Final = ("dynamic", "static", "quantized")
 KV_CACHE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4")
 LLAMA_CPP_CACHE_TYPES: Final = (
     "f16",

@@ -15,6 +15,7 @@ from vramwise.scenario.definition import GenerateSettings
 from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
 from vramwise.serving.constants import constant
 from vramwise.serving.dynamic_cache import dynamic_cache, source_tokens
+from vramwise.serving.fixed_cache import quantized_bytes, static_bytes
 from vramwise.serving.forward import forward_live_set
 from vramwise.serving.inference import layer_peak_bytes
 from vramwise.serving.layouts import PLAIN
@@ -31,6 +32,8 @@ DEFAULT_VERSION = "5.23.0"  # the version whose rules are the latest that were r
 LAST_LOGITS_ONLY = (4, 45)  # generation/utils.py: num_logits_to_keep=1 for the prefill since 4.45
 FP32_LOGITS_UNTIL = (4, 45)  # modeling files: logits.float() of everything kept
 LATENT_CACHE = (5,)  # modeling_deepseek_v3.py: earlier versions cache whole heads
+QUANTIZED_DTYPES, QUANTIZED_DEFAULT = ("int4", "int8"), "int4"
+DEQUANTIZED_COPIES = 2  # keys and values of a layer unpacked, and joined with the newest
 LARGEST_BATCH = 1_000_000
 BLOCK_REMAINDER = MIB  # a cached tensor keeps up to this much of the block it was given (allocator)
 
@@ -50,6 +53,8 @@ class _Plan:
     storage: Storage
     version: tuple[int, ...]
     cache_bytes_per_element: int
+    cache: str
+    cache_bits: int
 
     @property
     def rows(self) -> int:
@@ -109,12 +114,15 @@ def _settings(settings: GenerateSettings, model: Model) -> GenerateSettings:
     prompt = settings.prompt_tokens or max(1, min(DEFAULT_PROMPT_TOKENS, longest // 2))
     new = settings.new_tokens or max(1, min(DEFAULT_NEW_TOKENS, longest - prompt))
     storage = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size)
-    cache = storage.dtype if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
+    cache, kind = settings.kv_cache_dtype, settings.cache_implementation
+    if cache == "auto":
+        cache = QUANTIZED_DEFAULT if kind == "quantized" else storage.dtype
     return settings.replace(
         prompt_tokens=prompt,
         new_tokens=new,
         dtype=storage.dtype,
         kv_cache_dtype=cache,
+        cache_implementation="quantized" if cache in QUANTIZED_DTYPES else kind,
         engine_version=settings.engine_version or DEFAULT_VERSION,
     )
 
@@ -130,6 +138,8 @@ def _plan(settings: GenerateSettings, model: Model) -> _Plan:
         storage,
         version_of(settings.engine_version),
         max(1, dtype(settings.kv_cache_dtype).bits // 8),
+        settings.cache_implementation,
+        dtype(settings.kv_cache_dtype).bits,
     )
 
 
@@ -142,6 +152,13 @@ def _cache_bytes(model: Model, plan: _Plan, prompt: int, new: int) -> int:
     """Keys, values and states of all layers; `new` is 1 right after the prefill."""
     shapes = dynamic_cache(model, whole_heads=plan.version < LATENT_CACHE)
     tokens, source = _cached_tokens(model, plan, prompt, new), source_tokens(model, prompt)
+    size = plan.storage.bytes_per_element
+    if plan.cache == "static":
+        longest = _cached_tokens(model, plan, prompt, plan.new)
+        return plan.rows * sum(static_bytes(shape, longest, source, size) for shape in shapes)
+    if plan.cache == "quantized" and model.head != "seq2seq-lm":
+        made = (quantized_bytes(shape, prompt, new, source, plan.cache_bits, size) for shape in shapes)
+        return plan.rows * sum(made)
     cut = new > 1 or model.head == "seq2seq-lm"
     row = sum(
         shape.bytes(tokens, source, plan.cache_bytes_per_element, plan.storage.bytes_per_element, cut_to_window=cut)
@@ -153,6 +170,10 @@ def _cache_bytes(model: Model, plan: _Plan, prompt: int, new: int) -> int:
 def _largest_layer_cache(model: Model, plan: _Plan, tokens: int) -> int:
     shapes = dynamic_cache(model, whole_heads=plan.version < LATENT_CACHE)
     widest = max((shape.elements_per_token for shape in shapes if not shape.of_source), default=0)
+    if plan.cache == "static":
+        return 0
+    if plan.cache == "quantized":
+        return DEQUANTIZED_COPIES * widest * tokens * plan.rows * plan.storage.bytes_per_element
     return widest * tokens * plan.rows * plan.cache_bytes_per_element
 
 
@@ -223,7 +244,13 @@ def _moment(name: str, model: Model, plan: _Plan, weights: Node, context: Node, 
         ))  # fmt: skip
         if growth:
             parts.append(
-                Node("KV cache concatenation", growth, "derived", formula="new copy of one layer", source=_CACHE)
+                Node(
+                    "KV cache concatenation",
+                    growth,
+                    "derived",
+                    formula="new copy of one layer" if plan.cache == "dynamic" else "one layer unpacked, and joined",
+                    source=_CACHE,
+                )
             )
     parts.extend((_workspace(plan), context))
     return Phase(name, Node.group(name, parts))
