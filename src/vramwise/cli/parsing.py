@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -10,6 +12,24 @@ from vramwise.errors import UsageError, clipped, nearest
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Finds the terminal's width itself: argparse asks shutil, whose import takes longer than all of its own work."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """As shutil.get_terminal_size: COLUMNS, else the terminal's, else 80."""
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdecimal() and int(stated) > 0:
+        return int(stated)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        return 80
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -22,7 +42,7 @@ class CommandParser(argparse.ArgumentParser):
     takes_command = False
 
     def __init__(self, *, prog: str, description: str) -> None:
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
+        super().__init__(prog=prog, description=description, allow_abbrev=False, formatter_class=_Formatter)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse a command's arguments. Raises UsageError; leaves by SystemExit after printing --help."""
