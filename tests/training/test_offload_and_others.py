@@ -53,9 +53,19 @@ def test_the_host_memory_is_that_of_one_node() -> None:
     assert two == pytest.approx(one / 2, rel=0.001)
 
 
-def test_nothing_offloaded_takes_no_host_memory_and_nvme_is_no_host_memory() -> None:
+def test_what_goes_to_disk_passes_through_buffers_in_host_memory() -> None:
+    """4 fp32 buffers of a sub-group of 10^9 values a rank; 10^9 weights of the rank's 1/8, 5 buffers of 10^8."""
+    small = answer(8, zero_stage=3, offload_optimizer="nvme", **ZERO).quantities["host_memory"].expected
+    assert small == pytest.approx(4 * 4 * 1e9 * 8, rel=0.01)  # 8B: a rank's share is 1.004 of a sub-group
+    both = answer(8, zero_stage=3, offload_optimizer="nvme", offload_params="nvme", **ZERO)
+    assert both.quantities["host_memory"].expected - small == pytest.approx(8 * 2 * (1e9 + 5e8), rel=0.01)
+    one = answer(1, zero_stage=3, offload_optimizer="nvme", **ZERO).quantities["host_memory"].expected
+    assert one == pytest.approx(4 * 4 * 1e9, rel=0.001)
+
+
+def test_nothing_offloaded_takes_no_host_memory_and_nvme_without_zero_3_none() -> None:
     assert "host_memory" not in answer().quantities
-    assert "host_memory" not in answer(8, zero_stage=3, offload_optimizer="nvme", **ZERO).quantities
+    assert "host_memory" not in answer(8, zero_stage=2, offload_optimizer="nvme", **ZERO).quantities
 
 
 def test_fsdp_offload_leaves_nothing_but_what_is_gathered() -> None:

@@ -6,7 +6,9 @@
                                                       torch 2.13 distributed/fsdp CPUOffload, CPUOffloadPolicy
     activations         what layers keep between forward and backward   torch autograd.graph.save_on_cpu
 
-`nvme` keeps the same on disk; what passes through host memory on the way is not counted.
+`nvme` keeps the same on disk. Through ZeRO-3 it takes host memory all the same: 4 pinned buffers of a sub-group's fp32
+values for the optimizer, 5 of 10^8 weights, and up to 10^9 weights stay in memory (DeepSpeed 0.19 zero/stage3.py,
+zero/offload_config.py, swap_tensor/optimizer_utils.py, swap_tensor/partitioned_param_swapper.py).
 """
 
 from __future__ import annotations
@@ -15,6 +17,11 @@ from dataclasses import dataclass
 
 from vramwise.scenario import TrainSettings
 from vramwise.training.states import ModelStates, width
+
+OPTIMIZER_BUFFERS = 4
+WEIGHT_BUFFERS = 5
+WEIGHTS_OF_A_BUFFER = 100 * 1_000_000
+WEIGHTS_KEPT_IN_MEMORY = 1000 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +51,15 @@ def host_parts(states: ModelStates, train: TrainSettings, activations: int) -> d
     away = offloaded(train)
     on_disk = {"nvme"}
     parts: dict[str, int] = {}
+    weights = states.weights + states.frozen_weights
     if away.weights and train.offload_params not in on_disk:
-        parts["weights"] = states.weights + states.frozen_weights
+        parts["weights"] = weights
+    if train.zero_stage == 3 and train.offload_params in on_disk:
+        each = width(train.param_dtype or "bf16")
+        parts["weights"] = min(weights, WEIGHTS_KEPT_IN_MEMORY * each)
+        parts["buffers of weights"] = WEIGHT_BUFFERS * WEIGHTS_OF_A_BUFFER * each
+    if train.zero_stage == 3 and train.offload_optimizer in on_disk:
+        parts["buffers of the optimizer"] = OPTIMIZER_BUFFERS * states.fp32_gradients
     if away.optimizer and train.offload_optimizer not in on_disk:
         parts["master weights"] = states.master
         parts["optimizer states"] = states.optimizer + states.paged_optimizer
