@@ -14,7 +14,12 @@ from vramwise.result import QUANTITIES
 from vramwise.scenario import Scenario
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "cases"
-COUNTS = {"llamacpp.jsonl": (159, 470), "serving.jsonl": (162, 393), "training.jsonl": (435, 490)}
+COUNTS = {
+    "llamacpp.jsonl": (159, 470),
+    "serving.jsonl": (162, 393),
+    "training.jsonl": (435, 490),
+    "training-fms.jsonl": (200, 332),
+}
 PRINTED_IN_FULL = {"oom", "kv_cache_blocks", "kv_cache_tokens", "max_seq"}
 
 

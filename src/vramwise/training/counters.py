@@ -76,7 +76,9 @@ def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
     if train.expandable_segments:
         return calibrated("reserved_over_allocated_expandable")
     if placement.weight_shards > 1 and not _has_stream_pools(train, placement) and not train.compile:
-        return calibrated("reserved_over_allocated_sharded")
+        # Logits are the largest blocks to break up: without them less lies between what is in use.
+        without = "_without_logits" if train.loss == "fused-linear" else ""
+        return calibrated(f"reserved_over_allocated_sharded{without}")
     return calibrated("reserved_over_allocated")
 
 
