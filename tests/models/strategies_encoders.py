@@ -68,10 +68,15 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "roberta": lambda: bert("roberta"),
     "mt5": lambda: t5("mt5"),
     "t5": t5,
-    "longt5": lambda: t5("longt5").flatmap(
-        lambda config: st.sampled_from(["local", "transient-global"]).map(
-            lambda kind: {**config, "encoder_attention_type": kind}
-        )
+    "longt5": lambda: st.tuples(
+        t5("longt5"), st.sampled_from(["local", "transient-global"]), st.integers(1, 4), st.integers(1, 3)
+    ).map(
+        lambda drawn: {
+            **drawn[0],
+            "encoder_attention_type": drawn[1],
+            "local_radius": drawn[2],
+            "global_block_size": drawn[3],
+        }
     ),
     "switch_transformers": lambda: st.tuples(
         t5("switch_transformers"), st.integers(0, 2), st.integers(0, 2), st.integers(1, 3), st.booleans()

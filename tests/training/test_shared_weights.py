@@ -49,3 +49,13 @@ def test_with_gradients_from_before_only_unfinished_sums_wait_and_all_go(name: s
     found, _ = gradient_bytes(CONFIGS[name], accumulating=True)
     assert sum(found) == 0
     assert any(found) == (name != "nothing shared")
+
+
+def test_every_weight_of_a_vision_part_gets_its_gradient() -> None:
+    text = {**SIZES, "model_type": "qwen2_vl_text", "num_hidden_layers": 2, "num_key_value_heads": 2}
+    vision = {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "patch_size": 14, "spatial_merge_size": 2}
+    config = {"model_type": "qwen2_vl", "text_config": text, "vision_config": vision}
+    model, train = describe(config), {"precision": "fp32", "images_per_sequence": 1, "image_size": "56x56"}
+    made = job_of(Scenario.from_dict({"model": config, "task": "train", "train": train}), model, None)
+    runs = step_shape(model, made.structure, 2, 32, accumulating=False).at(with_rounded_axes(batch=2, sequence=32))
+    assert sum(run.weight_gradients for run in runs) == 4 * model.num_parameters

@@ -24,6 +24,10 @@ class Layout(Recorder):
         self.record(op, [x], [out])
         return out
 
+    def as_strided(self, x: Tensor, shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> Tensor:
+        """The same storage with other sizes and strides, which the caller knows to be right."""
+        return self._seen_as(x, shape, strides, "view")
+
     def view(self, x: Tensor, *shape: Dim) -> Tensor:
         """`x.view(shape)`; one size may be -1."""
         target = _filled(x, shape)

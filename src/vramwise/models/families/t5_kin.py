@@ -11,7 +11,7 @@ from vramwise.models.families import t5
 HEAD = "seq2seq-lm"
 # Defaults of LongT5Config and SwitchTransformersConfig (transformers 5.23).
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "longt5": {**t5.CLASS_DEFAULTS, "encoder_attention_type": "local"},
+    "longt5": {**t5.CLASS_DEFAULTS, "encoder_attention_type": "local", "local_radius": 127, "global_block_size": 16},
     "switch_transformers": {
         **t5.CLASS_DEFAULTS, "d_model": 768, "num_layers": 12, "num_heads": 12, "num_decoder_layers": 12,
         "num_sparse_encoder_layers": 3, "num_sparse_decoder_layers": 3, "num_experts": 8,
@@ -19,6 +19,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _KINDS = {"local": "LocalSelfAttention", "transient-global": "TransientGlobalSelfAttention"}
 MOST_EXPERTS = 4096
+NEAR_BIAS = "near_bias"
+"""The stream of position biases of LongT5's encoder, made by its first layer."""
 
 
 def near_attention(b: BlockBuilder, c: Config, x: Value, index: int) -> Value:
@@ -28,16 +30,24 @@ def near_attention(b: BlockBuilder, c: Config, x: Value, index: int) -> Value:
         raise c.error(f"encoder_attention_type: expected {' or '.join(_KINDS)}, got {kind!r:.40}")
     b.part, module = "attention", f"layer.0.{_KINDS[kind]}"
     heads, inner = c.num_attention_heads, c.num_attention_heads * c.size("d_kv")
+    sizes: dict[str, Any] = {"chunk_size": c.size("local_radius") + 1, "means_of": c.size("global_block_size")}
     pieces = [b.linear(x, f"{module}.{name}", inner) for name in "qkv"]
-    tables = []
+    if kind != "local":
+        means = b.unary("block_means", x, module, means_of=sizes["means_of"])
+        means = b.rms_norm(means, f"{module}.global_input_layer_norm", style="t5")
+        pieces += [b.linear(means, f"{module}.{name}", inner) for name in "kv"]
     if index == 0:
         names = ("relative_attention_bias", "global_relative_attention_bias")
         shape = (c.size("relative_attention_num_buckets"), heads)
         tables = [b.parameter(f"{module}.{n}", "weight", shape) for n in names[: 1 if kind == "local" else 2]]
-    if kind != "local":
-        tables.append(b.parameter(f"{module}.global_input_layer_norm", "weight", (x.width,), part="norm"))
-    mixed = b.op("undescribed", module, pieces, [inner], tables, name="attention to a neighbourhood")[0]
-    return b.linear(mixed, f"{module}.o", x.width, shard="row")
+        bias = b.op("near_bias", module, [], [heads], tables, **sizes)[0]
+        b.hand_on(NEAR_BIAS, bias)
+    else:
+        bias = b.input(NEAR_BIAS, heads)
+    mixed = b.op(
+        "near_attention", module, [*pieces, bias], [inner], num_heads=heads, dropout=c.number("dropout_rate"), **sizes
+    )[0]
+    return b.dropout(b.linear(mixed, f"{module}.o", x.width, shard="row"), c.number("dropout_rate"))
 
 
 def is_sparse(c: Config, stack: t5.Stack, index: int) -> bool:

@@ -36,6 +36,7 @@ from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.lightning import LightningPaths
 from vramwise.models.profiles.linear_recurrence import LinearRecurrencePaths
 from vramwise.models.profiles.mixers import MixerPaths
+from vramwise.models.profiles.near_attention import NearAttentionPaths
 from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.residual_streams import ResidualStreamPaths
@@ -73,6 +74,7 @@ class HuggingFace(
     LightningPaths,
     LinearRecurrencePaths,
     MixerPaths,
+    NearAttentionPaths,
     NormPaths,
     RelativeBiasPaths,
     RwkvPaths,

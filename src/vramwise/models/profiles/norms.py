@@ -38,6 +38,8 @@ class NormPaths:
             return tape.to(tape.mul(tape.to(weights[0], "fp32"), normalized), dtype)
         if style == "unweighted":
             return tape.to(normalized, dtype)
+        if style == "t5":  # cast to the weight's dtype, where that has 16 bits
+            dtype = weights[0].dtype if weights[0].dtype != "fp32" else normalized.dtype
         return tape.mul(weights[0], tape.to(normalized, dtype))
 
     def layer_norm(self, op: Op, x: Tensor) -> Tensor:

@@ -146,8 +146,7 @@ class TowerPaths:
     def _packed_eager(self, q: Tensor, k: Tensor, v: Tensor, count: Dim, length: int) -> Tensor:
         """Products over views of one image's rows, which need no copy."""
         tape, (_, heads, d) = self.tape, q.shape
-        a, b, c = (replace(x, shape=(count * heads, length, d), strides=(x.strides[1], x.strides[0], 1))
-                   for x in (q, k, v))  # fmt: skip
+        a, b, c = (tape.as_strided(x, (count * heads, length, d), (x.strides[1], x.strides[0], 1)) for x in (q, k, v))
         scores = tape.scale(tape.mm("bmm", a, tape.transpose(b, 1, 2)))
         weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
         mixed = tape.view(tape.mm("bmm", weights, c), count, heads, length, d)
@@ -156,7 +155,7 @@ class TowerPaths:
     def _packed_sdpa(self, q: Tensor, k: Tensor, v: Tensor, count: Dim, length: int) -> Tensor:
         tape, (_, heads, d) = self.tape, q.shape
         q, k, v = (
-            replace(x, shape=(count, heads, length, d), strides=(length * x.strides[0], x.strides[1], x.strides[0], 1))
+            tape.as_strided(x, (count, heads, length, d), (length * x.strides[0], x.strides[1], x.strides[0], 1))
             for x in (q, k, v)
         )
         mixed = tape.sdpa(q, k, v, backend=self.execution.sdpa_backend, calls=count)
