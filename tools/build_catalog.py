@@ -159,6 +159,18 @@ def hyperparameters(name: str, config: dict[str, Any]) -> tuple[dict[str, Any], 
     return essentials(config), ""
 
 
+WINDOWED = {"google/gemma-3-12b-it", "google/gemma-3-27b-it"}
+"""Whose copied configs leave out the window that their class would take to be 4,096."""
+
+
+def with_window(name: str, kept: dict[str, Any]) -> str:
+    """Put the published window into a Gemma 3 config that lacks it; the remark for its source."""
+    if name not in WINDOWED or "sliding_window" in kept["text_config"]:
+        return ""
+    kept["text_config"] = dict(sorted({**kept["text_config"], "sliding_window": 1024}.items()))
+    return "; sliding_window: Gemma 3 report (arXiv 2503.19786) section 2"
+
+
 def extra_models() -> list[dict[str, Any]]:
     """The lines of models_extra.jsonl."""
     lines = (HERE / "models_extra.jsonl").read_text(encoding="utf-8").splitlines()
@@ -178,6 +190,7 @@ def catalog_lines(configs: str, sources: list[dict[str, Any]], params: dict[str,
         config = row.get("config") or json.loads((Path(configs) / Path(row["file"]).name).read_text(encoding="utf-8"))
         kept, remark = hyperparameters(name, config)
         kept.setdefault("model_type", params[name]["model_type"])
+        remark += with_window(name, kept)
         org, _, short = name.partition("/")
         names = [alias["alias"] for alias in aliases if alias["id"] == name and alias["relation"] == "name"]
         if org in RENAMED_ORGS and f"{RENAMED_ORGS[org]}/{short}" not in ids:

@@ -108,6 +108,7 @@ LLAMA_2 = {
     "tie_word_embeddings": False,
 }  # fmt: skip
 DEEPSEEK = "deepseek-ai/DeepSeek-V3"
+GEMMA = "google/gemma-3-27b-it"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,8 @@ DEEPSEEK = "deepseek-ai/DeepSeek-V3"
         (LLAMA, {"n_ctx": 16384, "flash_attn": False}, 1092.01, 52.01),
         (LLAMA, {"n_ctx": 16384, "n_ubatch": 256, "flash_attn": False}, 546.0, 26.0),
         (LLAMA, {"n_ctx": 16384, "flash_attn": True, "n_parallel": 4, "kv_unified": False}, 258.50, 20.01),
+        (GEMMA, {"n_ctx": 32768, "flash_attn": True}, 522.62, 54.52),
+        (GEMMA, {"n_ctx": 32768, "flash_attn": True, "n_parallel": 4, "kv_unified": False}, 522.62, 30.52),
         (LLAMA_2, {"n_ctx": 4096, "flash_attn": True}, 92.51, 20.01),
         (LLAMA_2, {"n_ctx": 4096, "flash_attn": False}, 312.01, 40.01),
         (DEEPSEEK, {"n_ctx": 16384, "flash_attn": True}, 394.01, 44.01),
@@ -132,6 +135,17 @@ def test_buffers_of_one_device_at_0c1e57098(model: Any, settings: dict[str, Any]
     result = serve(model, 1, gguf_quant="Q8_0", **{"n_parallel": 1, **settings})
     assert result.quantities["compute_buffer"].expected / MIB == pytest.approx(compute, abs=0.05)
     assert result.quantities["host_buffer"].expected / MIB == pytest.approx(host, abs=0.05)
+
+
+def test_windows_of_gemma_3_at_0c1e57098() -> None:
+    """10 layers of the whole context, 52 of 1,024 + 512 cells a slot; the host holds masks and indices of both."""
+    one = serve(GEMMA, 1, gguf_quant="Q8_0", n_ctx=32768, n_parallel=1, flash_attn=False)
+    four = serve(GEMMA, 1, gguf_quant="Q8_0", n_ctx=32768, n_parallel=4, kv_unified=False)
+    full = serve(GEMMA, 1, gguf_quant="Q8_0", n_ctx=32768, n_parallel=1, swa_full=True)
+    caches = [result.quantities["kv_cache_bytes"].expected / MIB for result in (one, four, full)]
+    assert caches == [2560 + 624, 2560 + 2496, 2560 + 13312]
+    assert one.quantities["host_buffer"].expected / MIB == pytest.approx(104.01, abs=0.02)
+    assert one.quantities["weights_gpu"].expected // MIB == 27371
 
 
 @pytest.mark.parametrize(
