@@ -132,7 +132,7 @@ def host_node(model: Model, plan: Plan) -> Node:
     rest = copies * 4 * u * s.hidden + (IK_INDEX_BYTES if plan.is_ik else INDEX_BYTES) * u
     rest += index_bytes(plan, s, u) * plan.input_copies * (2 if reads_windows(model) else 1)  # a cache of each kind
     half, whole = 2 * cells + rest, 4 * cells + rest
-    stated = plan.settings.engine_version is not None
+    stated = plan.build_is_stated
     newest = plan.build >= (IK_HALF_MASK_BUILD if plan.is_ik else HALF_MASK_BUILD)
     expected = half if plan.flash and newest and (stated or not plan.is_ik) else whole
     low = half if plan.flash and (newest or not stated) else expected

@@ -2,7 +2,8 @@
 
 u = physical batch, n = cells of one stream, E = hidden size, H = heads. The forms of the newest llama.cpp are those of
 the graph allocator itself: llama-fit-params at 0c1e57098 over RPC devices, files of metadata and shapes alone. Those
-of ik_llama.cpp follow src/graphs/build_deepseek2.cpp and its forerunner in src/llama.cpp, node by node.
+of ik_llama.cpp follow src/graphs/build_deepseek2.cpp and its forerunner in src/llama.cpp, node by node, and were held
+against llama-cli at 8337e4cd3.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Model
-from vramwise.serving.llama_cpp.settings import FUSED_GATES_BUILD, IK_CHUNKED_LATENT_BUILD, VALUE_INDEX_BUILD, Plan
+from vramwise.serving.llama_cpp.settings import (
+    FUSED_GATES_BUILD,
+    IK_CHUNKED_LATENT_BUILD,
+    IK_HALF_MASK_BUILD,
+    VALUE_INDEX_BUILD,
+    Plan,
+)
 from vramwise.serving.llama_cpp.tensors import gguf_tensors
 from vramwise.units import MIB
 
@@ -115,10 +122,12 @@ def _ik_latent(plan: Plan, s: Sizes, latent: Latent, u: int, n: int) -> int:
     at_once = _heads_at_once(s.heads, (nope + latent.value) * n * 4, plan)
     unpacked = 2 * (latent.key + latent.value) * n
     raw = 4 * (nope + latent.value) * n
-    chunked = plan.settings.engine_version is not None and plan.build >= IK_CHUNKED_LATENT_BUILD
-    packed = (at_once if chunked else s.heads) * unpacked
+    chunked = plan.build_is_stated and plan.build >= IK_CHUNKED_LATENT_BUILD
+    if chunked and at_once < s.heads:  # beside them the joined queries, those before joining, and what is put together
+        joined = 4 * u * (s.heads * (2 * latent.key + latent.value) + s.hidden)
+        return at_once * (raw + 2 * (nope + latent.value + latent.rope) * n) + joined
     queries = 4 * u * (s.heads * (latent.key + latent.rope) + s.hidden + latent.query_rank)
-    return packed + at_once * raw + 4 * latent.rank * n + queries
+    return s.heads * unpacked + at_once * raw + 4 * latent.rank * n + queries
 
 
 def _heads_at_once(heads: int, bytes_a_head: int, plan: Plan) -> int:
@@ -132,11 +141,20 @@ def _heads_at_once(heads: int, bytes_a_head: int, plan: Plan) -> int:
 
 def feed_forward_bytes(plan: Plan, s: Sizes, u: int) -> int:
     """Gate, up and their product (in place before gating was an operation of its own), beside three hidden-size
-    tensors; every chosen expert's output. Exact for dense blocks, within 13 % for routed ones; 0 for ik_llama.cpp,
-    which fuses them."""
+    tensors; every chosen expert's output. Exact for dense blocks, within 13 % for routed ones."""
     if plan.is_ik:
-        return 0
+        return _ik_feed_forward(plan, s, u)
     tensors = 3 if plan.build >= FUSED_GATES_BUILD else 2
     dense = tensors * s.mlp + 3 * s.hidden if s.mlp else 0
     routed = s.chosen_experts * (tensors * s.expert + s.hidden) + 3 * s.hidden if s.expert else 0
+    return 4 * u * max(dense, routed)
+
+
+def _ik_feed_forward(plan: Plan, s: Sizes, u: int) -> int:
+    """Gate and up as one fused operation (llama-cli of 8337e4cd3 over RPC devices); 0 for builds that are not known to
+    be as new."""
+    if not (plan.build_is_stated and plan.build >= IK_HALF_MASK_BUILD and plan.flash):
+        return 0
+    dense = s.mlp + 2 * s.hidden if s.mlp else 0
+    routed = s.chosen_experts * (2 * s.expert + s.hidden) + s.hidden if s.expert else 0
     return 4 * u * max(dense, routed)

@@ -49,6 +49,7 @@ _DATE = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b")
 _DATED_BUILDS = (("2024-03-18", 2459), ("2024-12-05", 4273), ("2025-04-15", 5130), ("2025-05-20", 5427),
                  ("2025-08-20", 6209), ("2025-10-31", 6895), ("2025-12-10", 7342))  # fmt: skip
 """Days of llama.cpp's release tags: a version that is a day is the last of these builds before it."""
+_OLLAMA_0_30 = "2026-05-29"  # before, ollama built runners of its own from older sources
 IK_BY_BYTES_BUILD = 4327  # ik_llama.cpp PR 1466 (March 2026): devices are filled by bytes, not by layers
 _NEEDS_IMATRIX = ("IQ1", "IQ2", "IQ3_XXS")
 
@@ -83,6 +84,11 @@ class Plan:
     def devices(self) -> int:
         """GPUs in use; 0 on the CPU alone."""
         return len(self.shares)
+
+    @property
+    def build_is_stated(self) -> bool:
+        """ik_llama.cpp makes no releases: what changed there is charged only to a version that is given."""
+        return self.settings.engine_version is not None
 
     @property
     def input_copies(self) -> int:
@@ -145,6 +151,8 @@ def build_of(version: str | None) -> int:
     if found is not None:
         return int(found.group(1))
     day = _DATE.search(version or "")
+    if day is not None and "ollama" in (version or "") and _DATED_BUILDS[-1][0] < day.group() < _OLLAMA_0_30:
+        return OWN_RUNNER_BUILD
     if day is None or day.group() > _DATED_BUILDS[-1][0]:
         return LATEST_BUILD
     return max((build for first, build in _DATED_BUILDS if first <= day.group()), default=0)
