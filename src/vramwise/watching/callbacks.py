@@ -190,7 +190,8 @@ def _lightning() -> Any:
 def _arguments(args: Any) -> dict[str, Any]:
     names = (
         "per_device_train_batch_size", "gradient_accumulation_steps", "max_grad_norm", "bf16", "fp16", "world_size",
-        "torch_compile", "use_liger_kernel", "fsdp", "hf_deepspeed_config", "max_length", "max_seq_length",
+        "torch_compile", "use_liger_kernel", "fsdp", "fsdp_config", "hf_deepspeed_config", "max_length",
+        "max_seq_length",
     )  # fmt: skip
     return {name: getattr(args, name) for name in names if hasattr(args, name)}
 

@@ -232,17 +232,45 @@ def _read_arguments(taken: Taken, arguments: Mapping[str, Any]) -> None:
     processes = int(arguments.get("world_size") or 1)
     if processes > 1:
         taken.take("num_gpus", processes, "world_size", top=True)
-    sharding = " ".join(str(getattr(item, "value", item)) for item in _listed(arguments.get("fsdp")))
-    if "full_shard" in sharding:
-        taken.take("fsdp", "full-shard", "fsdp")
-    elif "shard_grad_op" in sharding:
-        taken.take("fsdp", "shard-grad-op", "fsdp")
-    deepspeed = getattr(arguments.get("hf_deepspeed_config"), "config", None)
-    if isinstance(deepspeed, Mapping):
-        stage = (deepspeed.get("zero_optimization") or {}).get("stage", 0)
-        taken.take("framework", "deepspeed", "deepspeed")
-        taken.take("zero_stage", int(stage), "deepspeed's zero_optimization.stage")
+    _read_fsdp(taken, arguments)
+    _read_deepspeed(taken, getattr(arguments.get("hf_deepspeed_config"), "config", None))
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value] if value else []
+def _read_fsdp(taken: Taken, arguments: Mapping[str, Any]) -> None:
+    """transformers 5 has fsdp=True and all else in fsdp_config, FSDP 2 unless told otherwise; before, words in fsdp."""
+    given = arguments.get("fsdp")
+    if not given:
+        return
+    config = arguments.get("fsdp_config")
+    config = {str(key).removeprefix("fsdp_"): value for key, value in config.items()} if config else {}
+    words = [str(getattr(item, "value", item)) for item in (given if isinstance(given, list) else [given])]
+    strategy = " ".join([*words, str(config.get("sharding_strategy", ""))]).lower()
+    if "no_shard" in strategy:
+        return
+    keeps_gathered = "shard_grad_op" in strategy or config.get("reshard_after_forward") is False
+    kind = "hybrid-shard" if "hybrid" in strategy else "shard-grad-op" if keeps_gathered else "full-shard"
+    taken.take("fsdp", kind, "fsdp_config" if config else "fsdp")
+    taken.take("fsdp_version", int(config.get("version", 2 if given is True else 1)), "fsdp_config")
+    if config.get("activation_checkpointing"):
+        taken.take("checkpointing", "full", "fsdp_config")
+    if config.get("cpu_offload") or "offload" in words:
+        taken.take("offload_params", "cpu", "fsdp_config")
+        taken.take("offload_optimizer", "cpu", "fsdp_config")
+
+
+def _read_deepspeed(taken: Taken, config: Any) -> None:
+    """The engine casts the weights and keeps fp32 master copies, whatever the model was loaded in."""
+    if not isinstance(config, Mapping):
+        return
+    zero = config.get("zero_optimization") or {}
+    taken.take("framework", "deepspeed", "deepspeed")
+    taken.take("zero_stage", int(zero.get("stage", 0)), "deepspeed's zero_optimization.stage")
+    precision = str(taken.train.get("precision", ""))
+    if precision.endswith("-mixed"):
+        taken.take("precision", precision.replace("-mixed", "-master"), taken.origins["precision"])
+        taken.train.pop("param_dtype", None)
+        taken.origins.pop("param_dtype", None)
+    for key, name in (("offload_optimizer", "offload_optimizer"), ("offload_params", "offload_param")):
+        device = (zero.get(name) or {}).get("device", "none")
+        if device in ("cpu", "nvme"):
+            taken.take(key, device, f"deepspeed's zero_optimization.{name}")
