@@ -116,6 +116,8 @@ def test_a_step_in_backward_does_not_wait_for_other_micro_batches() -> None:
 
 
 def test_an_evaluation_batch_of_its_own_can_be_the_peak() -> None:
+    one, own = (job(MANY_CLASSES, micro_batch_size=n, eval_batch_size=8, optimizer="sgd") for n in (1, 8))
+    assert moments(one)["evaluation"].parts == moments(own)["evaluation"].parts
     found = moments(job(MANY_CLASSES, checkpointing="full", eval_batch_size=64))
     assert max(found.values(), key=lambda moment: moment.total).name == "evaluation"
     assert found["evaluation"].total > 10 * moments(job(MANY_CLASSES))["evaluation"].parts["forward temporaries"]

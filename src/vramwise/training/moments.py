@@ -42,7 +42,7 @@ from vramwise.training.settings import (
     gradients_stay,
     releases_gradients,
 )
-from vramwise.training.sizes import RunBytes, StepShape
+from vramwise.training.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.states import ModelStates, rounded, width
 
 SCALAR_BYTES = 512
@@ -82,7 +82,7 @@ def step_moments(
     exchanged = buffers(model, train, placement)
     ratio = gradient_ratio(model, train, placement)
     others = extra_model_bytes(model, train, placement)
-    found = _Step(shape, states, train, placement, axes, runs, exchanged, ratio, others).moments()
+    found = _Step(shape, model, states, train, placement, axes, runs, exchanged, ratio, others).moments()
     if not any(role_of(name) in TRAINED for name in train.extra_models):
         return found
     accumulating = gradients_stay(train) or releases_gradients(train) or placement.stages > 1
@@ -129,10 +129,10 @@ def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
 
 class _Step:
     def __init__(
-        self, shape: StepShape, states: ModelStates, train: TrainSettings, placement: Placement, axes: Axes,
-        runs: list[RunBytes], exchanged: Buffers, ratio: tuple[int, int], others: Mapping[str, int],
+        self, shape: StepShape, model: Model, states: ModelStates, train: TrainSettings, placement: Placement,
+        axes: Axes, runs: list[RunBytes], exchanged: Buffers, ratio: tuple[int, int], others: Mapping[str, int],
     ) -> None:  # fmt: skip
-        self.exchanged, self.ratio = exchanged, ratio
+        self.exchanged, self.ratio, self.model = exchanged, ratio, model
         self.shape, self.states, self.train, self.placement, self.axes = shape, states, train, placement, axes
         self.runs = runs
         self.releases = releases_gradients(train)
@@ -352,10 +352,13 @@ class _Step:
         """A pass without autograd: autocast's casts of trained weights pile up, everything else goes after its use."""
         batch = self.train.eval_batch_size or self.axes["batch"]
         axes = with_rounded_axes(batch=int(batch), sequence=int(self.axes["sequence"]))
-        runs = self.runs if axes == self.axes else on_stage(self.shape.at(axes), self.placement)
+        shape, runs = self.shape, self.runs
+        if batch != self.axes["batch"]:  # a batch of one is recorded without the axis
+            shape = step_shape(self.model, self.train, int(batch), int(self.axes["sequence"]), accumulating=False)
+            runs = on_stage(shape.at(axes), self.placement)
         casts = sum(run.casts for run in runs)
-        masks = int(evaluate(self.shape.unsaved_masks, axes))
-        logits = int(evaluate(self.shape.logits_in_loss, axes))
+        masks = int(evaluate(shape.unsaved_masks, axes))
+        logits = int(evaluate(shape.logits_in_loss, axes))
         parts = self._base(0 if self.train.set_to_none else self.all_gradients)
         parts |= {"inputs": 2 * INT64_BYTES * int(batch) * int(axes["sequence"]), "weight casts": casts}
         last_hidden = sum(run.last_hidden for run in runs)
