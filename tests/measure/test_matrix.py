@@ -62,6 +62,19 @@ def test_every_case_is_one_that_measure_runs_and_estimates(matrix, preset, monke
         refuse_what_cannot_run(result.scenario, "cpu" if preset == "tiny" else "cuda")
 
 
+def test_every_model_of_the_plan_is_built_by_transformers(matrix):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from vramwise.measure.building import config_of
+
+    models = {json.dumps(case.scenario["model"]) for case in matrix.cases_of(matrix.PRESETS["full"])}
+    for model in sorted(map(json.loads, models), key=str):
+        config = resolve(model).config
+        with torch.device("meta"):
+            built = transformers.AutoModelForCausalLM.from_config(config_of(config), dtype=torch.bfloat16)
+        assert sum(p.numel() for p in built.parameters()) == vramwise.describe(config).num_parameters, model
+
+
 def test_the_command_runs_goes_on_and_ends_with_the_errors(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
