@@ -214,3 +214,41 @@ def test_an_indexer_keeps_132_bytes_a_token_and_layer(engine: str, cache: str, l
     result = serve(engine, "deepseek-ai/DeepSeek-V3.2", gpu=None, total=900 * GIB, kv_cache_dtype=cache)
     held = result.quantities["kv_cache_bytes"].expected / result.quantities["kv_cache_tokens"].expected
     assert held == pytest.approx(61 * (latent + 132), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("version", "total", "ranks", "chunk", "batch", "fraction"),
+    [
+        ("0.4.6", 80, 8, 8192, 160, 0.81),
+        ("0.4.7", 140, 1, 8192, 160, round((140 - 18) / 140, 6)),
+        ("0.4.9", 80, 1, 8192, 160, 0.875),
+        ("0.5.2", 24, 1, 2048, 8, round((24 - 2.9) / 24, 3)),
+        ("0.5.2", 180, 8, 16384, 512, round((180 - 32) / 180, 3)),
+        ("0.5.4", 24, 1, 2048, 16, round((24 - (512 + 3072 + 128 + 32) / 1024) / 24, 3)),
+        ("0.5.9", 24, 1, 2048, 24, round((24 - (512 + 3072 + 128 + 48) / 1024) / 24, 3)),
+        # 8 + 14 + 8 + 8 + 4 captured prefills up to 2,048 tokens
+        ("0.5.12", 24, 1, 2048, 24, round((24 - (512 + 3072 + 128 + 48 + 8 * 42) / 1024) / 24, 3)),
+    ],
+)
+def test_sglangs_defaults_are_those_of_its_version(
+    version: str, total: int, ranks: int, chunk: int, batch: int, fraction: float
+) -> None:
+    table = serve(
+        "sglang", gpu=None, total=total * GIB, engine_version=version, tensor_parallel_size=ranks, max_model_len=4096
+    ).scenario["serve"]
+    assert (table["chunked_prefill_size"], table["cuda_graph_max_bs"]) == (chunk, batch)
+    assert table["mem_fraction_static"] == fraction
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "pooled"),
+    [
+        ("google/gemma-3-27b-it", "0.4.8", False), ("google/gemma-3-27b-it", "0.5.4", True),
+        ("google/gemma-3-27b-it", "0.5.9", False), ("openai/gpt-oss-20b", "0.5.9", True),
+    ],
+)  # fmt: skip
+def test_sglang_keeps_windows_apart_where_its_version_does(model: str, version: str, pooled: bool) -> None:
+    whole = serve("sglang", model, gpu=None, total=180 * GIB, engine_version="0.4.8", kv_cache_dtype="bf16")
+    result = serve("sglang", model, gpu=None, total=180 * GIB, engine_version=version, kv_cache_dtype="bf16")
+    cells = [r.phases[-1].components.find("KV cache").inputs["bytes_per_token"] for r in (whole, result)]  # type: ignore[union-attr]
+    assert (cells[1] < cells[0]) is pooled

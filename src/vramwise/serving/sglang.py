@@ -1,7 +1,6 @@
 """`serve` with SGLang: weights and KV cache inside mem_fraction_static, all else in what is left.
 
-Source: SGLang 0.5.4 model_executor/model_runner.py profile_max_num_token and server_args.py, 0.5.23
-mem_cache/kv_cache_configurator.py and arg_groups/memory_hook.py for the defaults.
+Source: SGLang 0.5.4 model_executor/model_runner.py profile_max_num_token, 0.5.23 mem_cache/kv_cache_configurator.py.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import engine_storage, engine_weights
 from vramwise.serving.lengths import model_length, text_config
 from vramwise.serving.pooled import PooledBudget, pooled_result
+from vramwise.serving.sglang_defaults import batch_defaults, static_fraction
 from vramwise.serving.storage import Storage, dtype_notes
 from vramwise.serving.versions import version_of
 from vramwise.serving.vllm.activations import widest_layer
@@ -27,27 +27,19 @@ from vramwise.units import GIB, MIB
 
 DEFAULT_VERSION = "0.5.23"
 DEFAULT_MAX_RUNNING = 2048
-LEAST_RESERVED = 10 * GIB  # on cards above 60 GB
-LARGE_CARD = 60 * GIB
-EAGLE_RESERVED, STANDALONE_RESERVED = 2 * GIB, 6 * GIB
-LEAST_FRACTION = 0.01
 WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio
 STATE_RATIO, STATE_SLOTS_OF_A_REQUEST, STATE_SLOTS = (
     0.9,
     3,
     512,
 )  # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
-
-# card's GiB below -> chunked_prefill_size, cuda_graph_max_bs below four ranks and from four ranks on
-_BY_MEMORY = ((20, 2048, 8, 8), (35, 2048, 16, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
-_BY_MEMORY_NOW = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512))
-_LARGEST = (16384, 512, 512)
-PREFILL_GRAPHS_VERSION = (0, 5, 23)  # read there; 0.5.4 has none
-# sizes of captured prefills: first, last, step (arg_groups/cuda_graph_hook.py generate_prefill_cuda_graph_batch_sizes)
-_PREFILL_SIZES = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, 10**6, 512))
+PADDED_STATES_VERSION = (0, 5, 23)  # one more slot of states; read there, 0.5.4 has none
+# from the first a windowed layer has a pool of its own, from the second only in the types named (model_config.py)
+WINDOW_POOLS, WINDOW_POOLS_BY_TYPE = (0, 4, 9), (0, 5, 8)
+WINDOW_POOL_TYPES = frozenset(
+    {"llama4", "llama4_text", "gpt_oss", "mimo_v2_flash", "mimo_v2", "step3p5", "gemma4", "gemma4_text", "laguna"}
+)
 _CAPTURED = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, 4097, 32))
-PREFILL_GRAPH_MIB, LATENT_PREFILL_GRAPHS_MIB = 8, 1536
-VIT_LAYERS, VIT_HIDDEN = 24, 1024  # ViT-L/14, against which towers are weighed
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
@@ -87,10 +79,10 @@ def _with_states(
     """Split what is left between states and tokens: slots = rest · 0.9 / 1.9 // bytes of a sequence's states.
 
     A request holds STATE_SLOTS_OF_A_REQUEST slots where prefixes are cached, which is the default; without the cache
-    there are as many slots as requests. Since PREFILL_GRAPHS_VERSION the pool has one slot more, for padding.
+    there are as many slots as requests. Since PADDED_STATES_VERSION the pool has one slot more, for padding.
     Source: handle_max_mamba_cache of 0.5.4 and 0.5.23.
     """
-    padding = 1 if version_of(settings.engine_version) >= PREFILL_GRAPHS_VERSION else 0
+    padding = 1 if version_of(settings.engine_version) >= PADDED_STATES_VERSION else 0
     size = budget.fixed_bytes
     cached = settings.enable_prefix_caching is not False
     counts = []
@@ -115,12 +107,10 @@ def _at_most(size: int, budget: PooledBudget, tokens: int | None) -> int:
 
 
 def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSettings:
-    """Defaults by the card's size (server_args.py)."""
-    size = (total or 80 * GIB) / GIB
-    now = version_of(given.engine_version or DEFAULT_VERSION) >= PREFILL_GRAPHS_VERSION
-    chunk, small, large = next((row[1:] for row in (_BY_MEMORY_NOW if now else _BY_MEMORY) if size < row[0]), _LARGEST)
-    chunk = given.chunked_prefill_size or chunk
-    batch = given.cuda_graph_max_bs or (small if given.tensor_parallel_size < 4 else large)
+    """Defaults by version and by the card's size."""
+    version = version_of(given.engine_version or DEFAULT_VERSION)
+    card = total or 80 * GIB
+    chunk, batch = batch_defaults(given, version, card)
     return given.replace(
         engine_version=given.engine_version or DEFAULT_VERSION,
         max_model_len=given.max_model_len or model_length(model),
@@ -128,45 +118,8 @@ def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSet
         chunked_prefill_size=chunk,
         cuda_graph_max_bs=batch,
         block_size=given.block_size or 1,
-        mem_fraction_static=given.mem_fraction_static or _fraction(given, model, total or 80 * GIB, chunk, batch),
+        mem_fraction_static=given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch),
     )
-
-
-def _fraction(given: ServeSettings, model: Model, total: int, chunk: int, batch: int) -> float:
-    """(gpu − reserved) / gpu with reserved MiB = 512 + 1.5 · chunk + 128 · ranks + what graphs take.
-
-    Graphs: 2 · largest batch, and since PREFILL_GRAPHS_VERSION 8 for each captured prefill (1,536 with a latent cache).
-    """
-    now = version_of(given.engine_version or DEFAULT_VERSION) >= PREFILL_GRAPHS_VERSION
-    ranks = given.tensor_parallel_size * given.pipeline_parallel_size
-    reserved = 512 + 1.5 * max(chunk, 2048) + 128 * ranks
-    if not (now and given.enforce_eager):
-        reserved += 2 * batch + (_prefill_graphs_mib(model, chunk) if now else 0)
-    size = round(reserved * MIB)
-    if total > LARGE_CARD:
-        size = max(size, LEAST_RESERVED)
-    method = str((given.speculative or {}).get("method") or "").lower()
-    if method and method != "ngram" and not now:
-        size += STANDALONE_RESERVED if method == "standalone" else EAGLE_RESERVED
-    return max(LEAST_FRACTION, round(round((total - size) / total, 3) * _tower_factor(model), 6))
-
-
-def _prefill_graphs_mib(model: Model, chunk: int) -> int:
-    if any(cache.kind == "latent" for cache in model.caches):
-        return LATENT_PREFILL_GRAPHS_MIB
-    captured = (n for first, last, step in _PREFILL_SIZES for n in range(first, min(last, chunk) + 1, step))
-    return PREFILL_GRAPH_MIB * sum(1 for _ in captured)
-
-
-def _tower_factor(model: Model) -> float:
-    """0.95 · (0.8 … 1.05) for models with a vision tower, by its layers · hidden² (adjust_mem_fraction_for_vlm)."""
-    vision = model.config.table("vision_config")
-    if vision is None or "vision" not in model.parts:
-        return 1.0
-    layers = vision.size("num_hidden_layers", default=VIT_LAYERS)
-    hidden = vision.size("hidden_size", default=VIT_HIDDEN)
-    ratio = layers * hidden**2 / (VIT_LAYERS * VIT_HIDDEN**2)
-    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))
 
 
 def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
@@ -204,8 +157,18 @@ def _cell(model: Model, settings: ServeSettings, storage: Storage) -> tuple[int,
     size = own if name == "auto" else dtype(name).bits / 8
     state = text_config(model).get("mamba_ssm_dtype")  # SGLang's own default is fp32 (SGLANG_MAMBA_SSM_DTYPE)
     states = dtype(state).bits // 8 if isinstance(state, str) else 4
-    specs = model_specs(model, settings.tensor_parallel_size, CacheDtypes(size, own, states))
+    specs = model_specs(
+        model, settings.tensor_parallel_size, CacheDtypes(size, own, states), _window_pools(model, settings)
+    )
     return sequence_bytes(specs, WINDOW_TOKEN_SHARE)
+
+
+def _window_pools(model: Model, settings: ServeSettings) -> bool:
+    """Whether windowed layers hold fewer tokens than full ones."""
+    version = version_of(settings.engine_version)
+    if version < WINDOW_POOLS_BY_TYPE:
+        return version >= WINDOW_POOLS
+    return model.config.model_type in WINDOW_POOL_TYPES or text_config(model).model_type in WINDOW_POOL_TYPES
 
 
 def _working(model: Model, settings: ServeSettings, storage: Storage) -> Node:

@@ -1,0 +1,121 @@
+"""SGLang's own values by version and card: prefill chunk, captured batches, mem_fraction_static.
+
+Source: server_args.py of 0.4.6, 0.4.7, 0.4.8, 0.4.9, 0.5.2, 0.5.3, 0.5.4, 0.5.6, 0.5.9, 0.5.10 and 0.5.12;
+arg_groups/memory_hook.py and cuda_graph_hook.py of 0.5.23.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vramwise.models import Model
+from vramwise.scenario.definition import ServeSettings
+from vramwise.units import GIB, MIB
+
+RESERVED_TABLE, RESERVED_FORMULA = (0, 4, 8), (0, 5, 3)
+LARGER_SMALL_BATCH = (0, 5, 6)
+PREFILL_GRAPHS, LARGER_SMALL_CHUNK = (0, 5, 10), (0, 5, 23)
+LEAST_RESERVED, LARGE_CARD = 10 * GIB, 60 * GIB
+SMALL_CARD_MIB = 25_000
+LEAST_FRACTION = 0.01
+
+_Table = tuple[tuple[int, int, int, int], ...]
+# card's GiB below -> chunked_prefill_size, cuda_graph_max_bs below four ranks and from four ranks on
+_UNTIL_0_5_2: Final[_Table] = ((35, 2048, 8, 80), (90, 8192, 160, 160), (160, 8192, 256, 256))
+_UNTIL_0_5_5 = ((20, 2048, 8, 8), (35, 2048, 16, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
+_UNTIL_0_5_22 = ((20, 2048, 8, 8), (35, 2048, 24, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
+_NOW = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512))
+_LARGEST = (16384, 512, 512)
+# up to 0.4.7, cards up to 80 GiB: from so many ranks on -> fraction
+_FIXED = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
+# 0.4.8 to 0.5.2, card's GiB below -> reserved GiB, and more for each rank
+_RESERVED = ((35, 2.8, 0.1), (90, 9.5, 0.5), (160, 12.0, 0.5))
+_RESERVED_LARGEST = 32.0
+# sizes of captured prefills: first, last, step
+_PREFILL_SIZES = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, 10**6, 512))
+PREFILL_GRAPH_MIB, LATENT_PREFILL_GRAPHS_MIB = 8, 1536
+VIT_LAYERS, VIT_HIDDEN = 24, 1024  # ViT-L/14, against which towers are weighed
+
+Version = tuple[int, ...]
+
+
+def batch_defaults(given: ServeSettings, version: Version, card_bytes: int) -> tuple[int, int]:
+    """chunked_prefill_size and cuda_graph_max_bs."""
+    size = card_bytes / GIB
+    if version < RESERVED_TABLE:
+        small = card_bytes < SMALL_CARD_MIB * MIB
+        chunk, few, many = (2048, 8, 80) if small else (8192, 160, 160)
+    else:
+        if version < RESERVED_FORMULA:
+            table = _UNTIL_0_5_2
+        elif version < LARGER_SMALL_BATCH:
+            table = _UNTIL_0_5_5
+        else:
+            table = _UNTIL_0_5_22 if version < LARGER_SMALL_CHUNK else _NOW
+        chunk, few, many = next((row[1:] for row in table if size < row[0]), _LARGEST)
+    batch = given.cuda_graph_max_bs or (few if given.tensor_parallel_size < 4 else many)
+    return given.chunked_prefill_size or chunk, batch
+
+
+def static_fraction(
+    given: ServeSettings, model: Model, version: Version, card_bytes: int, chunk: int, batch: int
+) -> float:  # fmt: skip
+    """mem_fraction_static = (card − reserved) / card, times a factor for vision towers.
+
+    reserved = 512 MiB + 1.5 · chunk + 128 · ranks + 2 · largest batch (in MiB), 10 GiB at least above 60 GiB, and since
+    0.5.10 8 MiB for each captured prefill (1,536 with a latent cache). 0.4.8 to 0.5.2 have a table by the card's size,
+    earlier versions fixed fractions.
+    """
+    ranks = given.tensor_parallel_size * given.pipeline_parallel_size
+    if version < RESERVED_TABLE:
+        return _fixed(ranks, card_bytes)
+    if version < RESERVED_FORMULA:
+        per_card = next((row[1:] for row in _RESERVED if card_bytes < row[0] * GIB), (_RESERVED_LARGEST, 0.0))
+        reserved = round((per_card[0] + ranks * per_card[1]) * GIB)
+    else:
+        reserved = _reserved(given, model, version, card_bytes, chunk, batch)
+    method = str((given.speculative or {}).get("method") or "").lower()
+    if method and method != "ngram" and version < LARGER_SMALL_CHUNK:
+        eagle = 4 * GIB if version >= PREFILL_GRAPHS else 2 * GIB
+        reserved += 6 * GIB if method == "standalone" else eagle
+    share = round((card_bytes - reserved) / card_bytes, 3)
+    return max(LEAST_FRACTION, round(share * _tower_factor(model), 6))
+
+
+def _fixed(ranks: int, card_bytes: int) -> float:
+    """Up to 0.4.7; cards above 96 GiB may keep all but 18 GiB."""
+    share = next(value for least, value in _FIXED if ranks >= least) if card_bytes <= 80 * GIB else _FIXED[-1][1]
+    if card_bytes > 96 * GIB:
+        share = min(share + 48 * GIB * (1 - share) / card_bytes, (card_bytes - 18 * GIB) / card_bytes)
+    return round(share, 6)
+
+
+def _reserved(
+    given: ServeSettings, model: Model, version: Version, card_bytes: int, chunk: int, batch: int
+) -> int:  # fmt: skip
+    ranks = given.tensor_parallel_size * given.pipeline_parallel_size
+    mebibytes = 512 + 1.5 * max(chunk, 2048) + 128 * ranks
+    if not (given.enforce_eager and version >= LARGER_SMALL_CHUNK):
+        mebibytes += 2 * batch
+    if version >= PREFILL_GRAPHS and not given.enforce_eager:
+        mebibytes += _prefill_graphs_mib(model, chunk)
+    size = round(mebibytes * MIB)
+    return max(size, LEAST_RESERVED) if card_bytes > LARGE_CARD else size
+
+
+def _prefill_graphs_mib(model: Model, chunk: int) -> int:
+    if any(cache.kind == "latent" for cache in model.caches):
+        return LATENT_PREFILL_GRAPHS_MIB
+    captured = (n for first, last, step in _PREFILL_SIZES for n in range(first, min(last, chunk) + 1, step))
+    return PREFILL_GRAPH_MIB * sum(1 for _ in captured)
+
+
+def _tower_factor(model: Model) -> float:
+    """0.95 · (0.8 … 1.05) for models with a vision tower, by its layers · hidden² (adjust_mem_fraction_for_vlm)."""
+    vision = model.config.table("vision_config")
+    if vision is None or "vision" not in model.parts:
+        return 1.0
+    layers = vision.size("num_hidden_layers", default=VIT_LAYERS)
+    hidden = vision.size("hidden_size", default=VIT_HIDDEN)
+    ratio = layers * hidden**2 / (VIT_LAYERS * VIT_HIDDEN**2)
+    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))
