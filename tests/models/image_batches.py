@@ -62,6 +62,14 @@ def typed(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
     return square(config, images, count) | {"token_type_ids": None}
 
 
+def sized(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Pixels of images of any size, and the sizes."""
+    v = config["vision_config"]
+    height, width = images.rows * v["patch_size"], images.columns * v["patch_size"]
+    pixels = torch.zeros(count, v["num_channels"], height, width)
+    return {"pixel_values": pixels, "image_sizes": torch.tensor([[height, width]] * count)}
+
+
 Inputs = Callable[[dict[str, Any], Images, int], dict[str, Any]]
 CASES: dict[str, tuple[dict[str, Any], Images, Inputs]] = {
     "llava": (
@@ -127,6 +135,14 @@ CASES |= {
               {"model_type": "qwen3_5_text", "head_dim": 8, "linear_num_value_heads": 2, "linear_num_key_heads": 2,
                "linear_key_head_dim": 8, "linear_value_head_dim": 8, "layer_types":
                ["full_attention", "full_attention"]}), Images(2, 2, 4, tokens=2), frames,
+    ),
+}  # fmt: skip
+
+CASES |= {
+    "mistral3": (
+        whole("mistral3", {**TOWER, "model_type": "pixtral", "image_size": 32}, {"model_type": "mistral",
+              "sliding_window": None, "head_dim": 8}, spatial_merge_size=2, vision_feature_layer=-1),
+        Images(2, 4, 6, tokens=6), sized,
     ),
 }  # fmt: skip
 

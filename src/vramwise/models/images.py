@@ -247,6 +247,7 @@ def _pixtral(c: Config, width: int, height: int) -> ImageTokens:
     return ImageTokens(
         (columns + 1) * rows, columns * rows * merge**2,
         f"sides up to {longest:,} pixels, a token for {size * merge} × {size * merge} and one at the end of each line",
+        rows=rows * merge, columns=columns * merge,
     )  # fmt: skip
 
 

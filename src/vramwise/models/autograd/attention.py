@@ -11,10 +11,20 @@ def rounded_up(dim: Dim, multiple: int) -> Dim:
     """A length rounded up, as an axis of its own (`with_rounded_axes` supplies its value)."""
     if isinstance(dim, int):
         return -(-dim // multiple) * multiple
+    if all(count % multiple == 0 for count in dim.terms.values()):
+        return dim
     (names,) = dim.terms
-    if dim.terms[names] != 1 or len(names) != 1:
-        raise ArithmeticError(f"{dim} is not a single axis")
-    return axis(f"{names[0]}_up_to_{multiple}")
+    if len(names) != 1:
+        raise ArithmeticError(f"{dim} is not one axis")
+    count = dim.terms[names]
+    return axis(f"{names[0] if count == 1 else f'{count}*{names[0]}'}_up_to_{multiple}")
+
+
+def whole_eights(dim: Dim, axes: frozenset[str]) -> bool:
+    """Whether a length is a multiple of 8, where the `axes` are."""
+    if isinstance(dim, int):
+        return dim % 8 == 0
+    return dim.axes <= axes or all(count % 8 == 0 for count in dim.terms.values())
 
 
 class Attention(Contractions):
@@ -138,7 +148,7 @@ class Attention(Contractions):
         """The memory-efficient kernel's bias: floats, rows padded to a multiple of 8 (`pad_bias`) and sliced."""
         mask = self._float_mask(mask, q.dtype)
         columns = mask.shape[-1]
-        if columns % 8 == 0 if isinstance(columns, int) else columns.axes <= self.rows_of_eight:
+        if whole_eights(columns, self.rows_of_eight):
             return mask
         padded = self.new((*mask.shape[:-1], rounded_up(columns, 8)), mask.dtype, op="constant_pad_nd")
         self.record("constant_pad_nd", [mask], [padded])

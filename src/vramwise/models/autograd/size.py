@@ -195,6 +195,10 @@ class RoundedAxes(dict[Any, Any]):
         if found:
             self[name] = value = self[base] // int(unit)
             return value
+        count, found, base = name.partition("*")
+        if found and "_" not in name:
+            self[name] = value = int(count) * self[base]
+            return value
         for separator, scaled in (("_up_to_", True), ("_chunks_of_", False)):
             base, found, unit = name.rpartition(separator)
             if found:

@@ -101,7 +101,7 @@ ASSEMBLIES: dict[str, Assembly] = {
         "minimax_m3_vl_vision", "minimax_m3_vl_text", projectors.minimax_m3, own_tower=True, text_ties=True
     ),
     "mistral3": Assembly(
-        "pixtral", "mistral", projectors.mistral3, tied=True,
+        "pixtral", "mistral", projectors.mistral3, tied=True, features=-1, scatters=True,
         absent_tower=(("patch_size", 14), ("image_size", 1540)),
         absent_text=(("head_dim", 128), ("hidden_size", 5120), ("intermediate_size", 32_768),
                      ("num_hidden_layers", 40), ("vocab_size", 131_072), ("sliding_window", 0)),

@@ -89,8 +89,8 @@ def lfm2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
 def mistral3(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A norm, squares of patches merged by a product, then as LLaVA."""
     x = b.rms_norm(x, "norm", part="projector")
-    merged = joined(b, x, e.model.size("spatial_merge_size", default=2) ** 2)
-    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), _num_features(e))
+    merged = joined(b, x, e.model.size("spatial_merge_size", default=2) ** 2, "unfolded")
+    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), _num_features(e), "features")
     bias = e.model.flag("multimodal_projector_bias")
     return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias)
 

@@ -121,6 +121,8 @@ def pixtral(c: Config) -> Tower:
         layers="transformer.layers", norm="rms", norms=("attention_norm", "ffn_norm"),
         qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"), output="attention.o_proj",
         biases=(False,) * 4, mlp=tuple(f"feed_forward.{n}_proj" for n in ("gate", "up", "down")), mlp_bias=False,
+        embedding="pixtral_embedding", embedding_settings=(("num_channels", c.size("num_channels")),), turned=True,
+        attention_style="rows_of_images",
     )  # fmt: skip
 
 

@@ -23,8 +23,9 @@ class Tower:
     gated, three. `scales` names what the results of attention and MLP are multiplied with, of `scale_width`;
     `of_layer` are weights that attention has besides, by layer. `embedding` and `closing` name the operations that use
     the weights around the layers, `pooling` weights after them whose result nothing reads. `packed`: the patches of
-    all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`. The results
-    of layers `tapped` are read by the language model too.
+    all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`. `turned`:
+    queries and keys are turned by the positions of patches. The results of layers `tapped` are read by the language
+    model too.
     """
 
     width: int
@@ -53,6 +54,7 @@ class Tower:
     closing: str = "tower_output"
     pooling: tuple[Weight, ...] = ()
     attention_style: str = "llama"
+    turned: bool = False
     packed: bool = False
     whole_layers: frozenset[int] | None = None
     tapped: frozenset[int] = frozenset()
@@ -125,6 +127,8 @@ def _attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     if t.packed:
         return _packed_attention(b, x, t, index)
     q, k, v = (b.heads_first(b.heads(piece, t.num_heads)) for piece in _projections(b, x, t))
+    if t.turned:
+        q, k = b.op("turned_patches", "", [q, k], [q.width, k.width])
     heads = t.num_heads
     return b.attention(
         q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, style=t.attention_style

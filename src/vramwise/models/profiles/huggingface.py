@@ -38,6 +38,7 @@ from vramwise.models.profiles.linear_recurrence import LinearRecurrencePaths
 from vramwise.models.profiles.mixers import MixerPaths
 from vramwise.models.profiles.near_attention import NearAttentionPaths
 from vramwise.models.profiles.norms import NormPaths
+from vramwise.models.profiles.packed_images import PackedImagePaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
@@ -76,6 +77,7 @@ class HuggingFace(
     MixerPaths,
     NearAttentionPaths,
     NormPaths,
+    PackedImagePaths,
     RelativeBiasPaths,
     RwkvPaths,
     ResidualStreamPaths,
