@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import transformers
 from timm_tower import stand_in_for_timm
+from transformers.initialization import no_init_weights
 
 _LOADERS = (
     ("causal-lm", transformers.AutoModelForCausalLM),
@@ -51,7 +52,16 @@ def real_model(
     attention: str | dict[str, str] = "eager",
     dtype: torch.dtype = torch.float32,
 ) -> Any:
-    """An instance of the class that transformers chooses for this config and head."""
+    """An instance of the class that transformers chooses for this config and head; fake CUDA tensors hold nothing."""
+    if device != "cuda":
+        return _made(values, head, device, attention, dtype)
+    with no_init_weights():
+        model = _made(values, head, device, attention, dtype)
+    model.tie_weights()  # which making random numbers would have done
+    return model
+
+
+def _made(values: dict[str, Any], head: str, device: str, attention: str, dtype: torch.dtype) -> Any:
     config = model_config(values)
     if config.model_type in _IN_NO_MAPPING:
         with torch.device(device):

@@ -126,6 +126,13 @@ class Pointwise(Layout):
         self.record(op, [x], [out])
         return out
 
+    def vector_norm(self, x: Tensor) -> Tensor:
+        """`x.norm(p=2, dim=-1, keepdim=True)`: keeps both; under CUDA autocast the result is fp32, x not copied."""
+        dtype = "fp32" if self.autocast and self.device == "cuda" else x.dtype
+        out = self.new((*x.shape[:-1], 1), dtype, requires_grad=x.requires_grad, op="linalg_vector_norm")
+        self.record("linalg_vector_norm", [x], [out], [(x, "self"), (out, "result")])
+        return out
+
     def std(self, x: Tensor) -> Tensor:
         """`torch.std(x, -1, keepdim=True)`: keeps its operand and its result."""
         out = self.new((*x.shape[:-1], 1), x.dtype, requires_grad=x.requires_grad, op="std")

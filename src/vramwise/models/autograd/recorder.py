@@ -24,7 +24,7 @@ Device = Literal["cuda", "cpu"]
 _FP32_UNDER_AUTOCAST: dict[Device, frozenset[str]] = {
     "cuda": frozenset(
         {"pow", "rsqrt", "softmax", "log_softmax", "layer_norm", "rms_norm", "nll_loss", "exp", "expm1", "log",
-         "logsumexp", "softplus", "sum", "cumsum", "prod", "norm"}
+         "logsumexp", "softplus", "sum", "cumsum", "prod"}
     ),
     "cpu": frozenset({"nll_loss", "prod"}),
 }  # fmt: skip

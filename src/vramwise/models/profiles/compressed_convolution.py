@@ -63,8 +63,7 @@ class CompressedConvolutionPaths:
     def heads_of_length(self, op: Op, x: Tensor) -> Tensor:
         """x · √d / max(|x|, ε) for each head, and times a number for each head where there are such."""
         tape = self.tape
-        norm = tape.new((*x.shape[:-1], 1), x.dtype, requires_grad=x.requires_grad, op="norm")
-        tape.record("norm", [x], [norm], [(x, "self"), (norm, "result")])
-        x = tape.mul(x, tape.scale(tape.unary("reciprocal", tape.unary("clamp", norm))))
+        length = tape.unary("clamp", tape.vector_norm(x))
+        x = tape.mul(x, tape.scale(tape.unary("reciprocal", length)))
         scales = self.parameters_of(op)
         return tape.mul(x, tape.unsqueeze(scales[0], -1)) if scales else x

@@ -48,8 +48,7 @@ class Inkling2Paths:
         tape, wide = self.tape, self.tape.to(x, "fp32")
         for scale in self.parameters_of(op):
             wide = tape.mul(wide, tape.to(scale, "fp32"))
-        norm = tape.new((*x.shape[:-1], 1), "fp32", requires_grad=x.requires_grad, op="linalg_vector_norm")
-        tape.record("linalg_vector_norm", [wide], [norm], [(wide, "self"), (norm, "result")])
+        norm = tape.vector_norm(wide)
         factor = tape.scale(tape.unary("reciprocal", tape.scale(norm, "add_scalar")))
         return tape.to(tape.mul(wide, tape.unary("clamp", factor)), x.dtype)
 

@@ -67,9 +67,7 @@ class RouterPaths:
         weights, indices = tape.topk(tape.softmax(logits, logits.dtype), op.settings["experts_per_token"])
         if not op.settings["normalized"]:
             return weights, indices
-        norm = tape.new((*weights.shape[:-1], 1), weights.dtype, requires_grad=weights.requires_grad, op="norm")
-        tape.record("norm", [weights], [norm], [(weights, "self"), (norm, "result")])
-        return tape.div(weights, norm), indices
+        return tape.div(weights, tape.vector_norm(weights)), indices
 
     def _route_gpt_oss(self, op: Op, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """The best logits first, then a softmax over them in their own dtype."""

@@ -40,12 +40,8 @@ class SiglipPaths:
         return tape.transpose(tape.view(out, 1, b, w), 0, 1)
 
     def over_norm(self, op: Op, x: Tensor) -> Tensor:
-        """x / |x|: the norm keeps its operand and its result."""
-        tape = self.tape
-        wide = tape.autocast_high("norm", x)
-        norm = tape.new((*x.shape[:-1], 1), wide.dtype, requires_grad=x.requires_grad, op="linalg_vector_norm")
-        tape.record("linalg_vector_norm", [wide], [norm], [(wide, "self"), (norm, "result")])
-        return tape.div(x, norm)
+        """x / |x|."""
+        return self.tape.div(x, self.tape.vector_norm(x))
 
     def shifted_similarities(self, op: Op, text: Tensor, image: Tensor) -> Tensor:
         """Every text against every image of the batch, times the exponential of a learned scale, plus a shift."""
