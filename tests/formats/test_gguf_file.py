@@ -117,7 +117,7 @@ def _header(*pieces):
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"GGUF", b"PK\x03\x04" * 10,
+        b"", b"GGUF", _header(struct.pack("<IQQ", 3, 0, 0)), b"PK\x03\x04" * 10,
         _header(struct.pack("<IQQ", 1, 0, 0)),
         _header(struct.pack("<IQQ", 3, 2**63, 0)),
         _header(struct.pack("<IQQ", 3, 0, 2**40)),

@@ -72,12 +72,18 @@ def read_gguf(path: str) -> GgufHeader:
     """
     split = _PART.search(path)
     if split is None:
-        return _read(path)
+        header = _read(path)
+        if not header.tensors:
+            raise SourceError(f"{_shown(path)}: holds no tensors")
+        return header
     count = int(split.group(2))
     if not 0 < count <= MOST_PARTS:
         raise SourceError(f"{_shown(path)}: names {count:,} parts, expected 1 to {MOST_PARTS:,}")
     parts = [_read(f"{path[: split.start()]}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
-    return GgufHeader(parts[0].metadata, tuple(tensor for part in parts for tensor in part.tensors))
+    tensors = tuple(tensor for part in parts for tensor in part.tensors)  # the first part may hold metadata alone
+    if not tensors:
+        raise SourceError(f"{_shown(path)}: its parts hold no tensors")
+    return GgufHeader(parts[0].metadata, tensors)
 
 
 def _read(path: str) -> GgufHeader:
@@ -180,6 +186,8 @@ class _Reader:
 
     def sized(self, infos: list[tuple[str, tuple[int, ...], int, int]], start: int) -> tuple[FileTensor, ...]:
         """Bytes by type; of types that are not known here by the distance to the next tensor."""
+        if not infos:
+            return ()
         offsets = sorted({offset for _, _, _, offset in infos})
         following = dict(zip(offsets, [*offsets[1:], max(0, self.size - start)], strict=True))
         found = []
@@ -191,7 +199,7 @@ class _Reader:
                 raise SourceError(f"{_shown(self.path)}: tensor {clipped(name)} has an impossible size")
             found.append(FileTensor(name, shape, known or f"type {kind}", size))
         total = sum(tensor.bytes for tensor in found)
-        if infos and self.size < start + max(offsets):
-            held = format_bytes(self.size)
-            raise SourceError(f"{_shown(self.path)}: is cut off: {held} of a file of {format_bytes(start + total)}")
+        if self.size < start + max(offsets):
+            held, whole = (format_bytes(size, "MiB") for size in (self.size, start + total))
+            raise SourceError(f"{_shown(self.path)}: is cut off: {held} of a file of {whole}")
         return tuple(found)

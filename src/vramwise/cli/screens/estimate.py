@@ -50,7 +50,7 @@ def estimate_screen(
     lines: list[Line] = [*_heading(result, width), "", *_answer(result, peak, width)]
     if peak is not None:
         parts = segments_of(peak.components)
-        capacity = result.capacity.usable_bytes if result.capacity else None
+        capacity = result.capacity.usable_bytes * _summed_cards(result) if result.capacity else None
         lines.append(bar(parts, capacity, width - 2))
         lines.extend(_legend(parts, width))
     lines.append("")
@@ -68,6 +68,11 @@ def estimate_screen(
     lines.append("")
     lines.append("sizes in GiB (2^30 bytes); --explain shows every term, formula and source")
     return lines
+
+
+def _summed_cards(result: Result) -> int:
+    """Over how many cards the moments are sums: llama.cpp's ranks are its cards."""
+    return max(1, sum(rank.name.startswith("GPU ") for rank in result.ranks))
 
 
 def model_title(model_id: str) -> str:
