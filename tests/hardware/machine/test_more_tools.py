@@ -13,7 +13,7 @@ from vramwise.hardware.machine.amd_tools import read_amd_smi, read_rocm_smi
 from vramwise.hardware.machine.exporter import read_exporter
 from vramwise.hardware.machine.nvidia_smi_csv import read_nvidia_smi_csv
 from vramwise.hardware.machine.nvlink_status import explained, read_nvlink_status
-from vramwise.hardware.machine.topology import read_topology
+from vramwise.hardware.machine.topology import read_amd_topology, read_topology
 from vramwise.units import GIB, MIB
 
 AMD_SMI = """
@@ -167,7 +167,15 @@ def test_links_and_access_in_one_text_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    "reader", [read_amd_smi, read_rocm_smi, read_nvlink_status, peer_access.read_peer_access, read_nvidia_smi_csv]
+    "reader",
+    [
+        read_amd_smi,
+        read_rocm_smi,
+        read_nvlink_status,
+        peer_access.read_peer_access,
+        read_nvidia_smi_csv,
+        read_amd_topology,
+    ],
 )
 @pytest.mark.parametrize("text", ["", "GPU: 0", "GPU[0]", "GPU 0: x", "GPU0", "0 1 2 3", "X" * 5000, "\x00"])
 def test_other_text_is_refused(reader, text):
@@ -187,6 +195,40 @@ def test_doctor_reads_them_all(tmp_path, capsys):
     assert answer["gpus"][0]["total_bytes"] == 196592 * MIB < 192 * GIB
     assert [each["up"] for each in answer["nvlinks"]] == [2, 1]
     assert answer["peer_access"]["matrix"][0] == ["X", "OK", "CNS"]
+
+
+ROCM_TOPOLOGY = """
+========================= Weight between two GPUs ==========================
+       GPU0         GPU1
+GPU0   0            15
+GPU1   15           0
+======================= Link Type between two GPUs =========================
+       GPU0         GPU1
+GPU0   0            XGMI
+GPU1   XGMI         0
+============================ Numa Nodes ====================================
+GPU[0]\t\t: (Topology) Numa Node: 0
+"""
+AMD_TOPOLOGY = """
+LINK TYPE TABLE:
+             0000:05:00.0 0000:26:00.0
+0000:05:00.0 SELF         PCIE
+0000:26:00.0 PCIE         SELF
+
+NUMA BW TABLE:
+"""
+
+
+def test_links_of_amd():
+    for text, link in ((ROCM_TOPOLOGY, "XGMI"), (AMD_TOPOLOGY, "PCIE")):
+        topology = read_amd_topology(text)
+        assert (topology.devices, topology.pairs()) == (("GPU0", "GPU1"), {link: 1})
+        with pytest.raises(SourceError, match=r"no matrix of nvidia-smi topo -m"):
+            read_topology(text)
+    with pytest.raises(SourceError, match="mangled matrix: GPU1 has 1 links for 2 columns"):
+        read_amd_topology(ROCM_TOPOLOGY.replace("GPU1   XGMI         0", "GPU1   XGMI"))
+    with pytest.raises(SourceError, match="not the same both ways"):
+        read_amd_topology(ROCM_TOPOLOGY.replace("GPU1   XGMI ", "GPU1   PCIE "))
 
 
 CSV = """index, name, driver_version, memory.total [MiB], memory.used [MiB], utilization.gpu [%], \

@@ -17,7 +17,7 @@ from vramwise.hardware.machine.nvidia_smi_csv import read_nvidia_smi_csv
 from vramwise.hardware.machine.nvlink_status import NvlinkStatus, read_nvlink_status
 from vramwise.hardware.machine.peer_access import PeerAccess, read_peer_access
 from vramwise.hardware.machine.reports import Report, read_collect_env, read_ds_report
-from vramwise.hardware.machine.topology import Topology, read_topology
+from vramwise.hardware.machine.topology import Topology, read_amd_topology, read_topology
 
 READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("nvidia-smi -q", read_nvidia_smi_query),
@@ -26,6 +26,7 @@ READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("amd-smi", read_amd_smi),
     ("rocm-smi", read_rocm_smi),
     ("nvidia-smi topo -m", read_topology),
+    ("AMD link types", read_amd_topology),
     ("nvidia-smi topo -p2p", read_peer_access),
     ("nvidia-smi nvlink -s", read_nvlink_status),
     ("ds_report", read_ds_report),
@@ -67,7 +68,7 @@ def read_pasted(text: str, name: str = "text") -> Pasted:
         raise SourceError(f"{name}: no output of a tool that is known: {kinds}")
     return Pasted(
         driver=next((found[kind] for kind in DRIVERS if kind in found), None),
-        topology=found.get("nvidia-smi topo -m"),
+        topology=found.get("nvidia-smi topo -m") or found.get("AMD link types"),
         peer_access=found.get("nvidia-smi topo -p2p"),
         nvlink=tuple(found.get("nvidia-smi nvlink -s", ())),
         reports=tuple(found[kind] for kind in ("ds_report", "collect_env") if kind in found),

@@ -10,6 +10,7 @@ from itertools import combinations
 from math import comb
 
 from vramwise.errors import SourceError
+from vramwise.hardware.machine.amd_links import is_amd, read_amd_links
 from vramwise.hardware.machine.matrix_text import MANGLED, blocks, cells_of
 from vramwise.hardware.machine.peer_access import is_peer_access
 
@@ -20,8 +21,10 @@ MEANING = {
     "PHB": "the CPU's PCIe host bridge",
     "NODE": "two host bridges of one NUMA node",
     "SYS": "the link between sockets (NUMA nodes)",
+    "XGMI": "Infinity Fabric",
+    "PCIE": "PCIe",
 }
-_WORST_FIRST = ("SYS", "NODE", "PHB", "PXB", "PIX", "NV")
+_WORST_FIRST = ("SYS", "NODE", "PHB", "PCIE", "PXB", "PIX", "XGMI", "NV")
 MOST_CHOICES = 20_000
 """Sixteen GPUs in groups of eight are 6,435 choices; larger machines have NVSwitch, where all are alike."""
 _LINK = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV\d+")
@@ -103,12 +106,18 @@ def read_topology(text: str) -> Topology:
     Raises SourceError where cells or rows are missing or the matrix is not symmetric: a terminal or a paste mangled it,
     and a guess could be wrong.
     """
-    block = next((block for block in blocks(text) if not is_peer_access(block)), None)
+    block = next((block for block in blocks(text) if not is_peer_access(block) and not is_amd(block)), None)
     if block is None:
         raise SourceError("no matrix of nvidia-smi topo -m here: expected a line with GPU0, GPU1, …")
     topology = Topology(block.devices, *cells_of(block, _LINK, "nvidia-smi topo -m"))
     _refuse_asymmetry(topology)
     return topology
+
+
+def read_amd_topology(text: str) -> Topology:
+    """The links that AMD's tools printed. Raises SourceError as `read_topology` does."""
+    devices, matrix = read_amd_links(text)
+    return Topology(devices, matrix, ("",) * len(devices))
 
 
 def _refuse_asymmetry(topology: Topology) -> None:
@@ -134,7 +143,7 @@ def explained(topology: Topology) -> list[str]:
         kind = "NV" if link.startswith("NV") else link
         count_of_links = link[2:]
         bonded = f", {count_of_links} bonded" if kind == "NV" and count_of_links != "1" else ""
-        said.append(f"{count} of {total} GPU pairs: {link}, {MEANING[kind]}{bonded}")
+        said.append(f"{count} of {total} GPU pairs: {link}, {MEANING.get(kind, 'not told')}{bonded}")
     crossing = topology.pairs().get("SYS", 0)
     if topology.looks_virtual():
         said.append("PCIe classes are all PHB, as virtual machines show them: they say nothing about speed here")
