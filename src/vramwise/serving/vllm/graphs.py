@@ -9,7 +9,7 @@ from vramwise.serving.refusals import attention_heads
 from vramwise.serving.vllm.profile import capture_sizes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.weights import stage_layers
-from vramwise.units import MIB
+from vramwise.units import GIB, MIB
 
 FLASHINFER_WORKSPACE = 394 * MIB  # VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE
 FLASHINFER_HEADS = frozenset({64, 128, 256})
@@ -38,9 +38,14 @@ def _graphs(model: Model, r: Resolved) -> Node:
     sizes = capture_sizes(r.profile, r.max_num_seqs)
     layers = max(stop - start for start, stop in stage_layers(model.num_layers, r.settings.pipeline_parallel_size))
     value = constant("vllm", "graph_bytes_per_layer", r.version)
-    low, expected, high = (round(size * MIB * sizes * layers) for size in (value.low, value.expected, value.high))
+    first = constant("vllm", "graph_first_captures", r.version)
+    low, expected, high = (
+        round(size * MIB * sizes * layers + base * GIB)
+        for size, base in ((value.low, first.low), (value.expected, first.expected), (value.high, first.high))
+    )
     return Node(
-        "CUDA graphs", expected, value.kind, low, high, formula="sizes × layers × bytes",
+        "CUDA graphs", expected, value.kind, low, high,
+        formula="sizes × layers × bytes" + (" + first captures" if first.expected else ""),
         inputs={"sizes": sizes, "layers": layers}, source=value.source,
     )  # fmt: skip
 
