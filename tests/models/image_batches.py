@@ -70,6 +70,13 @@ def sized(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
     return {"pixel_values": pixels, "image_sizes": torch.tensor([[height, width]] * count)}
 
 
+def tiled_by_size(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Tiles of images twice as wide as high."""
+    side = config["vision_config"]["image_size"]
+    sizes = torch.tensor([[side, 2 * side]] * count)
+    return {**tiled(config, images, count), "image_sizes": sizes}
+
+
 Inputs = Callable[[dict[str, Any], Images, int], dict[str, Any]]
 CASES: dict[str, tuple[dict[str, Any], Images, Inputs]] = {
     "llava": (
@@ -143,6 +150,13 @@ CASES |= {
         whole("mistral3", {**TOWER, "model_type": "pixtral", "image_size": 32}, {"model_type": "mistral",
               "sliding_window": None, "head_dim": 8}, spatial_merge_size=2, vision_feature_layer=-1),
         Images(2, 4, 6, tokens=6), sized,
+    ),
+}  # fmt: skip
+
+CASES |= {
+    "llava_next": (
+        whole("llava_next", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"},
+              image_grid_pinpoints=[[12, 24], [24, 12]]), Images(1, 3, 3, tokens=30, tiles=3), tiled_by_size,
     ),
 }  # fmt: skip
 

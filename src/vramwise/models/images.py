@@ -157,6 +157,7 @@ def _llava_next(c: Config, width: int, height: int) -> ImageTokens:
         per_side**2 + high * wide + high, (1 + tiles) * per_side**2,
         f"the image at {side} × {side} and in {tiles} tiles (best of {len(points)} resolutions), without padding, and "
         "a token at the end of each line",
+        rows=per_side, columns=per_side, tiles=1 + tiles,
     )  # fmt: skip
 
 

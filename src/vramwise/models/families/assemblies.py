@@ -89,7 +89,8 @@ ASSEMBLIES: dict[str, Assembly] = {
         scatters=True,
     ),
     "llava_next": Assembly(
-        "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True
+        "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True, features=-2,
+        scatters=True,
     ),
     "llava_onevision": Assembly(
         "siglip_vision_model", "qwen2", projectors.llava, text_ties=True, newline=True,

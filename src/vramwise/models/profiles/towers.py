@@ -205,6 +205,15 @@ class TowerPaths:
         rows = self.tape.reshape(x, -1, x.shape[-1])
         return self.tape.view(self.tape.mm("mm", rows, weight), *x.shape[:-1], weight.shape[-1])
 
+    def newlines(self, op: Op, x: Tensor) -> Tensor:
+        """Tiles laid side by side, without padding and with a learned end of each line: copies that keep nothing."""
+        tape, images, (newline,) = self.tape, self.execution.images, self.parameters_of(op)
+        assert images is not None
+        shape = (self.batch * (images.per_sequence * images.tokens), x.shape[-1])
+        joined = tape.new(shape, x.dtype, requires_grad=x.requires_grad or newline.requires_grad, op="cat")
+        tape.record("cat", [x, newline], [joined])
+        return joined
+
     def order_restored(self, op: Op, x: Tensor) -> Tensor:
         """Tokens gathered back from the order of windows."""
         return self._rows_picked(x, "argsort")
