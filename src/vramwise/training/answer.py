@@ -131,7 +131,7 @@ def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
         accumulating = job.accumulates or rank.stages > 1
         shape = step_shape(job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating)
         layers = [run for run in on_stage(shape.at(with_rounded_axes(**axes)), rank) if run.shape.layer is not None]
-        kept = sum(run.activations for run in layers)
+        kept = sum(run.activations - run.handed_on for run in layers)
     return host_parts(job.states(rank), job.train, kept)
 
 

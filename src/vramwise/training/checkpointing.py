@@ -13,6 +13,8 @@ from vramwise.scenario import TrainSettings
 
 _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
 
+ROTARY_TABLES = frozenset({"cos", "sin"})
+
 _ACTIVATIONS = frozenset({"silu", "gelu", "relu", "pow", "mul", "fused_gated_activation"})
 
 
@@ -32,12 +34,16 @@ def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
 
 
 def boundary(run: BlockRun) -> list[Storage]:
-    """The incoming hidden states, and what is saved here but made outside any block (rotary tables)."""
+    """The incoming hidden states, and what is saved here but made outside any block.
+
+    Rotary tables are made before the layers and handed to each (transformers' `position_embeddings`); the recording has
+    them in the first layer that reads them.
+    """
     made = {output.storage for node in run.nodes for output in node.outputs}
     read = {tensor.storage for node in run.nodes for tensor in node.inputs}
     streams = {tensor.storage: None for tensor in run.incoming}
     saved = (storage for storage, _ in run.saved if storage.kind == "activation")
-    constants = [storage for storage in saved if storage in read and storage not in made]
+    constants = [s for s in saved if s in read and (s not in made or s.op in ROTARY_TABLES)]
     return list(dict.fromkeys([*streams, *constants]))
 
 

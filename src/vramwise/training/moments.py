@@ -171,8 +171,8 @@ class _Step:
         )
 
     def _kept(self, run: RunBytes) -> int:
-        """What a block keeps on the GPU until its own backward; with offloading its layers keep nothing there."""
-        return 0 if self.offloads and run.shape.layer is not None else run.activations
+        """What a block keeps on the GPU until its own backward; with offloading a layer keeps its arguments there."""
+        return run.handed_on if self.offloads and run.shape.layer is not None else run.activations
 
     def moments(self) -> list[Moment]:
         found = [Moment("load", {name: self.static[name] for name in ("weights", "adapters", *self.others)})]
@@ -212,6 +212,7 @@ class _Step:
         loss = next(run for run in self.runs if run.shape.name == "loss")
         peak = loss.forward_peak
         parts = self._base() | {
+            "gathered weights": self._gathered_between_layers(),
             "activations": self.saved.activations,
             "weight casts": self.saved.weight_casts + sum(run.forward_casts for run in self.runs),
             "logits and loss": peak.total + int(evaluate(self.shape.logits_in_loss, self.axes)),
@@ -227,12 +228,25 @@ class _Step:
         casts = sum(run.forward_casts for run in self.runs)
         held = int(evaluate(self.shape.logits_in_outputs, self.axes))
         parts = self._base() | {
+            "gathered weights": self._gathered_between_layers(),
             "activations": self.saved.activations,
             "weight casts": self.saved.weight_casts + (casts if casts > copy else 0),
             "logits and loss": self.saved.logits_loss + held + (0 if casts > copy else copy) + SCALAR_BYTES,
             "outputs held": sum(run.outputs_held for run in self.runs),
         }
         return Moment("forward return", parts)
+
+    def _gathered_between_layers(self) -> int:
+        """The root unit and one layer's gathered values: while the head runs no layer's own weights are whole.
+
+        FSDP 2 keeps the output of the last layer's all-gather until the root's forward is over, and gathers that layer
+        again before the head's backward (torch 2.13 distributed/fsdp/_fully_shard: `all_gather_state` of
+        _fsdp_param_group.py, _post_forward of _fsdp_state.py). accelerate leaves the head in the root unit; torchtitan
+        makes a unit of it.
+        """
+        with_head_in_root = self.train.fsdp_version == 2 and self.train.framework in HUGGING_FACE
+        is_fsdp2 = self.train.fsdp != "none" and with_head_in_root
+        return self.exchanged.gathered - (self.exchanged.prefetched if is_fsdp2 else 0)
 
     def _forward_end(self) -> Moment:
         parts = self._base() | {
@@ -286,6 +300,8 @@ class _Step:
             "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
         }
         parts["gradients"] = self.kept_gradients + self._finished_above(index) + peak.weight_gradients
+        if name == "backward: head":
+            parts["gathered weights"] = self._gathered_between_layers()
         if index == self.lowest_layer:  # nothing is left to gather ahead
             parts["gathered weights"] = self.exchanged.gathered - self.exchanged.prefetched
         layer = None

@@ -13,7 +13,7 @@ from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
 from vramwise.scenario import TrainSettings
-from vramwise.training.checkpointing import kept_storages
+from vramwise.training.checkpointing import ROTARY_TABLES, kept_storages
 from vramwise.training.compiled import with_compiled_layers
 from vramwise.training.fp8 import with_fp8_products
 from vramwise.training.kernels import with_dequantization, with_kernels
@@ -43,6 +43,7 @@ class RunShape:
 
     `stream`: the hidden states that a checkpointed block receives, and as many bytes of their gradient. `unsaved`:
     moments of a forward pass without autograd, beside `incoming` and `casts` (autocast's copies of trained weights).
+    `handed_on`: rotary tables among what a checkpointed block keeps; they are arguments, which no offloading moves.
     """
 
     name: str
@@ -65,6 +66,7 @@ class RunShape:
     unsaved: tuple[Moment, ...]
     incoming: Groups
     tables: Groups
+    handed_on: Groups
     last_hidden: Groups
     casts: Groups
 
@@ -87,6 +89,7 @@ class RunBytes:
     unsaved_peak: Peak
     incoming: int
     tables: int
+    handed_on: int
     last_hidden: int
     casts: int
 
@@ -131,6 +134,7 @@ def _run_bytes(run: RunShape, axes: Axes) -> RunBytes:
         unsaved_peak=largest(run.unsaved, axes),
         incoming=_sum(run.incoming, axes),
         tables=_sum(run.tables, axes),
+        handed_on=_sum(run.handed_on, axes),
         last_hidden=_sum(run.last_hidden, axes),
         casts=_sum(run.casts, axes),
     )
@@ -284,6 +288,7 @@ def _run_shape(
         unsaved=undominated(walk_forward(run, keeps=False, external=frozenset(casts))),
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
         tables=_groups(dict.fromkeys(_tables(run))),
+        handed_on=_groups(storage for storage in kept or () if storage.op in ROTARY_TABLES),
         last_hidden=_groups(_last_hidden(run)) if is_head and run.name != "loss" else (),
         casts=_groups(casts),
     )
@@ -328,7 +333,7 @@ def _tables(run: BlockRun) -> list[Storage]:
         for output in node.outputs
         if all(output.storage is not tensor.storage for tensor in node.inputs)
     }
-    read = (tensor.storage for node in run.nodes for tensor in node.inputs if tensor.storage.op in ("cos", "sin"))
+    read = (tensor.storage for node in run.nodes for tensor in node.inputs if tensor.storage.op in ROTARY_TABLES)
     return [storage for storage in read if storage not in made]
 
 
