@@ -252,3 +252,14 @@ def test_sglang_keeps_windows_apart_where_its_version_does(model: str, version: 
     result = serve("sglang", model, gpu=None, total=180 * GIB, engine_version=version, kv_cache_dtype="bf16")
     cells = [r.phases[-1].components.find("KV cache").inputs["bytes_per_token"] for r in (whole, result)]  # type: ignore[union-attr]
     assert (cells[1] < cells[0]) is pooled
+
+
+def test_sglang_starts_with_shorter_requests_than_the_model_was_made_for() -> None:
+    free = serve("sglang", gpu="rtx-4090")
+    assert free.verdict is not None
+    assert free.verdict.fits
+    assert free.scenario["serve"]["max_model_len"] == free.quantities["kv_cache_tokens"].expected < 131072
+    assert any("requests of" in note for note in free.notes)
+    asked = serve("sglang", gpu="rtx-4090", max_model_len=131072)
+    assert asked.verdict is not None
+    assert not asked.verdict.fits

@@ -63,14 +63,30 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         if budget.fixed_bytes:
             budget, ends = _with_states(budget, ends, settings)
         available = Quantity(*sorted(_at_most(end, budget, settings.max_total_tokens) for end in ends))
+    shorter = _shorter(scenario.serve, budget, available)
+    if shorter is not None:
+        settings, budget = settings.replace(max_model_len=shorter), replace(budget, max_model_len=shorter)
     table = resolved(scenario, "serve", settings)
+    limited = [f"SGLang starts all the same and takes requests of {shorter:,} tokens at most"] if shorter else []
     assumed = [] if scenario.serve.engine_version else [f"SGLang {settings.engine_version} is assumed"]
     notes = (
         *assumed,
+        *limited,
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, storage.dtype, settings.quantization),
     )
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+
+
+def _shorter(given: ServeSettings, budget: PooledBudget, available: Quantity | None) -> int | None:
+    """Tokens of the pool where they are fewer than the model's length and no length was asked for.
+
+    Source: managers/tp_worker.py of 0.5.4, max_req_len = min(context_len, max_total_num_tokens) − 1.
+    """
+    if available is None or given.max_model_len is not None or not budget.cell_bytes:
+        return None
+    tokens = max(0, int(available.expected)) // budget.cell_bytes // budget.block_size * budget.block_size
+    return tokens if 0 < tokens < budget.max_model_len else None
 
 
 def _with_states(
