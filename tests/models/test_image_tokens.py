@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from processor_code import functions
 from transformers.image_processing_utils import select_best_resolution
+from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.internvl.processing_internvl import InternVLProcessor
 from transformers.models.llama4.processing_llama4 import Llama4Processor
@@ -162,6 +163,40 @@ def test_llama4(size: tuple[int, int]) -> None:
     )  # fmt: skip
     vision = {"image_size": 336, "patch_size": 14, "pixel_shuffle_ratio": 0.5}
     assert own({"model_type": "llama4", "vision_config": vision}, width, height).tokens == text.count("<|")
+
+
+@many
+@given(sizes, st.sampled_from(["gemma4", "gemma4_unified"]))
+def test_gemma4(size: tuple[int, int], kind: str) -> None:
+    (width, height), image_processor = size, SimpleNamespace(patch_size=16, max_soft_tokens=280, pooling_kernel_size=3)
+    real = counted(
+        Gemma4Processor, "_get_num_multimodal_tokens", width, height, image_processor=image_processor
+    )  # fmt: skip
+    found = own({"model_type": kind, "vision_config": {}}, width, height)
+    assert (found.tokens, found.patches) == (real, 280 * 9 if kind == "gemma4" else 280)
+
+
+@many
+@given(st.tuples(st.integers(50, 30_000), st.integers(50, 30_000)))
+def test_phi4(size: tuple[int, int]) -> None:
+    width, height = size
+    assume(max(size) <= 200 * min(size))
+    code = functions(
+        "phi4_multimodal/image_processing_phi4_multimodal.py", "dynamic_preprocess", "find_closest_aspect_ratio",
+        tvF=SimpleNamespace(resize=lambda image, size: image, pad=lambda image, *_, **__: image),
+    )  # fmt: skip
+    self = SimpleNamespace(find_closest_aspect_ratio=lambda *given: code["find_closest_aspect_ratio"](None, *given))
+    image = SimpleNamespace(shape=(3, height, width), device="cpu")
+    try:
+        _, mask = code["dynamic_preprocess"](self, image, 448, 14, 32, max_num=36)
+    except ValueError:
+        with pytest.raises(UsageError):
+            own({"model_type": "phi4_multimodal"}, width, height)
+        return
+    kept = mask[::2, ::2]
+    found = own({"model_type": "phi4_multimodal"}, width, height)
+    assert found.tokens == 256 + 1 + int(kept.sum()) + int(kept[:, 0].sum()) + 16
+    assert found.patches == mask.numel() + 1024
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from vramwise.models.config import Config
 WIDEST_RATIO = 200  # the processors refuse images that are narrower
 LARGEST_SIDE = 100_000
 IDEFICS_LARGEST_SIDE = 4096  # image_processing_idefics3.py MAX_IMAGE_SIZE
-MOST_TILES = {"internvl": 12, "internvl_chat": 12, "aya_vision": 12, "llama4": 16, "mllama": 4}
+MOST_TILES = {"internvl": 12, "internvl_chat": 12, "aya_vision": 12, "llama4": 16, "mllama": 4, "phi4_multimodal": 36}
+GEMMA4_TOKENS = 280
+PHI4_NARROWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,22 @@ def _gemma3(c: Config, width: int, height: int) -> ImageTokens:
     return ImageTokens(
         tokens, (side // patch) ** 2, f"every image is {side} × {side} pixels, pooled to {tokens} tokens (one crop)",
         rows=side // patch, columns=side // patch,
+    )  # fmt: skip
+
+
+def _gemma4(c: Config, width: int, height: int) -> ImageTokens:
+    """Sides as large as most patches allow, whole squares of patches each; fewer patches are padded to the most."""
+    v = _vision(c)
+    size, pool = v.size("patch_size", default=16), v.size("pooling_kernel_size", default=3)
+    unit, most = size * pool, GEMMA4_TOKENS * pool**2
+    scale = math.sqrt(most * size**2 / (width * height))
+    columns, rows = math.floor(scale * width / unit), math.floor(scale * height / unit)
+    if not rows or not columns:
+        columns, rows = min(max(width // height, 1), GEMMA4_TOKENS), min(max(height // width, 1), GEMMA4_TOKENS)
+    unified = c.model_type == "gemma4_unified"
+    return ImageTokens(
+        columns * rows, GEMMA4_TOKENS if unified else most,
+        f"at most {GEMMA4_TOKENS} squares of {unit} × {unit} pixels, to which fewer are padded in the vision part",
     )  # fmt: skip
 
 
@@ -277,6 +295,35 @@ def _canvas(width: int, height: int, side: int, most: int) -> tuple[int, int]:
     return min((grid for grid in grids if scale[grid] == chosen), key=lambda grid: grid[0] * grid[1])
 
 
+def _phi4(c: Config, width: int, height: int) -> ImageTokens:
+    """Tiles that cover the image, or of 36 at most the nearest grid; padding takes no tokens; the whole image besides.
+
+    A token is 2 × 2 patches; one ends each line, one stands between whole image and tiles.
+    """
+    v = _vision(c)
+    side, patch, most = v.size("image_size", default=448), v.size("patch_size", default=14), MOST_TILES[c.model_type]
+    columns, rows = -(-width // side), -(-height // side)
+    if columns * rows > most:
+        columns, rows = _nearest_grid(width, height, side, most)
+    by_width, by_height = columns * side / width, rows * side / height
+    wide, high = columns * side, rows * side
+    if by_width < by_height:
+        high = int(height * by_width)
+    else:
+        wide = int(width * by_height)
+    if min(wide, high) < PHI4_NARROWEST:
+        raise UsageError(f"an image of {width} × {height} pixels: Phi-4 leaves fewer than {PHI4_NARROWEST} of a side")
+    across, down = (
+        -(-(count * (side // patch) - (count * side - kept) // patch) // 2)
+        for count, kept in ((columns, wide), (rows, high))
+    )
+    line, tiles = side // patch // 2, columns * rows + 1
+    return ImageTokens(
+        line * (line + 1) + 1 + down * (across + 1), tiles * (side // patch) ** 2,
+        f"{columns} × {rows} tiles of {side} × {side} pixels, at most {most}, and the whole image, without padding",
+    )  # fmt: skip
+
+
 def _mllama(c: Config, width: int, height: int) -> ImageTokens:
     """Layers of cross-attention read the tiles, always as many as there may be; the prompt holds one token."""
     v = _vision(c)
@@ -291,9 +338,12 @@ def _mllama(c: Config, width: int, height: int) -> ImageTokens:
 
 _QWEN2 = _merged(56 * 56, 12_845_056, 14)  # preprocessor_config.json of Qwen2-VL and Qwen2.5-VL
 _QWEN3 = _merged(65_536, 16_777_216, 16)  # preprocessor_config.json of Qwen3-VL and Qwen3.5
+_QWEN3_OMNI = _merged(56 * 56, 12_845_056, 16)  # preprocessor_config.json of Qwen3-Omni
 _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "aya_vision": _tiled(3, 1),
     "gemma3": _gemma3,
+    "gemma4": _gemma4,
+    "gemma4_unified": _gemma4,
     "glm4v": _glm4v,
     "idefics3": _idefics3,
     "internvl": _tiled(2, 0),
@@ -304,12 +354,15 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "mistral3": _pixtral,
     "mllama": _mllama,
     "paligemma": _fixed,
+    "phi4_multimodal": _phi4,
     "qwen2_5_omni": _QWEN2,
     "qwen2_5_omni_thinker": _QWEN2,
     "qwen2_5_vl": _QWEN2,
     "qwen2_vl": _QWEN2,
     "qwen3_5": _QWEN3,
     "qwen3_5_moe": _QWEN3,
+    "qwen3_omni_moe": _QWEN3_OMNI,
+    "qwen3_omni_moe_thinker": _QWEN3_OMNI,
     "qwen3_vl": _QWEN3,
     "qwen3_vl_moe": _QWEN3,
     "smolvlm": _idefics3,
