@@ -106,6 +106,7 @@ def test_devices_of_llama_cpp_are_counted():
     assert (split["num_gpus"], split["serve"]["tensor_split"]) == (4, [3.0, 1.0, 0.0, 2.0])
     assert (split["serve"]["split_mode"], split["serve"]["main_gpu"]) == ("row", 1)
     assert read("llama-server -m x-8b-Q8_0.gguf -dev none").scenario["num_gpus"] == 0
+    assert read("llama-server -m x-8b-Q8_0.gguf -fit off").scenario["serve"]["fit"] is False
     assert read("llama-server -m x-8b-Q8_0.gguf -sm none").scenario["serve"]["split_mode"] == "none"
 
 

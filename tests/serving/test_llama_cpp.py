@@ -161,6 +161,7 @@ def test_a_context_that_was_not_asked_for_shrinks_to_fit() -> None:
     assert n_ctx % 256 == 0
     assert result.verdict is not None
     assert result.verdict.fits
+    assert serve(gpu="rtx-3090", gguf_quant="Q8_0", fit=False).scenario["serve"]["n_ctx"] == 131072
     asked = serve(gpu="rtx-3090", gguf_quant="Q8_0", n_ctx=131072)
     assert asked.verdict is not None
     assert not asked.verdict.fits

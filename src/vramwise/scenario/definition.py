@@ -251,6 +251,7 @@ class ServeSettings(Settings):
     )
     split_mode: str | None = _maybe("llama.cpp: how several GPUs share the model", names.LLAMA_CPP_SPLIT_MODES)
     main_gpu: int | None = _whole("llama.cpp: the GPU of split mode none", minimum=0)
+    fit: bool | None = _switch("llama.cpp: --fit, what is left open follows the free memory")
     no_kv_offload: bool | None = _switch("llama.cpp: the KV cache stays on the host")
     mmproj: str | None = _text("llama.cpp: the projector's file, or auto for the model's own tower in 16 bit")
     mmproj_offload: bool | None = _switch("llama.cpp: the projector runs on the GPU")

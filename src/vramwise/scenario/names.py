@@ -281,6 +281,7 @@ LLAMA_CPP_KEYS: Final = (
     "tensor_split",
     "split_mode",
     "main_gpu",
+    "fit",
     "no_kv_offload",
     "mmproj",
     "mmproj_offload",

@@ -36,6 +36,7 @@ _LONG = {
     ("-nkvo", "--no-kv-offload"): Meaning("no_kv_offload", switch),
     ("-mm", "--mmproj"): Meaning("mmproj", str),
     ("--mmproj-offload",): Meaning("mmproj_offload", switch),
+    ("-fit", "--fit"): Meaning("fit", maybe_switch),
     ("--swa-full",): Meaning("swa_full", switch),
     ("-mla", "--mla-use"): Meaning("mla_attn", whole),
     ("-amb", "--attention-max-batch"): Meaning("attn_max_b", whole),

@@ -117,7 +117,7 @@ def _fitted(
     given = scenario.serve
     if capacity is None or not plan.devices or plan.file_type == "custom" or plan.is_ik:
         return plan, ()
-    if given.engine == "ollama" or plan.build < AUTO_CONTEXT_BUILD:
+    if given.engine == "ollama" or plan.build < AUTO_CONTEXT_BUILD or given.fit is False:
         return plan, ()
     room = capacity.usable_bytes - round(constant("llama.cpp", "fit_margin", (0,)).expected)
     if max(needs(plan)) <= room:

@@ -47,41 +47,79 @@ class Placement:
         return self.layer_devices[last if layer is None else min(layer, last)]
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Tensors that go the same way: one, or all of a layer's alike. `largest` is the largest one's bytes."""
+
+    name: str
+    layer: int | None
+    bytes: int
+    padding: int
+    largest: int
+    unpacked: int
+    dimensions: int
+
+
 @lru_cache(maxsize=512)
 def placement(model: Model, plan: Plan) -> Placement:
     """Where every tensor of the file goes."""
-    tensors = typed_tensors(model, plan.file_type, plan.imatrix)
     patterns = _patterns(plan)
-    tied = not any(t.tensor.name == "output" for t in tensors)
-    where = layer_devices(plan, _slot_sizes(model, plan, tensors, tied) if plan.splits_by_bytes else ())
+    single = bool(patterns) or plan.shares_tensors
+    pieces = _pieces(model, plan.file_type, plan.imatrix, single)
+    tied = not any(piece.name == "output" for piece in pieces)
+    where = layer_devices(plan, _slot_sizes(model, plan, pieces, tied) if plan.splits_by_bytes else ())
     parts = split_points(plan.shares) if plan.shares else ()
     devices = [0] * plan.devices
     host = experts = unpacked = 0
-    for typed in tensors:
-        size, name, layer = typed.bytes, typed.tensor.name, typed.tensor.layer
+    for piece in pieces:
+        size, name, layer = piece.bytes, piece.name, piece.layer
         if name == "token_embd":
             host += size
             if tied and plan.output_on_gpu:
-                _put(devices, size + _row_padding(typed), where[-1], typed, plan, parts)
-        elif not _on_gpu(typed, plan, patterns):
+                _put(devices, piece, where[-1], plan, parts)
+        elif not _on_gpu(piece, plan, patterns):
             host += size
             if name.endswith("_exps") and layer is not None and plan.on_gpu(layer):
-                experts = max(experts, size)
+                experts = max(experts, piece.largest)
         else:
-            device = where[-1] if layer is None else where[min(layer, plan.num_layers)]
-            _put(devices, size + _row_padding(typed), device, typed, plan, parts)
-            if layer is not None and typed.type.block_size > 1 and len(typed.tensor.shape) == 2:
-                unpacked = max(unpacked, 2 * typed.tensor.numel)
+            _put(devices, piece, where[-1] if layer is None else where[min(layer, plan.num_layers)], plan, parts)
+            unpacked = max(unpacked, piece.unpacked)
     head = "token_embd" if tied else "output"
-    output = sum(t.bytes for t in tensors if t.tensor.name == head)
-    return Placement(sum(t.bytes for t in tensors), tuple(devices), host, output, experts, unpacked, where)
+    output = sum(piece.bytes for piece in pieces if piece.name == head)
+    return Placement(sum(p.bytes for p in pieces), tuple(devices), host, output, experts, unpacked, where)
 
 
-def _put(devices: list[int], size: int, device: int, typed: TypedTensor, plan: Plan, parts: tuple[float, ...]) -> None:
+@lru_cache(maxsize=32)
+def _pieces(model: Model, file_type: str, imatrix: bool, single: bool) -> tuple[Piece, ...]:
+    """Every tensor on its own, or a layer's experts and the rest of it in one piece each."""
+    found: dict[object, Piece] = {}
+    for index, typed in enumerate(typed_tensors(model, file_type, imatrix)):
+        tensor = typed.tensor
+        name, layer, dimensions = tensor.name, tensor.layer, len(tensor.shape)
+        matrix = layer is not None and typed.type.block_size > 1 and dimensions == 2
+        unpacked = 2 * tensor.numel if matrix else 0
+        piece = Piece(name, layer, typed.bytes, _row_padding(typed), typed.bytes, unpacked, dimensions)
+        key: object = index
+        if not single and layer is not None:
+            key = (layer, name.endswith("_exps"))
+            piece = _joined(found.get(key), piece)
+        found[key] = piece
+    return tuple(found.values())
+
+
+def _joined(one: Piece | None, other: Piece) -> Piece:
+    if one is None:
+        return other
+    return Piece(
+        one.name, one.layer, one.bytes + other.bytes, one.padding + other.padding, max(one.largest, other.largest),
+        max(one.unpacked, other.unpacked), 0,
+    )  # fmt: skip
+
+
+def _put(devices: list[int], piece: Piece, device: int, plan: Plan, parts: tuple[float, ...]) -> None:
     """Bytes to one device, or, of a matrix with a split mode that cuts matrices, to each by its share."""
-    shape = typed.tensor.shape
-    cut = plan.shares_tensors and len(shape) > 1 and (plan.split_mode != "row" or len(shape) == 2)
-    if not cut:
+    size = piece.bytes + piece.padding
+    if not (plan.shares_tensors and (piece.dimensions == 2 or (piece.dimensions > 2 and plan.split_mode != "row"))):
         devices[max(device, 0)] += size
         return
     done = 0
@@ -91,15 +129,14 @@ def _put(devices: list[int], size: int, device: int, typed: TypedTensor, plan: P
         done = upto
 
 
-def _slot_sizes(model: Model, plan: Plan, tensors: tuple[TypedTensor, ...], tied: bool) -> tuple[int, ...]:
+def _slot_sizes(model: Model, plan: Plan, pieces: tuple[Piece, ...], tied: bool) -> tuple[int, ...]:
     """Bytes of each layer with its cache, and of the output."""
     sizes = [*layer_cache_bytes(model, plan), 0]
-    for typed in tensors:
-        layer = typed.tensor.layer
-        if layer is not None:
-            sizes[min(layer, plan.num_layers - 1)] += typed.bytes
-        elif typed.tensor.name == ("token_embd" if tied else "output"):
-            sizes[-1] += typed.bytes
+    for piece in pieces:
+        if piece.layer is not None:
+            sizes[min(piece.layer, plan.num_layers - 1)] += piece.bytes
+        elif piece.name == ("token_embd" if tied else "output"):
+            sizes[-1] += piece.bytes
     return tuple(sizes)
 
 
@@ -109,17 +146,16 @@ def _row_padding(typed: TypedTensor) -> int:
     return (ROW_PADDING - rest) // typed.type.block_size * typed.type.block_bytes if rest else 0
 
 
-def _on_gpu(typed: TypedTensor, plan: Plan, patterns: tuple[re.Pattern[str], ...]) -> bool:
-    tensor = typed.tensor
+def _on_gpu(piece: Piece, plan: Plan, patterns: tuple[re.Pattern[str], ...]) -> bool:
     if not plan.gpu_layers:
         return False
-    if tensor.layer is None:
+    if piece.layer is None:
         return plan.output_on_gpu
-    if not plan.on_gpu(tensor.layer):
+    if not plan.on_gpu(piece.layer):
         return False
-    if tensor.name.endswith("_exps") and (plan.settings.cpu_moe or tensor.layer < (plan.settings.n_cpu_moe or 0)):
+    if piece.name.endswith("_exps") and (plan.settings.cpu_moe or piece.layer < (plan.settings.n_cpu_moe or 0)):
         return False
-    path = f"blk.{tensor.layer}.{tensor.name}.weight"
+    path = f"blk.{piece.layer}.{piece.name}.weight"
     return not any(pattern.search(path) for pattern in patterns)
 
 
