@@ -77,6 +77,14 @@ def tiled_by_size(config: dict[str, Any], images: Images, count: int) -> dict[st
     return {**tiled(config, images, count), "image_sizes": sizes}
 
 
+def crossed(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Tiles of one image a sequence, which every token sees."""
+    pixels = square(config, images, count)["pixel_values"].unflatten(0, (count, 1, images.tiles))
+    ids, seen = torch.ones(count, 1, dtype=torch.int64), torch.ones(count, 1, images.tiles, dtype=torch.int64)
+    mask = torch.ones(count, images.tokens + 3, 1, images.tiles)
+    return {"pixel_values": pixels, "aspect_ratio_ids": ids, "aspect_ratio_mask": seen, "cross_attention_mask": mask}
+
+
 Inputs = Callable[[dict[str, Any], Images, int], dict[str, Any]]
 CASES: dict[str, tuple[dict[str, Any], Images, Inputs]] = {
     "llava": (
@@ -157,6 +165,16 @@ CASES |= {
     "llava_next": (
         whole("llava_next", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"},
               image_grid_pinpoints=[[12, 24], [24, 12]]), Images(1, 3, 3, tokens=30, tiles=3), tiled_by_size,
+    ),
+}  # fmt: skip
+
+CASES |= {
+    "mllama": (
+        whole("mllama", {**TOWER, "model_type": "mllama_vision_model", "attention_heads": 2, "num_global_layers": 1,
+                         "max_num_tiles": 2, "supported_aspect_ratios": [[1, 1], [1, 2]], "vision_output_dim": 48,
+                         "intermediate_layers_indices": [1]},
+              {"model_type": "mllama_text_model", "cross_attention_layers": [1], "pad_token_id": 0,
+               "num_hidden_layers": 3}), Images(1, 3, 3, tokens=1, tiles=2), crossed,
     ),
 }  # fmt: skip
 

@@ -332,7 +332,7 @@ def _mllama(c: Config, width: int, height: int) -> ImageTokens:
     each = (side // patch) ** 2 + 1
     return ImageTokens(
         1, tiles * each, f"{tiles} tiles of {side} × {side} pixels, padded, {each:,} states each for cross-attention",
-        cross_tokens=tiles * each,
+        cross_tokens=tiles * each, rows=side // patch, columns=side // patch, tiles=tiles,
     )  # fmt: skip
 
 

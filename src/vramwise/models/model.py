@@ -104,7 +104,7 @@ class Model:
     @cached_property
     def describes_images(self) -> bool:
         """Whether what a batch with images runs is described: some block puts them into the prompt."""
-        return any(op.kind in ("image_tokens",) for block in self.blocks for op in block.ops)
+        return any(op.kind in ("image_tokens", "rows_that_see") for block in self.blocks for op in block.ops)
 
     @property
     def num_layers(self) -> int:

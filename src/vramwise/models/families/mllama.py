@@ -14,6 +14,7 @@ from vramwise.models.config import Config
 from vramwise.models.families import llama
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.families.projectors import tapped
 from vramwise.models.families.vision_tower import Tower, layer, layer_norm, num_patches, pair, tower_blocks
 
 # Defaults of MllamaVisionConfig and MllamaTextConfig (transformers 5.23).
@@ -21,6 +22,7 @@ _TILINGS = [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]
 _VISION: dict[str, Any] = {
     "hidden_size": 1280, "hidden_act": "gelu", "num_hidden_layers": 32, "num_global_layers": 8, "attention_heads": 16,
     "num_channels": 3, "intermediate_size": 5120, "vision_output_dim": 7680, "image_size": 448, "patch_size": 14,
+    "intermediate_layers_indices": [3, 7, 15, 23, 30],
     "max_num_tiles": 4, "supported_aspect_ratios": _TILINGS,
 }  # fmt: skip
 _TEXT: dict[str, Any] = {
@@ -50,10 +52,14 @@ def vision_blocks(c: Config, name: str) -> tuple[Block, ...]:
             (f"post_{tile}.embedding.weight", (tilings, tiles * width)),
         ),
         layers="transformer.layers", norms=("input_layernorm", "post_attention_layernorm"), biases=(False,) * 4,
-        output="self_attn.o_proj",
+        output="self_attn.o_proj", embedding="tiles_embedding", attention_style="tiles",
+        embedding_settings=(
+            ("image_size", pair(c, "image_size")[0]), ("num_channels", c.size("num_channels")), ("tiles", tiles),
+        ),
+        closing="tiles_between", tapped=frozenset(map(int, c.items("intermediate_layers_indices") or ())),
     )  # fmt: skip
     scales = ("gate_attn", "gate_ffn")
-    gated = replace(plain, layers="global_transformer.layers", scales=scales, scale_width=1)
+    gated = replace(plain, layers="global_transformer.layers", scales=scales, scale_width=1, tapped=frozenset())
     layers = (layer(gated, name, i) for i in range(c.size("num_global_layers", least=0)))
     return (*tower_blocks(c, plain, name), *layers)
 
@@ -67,8 +73,8 @@ def cross_attention(b: BlockBuilder, x: Value, image: Value, c: Config) -> Value
     k, v = (b.heads_first(b.heads(b.linear(image, f"cross_attn.{n}_proj", groups * d), groups)) for n in "kv")
     k = b.rms_norm(k, "cross_attn.k_norm")
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=groups, causal=False, module="cross_attn",
-        cache=LayerCache("cross", groups, d, d),
+        q, k, v, num_heads=heads, num_key_value_heads=groups, causal=False, module="cross_attn", style="rows_of_tiles",
+        dropout=c.number("dropout"), cache=LayerCache("cross", groups, d, d),
     )  # fmt: skip
     return b.linear(mixed, "cross_attn.o_proj", x.width, shard="row")
 
@@ -80,6 +86,7 @@ def cross_layer(c: Config, index: int) -> Block:
     h = cross_attention(b, b.rms_norm(x, "input_layernorm"), image, c)
     x = b.add(x, b.unary("tanh_gate", h, "", [b.parameter("", "cross_attn_attn_gate", (1,))]))
     h = gated_mlp(b, b.rms_norm(x, "post_attention_layernorm"), c.intermediate_size, c.text("hidden_act", "silu"))
+    h = b.unary("rows_that_see", h)
     gate = [b.parameter("", "cross_attn_mlp_gate", (1,), part="mlp")]
     return b.build(hidden=b.add(x, b.unary("tanh_gate", h, "", gate)), image=image)
 
@@ -89,7 +96,9 @@ def blocks(c: Config) -> tuple[Block, ...]:
     vision = (c.table("vision_config") or Config({}, c.model_id)).filled(_VISION)
     text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
     b = BlockBuilder("model", part="projector", modality="image")
-    x = b.unary("join_layers", b.input("image", vision.hidden_size), width=vision.size("vision_output_dim"))
+    width = vision.hidden_size
+    taps = [b.input(tapped(int(i)), width) for i in vision.items("intermediate_layers_indices") or ()]
+    (x,) = b.op("join_layers", "", [b.input("image", width), *taps], [vision.size("vision_output_dim")])
     bridge = b.build(image=b.linear(x, "multi_modal_projector", text.hidden_size, bias=True))
     crossing, s = text.items("cross_attention_layers") or [], llama.Switches()
     layers = (

@@ -242,9 +242,9 @@ class TowerPaths:
         return result
 
     def layer_scale(self, op: Op, x: Tensor) -> Tensor:
-        """A learned factor for each column."""
+        """A learned factor for each column; of a single one its tanh."""
         (factor,) = self.parameters_of(op)
-        return self.tape.mul(factor, x)
+        return self.tape.mul(self.tape.unary("tanh", factor) if factor.shape == (1,) else factor, x)
 
 
 def chunks_of_grid(rows: int, columns: int, side: int, unit: int) -> tuple[tuple[int, int], ...]:
