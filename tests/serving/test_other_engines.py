@@ -260,6 +260,7 @@ def test_sglang_starts_with_shorter_requests_than_the_model_was_made_for() -> No
     assert free.verdict.fits
     assert free.scenario["serve"]["max_model_len"] == free.quantities["kv_cache_tokens"].expected < 131072
     assert any("requests of" in note for note in free.notes)
+    assert free.verdict.headroom_bytes > 100 * 131072  # of the card, not of the pool
     asked = serve("sglang", gpu="rtx-4090", max_model_len=131072)
     assert asked.verdict is not None
     assert not asked.verdict.fits

@@ -23,7 +23,8 @@ class PooledBudget:
     `cell_bytes`: a token's cache over all layers; `fixed_bytes`: what a sequence takes whatever its length.
     `share`: the engine's own share of the card as it is named in its settings. `least_card`: the smallest card on
     which that share holds one request, where it is more than the sum of the terms. `states`: a pool of recurrent
-    states beside the tokens' (then `fixed_bytes` lie there).
+    states beside the tokens' (then `fixed_bytes` lie there). `length_follows`: the engine lowered the length of a
+    request to what the pool holds, so the pool is never too small.
     """
 
     weights: Node
@@ -40,6 +41,7 @@ class PooledBudget:
     tensor_parallel: int
     least_card: int | None = None
     states: Node | None = None
+    length_follows: bool = False
 
     @property
     def one_request(self) -> int:
@@ -124,7 +126,7 @@ def _verdict(budget: PooledBudget, capacity: Capacity, available: Quantity) -> V
     spare = left - budget.one_request
     beside = total - budget.beside - sum(node.bytes for node in budget.state_pool) - max(0, left)
     width = int(available.high) - int(available.low)
-    room = min(spare, beside)
+    room = beside if budget.length_follows else min(spare, beside)
     headroom = Quantity(room - width // 2, room, room + width // 2)
     share = f"{budget.share_name} {budget.share:g} of {amount(total)}"
     if room >= 0:

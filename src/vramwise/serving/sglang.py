@@ -65,7 +65,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         available = Quantity(*sorted(_at_most(end, budget, settings.max_total_tokens) for end in ends))
     shorter = _shorter(scenario.serve, budget, available)
     if shorter is not None:
-        settings, budget = settings.replace(max_model_len=shorter), replace(budget, max_model_len=shorter)
+        settings = settings.replace(max_model_len=shorter)
+        budget = replace(budget, max_model_len=shorter, length_follows=True)
     table = resolved(scenario, "serve", settings)
     limited = [f"SGLang starts all the same and takes requests of {shorter:,} tokens at most"] if shorter else []
     assumed = [] if scenario.serve.engine_version else [f"SGLang {settings.engine_version} is assumed"]

@@ -87,9 +87,9 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         available = Quantity(*(share.pool(capacity.usable_bytes, size, batch) for size in taken))
         if scenario.serve.max_model_len is None and _chunks(settings):
             # the server itself lowers max_total_tokens to what its blocks hold
-            held = max(1, int(available.expected) // max(1, budget.cell_bytes))
-            settings = settings.replace(max_model_len=min(settings.max_model_len or 1, held))
-            budget = replace(budget, max_model_len=settings.max_model_len or 1)
+            held = int(available.expected) // max(1, budget.cell_bytes)
+            settings = settings.replace(max_model_len=max(1, min(settings.max_model_len or 1, held)))
+            budget = replace(budget, max_model_len=settings.max_model_len or 1, length_follows=held > 0)
     budget = replace(budget, least_card=share.least_card(budget.beside, batch, budget.one_request))
     table = resolved(scenario, "serve", settings)
     assumed = [] if scenario.serve.engine_version else [f"text-generation-inference {DEFAULT_VERSION} is assumed"]
