@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Part
+from vramwise.models.blocks import Block, BlockBuilder, Modality, Part
 from vramwise.models.config import Config
-from vramwise.models.families.siglip import pooling_weights
+from vramwise.models.families.siglip import mlp, pooling_weights
 
 TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "clip": {"vocab_size": 49408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
@@ -38,9 +38,10 @@ def loss(c: Config) -> str:
     return "pairwise-sigmoid" if c.model_type == "siglip" and task(c) == "contrastive" else ""
 
 
-def layer(c: Config, name: str, index: int, part: Part | None = None) -> Block:
-    """A pre-norm layer of either tower; CLIP's text looks back only."""
-    b = BlockBuilder(f"{name}.encoder.layers.{index}", layer=index, part=part or "attention")
+def layer(c: Config, name: str, index: int, part: Part | None = None, modality: Modality = "text") -> Block:
+    """A pre-norm layer of either tower; CLIP's text looks back only. A tower beside a language model has no numbers."""
+    number = index if modality == "text" else None
+    b = BlockBuilder(f"{name}.encoder.layers.{index}", layer=number, part=part or "attention", modality=modality)
     heads, stream = c.num_attention_heads, "image" if part else "hidden"
     x = b.input(stream, c.hidden_size)
     if x.width % heads:
@@ -55,8 +56,7 @@ def layer(c: Config, name: str, index: int, part: Part | None = None) -> Block:
     )  # fmt: skip
     x = b.add(x, b.linear(mixed, "self_attn.out_proj", x.width, bias=True, shard="row"))
     b.part = part or "mlp"
-    h = b.linear(b.layer_norm(x, "layer_norm2", part=part or "norm"), "mlp.fc1", c.intermediate_size, bias=True)
-    h = b.linear(b.activation(h, c.text("hidden_act")), "mlp.fc2", x.width, bias=True, shard="row")
+    h = mlp(b, b.layer_norm(x, "layer_norm2", part=part or "norm"), c, "mlp")
     return b.build(**{stream: b.add(x, h)})
 
 
@@ -121,10 +121,7 @@ def siglip_vision_tower(c: Config) -> tuple[Block, ...]:
     y = end.layer_norm(end.input("image", width), "post_layernorm", part="vision")
     if c.flag("vision_use_head", True):
         y = end.unary("attention_pooling", y, "head.attention", pooling_weights(end, width), num_heads=heads)
-        h = end.linear(
-            end.layer_norm(y, "head.layernorm", part="vision"), "head.mlp.fc1", c.intermediate_size, bias=True
-        )
-        h = end.linear(end.activation(h, c.text("hidden_act")), "head.mlp.fc2", width, bias=True, shard="row")
+        h = mlp(end, end.layer_norm(y, "head.layernorm", part="vision"), c, "head.mlp")
         y = end.unary("first_token", end.add(y, h))
     layers = (layer(c, "vision_model", i, "vision") for i in range(c.num_hidden_layers))
     return (b.build(image=x), *layers, end.build(image=y))

@@ -1,4 +1,4 @@
-"""Layers of SigLIP's vision tower, its pooling weights, and Gemma 3's projector from it to the language model."""
+"""SigLIP's MLP and pooling weights, and Gemma 3's projector from its tower to the language model."""
 
 from __future__ import annotations
 
@@ -6,31 +6,10 @@ from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
 from vramwise.models.config import Config
 
 
-def _builder(name: str) -> BlockBuilder:
-    return BlockBuilder(name, part="vision", modality="image")
-
-
 def mlp(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
     """fc2(act(fc1(x)))."""
     h = b.activation(b.linear(x, f"{module}.fc1", c.intermediate_size, bias=True), c.text("hidden_act"))
     return b.linear(h, f"{module}.fc2", x.width, bias=True, shard="row")
-
-
-def layer(c: Config, name: str, index: int) -> Block:
-    """A pre-norm encoder layer with full attention."""
-    b = _builder(f"{name}.encoder.layers.{index}")
-    heads, width = c.num_attention_heads, c.hidden_size
-    if width % heads:
-        raise c.error(f"num_attention_heads ({heads}) of the vision tower does not divide its hidden_size ({width})")
-    x = b.input("image", width)
-    h = b.layer_norm(x, "layer_norm1", part="vision")
-    q, k, v = (
-        b.heads_first(b.heads(b.linear(h, f"self_attn.{piece}_proj", width, bias=True), heads)) for piece in "qkv"
-    )
-    dropout = c.number("attention_dropout")
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, dropout=dropout, cache=None)
-    x = b.add(x, b.linear(mixed, "self_attn.out_proj", width, bias=True, shard="row"))
-    return b.build(image=b.add(x, mlp(b, b.layer_norm(x, "layer_norm2", part="vision"), c, "mlp")))
 
 
 def pooling_weights(b: BlockBuilder, width: int) -> list[Parameter]:
