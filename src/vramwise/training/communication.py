@@ -32,7 +32,7 @@ class Buffers:
     """Bytes of communication buffers alive in forward and in backward, and for the whole step.
 
     `prefetched`: what of the gathered weights is still the output of their all-gather; `largest_gather`: the largest
-    such output of the step, that of the root unit included.
+    such output of the step, that of the root unit included. `between_layers`: the gathered weights while no layer runs.
     """
 
     gathered: int = 0
@@ -41,6 +41,7 @@ class Buffers:
     buckets: int = 0
     prefetched: int = 0
     largest_gather: int = 0
+    between_layers: int = 0
 
 
 @lru_cache(maxsize=512)
@@ -96,6 +97,7 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
         reduce_scatter=scattered,
         prefetched=unit if train.reshard_after_forward else 0,
         largest_gather=max(unit, root),
+        between_layers=root if train.reshard_after_forward else whole + root,
     )
 
 

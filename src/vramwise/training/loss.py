@@ -95,12 +95,17 @@ def _is_causal(loss: BlockRun) -> bool:
     return any(node.op == "constant_pad_nd" for node in loss.nodes)
 
 
+def makes_logits(train: TrainSettings) -> bool:
+    """Whether all logits exist at once."""
+    return train.loss != "fused-linear" and not (train.loss == "chunked" and train.framework in HUGGING_FACE)
+
+
 def logits_held(train: TrainSettings, logits: Tensor, model: Model) -> tuple[Dim, Dim]:
     """Bytes of logits that frames keep while the loss runs (beside what the loss itself made), and after it.
 
     Before transformers 4.46 a modeling file replaced its logits by their fp32 copy, which the outputs then hold.
     """
-    if train.loss == "fused-linear" or (train.loss == "chunked" and train.framework in HUGGING_FACE):
+    if not makes_logits(train):
         return 0, 0
     if upcasts(train, model) and library_version(train) < LOSS_FUNCTION_SINCE:
         return (0 if logits.dtype != "fp32" else logits.nbytes), logits.numel * ITEM_BYTES["fp32"]

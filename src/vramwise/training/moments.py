@@ -32,6 +32,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
 from vramwise.training.extra_models import TRAINED, CriticPass, critic_pass, extra_model_bytes, role_of
+from vramwise.training.loss import makes_logits
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import (
@@ -236,20 +237,27 @@ class _Step:
         }
         return Moment("forward return", parts)
 
+    def _reshards_before_the_head(self) -> bool:
+        return self.train.fsdp != "none" and self.train.fsdp_version == 1
+
     def _gathered_between_layers(self) -> int:
         """The root unit and one layer's gathered values: while the head runs no layer's own weights are whole.
 
+        FSDP 1 frees a layer's weights when its forward is over, and gathers the last layer ahead of the head's backward.
         FSDP 2 keeps the output of the last layer's all-gather until the root's forward is over, and gathers that layer
         again before the head's backward (torch 2.13 distributed/fsdp/_fully_shard: `all_gather_state` of
         _fsdp_param_group.py, _post_forward of _fsdp_state.py). accelerate leaves the head in the root unit; torchtitan
         makes a unit of it.
         """
+        if self._reshards_before_the_head():
+            return self.exchanged.between_layers
         with_head_in_root = self.train.fsdp_version == 2 and self.train.framework in HUGGING_FACE
         is_fsdp2 = self.train.fsdp != "none" and with_head_in_root
         return self.exchanged.gathered - (self.exchanged.prefetched if is_fsdp2 else 0)
 
     def _forward_end(self) -> Moment:
         parts = self._base() | {
+            "gathered weights": self._gathered_between_layers(),
             "activations": self.saved.activations,
             "weight casts": self.saved.weight_casts,
             "logits and loss": self.saved.logits_loss + SCALAR_BYTES,
@@ -301,7 +309,8 @@ class _Step:
         }
         parts["gradients"] = self.kept_gradients + self._finished_above(index) + peak.weight_gradients
         if name == "backward: head":
-            parts["gathered weights"] = self._gathered_between_layers()
+            ahead = self.exchanged.prefetched if self._reshards_before_the_head() else 0
+            parts["gathered weights"] = self._gathered_between_layers() + ahead
         if index == self.lowest_layer:  # nothing is left to gather ahead
             parts["gathered weights"] = self.exchanged.gathered - self.exchanged.prefetched
         layer = None
@@ -386,7 +395,7 @@ class _Step:
                 size += run.incoming + run.tables + masks + embedded
                 embedded = embedded or run.incoming
             elif run.shape.name == "loss":
-                size += logits + last_hidden if logits else run.incoming
+                size += logits + last_hidden if makes_logits(self.train) else run.incoming
             else:
                 size += run.incoming
             if size > alive:
