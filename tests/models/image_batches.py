@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -26,8 +27,9 @@ FRAMES: dict[str, Any] = {
 
 
 def whole(model_type: str, tower: dict[str, Any], text: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    # Copies: configuration classes write into the tables that they are given.
     return {
-        "model_type": model_type, "text_config": {**TEXT, **text}, "vision_config": tower,
+        "model_type": model_type, "text_config": {**deepcopy(TEXT), **deepcopy(text)}, "vision_config": deepcopy(tower),
         "image_token_id": IMAGE_TOKEN, "image_token_index": IMAGE_TOKEN, **rest,
     }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 pytest.importorskip("transformers")
@@ -35,7 +37,7 @@ PAIRS = [(name, run) for i, name in enumerate(CASES) for j, run in enumerate(RUN
 def test_saved_with_images(name: str, run: tuple[str, str, str, int]) -> None:
     precision, attention, part, batch = run
     config, images, _ = CASES[name]
-    config, sequence = completed(config), images.per_sequence * (images.tokens + 1) + 2
+    config, sequence = completed(deepcopy(config)), images.per_sequence * (images.tokens + 1) + 2
     real = saved_by_autograd(
         config, "causal-lm", attention=attention, precision=precision, batch=batch, sequence=sequence, device="cpu",
         others=image_inputs(name, batch, sequence), trainable=PARTS[part],
