@@ -50,10 +50,12 @@ def _weights_by_run(forward: Forward, model: Model) -> list[dict[Storage, str | 
         for storage, place in run.weights:
             recorded.setdefault(storage, own[place])
     found: list[dict[Storage, str | Storage]] = []
+    alike = {id(run): run for run in forward.runs}
+    weights = {name: _trained(run) for name, run in alike.items()}
     for i, run in enumerate(forward.runs):
         own = names[i] if i < len(names) else ()
         here = {storage: own[place] for storage, place in run.weights if place < len(own)}
-        found.append({storage: here.get(storage, recorded.get(storage, storage)) for storage in _trained(run)})
+        found.append({storage: here.get(storage, recorded.get(storage, storage)) for storage in weights[id(run)]})
     return found
 
 

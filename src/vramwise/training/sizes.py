@@ -218,7 +218,8 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
 
 def _pixels(forward: Forward) -> Dim:
     """Images as they come with the batch."""
-    inputs = (tensor.storage for run in forward.runs for node in run.nodes for tensor in node.inputs)
+    runs = {id(run): run for run in forward.runs if run.modality == "image"}.values()
+    inputs = (tensor.storage for run in runs for node in run.nodes for tensor in node.inputs)
     return total({s: s.nbytes for s in inputs if s.kind == "input" and s.op == "pixel_values"}.values())
 
 
