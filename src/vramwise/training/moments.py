@@ -243,7 +243,7 @@ class _Step:
     def _gathered_between_layers(self) -> int:
         """The root unit and one layer's gathered values: while the head runs no layer's own weights are whole.
 
-        FSDP 1 frees a layer's weights when its forward is over, and gathers the last layer ahead of the head's backward.
+        FSDP 1 frees a layer's weights when its forward is over; it gathers the last layer ahead of the head's backward.
         FSDP 2 keeps the output of the last layer's all-gather until the root's forward is over, and gathers that layer
         again before the head's backward (torch 2.13 distributed/fsdp/_fully_shard: `all_gather_state` of
         _fsdp_param_group.py, _post_forward of _fsdp_state.py). accelerate leaves the head in the root unit; torchtitan
