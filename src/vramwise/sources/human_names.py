@@ -50,6 +50,11 @@ def find(name: str) -> tuple[str, str] | None:
     return _only([spelling for length, spelling in fitting if length == least], [one for _, one in fitting])
 
 
+def names_of(short: str) -> list[str]:
+    """The catalog's spellings that are this name behind their organisation, without regard to letter case."""
+    return _by_short_name().get(short.lower(), [])
+
+
 def near(name: str) -> list[str]:
     """Ids near `name`, compared with and without organisation."""
     short_names = {spelling.partition("/")[2] or spelling: spelling for spelling in _written()}

@@ -16,7 +16,7 @@ from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, find_weights
 from vramwise.sources.catalog import entry, names
 from vramwise.sources.config_file import checked, read_config
 from vramwise.sources.hub_cache import cached_config
-from vramwise.sources.human_names import MIRRORS, Ambiguous, find, near
+from vramwise.sources.human_names import MIRRORS, Ambiguous, find, names_of, near
 
 if TYPE_CHECKING:
     from vramwise.formats.gguf_file import GgufHeader
@@ -196,6 +196,9 @@ def _by_human_name(name: str) -> ModelSource:
     except Ambiguous as several:
         raise SourceError(_ambiguous(name, several.ids)) from None
     if match is None:
+        quantized = _quantized(name)
+        if quantized is not None:
+            return quantized
         close = near(name)
         meant = f": did you mean {', '.join(close)}?" if close else ""
         raise SourceError(f'unknown model "{clipped(name)}"{meant}  {_HINT}')
@@ -205,6 +208,24 @@ def _by_human_name(name: str) -> ModelSource:
     if is_variant:
         return _from_catalog(model_id, f"{spelling}: sizes of {model_id}, the same architecture")
     return _from_catalog(model_id, None if exact and not org else f'"{clipped(name)}" taken as {spelling}')
+
+
+def _quantized(name: str) -> ModelSource | None:
+    """A name that is a known model's with the format of its weights behind it, whoever published it."""
+    from vramwise.sources.quantized_names import base_of
+
+    found = base_of(name)
+    if found is None:
+        return None
+    base, words, table = found
+    short = base.rpartition("/")[2]
+    known = _known(base) or next((_known(one) for one in names_of(short)), None)
+    if known is None:
+        return None
+    config = {**known.config, "quantization_config": table}
+    return replace(
+        known, id=name, config=config, note=f"{clipped(name)}: sizes of {known.id} with {words}, as its name says"
+    )
 
 
 def _from_catalog(model_id: str, note: str | None) -> ModelSource:

@@ -1,0 +1,36 @@
+"""Names of quantized checkpoints: `Qwen2.5-7B-Instruct-AWQ` is Qwen2.5-7B-Instruct with 4-bit weights."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
+_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
+
+# Endings of names -> what is said of them, and the `quantization_config` that such checkpoints commonly carry.
+_ENDINGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (r"awq(?:-int4|-4bit)?", "4-bit AWQ weights in groups of 128", {"quant_method": "awq", "group_size": 128}),
+    (r"gptq-int8", "8-bit GPTQ weights in groups of 128", {"quant_method": "gptq", "bits": 8, "group_size": 128}),
+    (
+        r"gptq(?:-int4|-4bit)?|quantized\.w4a16|w4a16", "4-bit GPTQ weights in groups of 128",
+        {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    ),
+    (r"fp8-dynamic", "fp8 weights with a scale a row", {"quant_method": "fbgemm_fp8"}),
+    (r"fp8", "fp8 weights", {"quant_method": "fp8"}),
+    (r"quantized\.w8a8|w8a8", "8-bit weights", _W8A8),
+    (r"(?:unsloth-)?bnb-4bit", "nf4 weights, doubly quantized", _NF4),
+)  # fmt: skip
+_NAME = re.compile(
+    r"(?P<base>.+)-(?:" + "|".join(f"(?P<n{i}>{ending})" for i, (ending, _, _) in enumerate(_ENDINGS)) + r")",
+    re.IGNORECASE,
+)
+
+
+def base_of(name: str) -> tuple[str, str, dict[str, Any]] | None:
+    """The name without its ending, the format in words and as a `quantization_config`; None for any other name."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    index = next(i for i in range(len(_ENDINGS)) if match[f"n{i}"] is not None)
+    return match["base"], _ENDINGS[index][1], dict(_ENDINGS[index][2])
