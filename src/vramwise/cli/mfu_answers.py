@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from vramwise.cli.mfu import Question, read_output, sizes_of, throughput_of
+from vramwise.cli.mfu_question import Question, read_output, sizes_of, throughput_of
 from vramwise.errors import UsageError
 from vramwise.formats import dtype
 from vramwise.utilization.conventions import CONVENTIONS, inference_flops_per_token

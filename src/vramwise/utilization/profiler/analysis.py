@@ -20,7 +20,8 @@ from vramwise.utilization.profiler.tensorboard import tensorboard_figures
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording
+    from vramwise.utilization.profiler.columns import Integers
+    from vramwise.utilization.profiler.recording import GpuEvents, Recording
 
 SCHEMA = 1
 TOP_KERNELS = 20

@@ -9,7 +9,8 @@ from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording
+    from vramwise.utilization.profiler.columns import Integers
+    from vramwise.utilization.profiler.recording import GpuEvents, Recording
 
 COMPUTE, COMMUNICATION, COPY, OTHER = range(4)
 _COMMUNICATION = re.compile(r"nccl.*Kernel")

@@ -20,7 +20,8 @@ from vramwise.utilization.profiler.recording import ABSENT
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording
+    from vramwise.utilization.profiler.columns import Integers
+    from vramwise.utilization.profiler.recording import GpuEvents, Recording
 
 _NOT_COMPUTE = re.compile(r"nccl.*Kernel|.*Memcpy|Memset|.*Sync")
 ASSERTS = "none: with its own rounding, HTA ends in an AssertionError on this trace"

@@ -16,7 +16,8 @@ from vramwise.utilization.profiler.recording import ABSENT, STREAM_ONLY
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording
+    from vramwise.utilization.profiler.columns import Integers
+    from vramwise.utilization.profiler.recording import GpuEvents, Recording
 
 CONSECUTIVE_KERNEL_DELAY_US = 30
 _TYPES = ((COMPUTE, "COMPUTATION"), (COMMUNICATION, "COMMUNICATION"), (COPY, "MEMORY"))

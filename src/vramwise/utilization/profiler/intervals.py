@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import Integers
+    from vramwise.utilization.profiler.columns import Integers
 
     Spans = tuple[Integers, Integers]
 

@@ -9,7 +9,8 @@ from vramwise.utilization.profiler.recording import ABSENT
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import CpuCalls, GpuEvents, Integers
+    from vramwise.utilization.profiler.columns import Integers
+    from vramwise.utilization.profiler.recording import CpuCalls, GpuEvents
 
 
 class IdleCauses(NamedTuple):

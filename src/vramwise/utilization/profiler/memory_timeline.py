@@ -6,7 +6,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import Integers
+    from vramwise.utilization.profiler.columns import Integers
 
 MOST_BINS = 512
 FIRST_BIN_NS = 1000

@@ -12,7 +12,8 @@ from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, 
 from vramwise.utilization.profiler.kernels import own_class
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import Integers, Recording
+    from vramwise.utilization.profiler.columns import Integers
+    from vramwise.utilization.profiler.recording import Recording
 
 WIDTH, LEFT, STRIP, BAR, ROW, TOP = 960, 90, 34, 10, 66, 40
 MEMORY = 44

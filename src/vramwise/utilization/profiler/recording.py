@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from vramwise.utilization.profiler.columns import Floats, Integers
     from vramwise.utilization.profiler.memory_timeline import MemoryTimeline
-
-    Integers = NDArray[np.int64]
-    Floats = NDArray[np.float64]
 
 KERNEL, MEMCPY, MEMSET, STREAM_ONLY = range(4)
 """Kinds of GPU events; the last carries a stream but is of another category (synchronization, annotations)."""

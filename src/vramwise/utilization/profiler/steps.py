@@ -8,7 +8,8 @@ from vramwise.utilization.profiler.decomposition import decompose
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import GpuEvents, Integers, Recording, StepMark
+    from vramwise.utilization.profiler.columns import Integers
+    from vramwise.utilization.profiler.recording import GpuEvents, Recording, StepMark
 
 _COLUMNS = ("gpu_events", "span_us", "busy_us", "compute_us", "exposed_comm_us", "exposed_memory_us", "idle_us")
 
