@@ -134,7 +134,7 @@ def test_a_cap_ends_a_run_where_an_allocator_would():
 
 
 def test_an_interrupt_reports_what_is_finished():
-    from vramwise.measure.worker import Session
+    from vramwise.measure.session import Session
 
     def interrupt(done, of):
         if done == 2:

@@ -27,7 +27,7 @@ def job_of(task, steps=3, **settings):
 
 def session(job, recorder=None):
     """A run in this process, over; its recorder has the events. Processes of their own are tested elsewhere."""
-    from vramwise.measure.worker import Session
+    from vramwise.measure.session import Session
 
     gc.collect()
     found = Session(job, lambda *_: None)

@@ -18,7 +18,7 @@ from vramwise.measure.building import build, torch_dtype
 from vramwise.measure.job import Job, Report
 from vramwise.measure.libraries import library
 from vramwise.measure.recorder import Recorder
-from vramwise.measure.worker import Session
+from vramwise.measure.session import Session
 
 BUCKETS = "gradient buckets"
 GLOO_LETS_GO_S = 0.01
