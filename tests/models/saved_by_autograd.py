@@ -39,7 +39,6 @@ def saved_by_autograd(
     inputs = model_inputs(model, head, batch, sequence) if others is None else _cast(others, dtype)
     if padding:
         inputs["attention_mask"] = torch.ones_like(inputs["labels"]).index_fill(1, torch.tensor([0]), 0)
-    parameters = {_storage(parameter) for parameter in model.parameters()}
     held: weakref.WeakSet[_Held] = weakref.WeakSet()
 
     def pack(tensor: torch.Tensor) -> _Held:
@@ -49,6 +48,8 @@ def saved_by_autograd(
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed.tensor), _autocast(device, precision):
         outputs = model(**inputs)
+    # Not before: a router that casts its weights on the way frees storages whose addresses others then take.
+    parameters = {_storage(parameter) for parameter in model.parameters()}
     storages = {_storage(packed.tensor): packed.tensor.untyped_storage().nbytes() for packed in held}
     total = sum(nbytes for storage, nbytes in storages.items() if storage not in parameters)
     del outputs

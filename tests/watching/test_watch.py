@@ -224,3 +224,15 @@ def test_a_watch_is_begun_once_and_stepped_inside():
         watched.step()
     with watched, pytest.raises(UsageError, match="running already"):
         watched.begin()
+
+
+def test_tensors_without_memory_are_not_counted() -> None:
+    """Such as torch.compile leaves behind."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from vramwise.watching.meters import storage_bytes
+
+    real = torch.zeros(1000)
+    with FakeTensorMode():
+        fake = torch.zeros(10**9)
+    assert storage_bytes([real, fake], "cpu") == storage_bytes([real], "cpu") == 4000

@@ -104,11 +104,12 @@ def live_bytes() -> int:
 
 def storage_bytes(tensors: Iterable[Any], device: str, rounding: int = 1) -> int:
     """Bytes of the storages of the tensors on one kind of device (`cpu`, `cuda`), shared ones once."""
-    strided = library("torch").strided
+    torch = library("torch")
+    fake = torch._subclasses.fake_tensor.FakeTensor  # of torch.compile and torch.export: a size and no memory
     storages = {}
     for tensor in tensors:
         local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        if local.device.type != device or local.layout != strided:
+        if isinstance(local, fake) or local.device.type != device or local.layout != torch.strided:
             continue
         storage = local.untyped_storage()
         storages[storage.data_ptr()] = round_up(int(storage.nbytes()), rounding)

@@ -23,12 +23,19 @@ class CappedExpertPaths:
     parameters_of: Callable[[Op], list[Tensor]]
 
     def capped_router(self, op: Op, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens with noise multiplied in, and the probability of each one's expert; the router works in fp32."""
+        """Tokens with noise multiplied in, and the probability of each one's expert.
+
+        The router works in fp32 and makes its weights fp32 for good, whatever they were loaded as.
+        """
         tape = self.tape
         wide = tape.to(x, "fp32")
         if op.settings["jitters"]:
             wide = tape.mul_(wide, tape.like(wide, requires_grad=False, op="uniform_"))
-        logits = tape.linear(wide, *(tape.to(weight, "fp32") for weight in self.parameters_of(op)))
+        weights = [
+            w if w.dtype == "fp32" else tape.parameter(w.shape, "fp32", requires_grad=w.requires_grad)
+            for w in self.parameters_of(op)
+        ]
+        logits = tape.linear(wide, *weights)
         chosen = tape.to(tape.softmax(logits, "fp32"), x.dtype)
         values = tape.new(chosen.shape[:-1], chosen.dtype, requires_grad=chosen.requires_grad, op="max")
         indices = tape.new(chosen.shape[:-1], "int64", op="max")
