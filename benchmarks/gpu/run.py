@@ -10,7 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -220,17 +220,10 @@ def _table(run: Run, worst: int) -> None:
         print("nothing is measured yet")
         return
 
-    def answer(scenario: Any) -> Result:
-        result = estimate(scenario)
-        if not run.on_cpu:
-            return result
-        kept = {name: q for name, q in result.quantities.items() if name in ("params", "weights", "kv_cache_bytes")}
-        return replace(result, quantities={**kept, "peak_allocated": without_workspaces(result)}, verdict=None)
-
     print(f"\nestimated against measured, {run.output}")
     if run.on_cpu:
         print("a CPU run tries the command: tensors alone, without the CUDA context and libraries' workspaces")
-    print("\n".join(lines(judge([run.output], answer, worst=worst), 120)))
+    print("\n".join(lines(judge([run.output], estimate, worst=worst), 120)))
 
 
 def _dry_run(cases: list[Case]) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramwise.accuracy.cases import Case
+from vramwise.measure.difference import without_workspaces
 from vramwise.result import Quantity, Result
 
 Estimate = Callable[[Mapping[str, Any]], Result]
@@ -90,9 +91,14 @@ def compare(case: Case, estimate: Estimate) -> Outcome:
     stops the others.
     """
     try:
-        quantities = estimate(case.scenario).quantities
+        result = estimate(case.scenario)
     except Exception as error:  # a defect in one estimate must show in the table, not end it
         return Outcome(case, failure=Failure(type(error).__name__, str(error)))
+    quantities = dict(result.quantities)
+    if case.extra.get("device") == "cpu":  # a run of `vramwise measure --device cpu`: tensors alone
+        kept = ("params", "weights", "kv_cache_bytes")
+        quantities = {name: q for name, q in quantities.items() if name in kept}
+        quantities["peak_allocated"] = without_workspaces(result)
     comparisons: list[Comparison] = []
     missing: list[str] = []
     oom: OomComparison | None = None
