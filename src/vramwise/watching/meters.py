@@ -49,13 +49,14 @@ class CudaMeter:
 
 
 class CpuMeter:
-    """A profile of the CPU allocator for each step, above what the tensors held when the watch began.
+    """A profile of the CPU allocator for each step, above what model and optimizer held when the watch began.
 
-    The allocator reports no free of a tensor that is older than the watch, so such a tensor counts until the end.
+    Without a model, above what all tensors held that Python can reach. The allocator reports no free of a tensor that
+    is older than the watch, so such a tensor counts until the end.
     """
 
-    def __init__(self) -> None:
-        self.held = live_bytes()
+    def __init__(self, model: Any = None, optimizer: Any = None) -> None:
+        self.held = live_bytes() if model is None else bytes_of(model, optimizer)
         self._recorder: CpuRecorder | None = None
 
     def open(self, label: str) -> None:
@@ -81,17 +82,26 @@ class CpuMeter:
         return None
 
 
-def meter_for(device: str) -> Meter:
-    """The meter of a torch device: `cuda:0` or `cpu`."""
+def meter_for(device: str, model: Any = None, optimizer: Any = None) -> Meter:
+    """The meter of a torch device: `cuda:0` or `cpu`; on a CPU of a model and its optimizer."""
     if device.startswith("cuda"):
         return CudaMeter(int(device.partition(":")[2] or 0))
-    return CpuMeter()
+    return CpuMeter(model, optimizer)
 
 
 def device_here() -> str:
     """The device that this process computes on: torch's current GPU, or the CPU."""
     cuda = library("torch").cuda
     return f"cuda:{cuda.current_device()}" if cuda.is_available() else "cpu"
+
+
+def bytes_of(model: Any, optimizer: Any = None) -> int:
+    """Bytes of a model's parameters, their gradients and its buffers on the CPU, and of an optimizer's states."""
+    parameters = list(model.parameters())
+    found = [*parameters, *model.buffers(), *(each.grad for each in parameters if each.grad is not None)]
+    states = optimizer.state.values() if optimizer is not None else ()
+    found += [value for state in states for value in state.values() if isinstance(value, library("torch").Tensor)]
+    return storage_bytes(found, "cpu", ALLOCATION_BYTES)
 
 
 def live_bytes() -> int:

@@ -122,7 +122,7 @@ class Watch:
         if self._stated is not None:
             scenario, result = self._stated
             self.hold_against(with_card(scenario, self.device) if result is None else scenario, result)
-        meter = meter_for(self.device)
+        meter = meter_for(self.device, *self._attached)
         meter.open("step")
         self._meter = meter
         trains = self.scenario is None or self.scenario.task == "train"

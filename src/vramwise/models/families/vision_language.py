@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.errors import clipped
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import other_towers, qwen_vision, vision_kinds
@@ -57,9 +58,12 @@ def layers_read(c: Config, a: Assembly, tower: Tower) -> int | None:
     if a.features is None:
         return None
     chosen = c.get("vision_feature_layer", a.features)
-    if isinstance(chosen, list | tuple):
-        chosen = max((int(i) + (tower.num_layers + 1 if int(i) < 0 else 0) for i in chosen), default=tower.num_layers)
-    return int(chosen) + (tower.num_layers + 1 if int(chosen) < 0 else 0)
+    layers = chosen if isinstance(chosen, list | tuple) else [chosen]
+    if not all(isinstance(i, int) and abs(i) <= tower.num_layers + 1 for i in layers):
+        raise c.error(
+            f"vision_feature_layer: expected a layer of the tower, or several, got {clipped(str(chosen), 80)}"
+        )
+    return max((i + (tower.num_layers + 1 if i < 0 else 0) for i in layers), default=tower.num_layers)
 
 
 def with_deep_images(language: list[Block], count: int, width: int) -> list[Block]:
