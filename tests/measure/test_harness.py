@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tiny import CONFIG, TRAIN, estimated, job_of, session
+from tiny import CONFIG, TRAIN, estimated, job_of, local_run
 
 from vramwise import describe
 from vramwise.measure.difference import Row, differences, largest_difference
@@ -29,7 +29,7 @@ RANDOM_STATE_BYTES = 5120
 def compared(task, **settings):
     """Rows of estimated beside measured by moment and term, without those that only a CPU has."""
     job = job_of(task, **settings)
-    found = measured_of(job, [[session(job)[1]]])
+    found = measured_of(job, [[local_run(job)[1]]])
     moment, rows = "", {}
     for row in differences(estimated(task, **settings), found.result, on_cpu=True):
         moment = row.name if not row.depth else moment
@@ -54,7 +54,7 @@ def profiler_peaks(trace):
 
 
 def test_every_moments_peak_is_that_of_torchs_profiler_to_the_byte(tmp_path):
-    run, report = session(job_of("train", **TRAIN), CpuRecorder(rounding=1))
+    run, report = local_run(job_of("train", **TRAIN), CpuRecorder(rounding=1))
     assert report.failure is None
     run.recorder._profile.export_chrome_trace(str(tmp_path / "trace.json"))
     peaks = profiler_peaks(json.loads((tmp_path / "trace.json").read_text("utf-8")))
@@ -121,11 +121,11 @@ def test_a_term_is_named_at_the_moment_that_differs_most():
 
 
 def test_a_cap_ends_a_run_where_an_allocator_would():
-    whole = session(job_of("train", **TRAIN))[1]
+    whole = local_run(job_of("train", **TRAIN))[1]
     peaks = {row["label"]: row["peak"] for row in whole.records}
     cap = peaks["2|optimizer step"] + 1
     assert peaks["2|loss"] > cap > peaks["1|optimizer step"]
-    run, report = session(job_of("train", **TRAIN), CpuRecorder(limit_bytes=cap))
+    run, report = local_run(job_of("train", **TRAIN), CpuRecorder(limit_bytes=cap))
     del run
     assert report.finished_steps == 1
     assert "Tried to allocate" in report.oom
@@ -134,13 +134,13 @@ def test_a_cap_ends_a_run_where_an_allocator_would():
 
 
 def test_an_interrupt_reports_what_is_finished():
-    from vramwise.measure.session import Session
+    from vramwise.measure.local_run import LocalRun
 
     def interrupt(done, of):
         if done == 2:
             raise KeyboardInterrupt
 
-    report = Session(job_of("train", steps=5, **TRAIN), interrupt).report()
+    report = LocalRun(job_of("train", steps=5, **TRAIN), interrupt).report()
     assert report.interrupted
     assert report.finished_steps == 2
     found = measured_of(job_of("train", steps=5, **TRAIN), [[report]])

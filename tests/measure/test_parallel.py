@@ -104,7 +104,7 @@ def _tensors(phase):
 
 
 def test_each_rank_writes_a_history_of_its_own(monkeypatch):
-    from vramwise.measure.session import history_file
+    from vramwise.measure.local_run import history_file
 
     job = Job(CONFIG, "tiny", {"task": "train"}, "cuda:0", history="out/h.pickle", num_processes=2)
     monkeypatch.setenv("RANK", "1")

@@ -25,12 +25,12 @@ def job_of(task, steps=3, **settings):
     return Job(CONFIG, "tiny", estimated(task, **settings).scenario, "cpu", steps)
 
 
-def session(job, recorder=None):
+def local_run(job, recorder=None):
     """A run in this process, over; its recorder has the events. Processes of their own are tested elsewhere."""
-    from vramwise.measure.session import Session
+    from vramwise.measure.local_run import LocalRun
 
     gc.collect()
-    found = Session(job, lambda *_: None)
+    found = LocalRun(job, lambda *_: None)
     if recorder is not None:
         found.recorder = recorder
     return found, found.report()
@@ -38,4 +38,4 @@ def session(job, recorder=None):
 
 def here(job, progress, timeout_s):
     """What `run_job` does, without a process of its own."""
-    return [session(job)[1]]
+    return [local_run(job)[1]]

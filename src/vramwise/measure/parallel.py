@@ -17,8 +17,8 @@ from vramwise.errors import UsageError
 from vramwise.measure.building import build, torch_dtype
 from vramwise.measure.job import Job, Report
 from vramwise.measure.libraries import library
+from vramwise.measure.local_run import LocalRun
 from vramwise.measure.recorder import Recorder
-from vramwise.measure.session import Session
 
 BUCKETS = "gradient buckets"
 GLOO_LETS_GO_S = 0.01
@@ -40,7 +40,7 @@ def on_every_rank(job: Job, progress: Any) -> Report:
     if not is_cuda:
         _let_go_in_this_thread()
     try:
-        return ParallelSession(replace(job, device=device), progress).report()
+        return ParallelRun(replace(job, device=device), progress).report()
     finally:
         distributed.destroy_process_group()
 
@@ -72,7 +72,7 @@ def _waited_for(collective: Callable[..., Any]) -> Callable[..., Any]:
     return waited
 
 
-class ParallelSession(Session):
+class ParallelRun(LocalRun):
     """One rank's run."""
 
     _data_parallel = False

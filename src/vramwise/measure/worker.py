@@ -15,7 +15,7 @@ from typing import Any
 
 from vramwise.measure.job import Job, Report
 from vramwise.measure.libraries import library, versions
-from vramwise.measure.session import Session
+from vramwise.measure.local_run import LocalRun
 
 
 def main(argv: list[str]) -> int:
@@ -54,7 +54,7 @@ def run(job: Job, progress: Any) -> Report:
         from vramwise.measure.parallel import on_every_rank
 
         return on_every_rank(job, progress)
-    return Session(job, progress).report()
+    return LocalRun(job, progress).report()
 
 
 if __name__ == "__main__":

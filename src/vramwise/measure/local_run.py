@@ -21,7 +21,7 @@ _OOM_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 MOST_HISTORY_ENTRIES = 1_000_000
 
 
-class Session:
+class LocalRun:
     """One run on one device, from the context to the report."""
 
     def __init__(self, job: Job, progress: Any) -> None:
