@@ -113,7 +113,10 @@ def test_ctrl_c_leaves_what_is_finished(model, tmp_path):
     cases = tmp_path / "cases.jsonl"
     words = [*FLAGS, "--device", "cpu", "--save", str(cases), "--sweep", "micro_batch_size=1,2,3,4,5,6", "--steps", "5"]
     command = [sys.executable, "-m", "vramwise", "measure", model, *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where the tests run in background
+    )  # fmt: skip
     until = time.monotonic() + 120
     while not cases.exists() and time.monotonic() < until:
         time.sleep(0.05)

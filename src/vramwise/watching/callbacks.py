@@ -69,8 +69,9 @@ class Follower:
         self._sizes = (0, 0)
         try:
             if self._is_owner:
-                self.watched.begin()
-            self.watched.attach(model, optimizer)
+                self.watched.begin(model, optimizer)
+            else:
+                self.watched.attach(model, optimizer)
         except VramwiseError as error:
             self.watched.say(f"not followed: {error}")
             return

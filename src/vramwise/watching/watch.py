@@ -114,10 +114,12 @@ class Watch:
     ) -> None:
         self.end(error)
 
-    def begin(self) -> Self:
+    def begin(self, model: Any = None, optimizer: Any = None) -> Self:
         """Start to follow; `with` does this."""
         if self._meter is not None:
             raise UsageError("watch: it is running already")
+        if model is not None:
+            self._attached = (model, optimizer)
         self.account = Account(Observed())
         if self._stated is not None:
             scenario, result = self._stated
