@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from vramwise.cli.mfu_question import DEFAULT_SEQUENCE, question_of
 from vramwise.errors import clipped
 
 HELP = "how much of the GPUs' peak a run uses (MFU, HFU), by every convention, beside published runs"
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_ = parser.add_argument_group("the run")
     run_.add_argument("--gpu", metavar="NAME", help="catalog id or name: its dense peak for --dtype is the denominator")
     run_.add_argument("-n", "--num-gpus", type=_count, default=1, metavar="N", help="(%(default)s)")
-    run_.add_argument("--sequence-length", type=_count, metavar="N", help="tokens a sequence (2048)")
+    run_.add_argument("--sequence-length", type=_count, metavar="N", help=f"tokens a sequence ({DEFAULT_SEQUENCE})")
     run_.add_argument("--global-batch-size", type=_count, metavar="N", help="sequences a step, of all GPUs")
     run_.add_argument(
         "--dtype", default="bf16", help="of the matrix products: bf16, fp16, tf32, fp32, fp8 (%(default)s)"
@@ -52,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the figures. Raises UsageError where what is needed is missing."""
     from vramwise.cli.mfu_answers import inference_answer, training_answer
-    from vramwise.cli.mfu_question import question_of
     from vramwise.cli.screens.mfu import inference_lines, training_lines
     from vramwise.cli.screens.paint import show
 

@@ -50,6 +50,7 @@ class Execution:
     that SDPA's dispatcher would choose. `quantized_compute`: the dtype in which the linear layers of a quantized base
     compute; they answer in their input's. `narrow_parts`: other parts whose parameters are of that dtype.
     `images`: None for a batch of text. `fewest_routed`: experts of a limited capacity drop as many tokens as they can.
+    `expert_modules`: frozen experts are modules that run one after another, as before transformers 5.
     """
 
     param_dtype: str = "bf16"
@@ -76,9 +77,8 @@ class Execution:
 
     def dtype_of(self, parameter: Parameter) -> str:
         """The dtype of a parameter, of a quantized one that of its copy in products."""
-        if self.quantized_compute is not None and (self.quantizes(parameter) or parameter.part in self.narrow_parts):
-            return self.quantized_compute
-        return self.param_dtype
+        is_narrow = self.quantizes(parameter) or parameter.part in self.narrow_parts
+        return self.quantized_compute or self.param_dtype if is_narrow else self.param_dtype
 
     def trains(self, parameter_name: str) -> bool:
         """Whether a parameter of the base model gets a gradient."""

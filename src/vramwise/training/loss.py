@@ -46,6 +46,13 @@ NO_UPCAST = frozenset(
 )  # fmt: skip
 """Types whose files hand the logits to the loss as they are until transformers 4.49 (read in 4.38 to 4.48)."""
 
+KERNEL = "cross_entropy_kernel"
+"""Its gradient is new."""
+IN_PLACE = "fused_cross_entropy"
+"""Its gradient is written over the logits."""
+COMPILED_CHUNKS = "compiled_chunks_cross_entropy"
+"""Each chunk's gradient is new, and the chunk then goes."""
+
 Build = Callable[[Tape, Tensor], None]
 
 
@@ -71,12 +78,12 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
         if train.framework in HUGGING_FACE:
             return _without_logits(below, head, loss, tiled)
         if train.framework == "torchtune" and train.compile:
-            return _replaced(below, head, loss, partial(compiled_chunks, logits=logits))
+            return _replaced(below, head, loss, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
         return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=True))
     if variant == "fused":
         return _replaced(below, head, loss, partial(fused, logits=logits, train=train, model=model))
     if variant == "standard" and train.framework == "llm-foundry":
-        return _replaced(below, head, loss, partial(one_kernel, logits=logits))
+        return _replaced(below, head, loss, partial(in_one_kernel, logits=logits, op=KERNEL))
     if variant == "vocab-parallel" and train.framework == "megatron":
         return _replaced(below, head, loss, partial(softmax_in_place, logits=logits))
     if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
@@ -202,27 +209,20 @@ def fused(tape: Tape, logits: Tensor, train: TrainSettings, model: Model) -> Non
     x = wide
     if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE:
         x = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
-    in_place(tape, x)
+    in_one_kernel(tape, x, IN_PLACE)
     tape.record("locals", [wide], [])
 
 
-def one_kernel(tape: Tape, logits: Tensor) -> None:
-    """One kernel over the logits as they are, which keeps them; its gradient is new."""
+def in_one_kernel(tape: Tape, logits: Tensor, op: str) -> None:
+    """One kernel over the logits as they are, which keeps them; `op` decides where its gradient goes."""
     statistics = tape.new((_rows(logits),), "fp32", op="logsumexp")
     saves = [(logits, "logits"), (statistics, "logsumexp")]
-    tape.record("cross_entropy_kernel", [logits], [_loss_of(tape, logits), statistics], saves)
-
-
-def in_place(tape: Tape, logits: Tensor) -> None:
-    """One kernel over the logits as they are, which keeps them and writes the gradient in their place."""
-    statistics = tape.new((_rows(logits),), "fp32", op="logsumexp")
-    saves = [(logits, "logits"), (statistics, "logsumexp")]
-    tape.record("fused_cross_entropy", [logits], [_loss_of(tape, logits), statistics], saves)
+    tape.record(op, [logits], [_loss_of(tape, logits), statistics], saves)
 
 
 def softmax_in_place(tape: Tape, logits: Tensor) -> None:
     """An fp32 copy of the logits, on which everything happens in place; its gradient is cast to the logits' dtype."""
-    in_place(tape, tape.to(logits, "fp32"))
+    in_one_kernel(tape, tape.to(logits, "fp32"), IN_PLACE)
 
 
 def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
@@ -254,13 +254,6 @@ def tiled(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
     wide = tape.new((rows, vocabulary), "fp32", op="tile of logits")
     tape.record("tile_of_logits", [hidden, weight], [tile, wide])
     tape.record("tiled_log_probabilities", [hidden, weight, tile, wide], [_loss_of(tape, hidden)], [(hidden, "hidden")])
-
-
-def compiled_chunks(tape: Tape, logits: Tensor) -> None:
-    """Each chunk's loss is one kernel that keeps the chunk as it is; its gradient is new, and the chunk then goes."""
-    statistics = tape.new((_rows(logits),), "fp32", op="logsumexp")
-    saves = [(logits, "logits"), (statistics, "logsumexp")]
-    tape.record("compiled_chunks_cross_entropy", [logits], [_loss_of(tape, logits), statistics], saves)
 
 
 def chunked(tape: Tape, logits: Tensor, upcast: bool) -> None:
