@@ -5,9 +5,9 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.bert import language_model_head, pooler
-from vramwise.models.families.encoder_design import Design, Head
-from vramwise.models.families.encoder_embedding import after_embedding, embedding
-from vramwise.models.families.tasks import Task, task_of
+from vramwise.models.layers.encoder_design import Design, Head
+from vramwise.models.layers.encoder_embedding import after_embedding, embedding
+from vramwise.models.layers.tasks import Task, task_of
 
 CLASS_DEFAULTS = {
     "vocab_size": 30000, "embedding_size": 128, "hidden_size": 4096, "num_hidden_layers": 12, "num_hidden_groups": 1,

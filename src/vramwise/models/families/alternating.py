@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.families.class_defaults import with_class_defaults
-from vramwise.models.families.decoder import model
-from vramwise.models.families.design import (
+from vramwise.models.layers.class_defaults import with_class_defaults
+from vramwise.models.layers.decoder import model
+from vramwise.models.layers.design import (
     Design,
     HeadNorm,
     LayerKind,

@@ -6,14 +6,15 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import decoder, granite_moe, mamba2
-from vramwise.models.families.decoder_attention import rotary_columns
-from vramwise.models.families.design import Design
-from vramwise.models.families.hybrid import grouped_attention, layer_kinds
+from vramwise.models.families import granite_moe, mamba2
 from vramwise.models.families.mamba2 import Mamba2
-from vramwise.models.families.mixture import Mixture, experts, feed_forward
-from vramwise.models.families.parts import gated_mlp
-from vramwise.models.families.sparse import balancing_loss
+from vramwise.models.layers import decoder
+from vramwise.models.layers.decoder_attention import rotary_columns
+from vramwise.models.layers.design import Design
+from vramwise.models.layers.hybrid import grouped_attention, layer_kinds
+from vramwise.models.layers.mixture import Mixture, experts, feed_forward
+from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.sparse import balancing_loss
 
 _SHARED: dict[str, Any] = {
     "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "hidden_act": "silu",

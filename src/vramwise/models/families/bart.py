@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.bart_layers import Stack, layer
-from vramwise.models.families.seq2seq_design import design_of
-from vramwise.models.families.sound import frames
-from vramwise.models.families.tasks import Task, task_of
+from vramwise.models.layers.bart_layers import Stack, layer
+from vramwise.models.layers.seq2seq_design import design_of
+from vramwise.models.layers.tasks import Task, task_of
+from vramwise.models.towers.sound import frames
 
 
 def task(c: Config) -> Task:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.encoder_design import Design, design_of
-from vramwise.models.families.encoder_embedding import after_embedding, embedding
-from vramwise.models.families.language_adapters import language_adapters
-from vramwise.models.families.tasks import Task, task_of
+from vramwise.models.layers.encoder_design import Design, design_of
+from vramwise.models.layers.encoder_embedding import after_embedding, embedding
+from vramwise.models.layers.language_adapters import language_adapters
+from vramwise.models.layers.tasks import Task, task_of
 
 
 def task(c: Config) -> Task:

@@ -11,9 +11,9 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families import decoder
-from vramwise.models.families.design import Design, LayerKind
 from vramwise.models.families.nested import renamed
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design, LayerKind
 
 # Defaults of the configuration classes of transformers 5.23.
 _PARTS: dict[str, dict[str, Any]] = {

@@ -7,11 +7,11 @@ from functools import partial
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import mixture
-from vramwise.models.families.design import Design
-from vramwise.models.families.mixture import Mixture, Parts, experts, sparse_layers, typed_layers
-from vramwise.models.families.mixture_defaults import completed
-from vramwise.models.families.parts import gated_mlp
+from vramwise.models.layers import mixture
+from vramwise.models.layers.design import Design
+from vramwise.models.layers.mixture import Mixture, Parts, experts, sparse_layers, typed_layers
+from vramwise.models.layers.mixture_defaults import completed
+from vramwise.models.layers.parts import gated_mlp
 
 
 def parts(c: Config, count: int | None) -> Parts:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.bert import language_model_head
-from vramwise.models.families.deberta_distances import compared, convolution, distances, first, projected_distances
-from vramwise.models.families.encoder_design import Design, Head
-from vramwise.models.families.tasks import Task, task_of
+from vramwise.models.layers.deberta_distances import compared, convolution, distances, first, projected_distances
+from vramwise.models.layers.encoder_design import Design, Head
+from vramwise.models.layers.tasks import Task, task_of
 
 _V1 = {"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
        "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip

@@ -8,13 +8,13 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.latent_attention import attention
-from vramwise.models.families.latent_defaults import completed
-from vramwise.models.families.latent_design import Latent, sizes
-from vramwise.models.families.mixture import sparse_layers
-from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
-from vramwise.models.families.sparse import Experts, checked, routed_experts
-from vramwise.models.families.token_index import Indexer
+from vramwise.models.layers.latent_attention import attention
+from vramwise.models.layers.latent_defaults import completed
+from vramwise.models.layers.latent_design import Latent, sizes
+from vramwise.models.layers.mixture import sparse_layers
+from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.sparse import Experts, checked, routed_experts
+from vramwise.models.layers.token_index import Indexer
 
 # The layers for multi-token prediction (num_nextn_predict_layers) that checkpoints hold are not part of the classes.
 _INDEXED = {"axk2": (16, 128), "deepseek_v32": (64, 128), "glm_moe_dsa": (32, 128)}

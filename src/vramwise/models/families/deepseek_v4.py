@@ -6,9 +6,9 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.compressed_attention import attention
-from vramwise.models.families.parts import token_embedding
-from vramwise.models.families.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.compressed_attention import attention
+from vramwise.models.layers.parts import token_embedding
+from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

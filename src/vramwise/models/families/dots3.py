@@ -7,14 +7,14 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families.dots3_sound import audio_tower
-from vramwise.models.families.dots3_vision import vision_tower
-from vramwise.models.families.latent_attention import attention
-from vramwise.models.families.latent_design import Latent, sizes
-from vramwise.models.families.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
 from vramwise.models.families.nested import inside, renamed
-from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
-from vramwise.models.families.token_index import Indexer
+from vramwise.models.layers.latent_attention import attention
+from vramwise.models.layers.latent_design import Latent, sizes
+from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
+from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.token_index import Indexer
+from vramwise.models.towers.dots3_sound import audio_tower
+from vramwise.models.towers.dots3_vision import vision_tower
 
 # Defaults of Dots3NoteTextConfig (transformers 5.23), and those of the layers with a window.
 _DEFAULTS: dict[str, Any] = {

@@ -7,13 +7,13 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import decoder
-from vramwise.models.families.design import Design, LayerKind
-from vramwise.models.families.mixture import Mixture, experts, feed_forward, sparse_layers
 from vramwise.models.families.nested import inside, renamed
-from vramwise.models.families.projectors import joined, norm, two_products
-from vramwise.models.families.sparse import Experts, balancing_loss
-from vramwise.models.families.vision_tower import Tower, layer_norm, tower_blocks
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.mixture import Mixture, experts, feed_forward, sparse_layers
+from vramwise.models.layers.sparse import Experts, balancing_loss
+from vramwise.models.towers.projectors import joined, norm, two_products
+from vramwise.models.towers.vision_tower import Tower, layer_norm, tower_blocks
 
 # Defaults of Ernie4_5_VLMoeTextConfig and Ernie4_5_VLMoeVisionConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {

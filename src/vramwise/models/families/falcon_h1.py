@@ -6,10 +6,11 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import decoder, mamba2
-from vramwise.models.families.design import Design
-from vramwise.models.families.hybrid import grouped_attention
+from vramwise.models.families import mamba2
 from vramwise.models.families.mamba2 import Mamba2
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design
+from vramwise.models.layers.hybrid import grouped_attention
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 128_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,

@@ -7,11 +7,11 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.parts import gated_mlp
 from vramwise.models.families.siglip import projector
-from vramwise.models.families.vision_kinds import DEFAULTS as TOWER_DEFAULTS
-from vramwise.models.families.vision_kinds import siglip_blocks
-from vramwise.models.families.vision_tower import image_tokens
+from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.towers.vision_kinds import DEFAULTS as TOWER_DEFAULTS
+from vramwise.models.towers.vision_kinds import siglip_blocks
+from vramwise.models.towers.vision_tower import image_tokens
 
 # Defaults of GemmaConfig, Gemma2Config and Gemma3TextConfig (transformers 5.23); published configs leave many out.
 _SECOND: dict[str, Any] = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.layer_inputs import layer_input_gate, layer_inputs
-from vramwise.models.families.shared_keys import LayerSizes, attention, norm, sources
+from vramwise.models.layers.layer_inputs import layer_input_gate, layer_inputs
+from vramwise.models.layers.shared_keys import LayerSizes, attention, norm, sources
 
 # Defaults of Gemma3nTextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

@@ -6,10 +6,11 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Modality, Value
 from vramwise.models.config import Config
-from vramwise.models.families import gemma3n, mobilenet_v5
-from vramwise.models.families.gemma_sound import AUDIO_3N_DEFAULTS, audio_tower_3n
+from vramwise.models.families import gemma3n
 from vramwise.models.families.language import language_blocks
 from vramwise.models.families.nested import inside, renamed
+from vramwise.models.towers import mobilenet_v5
+from vramwise.models.towers.gemma_sound import AUDIO_3N_DEFAULTS, audio_tower_3n
 
 # Defaults of Gemma3nVisionConfig and Gemma3nAudioConfig (transformers 5.23).
 _VISION: dict[str, Any] = {"hidden_size": 2048, "vocab_size": 128}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.layer_inputs import layer_input_gate, layer_input_width, layer_inputs
-from vramwise.models.families.parts import gated_mlp
-from vramwise.models.families.shared_keys import LayerSizes, attention, norm, sources
+from vramwise.models.layers.layer_inputs import layer_input_gate, layer_input_width, layer_inputs
+from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.shared_keys import LayerSizes, attention, norm, sources
 
 # Defaults of Gemma4TextConfig (transformers 5.23); the class of the unified models has no embeddings by layer.
 _DEFAULTS = {

@@ -11,7 +11,7 @@ from dataclasses import replace
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import gemma4
-from vramwise.models.families.shared_keys import norm
+from vramwise.models.layers.shared_keys import norm
 
 
 def text_config(c: Config) -> Config:

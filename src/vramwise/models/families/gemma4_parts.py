@@ -9,8 +9,8 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Modality, Value
 from vramwise.models.config import Config
-from vramwise.models.families.gemma_sound import AUDIO_DEFAULTS, audio_tower
 from vramwise.models.families.language import language_blocks
+from vramwise.models.towers.gemma_sound import AUDIO_DEFAULTS, audio_tower
 
 # Defaults of Gemma4VisionConfig (transformers 5.23).
 _VISION: dict[str, Any] = {

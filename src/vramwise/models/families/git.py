@@ -6,7 +6,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families.vision_tower import Tower, layer_norm, num_patches, pair, tower_blocks
+from vramwise.models.towers.vision_tower import Tower, layer_norm, num_patches, pair, tower_blocks
 
 # Defaults of GitConfig and GitVisionConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import mixture
-from vramwise.models.families.design import Design, LayerKind
-from vramwise.models.families.mixture import Mixture, experts, full_layers, typed_layers
-from vramwise.models.families.mixture_defaults import completed
+from vramwise.models.layers import mixture
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.mixture import Mixture, experts, full_layers, typed_layers
+from vramwise.models.layers.mixture_defaults import completed
 
 
 def granite(c: Config, count: int | None) -> mixture.Parts:

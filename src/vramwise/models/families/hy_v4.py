@@ -7,11 +7,11 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.latent_attention import attention
-from vramwise.models.families.latent_design import Latent, sizes
-from vramwise.models.families.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
-from vramwise.models.families.parts import gated_mlp, token_embedding
-from vramwise.models.families.token_index import Indexer
+from vramwise.models.layers.latent_attention import attention
+from vramwise.models.layers.latent_design import Latent, sizes
+from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
+from vramwise.models.layers.parts import gated_mlp, token_embedding
+from vramwise.models.layers.token_index import Indexer
 
 # Defaults of HYV4Config (transformers 5.23); the layers for multi-token prediction are not part of the class.
 _DEFAULTS: dict[str, Any] = {

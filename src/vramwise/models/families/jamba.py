@@ -6,12 +6,12 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import decoder
-from vramwise.models.families.design import Design
-from vramwise.models.families.hybrid import grouped_attention
 from vramwise.models.families.mamba import Mamba, low_rank, mixer
-from vramwise.models.families.parts import gated_mlp
-from vramwise.models.families.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design
+from vramwise.models.layers.hybrid import grouped_attention
+from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 65_536, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,

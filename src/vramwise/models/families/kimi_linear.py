@@ -8,12 +8,12 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families import latent_attention, latent_design
-from vramwise.models.families.delta_net import CHUNK
-from vramwise.models.families.hybrid import every, layer_kinds, short_convolution
-from vramwise.models.families.mixture import grouped, sparse_layers
-from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
-from vramwise.models.families.sparse import Experts, checked, routed_experts
+from vramwise.models.layers import latent_attention, latent_design
+from vramwise.models.layers.delta_net import CHUNK
+from vramwise.models.layers.hybrid import every, layer_kinds, short_convolution
+from vramwise.models.layers.mixture import grouped, sparse_layers
+from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.sparse import Experts, checked, routed_experts
 
 _SHARED: dict[str, Any] = {
     "num_attention_heads": 32, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.bart import closing, embedding, shared_embedding
-from vramwise.models.families.bart_layers import Stack, half, layer
 from vramwise.models.families.nested import inside, renamed
-from vramwise.models.families.seq2seq_design import design_of
+from vramwise.models.layers.bart_layers import Stack, half, layer
+from vramwise.models.layers.seq2seq_design import design_of
 
 HEAD = "seq2seq-lm"
 

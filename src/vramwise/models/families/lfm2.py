@@ -7,8 +7,8 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.hybrid import grouped_attention, layer_kinds, short_convolution
-from vramwise.models.families.sparse import Experts, checked, routed_experts
+from vramwise.models.layers.hybrid import grouped_attention, layer_kinds, short_convolution
+from vramwise.models.layers.sparse import Experts, checked, routed_experts
 
 _SHARED: dict[str, Any] = {
     "vocab_size": 65_536, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,

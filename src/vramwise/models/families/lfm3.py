@@ -7,9 +7,10 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import decoder, lfm2
-from vramwise.models.families.design import Design, HeadNorm, LayerKind, sliding_window
-from vramwise.models.families.hybrid import layer_kinds
+from vramwise.models.families import lfm2
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design, HeadNorm, LayerKind, sliding_window
+from vramwise.models.layers.hybrid import layer_kinds
 
 # Defaults of Lfm3Config (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

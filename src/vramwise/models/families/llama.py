@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
 
 
 @dataclass(frozen=True, slots=True)

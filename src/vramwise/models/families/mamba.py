@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.hybrid import short_convolution
+from vramwise.models.layers.hybrid import short_convolution
 
 CLASS_DEFAULTS = {
     "vocab_size": 50280,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.hybrid import short_convolution
 from vramwise.models.families.mamba import embedding, head
+from vramwise.models.layers.hybrid import short_convolution
 
 CLASS_DEFAULTS = {
     "num_heads": 128,

@@ -13,9 +13,9 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families import llama
 from vramwise.models.families.nested import inside, renamed
-from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
-from vramwise.models.families.projectors import tapped
-from vramwise.models.families.vision_tower import Tower, layer, layer_norm, num_patches, pair, tower_blocks
+from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.towers.projectors import tapped
+from vramwise.models.towers.vision_tower import Tower, layer, layer_norm, num_patches, pair, tower_blocks
 
 # Defaults of MllamaVisionConfig and MllamaTextConfig (transformers 5.23).
 _TILINGS = [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.tasks import Task, task_of
+from vramwise.models.layers.tasks import Task, task_of
 
 CLASS_DEFAULTS = {
     "vocab_size": 50368, "hidden_size": 768, "intermediate_size": 1152, "num_hidden_layers": 22,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families import llama
-from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
-from vramwise.models.families.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
 
 # Defaults of the configuration classes of transformers 5.23.
 _DEFAULTS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.bert import language_model_head, pooler
-from vramwise.models.families.encoder_design import ROBERTA_HEAD, Design
-from vramwise.models.families.encoder_embedding import embedding
-from vramwise.models.families.tasks import Task, task_of
+from vramwise.models.layers.encoder_design import ROBERTA_HEAD, Design
+from vramwise.models.layers.encoder_embedding import embedding
+from vramwise.models.layers.tasks import Task, task_of
 
 CLASS_DEFAULTS = {
     "vocab_size": 30527, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,

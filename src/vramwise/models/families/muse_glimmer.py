@@ -8,11 +8,11 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import decoder
-from vramwise.models.families.design import Design, LayerKind
-from vramwise.models.families.mixture import typed_layers
 from vramwise.models.families.nested import inside, renamed
-from vramwise.models.families.vision_tower import Tower, layer_norm, tower_blocks
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.mixture import typed_layers
+from vramwise.models.towers.vision_tower import Tower, layer_norm, tower_blocks
 
 # Defaults of MuseGlimmerTextConfig, MuseGlimmerVisionConfig and MuseGlimmerConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {

@@ -11,8 +11,8 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families import t5
-from vramwise.models.families.encodec import codec_weights
 from vramwise.models.families.nested import renamed, under
+from vramwise.models.towers.encodec import codec_weights
 
 HEAD = "seq2seq-lm"
 # Defaults of MusicgenDecoderConfig and MusicgenMelodyDecoderConfig (transformers 5.23).

@@ -7,10 +7,10 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families import mamba2
-from vramwise.models.families.hybrid import grouped_attention, old_names
 from vramwise.models.families.mamba2 import Mamba2
-from vramwise.models.families.mixture import grouped
-from vramwise.models.families.sparse import Experts, checked, expert_mlps, routed
+from vramwise.models.layers.hybrid import grouped_attention, old_names
+from vramwise.models.layers.mixture import grouped
+from vramwise.models.layers.sparse import Experts, checked, expert_mlps, routed
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 131_072, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,

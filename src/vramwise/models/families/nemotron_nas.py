@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.families.llama import Switches, attention
-from vramwise.models.families.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
 
 _MULTIPLE = 256  # widths are rounded up to it
 # Defaults of LlamaConfig, which the remote configuration class extends.

@@ -6,12 +6,12 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import decoder
-from vramwise.models.families.decoder_attention import attention
-from vramwise.models.families.delta_net import DeltaNet, rule, sizes
-from vramwise.models.families.design import Design, HeadNorm, LayerKind
-from vramwise.models.families.hybrid import layer_kinds, short_convolution
-from vramwise.models.families.parts import gated_mlp
+from vramwise.models.layers import decoder
+from vramwise.models.layers.decoder_attention import attention
+from vramwise.models.layers.delta_net import DeltaNet, rule, sizes
+from vramwise.models.layers.design import Design, HeadNorm, LayerKind
+from vramwise.models.layers.hybrid import layer_kinds, short_convolution
+from vramwise.models.layers.parts import gated_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 100_352, "hidden_size": 3840, "intermediate_size": 11_008, "num_hidden_layers": 32,

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import llama, other_towers, qwen_vision
+from vramwise.models.families import llama
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
-from vramwise.models.families.projectors import Ends, qwen2_vl
-from vramwise.models.families.speech import sound_weights
-from vramwise.models.families.vision_tower import Tower, tower_blocks
+from vramwise.models.towers import other_towers, qwen_vision
+from vramwise.models.towers.projectors import Ends, qwen2_vl
+from vramwise.models.towers.speech import sound_weights
+from vramwise.models.towers.vision_tower import Tower, tower_blocks
 
 # Defaults of Qwen2_5OmniTalkerConfig (transformers 5.23).
 _TALKER = {

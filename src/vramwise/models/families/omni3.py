@@ -7,9 +7,9 @@ from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
 from vramwise.models.families.omni import tower_of
-from vramwise.models.families.projectors import joined, norm, two_products
-from vramwise.models.families.speech3 import experts_of_layer, sound_weights, talker_config, talker_weights
-from vramwise.models.families.vision_tower import tower_blocks
+from vramwise.models.towers.projectors import joined, norm, two_products
+from vramwise.models.towers.speech3 import experts_of_layer, sound_weights, talker_config, talker_weights
+from vramwise.models.towers.vision_tower import tower_blocks
 
 
 def mergers(b: BlockBuilder, x: Value, tower: Config) -> Value:

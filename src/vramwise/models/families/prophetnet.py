@@ -11,7 +11,7 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.tasks import Task, task_of
+from vramwise.models.layers.tasks import Task, task_of
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 1024, "encoder_ffn_dim": 4096, "num_encoder_layers": 12,

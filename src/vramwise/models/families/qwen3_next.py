@@ -6,14 +6,14 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import delta_net
-from vramwise.models.families.gated_attention import attention
-from vramwise.models.families.hybrid import every, layer_kinds
 from vramwise.models.families.moe import with_gated_shared_expert
-from vramwise.models.families.parts import gated_mlp
-from vramwise.models.families.qwen3_vision import vision_tower
-from vramwise.models.families.sparse import Experts, balancing_loss, checked
-from vramwise.models.families.vision_tower import image_tokens
+from vramwise.models.layers import delta_net
+from vramwise.models.layers.gated_attention import attention
+from vramwise.models.layers.hybrid import every, layer_kinds
+from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.sparse import Experts, balancing_loss, checked
+from vramwise.models.towers.qwen3_vision import vision_tower
+from vramwise.models.towers.vision_tower import image_tokens
 
 # Defaults of the configuration classes (transformers 5.23).
 _SHARED: dict[str, Any] = {

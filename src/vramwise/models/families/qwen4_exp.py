@@ -8,15 +8,15 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families import delta_net
-from vramwise.models.families.gated_attention import attention
-from vramwise.models.families.hybrid import layer_kinds
 from vramwise.models.families.moe import with_gated_shared_expert
-from vramwise.models.families.ngrams import NGrams, layer_embedding, ngrams
 from vramwise.models.families.qwen3_next import experts
-from vramwise.models.families.qwen3_vision import vision_tower
-from vramwise.models.families.residual_streams import half, mixed_input
-from vramwise.models.families.sparse import Experts, balancing_loss
+from vramwise.models.layers import delta_net
+from vramwise.models.layers.gated_attention import attention
+from vramwise.models.layers.hybrid import layer_kinds
+from vramwise.models.layers.ngrams import NGrams, layer_embedding, ngrams
+from vramwise.models.layers.residual_streams import half, mixed_input
+from vramwise.models.layers.sparse import Experts, balancing_loss
+from vramwise.models.towers.qwen3_vision import vision_tower
 
 # Defaults of Qwen4ExpTextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

@@ -7,10 +7,10 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.decoder_attention import rotary_columns
-from vramwise.models.families.design import Design
-from vramwise.models.families.hybrid import grouped_attention
-from vramwise.models.families.parts import gated_mlp
+from vramwise.models.layers.decoder_attention import rotary_columns
+from vramwise.models.layers.design import Design
+from vramwise.models.layers.hybrid import grouped_attention
+from vramwise.models.layers.parts import gated_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 256_000, "hidden_size": 2560, "intermediate_size": 7680, "num_hidden_layers": 26,

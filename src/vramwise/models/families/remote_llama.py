@@ -15,10 +15,10 @@ from functools import partial
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.decoder import model
-from vramwise.models.families.design import Design, LayerKind
-from vramwise.models.families.parts import gated_mlp
-from vramwise.models.families.sparse import Experts, checked, routed_experts
+from vramwise.models.layers.decoder import model
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.sparse import Experts, checked, routed_experts
 
 # Defaults of the remote configuration classes in the order of _SIZES.
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")

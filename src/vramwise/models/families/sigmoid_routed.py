@@ -8,9 +8,9 @@ from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.families import mixture
-from vramwise.models.families.design import Design, HeadNorm, sliding_window
-from vramwise.models.families.mixture import (
+from vramwise.models.layers import mixture
+from vramwise.models.layers.design import Design, HeadNorm, sliding_window
+from vramwise.models.layers.mixture import (
     Mixture,
     Parts,
     every,
@@ -20,7 +20,7 @@ from vramwise.models.families.mixture import (
     sparse_layers,
     typed_layers,
 )
-from vramwise.models.families.mixture_defaults import completed
+from vramwise.models.layers.mixture_defaults import completed
 
 _KEYS = ("n_routed_experts", "num_local_experts", "num_experts")
 

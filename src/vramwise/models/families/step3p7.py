@@ -11,13 +11,13 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import LARGEST_SIZE, Config
-from vramwise.models.families import mixture
-from vramwise.models.families.decoder_attention import attention
-from vramwise.models.families.design import Design, HeadNorm, LayerKind
-from vramwise.models.families.mixture import Mixture, sparse_layers, typed_layers
 from vramwise.models.families.nested import inside, renamed
-from vramwise.models.families.sparse import Experts, checked
-from vramwise.models.families.vision_tower import Tower, layer_norm, num_patches, tower_blocks, with_bias
+from vramwise.models.layers import mixture
+from vramwise.models.layers.decoder_attention import attention
+from vramwise.models.layers.design import Design, HeadNorm, LayerKind
+from vramwise.models.layers.mixture import Mixture, sparse_layers, typed_layers
+from vramwise.models.layers.sparse import Experts, checked
+from vramwise.models.towers.vision_tower import Tower, layer_norm, num_patches, tower_blocks, with_bias
 
 # Defaults of Step3p7TextConfig and Step3p7VisionConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from vramwise.errors import clipped
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import other_towers, qwen_vision, vision_kinds
-from vramwise.models.families.assemblies import ASSEMBLIES, Assembly
 from vramwise.models.families.language import language_blocks, text_config
-from vramwise.models.families.projectors import Ends, deep
-from vramwise.models.families.vision_tower import Tower, image_tokens, tower_blocks
+from vramwise.models.towers import other_towers, qwen_vision, vision_kinds
+from vramwise.models.towers.assemblies import ASSEMBLIES, Assembly
+from vramwise.models.towers.projectors import Ends, deep
+from vramwise.models.towers.vision_tower import Tower, image_tokens, tower_blocks
 
 TOWERS = {**vision_kinds.TOWERS, **qwen_vision.TOWERS, **other_towers.TOWERS}
 DEFAULTS = {**vision_kinds.DEFAULTS, **qwen_vision.DEFAULTS, **other_towers.DEFAULTS}

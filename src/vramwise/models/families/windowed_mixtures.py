@@ -7,10 +7,10 @@ from functools import partial
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import mixture
-from vramwise.models.families.design import Design, HeadNorm, LayerKind, sliding_window
-from vramwise.models.families.mixture import Mixture, Parts, every, experts, grouped, sparse_layers, typed_layers
-from vramwise.models.families.mixture_defaults import completed
+from vramwise.models.layers import mixture
+from vramwise.models.layers.design import Design, HeadNorm, LayerKind, sliding_window
+from vramwise.models.layers.mixture import Mixture, Parts, every, experts, grouped, sparse_layers, typed_layers
+from vramwise.models.layers.mixture_defaults import completed
 
 _KEYS = ("num_experts", "num_local_experts")
 

@@ -11,8 +11,8 @@ from functools import partial
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.decoder import model
-from vramwise.models.families.design import Design, LayerKind
+from vramwise.models.layers.decoder import model
+from vramwise.models.layers.design import Design, LayerKind
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {

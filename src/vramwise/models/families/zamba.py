@@ -8,12 +8,13 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families import decoder, mamba2
-from vramwise.models.families.design import Design
-from vramwise.models.families.hybrid import layer_kinds, short_convolution
+from vramwise.models.families import mamba2
 from vramwise.models.families.mamba import low_rank
 from vramwise.models.families.mamba2 import Mamba2
-from vramwise.models.families.shared_transformer import transformer
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design
+from vramwise.models.layers.hybrid import layer_kinds, short_convolution
+from vramwise.models.layers.shared_transformer import transformer
 
 _SHARED: dict[str, Any] = {
     "vocab_size": 32_000, "hidden_act": "gelu", "mamba_d_conv": 4, "mamba_expand": 2, "tie_word_embeddings": True,

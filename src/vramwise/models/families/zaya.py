@@ -6,9 +6,9 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.hybrid import layer_kinds
-from vramwise.models.families.sparse import Experts, checked, expert_mlps
-from vramwise.models.families.zaya_attention import attention
+from vramwise.models.layers.hybrid import layer_kinds
+from vramwise.models.layers.sparse import Experts, checked, expert_mlps
+from vramwise.models.layers.zaya_attention import attention
 
 # Defaults of ZayaConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.models.config import Config
-from vramwise.models.families.vision_tower import Tower, Weight, num_patches, pair, with_bias
+from vramwise.models.towers.vision_tower import Tower, Weight, num_patches, pair, with_bias
 
 # Defaults of the configuration classes of transformers 5.23.
 _QWEN3: dict[str, Any] = {

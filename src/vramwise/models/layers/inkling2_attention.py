@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.inkling_attention import convolution
+from vramwise.models.layers.inkling_attention import convolution
 
 
 def convolved(b: BlockBuilder, x: Value, source: Value, c: Config, slides: bool, module: str, groups: int) -> Value:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.models.config import Config
-from vramwise.models.families.token_index import Indexer
+from vramwise.models.layers.token_index import Indexer
 
 
 @dataclass(frozen=True, slots=True)

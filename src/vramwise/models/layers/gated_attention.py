@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.decoder_attention import rotary_columns
-from vramwise.models.families.design import Design
+from vramwise.models.layers.decoder_attention import rotary_columns
+from vramwise.models.layers.design import Design
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, table: str, *, share: float = 0.25, masked: bool = False) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.encoder_design import Design
+from vramwise.models.layers.encoder_design import Design
 
 
 def _table(b: BlockBuilder, module: str, rows: int, width: int, ids: str, buffer_rows: int | None = None) -> Value:

@@ -6,7 +6,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.families.vision_tower import (
+from vramwise.models.towers.vision_tower import (
     Tower,
     Weight,
     layer_norm,

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import decoder
-from vramwise.models.families.design import Design, LayerKind, sliding_window
-from vramwise.models.families.parts import gated_mlp
-from vramwise.models.families.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design, LayerKind, sliding_window
+from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
 
 
 @dataclass(frozen=True, slots=True)

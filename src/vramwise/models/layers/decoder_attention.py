@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vramwise.models.blocks import BlockBuilder, Parameter, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.design import Design, HeadNorm, LayerKind
+from vramwise.models.layers.design import Design, HeadNorm, LayerKind
 
 _LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 

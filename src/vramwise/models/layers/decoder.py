@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.decoder_attention import attention
-from vramwise.models.families.design import Design, LayerKind
-from vramwise.models.families.parts import gated_mlp
+from vramwise.models.layers.decoder_attention import attention
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.parts import gated_mlp
 
 
 def norm(b: BlockBuilder, x: Value, name: str | None, s: Design) -> Value:

@@ -6,7 +6,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families.dots3_vision import attention, checked_heads, renamed_keys
+from vramwise.models.towers.dots3_vision import attention, checked_heads, renamed_keys
 
 # Defaults of Dots3NoteAudioConfig (transformers 5.23), and Whisper's names for them.
 _AUDIO: dict[str, Any] = {

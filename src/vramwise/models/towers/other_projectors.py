@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.projectors import Ends, gated, joined, norm, two_products
+from vramwise.models.towers.projectors import Ends, gated, joined, norm, two_products
 
 # Defaults of Idefics2PerceiverConfig (transformers 5.23).
 _PERCEIVER = {

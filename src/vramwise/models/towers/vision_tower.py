@@ -8,7 +8,7 @@ from typing import Literal
 
 from vramwise.models.blocks import Block, BlockBuilder, Modality, Part, Value
 from vramwise.models.config import Config
-from vramwise.models.families.projectors import tapped
+from vramwise.models.towers.projectors import tapped
 
 Weight = tuple[str, tuple[int, ...]]
 """Name below the tower, and shape."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Parameter, Value
 from vramwise.models.config import Config
-from vramwise.models.families.parts import gated_mlp
+from vramwise.models.layers.parts import gated_mlp
 
 
 def adapted(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families.projectors import qwen3_merger
-from vramwise.models.families.qwen_vision import DEFAULTS, qwen3
-from vramwise.models.families.vision_tower import tower_blocks
+from vramwise.models.towers.projectors import qwen3_merger
+from vramwise.models.towers.qwen_vision import DEFAULTS, qwen3
+from vramwise.models.towers.vision_tower import tower_blocks
 
 
 def vision_tower(c: Config, name: str) -> tuple[Block, ...]:

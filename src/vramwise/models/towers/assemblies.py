@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vramwise.models.families import other_projectors, projectors
-from vramwise.models.families.projectors import Projector
+from vramwise.models.towers import other_projectors, projectors
+from vramwise.models.towers.projectors import Projector
 
 
 @dataclass(frozen=True, slots=True)

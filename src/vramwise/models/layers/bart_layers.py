@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.seq2seq_design import Design
+from vramwise.models.layers.seq2seq_design import Design
 
 
 @dataclass(frozen=True, slots=True)
