@@ -1,0 +1,56 @@
+"""The longest side decides: rows of tiles (Idefics 3) or of patches (Pixtral), each with a mark."""
+
+from __future__ import annotations
+
+from vramwise.models.config import Config
+from vramwise.models.images.tokens import ImageTokens, vision_table
+
+IDEFICS_LARGEST_SIDE = 4096  # image_processing_idefics3.py MAX_IMAGE_SIZE
+
+
+def idefics3(c: Config, width: int, height: int) -> ImageTokens:
+    """The longest side becomes four tiles; rows of tiles with a marker each, then the whole image."""
+    v = vision_table(c)
+    side, patch, scale = v.size("image_size", default=364), v.size("patch_size", default=14), c.size(
+        "scale_factor", default=2
+    )  # fmt: skip
+    tokens = (side // patch) ** 2 // scale**2
+    ratio, longest = width / height, 4 * side
+    if width >= height:
+        wide, high = longest, int(longest / ratio)
+        high += high % 2
+    else:
+        wide, high = int(longest * ratio), longest
+        wide += wide % 2
+    wide, high = max(wide, 1), max(high, 1)
+    if max(wide, high) > IDEFICS_LARGEST_SIDE:
+        ratio = wide / high
+        wide, high = (
+            (IDEFICS_LARGEST_SIDE, int(IDEFICS_LARGEST_SIDE / ratio))
+            if wide >= high
+            else (int(IDEFICS_LARGEST_SIDE * ratio), IDEFICS_LARGEST_SIDE)
+        )
+    columns, rows = -(-max(wide, 1) // side), -(-max(high, 1) // side)
+    if columns * rows == 1:
+        columns = rows = 0
+    return ImageTokens(
+        tokens + 3 + rows * (columns * (tokens + 2) + 1), (columns * rows + 1) * (side // patch) ** 2,
+        f"{columns} × {rows} tiles of {side} × {side} pixels and the whole image, {tokens} tokens each, with markers",
+        rows=side // patch, columns=side // patch, tiles=columns * rows + 1,
+    )  # fmt: skip
+
+
+def pixtral(c: Config, width: int, height: int) -> ImageTokens:
+    """One token a patch (or square of patches) and one at the end of each line."""
+    v = vision_table(c)
+    longest, size = v.size("image_size", default=1024), v.size("patch_size", default=16)
+    merge = c.size("spatial_merge_size", default=1)
+    ratio = max(width, height) / longest
+    if ratio > 1:
+        width, height = int(width / ratio), int(height / ratio)
+    columns, rows = (max(0, side - 1) // (size * merge) + 1 for side in (width, height))
+    return ImageTokens(
+        (columns + 1) * rows, columns * rows * merge**2,
+        f"sides up to {longest:,} pixels, a token for {size * merge} × {size * merge} and one at the end of each line",
+        rows=rows * merge, columns=columns * merge,
+    )  # fmt: skip

@@ -1,0 +1,53 @@
+"""Patches of the image as it is, several merged to a token: Qwen and GLM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from vramwise.models.config import Config
+from vramwise.models.images.tokens import ImageTokens, vision_table
+
+
+def within_pixels(width: int, height: int, multiple: int, least: int, most: int, frames: int = 1) -> tuple[int, int]:
+    """Sides rounded to `multiple` at about the same ratio, so that `least` ≤ frames · pixels ≤ `most`."""
+    wide, high = (round(side / multiple) * multiple for side in (width, height))
+    if frames * wide * high > most:
+        shrink = math.sqrt(frames * width * height / most)
+        wide, high = (max(multiple, math.floor(side / shrink / multiple) * multiple) for side in (width, height))
+    elif frames * wide * high < least:
+        grow = math.sqrt(least / (frames * width * height))
+        wide, high = (math.ceil(side * grow / multiple) * multiple for side in (width, height))
+    return wide, high
+
+
+def merged(least: int, most: int, patch: int) -> Callable[[Config, int, int], ImageTokens]:
+    def rule(c: Config, width: int, height: int) -> ImageTokens:
+        v = vision_table(c)
+        size, merge = v.size("patch_size", default=patch), v.size("spatial_merge_size", default=2)
+        wide, high = within_pixels(width, height, size * merge, least, most)
+        patches = (wide // size) * (high // size)
+        return ImageTokens(
+            patches // merge**2, patches,
+            f"patches of {size} × {size} pixels, {merge} × {merge} in a token, {least:,} to {most:,} pixels",
+            rows=high // size, columns=wide // size,
+        )  # fmt: skip
+
+    return rule
+
+
+def glm4v(c: Config, width: int, height: int) -> ImageTokens:
+    """As Qwen's, for two equal frames; sides below one token grow first."""
+    v = vision_table(c)
+    size, merge, frames = v.size("patch_size", default=14), v.size("spatial_merge_size", default=2), 2
+    least, most, multiple = 112 * 112, 28 * 28 * 15_000, size * merge
+    if width < multiple or height < multiple:
+        grow = max(multiple / height, multiple / width)
+        width, height = int(width * grow), int(height * grow)
+    wide, high = within_pixels(width, height, multiple, least, most, frames)
+    patches = (wide // size) * (high // size)
+    return ImageTokens(
+        patches // merge**2, patches,
+        f"patches of {size} × {size} pixels, {merge} × {merge} in a token, up to {most:,} pixels in {frames} frames",
+        rows=high // size, columns=wide // size,
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Every image in one size, or padded to one number of patches: LLaVA, PaliGemma, Gemma 3 and 4."""
+
+from __future__ import annotations
+
+import math
+
+from vramwise.models.config import Config
+from vramwise.models.images.tokens import ImageTokens, vision_table
+
+GEMMA4_TOKENS = 280
+
+
+def fixed(c: Config, width: int, height: int) -> ImageTokens:
+    """The image is made square; the vision part's first token, where it has one, is left out."""
+    v = vision_table(c)
+    side, patch = v.size("image_size", default=336), v.size("patch_size", default=14)
+    patches = (side // patch) ** 2
+    whole = c.text("vision_feature_select_strategy", "default") == "full"
+    tokens = patches + 1 if whole and c.model_type == "llava" else patches
+    rule = f"every image is {side} × {side} pixels, patches of {patch} × {patch}"
+    return ImageTokens(tokens, patches, rule, rows=side // patch, columns=side // patch)
+
+
+def gemma3(c: Config, width: int, height: int) -> ImageTokens:
+    v = vision_table(c)
+    side, patch = v.size("image_size", default=896), v.size("patch_size", default=14)
+    tokens = c.size("mm_tokens_per_image", default=256)
+    return ImageTokens(
+        tokens, (side // patch) ** 2, f"every image is {side} × {side} pixels, pooled to {tokens} tokens (one crop)",
+        rows=side // patch, columns=side // patch,
+    )  # fmt: skip
+
+
+def gemma4(c: Config, width: int, height: int) -> ImageTokens:
+    """Sides as large as most patches allow, whole squares of patches each; fewer patches are padded to the most."""
+    v = vision_table(c)
+    size, pool = v.size("patch_size", default=16), v.size("pooling_kernel_size", default=3)
+    unit, most = size * pool, GEMMA4_TOKENS * pool**2
+    scale = math.sqrt(most * size**2 / (width * height))
+    columns, rows = math.floor(scale * width / unit), math.floor(scale * height / unit)
+    if not rows or not columns:
+        columns, rows = min(max(width // height, 1), GEMMA4_TOKENS), min(max(height // width, 1), GEMMA4_TOKENS)
+    unified = c.model_type == "gemma4_unified"
+    return ImageTokens(
+        columns * rows, GEMMA4_TOKENS if unified else most,
+        f"at most {GEMMA4_TOKENS} squares of {unit} × {unit} pixels, to which fewer are padded in the vision part",
+    )  # fmt: skip
