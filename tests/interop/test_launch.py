@@ -13,6 +13,7 @@ from vramwise.interop.launch.flags import flags_of
 from vramwise.interop.launch.llama_cpp import MEANINGS as LLAMA_CPP
 from vramwise.interop.launch.sglang import MEANINGS as SGLANG
 from vramwise.interop.launch.tgi import MEANINGS as TGI
+from vramwise.interop.launch.variables import LLAMA_CPP_VARIABLES as VARIABLES
 from vramwise.interop.launch.vllm import MEANINGS as VLLM
 from vramwise.scenario import Scenario
 
@@ -193,3 +194,30 @@ def test_a_program_is_found_behind_what_stands_before_it():
 def test_a_prefill_of_tgi_2_follows_its_longest_input() -> None:
     command = "docker run ghcr.io/huggingface/text-generation-inference:2.4 --model-id {} --max-input-tokens 6000"
     assert read_command(command.format(LLAMA).split()).scenario["serve"]["max_num_batched_tokens"] == 6050
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_N_GPU_LAYERS=20 LLAMA_ARG_FLASH_ATTN=1 llama-server -m llama-3.1-8b.gguf",
+         {"n_ctx": 8192, "n_gpu_layers": 20, "flash_attn": True}),
+        ("docker run -e LLAMA_ARG_CTX_SIZE=8192 -e LLAMA_ARG_KV_UNIFIED=0 -e LLAMA_ARG_NO_KV_OFFLOAD=1"
+         " ghcr.io/ggml-org/llama.cpp:server-cuda -m llama-3.1-8b.gguf -c 4096",
+         {"n_ctx": 4096, "kv_unified": False, "no_kv_offload": True}),
+        ("LLAMA_ARG_MODEL=llama-3.1-8b-Q4_K_M.gguf LLAMA_ARG_CPU_MOE=off llama-server", {"gguf_quant": "Q4_K_M"}),
+        ("docker run -e NUM_SHARD=2 -e MAX_TOTAL_TOKENS=4096 -e MAX_BATCH_SIZE=8 -e MODEL_ID=llama-3.1-8b"
+         " -e TRUST_REMOTE_CODE=true ghcr.io/huggingface/text-generation-inference:3.0 --max-batch-size 4",
+         {"tensor_parallel_size": 2, "max_model_len": 4096, "max_num_seqs": 4}),
+    ],
+)  # fmt: skip
+def test_variables_stand_for_flags_and_flags_win(line, expected):
+    assert expected.items() <= read(line).scenario["serve"].items()
+
+
+def test_a_variable_that_is_no_switch_is_refused_by_its_name():
+    with pytest.raises(UsageError, match='LLAMA_ARG_CPU_MOE: expected on or off, got "some"'):
+        read_command(["LLAMA_ARG_CPU_MOE=some", "llama-server", "-m", "llama-3.1-8b.gguf"])
+
+
+def test_every_variable_of_llama_cpp_stands_for_a_flag_it_has():
+    assert {flag for flag in VARIABLES.values() if flag not in flags_of("llama.cpp")} == set()

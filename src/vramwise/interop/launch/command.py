@@ -15,6 +15,7 @@ from typing import Any
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.values import Meaning
+from vramwise.interop.launch.variables import words_of
 
 _PROGRAMS = {
     "vllm": "vllm", "sglang": "sglang", "text-generation-launcher": "tgi", "trtllm-serve": "tensorrt-llm",
@@ -146,5 +147,5 @@ def one_model(engine: str, named: str | None, hint: str) -> str:
 
 
 def words_for(engine: str, start: Start) -> Words:
-    """The command line's words after the program."""
-    return cut(engine, start.words)
+    """What the variables before the program say, then its own words, which win."""
+    return cut(engine, [*words_of(engine, start.environment), *start.words])

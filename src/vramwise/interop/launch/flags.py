@@ -55,7 +55,7 @@ def cut(engine: str, words: Sequence[str]) -> Words:
         if key:
             values = [json.dumps({key: values[0] if values else "true"})]
         elif takes == "0" and not equals:
-            values = ["false" if flag != _dashed(engine, name) else "true"]
+            values = ["false" if flag != _dashed(name) else "true"]
         found.given.setdefault(flag, []).extend(values)
     return found
 
@@ -63,7 +63,7 @@ def cut(engine: str, words: Sequence[str]) -> Words:
 def known(engine: str, name: str) -> tuple[str | None, str]:
     """The flag that a word means, by its name, without `no-`, or by a beginning that fits it alone."""
     flags = flags_of(engine)
-    plain = _dashed(engine, name)
+    plain = _dashed(name)
     base = plain.partition(".")[0]
     if base in flags:
         return base, "1" if "." in plain else flags[base]
@@ -77,8 +77,8 @@ def known(engine: str, name: str) -> tuple[str | None, str]:
     return None, "1"
 
 
-def _dashed(engine: str, name: str) -> str:
-    return "--" + name[2:].replace("_", "-") if name.startswith("--") and engine != "llama.cpp" else name
+def _dashed(name: str) -> str:
+    return "--" + name[2:].replace("_", "-") if name.startswith("--") else name
 
 
 def _values(takes: str, rest: list[str], flag: str) -> Iterator[str]:

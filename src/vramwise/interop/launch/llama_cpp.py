@@ -101,7 +101,8 @@ def read(start: Start) -> Launch:
 
 
 def _last(words: Words, flags: tuple[str, ...]) -> str | None:
-    found = [values[-1] for flag in flags if (values := words.given.get(flag))]
+    """What the flag that comes last says, by any of its names."""
+    found = [values[-1] for flag, values in words.given.items() if flag in flags and values]
     return found[-1] if found else None
 
 

@@ -43,7 +43,7 @@ def read(start: Start) -> Launch:
         settings["quantization"] = "bitsandbytes-int8" if quantization == "bitsandbytes" else quantization
     elif quantization:
         notes.append(f"--quantize {quantization}: the format that the model's own config states is used")
-    named = words.given.get("--model-id", [start.environment.get("MODEL_ID", "")])[-1]
+    named = words.given.get("--model-id", [""])[-1]
     model = one_model("text-generation-inference", named, "--model-id MODEL")
     apart = frozenset(MEANINGS) | {"--model-id", "--quantize"}
     notes.extend(notes_of("text-generation-inference", words, apart, UNCOUNTED, words.loose))
