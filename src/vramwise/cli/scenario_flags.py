@@ -34,6 +34,7 @@ HYPERPARAMETERS: dict[str, Kind] = {
 """Keys of a config.json that describe a model without one."""
 
 DEFAULT_MODEL_TYPE = "llama"
+_SHORT = {"num_gpus": ("-n",)}
 
 
 def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,4 +214,4 @@ def _add_flag(group: argparse._ArgumentGroup, key: str, kind: Kind, help: str) -
     if isinstance(kind, Switch):
         group.add_argument(flag(key), dest=key, action=argparse.BooleanOptionalAction, default=None, help=help)
     else:
-        group.add_argument(flag(key), dest=key, metavar=kind.metavar, help=help)
+        group.add_argument(*_SHORT.get(key, ()), flag(key), dest=key, metavar=kind.metavar, help=help)
