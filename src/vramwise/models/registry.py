@@ -158,7 +158,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "longt5": "t5_kin",
     "m2m_100": "bart",
     "mamba": "mamba",
-    "mamba2": "mamba2",
+    "mamba2": "mamba",
     "marian": "bart",
     "mbart": "bart",
     "megatron-bert": "bert",

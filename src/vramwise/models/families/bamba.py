@@ -6,9 +6,8 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import granite_moe, mamba2
-from vramwise.models.families.mamba2 import Mamba2
-from vramwise.models.layers import decoder
+from vramwise.models.families import granite_moe
+from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.hybrid import grouped_attention, layer_kinds
@@ -28,21 +27,6 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2, "shared_intermediate_size": 1024,
     },
 }  # fmt: skip
-
-
-def mixer_sizes(c: Config) -> Mamba2:
-    """Heads times their width is the inner width; a width of "auto" follows from it."""
-    inner, heads, bias = (
-        int(c.number("mamba_expand") * c.hidden_size),
-        c.size("mamba_n_heads"),
-        c.flag("mamba_proj_bias"),
-    )
-    width = inner // heads if c.get("mamba_d_head", "auto") == "auto" else c.size("mamba_d_head")
-    s = Mamba2(
-        heads, width, c.size("mamba_n_groups"), c.size("mamba_d_state"), c.size("mamba_d_conv"),
-        c.size("mamba_chunk_size"), bias, bias, c.flag("mamba_conv_bias"), c.text("hidden_act"),
-    )  # fmt: skip
-    return mamba2.checked(c, s, inner)
 
 
 def kinds(c: Config) -> list[str]:
@@ -73,7 +57,7 @@ def layer(c: Config, index: int, kind: str, m: Mixture | None) -> Block:
     x = b.input("hidden", c.hidden_size)
     h = b.rms_norm(x, "input_layernorm")
     if kind == "linear_attention":
-        h = mamba2.mixer(b, h, mixer_sizes(c), "mamba")
+        h = mamba2_mixer.mixer(b, h, mamba2_mixer.sizes(c, int(c.number("mamba_expand") * x.width)), "mamba")
     elif granite:
         turned = "half" if c.text("position_embedding_type") == "rope" else None
         h = grouped_attention(b, h, c, bias=bias, turned=turned, output_bias=bias)

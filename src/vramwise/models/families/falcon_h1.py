@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import mamba2
-from vramwise.models.families.mamba2 import Mamba2
-from vramwise.models.layers import decoder
+from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.hybrid import grouped_attention
+from vramwise.models.layers.mamba2_mixer import Mamba2
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 128_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
@@ -22,17 +22,11 @@ CLASS_DEFAULTS: dict[str, Any] = {
 
 
 def mixer_sizes(c: Config) -> Mamba2:
-    heads = c.size("mamba_n_heads")
     expanded = "mamba_d_ssm" in c.values and not c.has("mamba_d_ssm")
     inner = int(c.number("mamba_expand") * c.hidden_size) if expanded else c.size("mamba_d_ssm", default=1024)
-    width = inner // heads if c.get("mamba_d_head", "auto") == "auto" else c.size("mamba_d_head")
     norm = "grouped_norm_then_gate" if c.flag("mamba_norm_before_gate") else "gate_then_grouped_norm"
-    s = Mamba2(
-        heads, width, c.size("mamba_n_groups"), c.size("mamba_d_state"), c.size("mamba_d_conv"),
-        c.size("mamba_chunk_size"), c.flag("mamba_proj_bias"), c.flag("projectors_bias"), c.flag("mamba_conv_bias"),
-        c.text("hidden_act"), scaled=True, norm=norm if c.flag("mamba_rms_norm") else "",
-    )  # fmt: skip
-    return mamba2.checked(c, s, inner)
+    norm = norm if c.flag("mamba_rms_norm") else ""
+    return replace(mamba2_mixer.sizes(c, inner), out_bias=c.flag("projectors_bias"), scaled=True, norm=norm)
 
 
 def layer(c: Config, index: int) -> Block:
@@ -41,7 +35,7 @@ def layer(c: Config, index: int) -> Block:
     bias, function = c.flag("attention_bias"), c.text("hidden_act")
     x = b.input("hidden", c.hidden_size)
     h = b.rms_norm(x, "input_layernorm")
-    recurrent = b.scale(mamba2.mixer(b, h, mixer_sizes(c), "mamba"))
+    recurrent = b.scale(mamba2_mixer.mixer(b, h, mixer_sizes(c), "mamba"))
     attended = b.scale(grouped_attention(b, b.scale(h), c, bias=bias, output_bias=bias, scaled_keys=True))
     x = b.add(x, b.add(recurrent, attended))
     h, module, bias = b.rms_norm(x, "pre_ff_layernorm"), "feed_forward", c.flag("mlp_bias")

@@ -6,10 +6,10 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families.mamba import Mamba, low_rank, mixer
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.hybrid import grouped_attention
+from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer
 from vramwise.models.layers.parts import gated_mlp
 from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
 

@@ -1,90 +1,43 @@
-"""Mamba: layers that mix positions by a selective scan; no attention, a state that does not grow."""
+"""Mamba, Falcon Mamba and Mamba 2: every layer is a mixer with a state that does not grow; no attention."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
-from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.hybrid import short_convolution
+from vramwise.models.layers import mamba2_mixer, mamba_mixer
+from vramwise.models.layers.mamba2_mixer import Mamba2
+from vramwise.models.layers.mamba_mixer import Mamba, low_rank
 
-CLASS_DEFAULTS = {
-    "vocab_size": 50280,
-    "hidden_size": 768,
-    "state_size": 16,
-    "num_hidden_layers": 32,
-    "expand": 2,
-    "conv_kernel": 4,
-    "use_bias": False,
-    "use_conv_bias": True,
-    "hidden_act": "silu",
-    "residual_in_fp32": True,
-    "time_step_rank": "auto",
+_SHARED: dict[str, Any] = {
+    "expand": 2, "conv_kernel": 4, "use_conv_bias": True, "hidden_act": "silu", "residual_in_fp32": True,
+}  # fmt: skip
+_MAMBA = {
+    **_SHARED, "vocab_size": 50_280, "hidden_size": 768, "num_hidden_layers": 32, "state_size": 16,
     "tie_word_embeddings": True,
-}
-"""Defaults of `MambaConfig`."""
+}  # fmt: skip
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mamba": _MAMBA,
+    "falcon_mamba": _MAMBA,
+    "mamba2": {
+        **_SHARED, "vocab_size": 32_768, "hidden_size": 4096, "num_hidden_layers": 64, "state_size": 128,
+        "num_heads": 128, "head_dim": 64, "n_groups": 8, "chunk_size": 256,
+    },
+}  # fmt: skip
+"""Defaults of the configuration classes (transformers 5.23)."""
 
 
-def embedding(c: Config) -> Block:
-    """Token ids -> hidden states."""
-    b = BlockBuilder("backbone")
-    return b.build(hidden=b.embedding("embeddings", c.vocab_size, c.hidden_size))
-
-
-def low_rank(c: Config, key: str = "time_step_rank") -> int:
-    """Width between the two projections of the time step; "auto" is hidden_size / 16, rounded up."""
-    return -(-c.hidden_size // 16) if c.get(key, "auto") == "auto" else c.size(key)
-
-
-@dataclass(frozen=True, slots=True)
-class Mamba:
-    """Sizes and switches of a mixer; `norm`: the style of norms on the time step, B and C, with weights or without."""
-
-    inner: int
-    state: int
-    rank: int
-    kernel: int
-    bias: bool
-    conv_bias: bool
-    function: str
-    norm: str = ""
-
-
-def sizes(c: Config) -> Mamba:
-    """The sizes by the keys of Mamba and Falcon Mamba."""
-    return Mamba(
-        int(c.number("expand") * c.hidden_size), c.size("state_size"), low_rank(c), c.size("conv_kernel"),
-        c.flag("use_bias"), c.flag("use_conv_bias"), c.text("hidden_act"),
-        "unweighted" if c.model_type == "falcon_mamba" else "",
-    )  # fmt: skip
-
-
-def mixer(b: BlockBuilder, x: Value, s: Mamba, module: str = "mixer") -> Value:
-    """out(scan(conv(h), dt, B, C) · act(gate)), where (h, gate) = in(x) and (dt, B, C) are projections of conv(h)."""
-    inner, state, rank, width = s.inner, s.state, s.rank, x.width
-    b.part = "mixer"
-    h = b.unary("channels_first", b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * inner, bias=s.bias))
-    h, gate = b.op("halves", module, [h], [inner, inner])
-    h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
-    h = b.unary("padding_zeroed", b.unary("channels_last", h))
-    pieces = b.linear(h, f"{module}.x_proj", rank + 2 * state, shard="row")
-    time_step, inward, outward = b.split(pieces, [rank, state, state])
-    if s.norm:
-        named = zip(("dt", "b", "c"), (time_step, inward, outward), strict=True)
-        time_step, inward, outward = (b.rms_norm(y, f"{module}.{n}_layernorm", style=s.norm) for n, y in named)
-    time_step = b.unary("channels_first", b.linear(time_step, f"{module}.dt_proj", inner))
-    parameters = [
-        b.parameter(f"{module}.dt_proj", "bias", (inner,), shard="column"),
-        b.parameter(module, "A_log", (inner, state), shard="column"),
-        b.parameter(module, "D", (inner,), shard="column"),
-    ]
-    (h,) = b.op(
-        "selective_scan", module, [b.unary("channels_first", h), time_step, inward, outward, gate], [inner], parameters
-    )
-    b.keep(LayerCache("recurrent", conv_state_elements=inner * s.kernel, state_elements=inner * state))
-    h = b.unary("to_parameter_dtype", b.unary("channels_last", h))
-    return b.linear(h, f"{module}.out_proj", width, bias=s.bias, shard="row")
+def mixer(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """The mixer of the type; Falcon Mamba norms the time step, B and C without weights."""
+    inner, state, kernel = int(c.number("expand") * c.hidden_size), c.size("state_size"), c.size("conv_kernel")
+    bias, conv_bias, function = c.flag("use_bias"), c.flag("use_conv_bias"), c.text("hidden_act")
+    if c.model_type == "mamba2":
+        heads, d, groups, chunk = c.size("num_heads"), c.size("head_dim"), c.size("n_groups"), c.size("chunk_size")
+        s = Mamba2(heads, d, groups, state, kernel, chunk, bias, bias, conv_bias, function)
+        return mamba2_mixer.mixer(b, x, mamba2_mixer.checked(c, s, inner))
+    norm = "unweighted" if c.model_type == "falcon_mamba" else ""
+    return mamba_mixer.mixer(b, x, Mamba(inner, state, low_rank(c), kernel, bias, conv_bias, function, norm))
 
 
 def layer(c: Config, index: int) -> Block:
@@ -93,7 +46,7 @@ def layer(c: Config, index: int) -> Block:
     x = b.input("hidden", c.hidden_size)
     h = b.rms_norm(b.unary("to_parameter_dtype", x), "norm")
     residual = b.unary("to_fp32", x) if c.flag("residual_in_fp32") else x
-    return b.build(hidden=b.add(residual, mixer(b, h, sizes(c))))
+    return b.build(hidden=b.add(residual, mixer(b, h, c)))
 
 
 def head(c: Config) -> Block:
@@ -106,7 +59,9 @@ def head(c: Config) -> Block:
     return b.build(logits=b.unary("to_fp32", logits))
 
 
-def blocks(config: Config) -> tuple[Block, ...]:
+def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
-    c = config.filled(CLASS_DEFAULTS)
-    return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))
+    c = c.filled(_DEFAULTS[c.model_type])
+    b = BlockBuilder("backbone")
+    first = b.build(hidden=b.embedding("embeddings", c.vocab_size, c.hidden_size))
+    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))

@@ -6,9 +6,9 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import mamba2
-from vramwise.models.families.mamba2 import Mamba2
+from vramwise.models.layers import mamba2_mixer
 from vramwise.models.layers.hybrid import grouped_attention, old_names
+from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mixture import grouped
 from vramwise.models.layers.sparse import Experts, checked, expert_mlps, routed
 
@@ -69,7 +69,7 @@ def moe(b: BlockBuilder, x: Value, c: Config) -> Value:
 
 def mixer_sizes(c: Config) -> Mamba2:
     bias = c.flag("use_bias")
-    return mamba2.checked(c, Mamba2(
+    return mamba2_mixer.checked(c, Mamba2(
         c.size("mamba_num_heads"), c.size("mamba_head_dim"), c.size("n_groups"), c.size("ssm_state_size"),
         c.size("conv_kernel"), c.size("chunk_size"), bias, bias, c.flag("use_conv_bias"), c.text("mamba_hidden_act"),
     ))  # fmt: skip
@@ -81,7 +81,7 @@ def layer(c: Config, index: int, kind: str) -> Block:
     x = b.input("hidden", c.hidden_size)
     h = b.rms_norm(b.unary("to_parameter_dtype", x), "norm", style="fp32-weight")
     if kind == "linear_attention":
-        h = mamba2.mixer(b, h, mixer_sizes(c))
+        h = mamba2_mixer.mixer(b, h, mixer_sizes(c))
     elif kind == "full_attention":
         h = grouped_attention(b, h, c, "mixer", turned=None)
     elif kind == "moe":

@@ -8,12 +8,11 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families import mamba2
-from vramwise.models.families.mamba import low_rank
-from vramwise.models.families.mamba2 import Mamba2
-from vramwise.models.layers import decoder
+from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.hybrid import layer_kinds, short_convolution
+from vramwise.models.layers.mamba2_mixer import Mamba2
+from vramwise.models.layers.mamba_mixer import low_rank
 from vramwise.models.layers.shared_transformer import transformer
 
 _SHARED: dict[str, Any] = {
@@ -51,7 +50,7 @@ def mixer(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
     if c.model_type == "zamba2":
         bias = c.flag("add_bias_linear")
         s = Mamba2(heads, d, c.size("mamba_ngroups"), state, kernel, c.size("chunk_size"), bias, bias)
-        return mamba2.mixer(b, x, mamba2.checked(c, s, inner), module)
+        return mamba2_mixer.mixer(b, x, mamba2_mixer.checked(c, s, inner), module)
     rank, bias = low_rank(c, "mamba_dt_rank"), c.flag("mamba_proj_bias")
     b.part = "mixer"
     h = b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * inner, bias=bias)

@@ -1,33 +1,13 @@
-"""Mamba 2: one projection for everything, heads that share B and C in groups, a scan over chunks of positions."""
+"""Mamba 2's mixer (arXiv 2405.21060): one projection for everything, heads that share B and C in groups, a scan."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.mamba import embedding, head
 from vramwise.models.layers.hybrid import short_convolution
-
-CLASS_DEFAULTS = {
-    "num_heads": 128,
-    "head_dim": 64,
-    "vocab_size": 32768,
-    "hidden_size": 4096,
-    "state_size": 128,
-    "num_hidden_layers": 64,
-    "expand": 2,
-    "conv_kernel": 4,
-    "n_groups": 8,
-    "use_bias": False,
-    "use_conv_bias": True,
-    "hidden_act": "silu",
-    "residual_in_fp32": True,
-    "chunk_size": 256,
-    "tie_word_embeddings": False,
-}
-"""Defaults of `Mamba2Config`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +45,15 @@ def checked(c: Config, s: Mamba2, inner: int | None = None) -> Mamba2:
     return s
 
 
-def sizes(c: Config) -> Mamba2:
-    bias = c.flag("use_bias")
+def sizes(c: Config, inner: int) -> Mamba2:
+    """The sizes by the keys that hybrids share; a head's width of "auto" follows from the inner width."""
+    heads, bias = c.size("mamba_n_heads"), c.flag("mamba_proj_bias")
+    width = inner // heads if c.get("mamba_d_head", "auto") == "auto" else c.size("mamba_d_head")
     s = Mamba2(
-        c.size("num_heads"), c.size("head_dim"), c.size("n_groups"), c.size("state_size"), c.size("conv_kernel"),
-        c.size("chunk_size"), bias, bias, c.flag("use_conv_bias"), c.text("hidden_act"),
+        heads, width, c.size("mamba_n_groups"), c.size("mamba_d_state"), c.size("mamba_d_conv"),
+        c.size("mamba_chunk_size"), bias, bias, c.flag("mamba_conv_bias"), c.text("hidden_act"),
     )  # fmt: skip
-    return checked(c, s, int(c.number("expand") * c.hidden_size))
+    return checked(c, s, inner)
 
 
 def mixer(b: BlockBuilder, x: Value, s: Mamba2, module: str = "mixer") -> Value:
@@ -100,18 +82,3 @@ def mixer(b: BlockBuilder, x: Value, s: Mamba2, module: str = "mixer") -> Value:
     else:
         h = b.multiply(h, b.activation(gate, "silu", module))
     return b.linear(b.unary("to_parameter_dtype", h), f"{module}.out_proj", width, bias=s.out_bias, shard="row")
-
-
-def layer(c: Config, index: int) -> Block:
-    """Norm and mixer with a residual in fp32 around them, unless `residual_in_fp32` says otherwise."""
-    b = BlockBuilder(f"backbone.layers.{index}", layer=index)
-    x = b.input("hidden", c.hidden_size)
-    h = b.rms_norm(b.unary("to_parameter_dtype", x), "norm")
-    residual = b.unary("to_fp32", x) if c.flag("residual_in_fp32") else x
-    return b.build(hidden=b.add(residual, mixer(b, h, sizes(c))))
-
-
-def blocks(config: Config) -> tuple[Block, ...]:
-    """Embedding, layers, head."""
-    c = config.filled(CLASS_DEFAULTS)
-    return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))

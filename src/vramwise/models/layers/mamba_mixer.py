@@ -1,0 +1,56 @@
+"""Mamba's mixer (arXiv 2312.00752): a short convolution and a selective scan; a state that does not grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.caches import LayerCache
+from vramwise.models.config import Config
+from vramwise.models.layers.hybrid import short_convolution
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba:
+    """Sizes and switches of a mixer; `norm`: the style of norms on the time step, B and C, with weights or without."""
+
+    inner: int
+    state: int
+    rank: int
+    kernel: int
+    bias: bool
+    conv_bias: bool
+    function: str
+    norm: str = ""
+
+
+def low_rank(c: Config, key: str = "time_step_rank") -> int:
+    """Width between the two projections of the time step; "auto" is hidden_size / 16, rounded up."""
+    return -(-c.hidden_size // 16) if c.get(key, "auto") == "auto" else c.size(key)
+
+
+def mixer(b: BlockBuilder, x: Value, s: Mamba, module: str = "mixer") -> Value:
+    """out(scan(conv(h), dt, B, C) · act(gate)), where (h, gate) = in(x) and (dt, B, C) are projections of conv(h)."""
+    inner, state, rank, width = s.inner, s.state, s.rank, x.width
+    b.part = "mixer"
+    h = b.unary("channels_first", b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * inner, bias=s.bias))
+    h, gate = b.op("halves", module, [h], [inner, inner])
+    h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
+    h = b.unary("padding_zeroed", b.unary("channels_last", h))
+    pieces = b.linear(h, f"{module}.x_proj", rank + 2 * state, shard="row")
+    time_step, inward, outward = b.split(pieces, [rank, state, state])
+    if s.norm:
+        named = zip(("dt", "b", "c"), (time_step, inward, outward), strict=True)
+        time_step, inward, outward = (b.rms_norm(y, f"{module}.{n}_layernorm", style=s.norm) for n, y in named)
+    time_step = b.unary("channels_first", b.linear(time_step, f"{module}.dt_proj", inner))
+    parameters = [
+        b.parameter(f"{module}.dt_proj", "bias", (inner,), shard="column"),
+        b.parameter(module, "A_log", (inner, state), shard="column"),
+        b.parameter(module, "D", (inner,), shard="column"),
+    ]
+    (h,) = b.op(
+        "selective_scan", module, [b.unary("channels_first", h), time_step, inward, outward, gate], [inner], parameters
+    )
+    b.keep(LayerCache("recurrent", conv_state_elements=inner * s.kernel, state_elements=inner * state))
+    h = b.unary("to_parameter_dtype", b.unary("channels_last", h))
+    return b.linear(h, f"{module}.out_proj", width, bias=s.bias, shard="row")
