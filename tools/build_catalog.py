@@ -5,7 +5,8 @@ note), PARAMS.csv gives exact parameter counts. Out come src/vramwise/sources/ca
 hyperparameters a model, and the golden tables tests/golden/parameter_counts.csv and
 tests/golden/default_parameter_counts.csv. A line is not a copy of a file: only what sets sizes, caches,
 precision or structure is kept. models_extra.jsonl, beside this file, adds models in the same form, one JSON object
-each: a row of SOURCES.csv with the config itself in place of its file, and `params`, its row of PARAMS.csv.
+each: a row of SOURCES.csv with the config itself in place of its file, and `params`, its row of PARAMS.csv. One of a
+name that SOURCES.csv has takes its place.
 """
 
 from __future__ import annotations
@@ -220,7 +221,8 @@ def main(configs: str, sources_csv: str, params_csv: str, default_params_csv: st
     """Write the catalog and the golden tables."""
     extra = extra_models()
     params = {row["name"]: row for row in read_csv(params_csv)} | {row["name"]: row["params"] for row in extra}
-    lines = catalog_lines(configs, [*read_csv(sources_csv), *extra], params)
+    models = {row["name"]: row for row in [*read_csv(sources_csv), *extra]}
+    lines = catalog_lines(configs, list(models.values()), params)
     CATALOG.write_text("\n".join(lines) + "\n", encoding="utf-8")
     made_with = "transformers 5.23.0 on the meta device, tied weights once"
     write_csv(
