@@ -10,7 +10,8 @@ from vramwise.models.families import granite_moe
 from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.design import Design
-from vramwise.models.layers.hybrid import grouped_attention, layer_kinds
+from vramwise.models.layers.grouped_attention import grouped_attention
+from vramwise.models.layers.hybrid import layer_kinds
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward
 from vramwise.models.layers.parts import gated_mlp
 from vramwise.models.layers.sparse import balancing_loss

@@ -9,7 +9,7 @@ from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.design import Design
-from vramwise.models.layers.hybrid import grouped_attention
+from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba2_mixer import Mamba2
 
 CLASS_DEFAULTS: dict[str, Any] = {

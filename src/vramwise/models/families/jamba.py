@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design
-from vramwise.models.layers.hybrid import grouped_attention
+from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer
 from vramwise.models.layers.parts import gated_mlp
 from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts

@@ -7,7 +7,8 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.hybrid import grouped_attention, layer_kinds, short_convolution
+from vramwise.models.layers.grouped_attention import grouped_attention
+from vramwise.models.layers.hybrid import layer_kinds, short_convolution
 from vramwise.models.layers.sparse import Experts, checked, routed_experts
 
 _SHARED: dict[str, Any] = {

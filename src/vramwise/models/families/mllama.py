@@ -6,13 +6,16 @@ Text alone passes by the layers with cross-attention.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families import llama
 from vramwise.models.families.nested import inside, renamed
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
 from vramwise.models.towers.projectors import tapped
 from vramwise.models.towers.vision_tower import Tower, layer, layer_norm, num_patches, pair, tower_blocks
@@ -100,9 +103,10 @@ def blocks(c: Config) -> tuple[Block, ...]:
     taps = [b.input(tapped(int(i)), width) for i in vision.items("intermediate_layers_indices") or ()]
     (x,) = b.op("join_layers", "", [b.input("image", width), *taps], [vision.size("vision_output_dim")])
     bridge = b.build(image=b.linear(x, "multi_modal_projector", text.hidden_size, bias=True))
-    crossing, s = text.items("cross_attention_layers") or [], llama.Switches()
+    crossing, kind = text.items("cross_attention_layers") or [], LayerKind(attention=partial(grouped_attention, c=text))
     layers = (
-        cross_layer(text, i) if i in crossing else llama.layer(text, s, i, None) for i in range(text.num_hidden_layers)
+        cross_layer(text, i) if i in crossing else decoder.layer(text, Design(), i, kind)
+        for i in range(text.num_hidden_layers)
     )
     embedding = token_embedding(Config({**text.values, "vocab_size": text.vocab_size + EXTRA_TOKENS}, c.model_id))
     language = (embedding, *layers, lm_head(text, "model.norm", tied=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families import llama
+from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
 from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
 
@@ -79,13 +79,10 @@ def attention(b: BlockBuilder, x: Value, c: Config, window: int | None) -> Value
     """Grouped-query attention of the family."""
     if c.model_type == "olmoe":
         return clipped_attention(b, x, c)
-    bias = c.flag("attention_bias")
-    switches = {
-        "mixtral": llama.Switches(),
-        "qwen2_moe": llama.Switches(qkv_bias=c.flag("qkv_bias", True)),
-        "qwen3_moe": llama.Switches(qkv_bias=bias, output_bias=bias, qk_norm=True),
-    }
-    return llama.attention(b, x, c, switches[c.model_type], window)
+    third = c.model_type == "qwen3_moe"
+    bias = c.flag("qkv_bias", True) if c.model_type == "qwen2_moe" else third and c.flag("attention_bias")
+    norms = ("q_norm", "k_norm") if third else None
+    return grouped_attention(b, x, c, bias=bias, norms=norms, output_bias=bias and third, window=window)
 
 
 def sparse_mlp(b: BlockBuilder, x: Value, c: Config) -> Value:

@@ -7,7 +7,8 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
-from vramwise.models.layers.hybrid import grouped_attention, old_names
+from vramwise.models.layers.grouped_attention import grouped_attention
+from vramwise.models.layers.hybrid import old_names
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mixture import grouped
 from vramwise.models.layers.sparse import Experts, checked, expert_mlps, routed

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import LARGEST_SIZE, Config
-from vramwise.models.families.llama import Switches, attention
+from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
 
 _MULTIPLE = 256  # widths are rounded up to it
@@ -35,7 +35,7 @@ def searched_attention(b: BlockBuilder, x: Value, c: Config, half: Config) -> Va
         raise c.error(f"n_heads_in_group ({group}) does not divide num_attention_heads ({heads})")
     bias = c.flag("attention_bias")
     own = Config({**c.values, "num_key_value_heads": heads // group}, c.model_id)
-    return attention(b, x, own, Switches(qkv_bias=bias, output_bias=bias), None)
+    return grouped_attention(b, x, own, bias=bias, output_bias=bias)
 
 
 def searched_mlp(b: BlockBuilder, x: Value, c: Config, half: Config) -> Value:

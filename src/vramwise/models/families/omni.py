@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import llama
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
+from vramwise.models.layers import decoder
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.towers import other_towers, qwen_vision
 from vramwise.models.towers.projectors import Ends, qwen2_vl
 from vramwise.models.towers.speech import sound_weights
@@ -50,8 +53,8 @@ def talker(c: Config) -> tuple[Block, ...]:
     b = BlockBuilder("talker")
     x = b.embedding("model.embed_tokens", c.vocab_size, c.size("embedding_size"))
     first = b.build(hidden=b.linear(x, "thinker_to_talker_proj", c.hidden_size, bias=True))
-    s = llama.Switches(qkv_bias=True)
-    layers = (renamed(llama.layer(c, s, i, None), under("talker")) for i in range(c.num_hidden_layers))
+    kind = LayerKind(attention=partial(grouped_attention, c=c, bias=True))
+    layers = (renamed(decoder.layer(c, Design(), i, kind), under("talker")) for i in range(c.num_hidden_layers))
     b = BlockBuilder("talker")
     x = b.rms_norm(b.input("hidden", c.hidden_size), "model.norm")
     last = b.build(codes=b.linear(x, "codec_head", c.vocab_size, shard="vocab"))

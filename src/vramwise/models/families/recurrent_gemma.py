@@ -9,7 +9,7 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.design import Design
-from vramwise.models.layers.hybrid import grouped_attention
+from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.parts import gated_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
