@@ -50,7 +50,9 @@ def encoder_decoder(draw: st.DrawFn, model_type: str) -> Config:
         if not config["share_encoder_decoder_embeddings"] and not alone:
             config["decoder_vocab_size"] = draw(st.integers(17, 60))
     if model_type == "led":
-        config |= {"max_encoder_position_embeddings": 32, "max_decoder_position_embeddings": 16, "attention_window": 4}
+        config |= {"max_encoder_position_embeddings": 32, "max_decoder_position_embeddings": 16}
+        own = [draw(st.sampled_from([4, 8])) for _ in range(config["encoder_layers"])]
+        config["attention_window"] = draw(st.sampled_from([4, 6, own]))
     if model_type == "m2m_100":
         config |= {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
     if model_type == "bigbird_pegasus":

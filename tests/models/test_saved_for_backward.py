@@ -30,7 +30,6 @@ NOT_RUN = {
     "git": "its class takes an image with every text that has labels",
     "mamba": "held against the recorded rows (slow pure-PyTorch scan)",
     "mamba2": "held against the recorded rows (slow pure-PyTorch scan)",
-    "led": "attention to a window and to global tokens is not among the described activations",
     "musicgen": "labels have an axis more: test_musicgen.py",
     "musicgen_melody": "conditions before the codes are not among the described activations",
     "prophetnet": "the streams that predict further tokens are not among the described activations",
@@ -62,6 +61,7 @@ EAGER_ONLY = frozenset(
         "granitemoe_swa",
         "hy_v4",
         "inkling2_text",
+        "led",
         "longt5",
         "megatron-bert",
         "mimo_v2_flash",
@@ -88,9 +88,9 @@ NO_AUTOCAST = frozenset({"dbrx", "deberta", "step3p7", "xmod"})
 # Its router multiplies by a weight that only a loaded checkpoint keeps in fp32; a class made in bf16 does not run.
 NO_BF16 = frozenset({"inkling2_text"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
-# positions of packed sequences.
+# positions of packed sequences, whether a token attends globally.
 DATA_DEPENDENT = frozenset({
-    "deepseek_vl", "gemma3", "gemma4", "gemma4_unified", "kimi_k25", "lfm2_vl", "llava", "llava_next",
+    "deepseek_vl", "gemma3", "gemma4", "gemma4_unified", "kimi_k25", "led", "lfm2_vl", "llava", "llava_next",
     "llava_next_video", "llava_onevision", "modernbert", "modernbert-decoder", "paligemma", "phi4_multimodal",
     "step3p7", "xlm", "xmod",
 })  # fmt: skip

@@ -96,13 +96,15 @@ class Structure:
 
 def structure_of(model: Model, batch: int, sequence: int, source: int | None = None) -> Structure:
     """The structure that a batch, a sequence length and an encoder's length fall into."""
-    windows = {window for window in model.windows if sequence >= window}
-    windows |= {chunk for chunk in model.chunk_sizes if sequence > chunk}
     if model.head != "seq2seq-lm":
         source = None
+    # Of two stacks it is the encoder that works in chunks.
+    chunked = sequence if source is None else source
+    windows = {window for window in model.windows if sequence >= window}
+    windows |= {chunk for chunk in model.chunk_sizes if chunked > chunk}
     lengths = {"sequence": sequence, "source": source} if model.has_float_mask else {}
     eights = frozenset(name for name, length in lengths.items() if length and length % 8 == 0)
-    filled = frozenset(chunk for chunk in model.chunk_sizes if sequence % chunk == 0)
+    filled = frozenset(chunk for chunk in model.chunk_sizes if chunked % chunk == 0)
     return Structure(batch == 1, sequence == 1, frozenset(windows), eights, filled, source is not None, source == 1)
 
 

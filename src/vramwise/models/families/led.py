@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.bart import closing, embedding, shared_embedding
 from vramwise.models.families.nested import inside, renamed
-from vramwise.models.layers.bart_layers import Stack, half, layer
+from vramwise.models.layers.bart_layers import Stack, layer
 from vramwise.models.layers.seq2seq_design import design_of
+from vramwise.models.layers.windowed_encoder import encoder_embedding, encoder_end, encoder_layer
 
 HEAD = "seq2seq-lm"
 
 
-def encoder_layer(s: Stack, index: int) -> Block:
-    """Windowed attention and a feed-forward, each with a residual and a norm after it."""
-    b = BlockBuilder(f"model.encoder.layers.{index}", layer=index, part="attention")
-    x, heads = b.input("hidden", s.c.hidden_size), s.c.size("encoder_attention_heads")
-    if x.width % heads:
-        raise s.c.error(f"encoder_attention_heads ({heads}) does not divide d_model ({x.width})")
-    module = "self_attn.longformer_self_attn"
-    names = [f"{name}{kind}" for kind in ("", "_global") for name in ("query", "key", "value")]
-    pieces = [b.linear(x, f"{module}.{name}", x.width, bias=True) for name in names]
-    mixed = b.op("undescribed", module, pieces, [x.width], name="attention to a window and to global tokens")[0]
-    mixed = b.linear(mixed, "self_attn.output", x.width, bias=True, shard="row")
-    x = b.layer_norm(b.add(x, b.dropout(mixed, s.c.number("dropout"))), "self_attn_layer_norm")
-    b.part = "mlp"
-    return b.build(hidden=half(b, s, x, "final"))
+def counted_as(c: Config) -> str:
+    """What an estimate says of tokens that attend to all others."""
+    return "no token attends globally (a batch without global_attention_mask)"
+
+
+def windows(c: Config) -> tuple[int, ...]:
+    """One of each encoder layer: how many tokens it sees on both sides; the longest is what sequences fill."""
+    layers, listed = c.size("encoder_layers"), isinstance(c.values.get("attention_window"), list)
+    found = (c.items("attention_window") or []) if listed else [c.size("attention_window", default=512)] * layers
+    if len(found) != layers:
+        raise c.error(f"attention_window: {layers} encoder layers, {len(found)} windows")
+    for one in found:
+        if not isinstance(one, int) or one < 2 or one % 2 or max(found) % one:
+            raise c.error(f"attention_window: even numbers that divide the longest, got {one!r:.40}")
+    return tuple(found)
 
 
 def blocks(config: Config) -> tuple[Block, ...]:
@@ -38,9 +40,10 @@ def blocks(config: Config) -> tuple[Block, ...]:
 
     encoder = Stack(of("encoder", 16_384), d, "encoder", alone=False)
     decoder = Stack(of("decoder", 1024), d, "decoder", alone=False, first_layer=encoder.num_layers)
+    seen = windows(c)
     stacks = (
-        embedding(encoder), shared_embedding(encoder), *(encoder_layer(encoder, i) for i in range(encoder.num_layers)),
-        closing(encoder), embedding(decoder), *(layer(decoder, i) for i in range(decoder.num_layers)),
-        closing(decoder),
+        encoder_embedding(encoder, max(seen)), shared_embedding(encoder),
+        *(encoder_layer(encoder, i, window) for i, window in enumerate(seen)), encoder_end(encoder, max(seen)),
+        embedding(decoder), *(layer(decoder, i) for i in range(decoder.num_layers)), closing(decoder),
     )  # fmt: skip
     return tuple(renamed(block, inside("led")) for block in stacks)

@@ -62,7 +62,7 @@ def attention(b: BlockBuilder, s: Stack, x: Value, source: Value, module: str) -
         *pieces.values(), num_heads=heads, num_key_value_heads=heads, module=module,
         causal=s.is_decoder and not cross, style="folded" if d.attention == "folded" else "plain", cross=cross,
         dropout=c.number("attention_dropout"), cache=kind if s.is_decoder else None,
-        eager_only=d.attention == "folded" or long,
+        eager_only=d.attention == "folded" or long, masks_one_token=d.masks_one_token,
     )  # fmt: skip
     return b.linear(mixed, last, x.width, bias=d.attention_bias, shard="row")
 

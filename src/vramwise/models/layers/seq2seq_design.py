@@ -14,7 +14,8 @@ class Design:
 
     `positions`: learned rows (with two that no position uses, or none), or a fixed table among the parameters.
     `embedding_norm`: of the sum of tokens and positions, or in the decoder of the tokens alone. `attention`: heads
-    folded into the batch, or queries scaled before them and every piece copied.
+    folded into the batch, or queries scaled before them and every piece copied; `masks_one_token`: a decoder's sequence
+    of one token is masked too.
     """
 
     positions: Literal["offset", "learned", "fixed"] = "offset"
@@ -23,6 +24,7 @@ class Design:
     final_norm: str | None = None
     attention: Literal["plain", "folded", "copied"] = "plain"
     attention_bias: bool = True
+    masks_one_token: bool = True
     encoder_attention: tuple[str, str] = ("self_attn.{}_proj", "self_attn.out_proj")
     head: str = "lm_head"
     logits_bias: bool = True
@@ -40,7 +42,7 @@ _DESIGNS: dict[str, Design] = {
     ),
     "blenderbot": replace(_PRE_NORM, positions="learned", embedding_norm="none"),
     "blenderbot-small": Design("learned", embedding_norm="tokens"),
-    "led": Design("learned"),
+    "led": Design("learned", attention="folded", masks_one_token=False),
     "m2m_100": replace(_PRE_NORM, positions="fixed", embedding_norm="none", logits_bias=False),
     "marian": Design("fixed", embedding_norm="none"),
     "mbart": _PRE_NORM,

@@ -99,12 +99,13 @@ class EncoderPaths:
         return ()
 
     def _eager_folded(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Heads folded into the batch, the mask added in between (MVP, TrOCR)."""
+        """Heads folded into the batch, the mask added in between (MVP, TrOCR, LED)."""
         tape = self.tape
         batch, heads, s, d = q.shape
         q, k, v = (tape.reshape(x, batch * heads, x.shape[2], d) for x in (q, k, v))
         scores = tape.matmul(q, tape.transpose(k, 1, 2))
-        if op.settings["causal"] or self.execution.padding:
+        causal = op.settings["causal"] and (s != 1 or op.settings["masks_one_token"])
+        if causal or self.execution.padding:
             mask = tape.new((batch, 1, s, k.shape[1]), self.hidden_dtype, op="mask")
             scores = tape.add(tape.view(scores, batch, heads, s, k.shape[1]), mask)
             scores = tape.view(scores, batch * heads, s, k.shape[1])

@@ -43,6 +43,7 @@ from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
 from vramwise.models.profiles.siglip import SiglipPaths
+from vramwise.models.profiles.sliding_windows import SlidingWindowPaths
 from vramwise.models.profiles.tiles import TilePaths
 from vramwise.models.profiles.towers import TowerPaths
 from vramwise.models.profiles.undescribed import UndescribedPaths
@@ -83,6 +84,7 @@ class HuggingFace(
     RwkvPaths,
     ResidualStreamPaths,
     SiglipPaths,
+    SlidingWindowPaths,
     TilePaths,
     TowerPaths,
     UndescribedPaths,
