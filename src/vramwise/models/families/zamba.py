@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
-from vramwise.models.caches import LayerCache
+from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.design import Design
-from vramwise.models.layers.hybrid import layer_kinds, short_convolution
+from vramwise.models.layers.hybrid import layer_kinds
 from vramwise.models.layers.mamba2_mixer import Mamba2
-from vramwise.models.layers.mamba_mixer import low_rank
-from vramwise.models.layers.shared_transformer import transformer
+from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer_by_heads
+from vramwise.models.layers.shared_transformer import transformer, with_shared_weights
 
 _SHARED: dict[str, Any] = {
     "vocab_size": 32_000, "hidden_act": "gelu", "mamba_d_conv": 4, "mamba_expand": 2, "tie_word_embeddings": True,
@@ -44,28 +43,16 @@ def kinds(c: Config) -> list[str]:
 
 
 def mixer(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
-    """Mamba 2, or Mamba 1 whose second projection is cut into heads."""
+    """Mamba 2, or Mamba 1 by heads."""
     inner, heads, state = int(c.number("mamba_expand") * x.width), c.size("n_mamba_heads"), c.size("mamba_d_state")
-    kernel, d = c.size("mamba_d_conv"), inner // heads
+    kernel = c.size("mamba_d_conv")
     if c.model_type == "zamba2":
-        bias = c.flag("add_bias_linear")
-        s = Mamba2(heads, d, c.size("mamba_ngroups"), state, kernel, c.size("chunk_size"), bias, bias)
+        bias, groups = c.flag("add_bias_linear"), c.size("mamba_ngroups")
+        s = Mamba2(heads, inner // heads, groups, state, kernel, c.size("chunk_size"), bias, bias)
         return mamba2_mixer.mixer(b, x, mamba2_mixer.checked(c, s, inner), module)
-    rank, bias = low_rank(c, "mamba_dt_rank"), c.flag("mamba_proj_bias")
-    b.part = "mixer"
-    h = b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * inner, bias=bias)
-    h, gate = b.op("alternating_halves", module, [h], [inner, inner], num_heads=heads)
-    function, conv_bias = c.text("hidden_mamba_act", "silu"), c.flag("mamba_conv_bias")
-    h = short_convolution(b, h, f"{module}.conv1d", kernel, function=function, bias=conv_bias)
-    h = b.unary("channels_first", b.unary("padding_zeroed", b.unary("channels_last", h)))
-    shapes = {
-        "x_proj_weight": (heads, rank + 2 * state, d), "dt_proj_weight": (heads, d, rank), "dt_proj_bias": (heads, d),
-        "A_log": (heads, d, state), "D": (heads, d),
-    }  # fmt: skip
-    parameters = [b.parameter(module, name, shape, shard="column") for name, shape in shapes.items()]
-    (h,) = b.op("scan_by_head", module, [h, gate], [inner], parameters, num_heads=heads)
-    b.keep(LayerCache("recurrent", conv_state_elements=inner * kernel, state_elements=inner * state))
-    return b.linear(h, f"{module}.out_proj", x.width, bias=bias, shard="row")
+    bias, conv_bias, function = c.flag("mamba_proj_bias"), c.flag("mamba_conv_bias"), c.text("hidden_mamba_act", "silu")
+    one = Mamba(inner, state, low_rank(c, "mamba_dt_rank"), kernel, bias, conv_bias, function)
+    return mixer_by_heads(b, x, one, heads, module)
 
 
 def layer(c: Config, index: int, kind: str, slots: range, number: int) -> Block:
@@ -75,38 +62,23 @@ def layer(c: Config, index: int, kind: str, slots: range, number: int) -> Block:
     within, read = "", x
     if kind == "hybrid":
         within = "mamba_decoder."
-        read = b.add(
-            x, b.linear(transformer(b, x, c, slots, number), "linear", x.width, shard="replicated", part="mlp")
-        )
+        read = b.add(x, transformer(b, x, c, slots, number))
     h = mixer(b, b.rms_norm(read, f"{within}input_layernorm"), c, f"{within}mamba")
     return b.build(hidden=b.add(x, h))
-
-
-def shared_with(block: Block, source: str) -> Block:
-    """The block with the weights of its transformer tied to those of the block named `source`."""
-
-    def tied(p: Parameter) -> Parameter:
-        return replace(p, tied_to=source + p.name.removeprefix(block.name)) if ".shared_transf" in p.name else p
-
-    ops = tuple(replace(op, parameters=tuple(tied(p) for p in op.parameters)) for op in block.ops)
-    return replace(block, ops=ops)
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = c.filled(_DEFAULTS[c.model_type])
     found, memory = kinds(c), c.size("num_mem_blocks", default=1)
-    total = found.count("hybrid")
+    hybrids = [i for i, kind in enumerate(found) if kind == "hybrid"]
     layers: list[Block] = []
-    sources: list[str] = []
     for index, kind in enumerate(found):
-        number = found[:index].count("hybrid")
-        block = layer(c, index, kind, range(number % memory, total, memory), number)
+        number = sum(i < index for i in hybrids)
+        block = layer(c, index, kind, range(number % memory, len(hybrids), memory), number)
         # The library ties the transformers together with the head, by the same switch.
         if kind == "hybrid" and number >= memory and c.flag("tie_word_embeddings"):
-            block = shared_with(block, sources[number % memory])
-        elif kind == "hybrid" and number < memory:
-            sources.append(block.name)
+            block = with_shared_weights(block, f"model.layers.{hybrids[number % memory]}")
         layers.append(block)
     first, last = decoder.model(c, Design(final_norm="model.final_layernorm"), [])
     return (replace(first, outputs={**first.outputs, "embedded": first.outputs["hidden"]}), *layers, last)

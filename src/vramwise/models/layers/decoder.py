@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.design import Design, LayerKind
-from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.parts import gated_mlp, plain_mlp
 
 
 def norm(b: BlockBuilder, x: Value, name: str | None, s: Design) -> Value:
@@ -18,13 +18,6 @@ def norm(b: BlockBuilder, x: Value, name: str | None, s: Design) -> Value:
     if s.norm == "rms":
         return b.rms_norm(x, name, style=s.norm_style)
     return b.layer_norm(x, name, weight=s.norm_weight, bias=s.norm_bias, style=s.norm_style)
-
-
-def activation(b: BlockBuilder, x: Value, function: str) -> Value:
-    """The MLP's activation; xIELU has two trainable numbers of its own."""
-    if function != "xielu":
-        return b.activation(x, function, "mlp.act_fn")
-    return b.unary("xielu", x, "mlp.act_fn", [b.parameter("mlp.act_fn", f"alpha_{n}", (1,)) for n in "pn"])
 
 
 def mlp(b: BlockBuilder, x: Value, c: Config, s: Design) -> Value:
@@ -37,9 +30,7 @@ def mlp(b: BlockBuilder, x: Value, c: Config, s: Design) -> Value:
         gate, up = b.split(b.linear(x, "mlp.gate_up_proj", 2 * width), [width, width])
         h = b.multiply(up, b.activation(gate, function, "mlp.activation_fn"))
         return b.linear(h, "mlp.down_proj", x.width, shard="row")
-    first, second = s.mlp_names
-    h = activation(b, b.linear(x, f"mlp.{first}", width, bias=s.mlp_bias), function)
-    return b.linear(h, f"mlp.{second}", x.width, bias=s.mlp_bias, shard="row")
+    return plain_mlp(b, x, width, function, names=s.mlp_names, bias=s.mlp_bias)
 
 
 def summed(b: BlockBuilder, x: Value, h: Value, s: Design) -> Value:

@@ -54,3 +54,21 @@ def mixer(b: BlockBuilder, x: Value, s: Mamba, module: str = "mixer") -> Value:
     b.keep(LayerCache("recurrent", conv_state_elements=inner * s.kernel, state_elements=inner * state))
     h = b.unary("to_parameter_dtype", b.unary("channels_last", h))
     return b.linear(h, f"{module}.out_proj", width, bias=s.bias, shard="row")
+
+
+def mixer_by_heads(b: BlockBuilder, x: Value, s: Mamba, heads: int, module: str) -> Value:
+    """Zamba's: the projections of the convolution's result, the time step and the scan are cut into heads."""
+    d = s.inner // heads
+    b.part = "mixer"
+    h = b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * s.inner, bias=s.bias)
+    h, gate = b.op("alternating_halves", module, [h], [s.inner, s.inner], num_heads=heads)
+    h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
+    h = b.unary("channels_first", b.unary("padding_zeroed", b.unary("channels_last", h)))
+    shapes = {
+        "x_proj_weight": (heads, s.rank + 2 * s.state, d), "dt_proj_weight": (heads, d, s.rank),
+        "dt_proj_bias": (heads, d), "A_log": (heads, d, s.state), "D": (heads, d),
+    }  # fmt: skip
+    parameters = [b.parameter(module, name, shape, shard="column") for name, shape in shapes.items()]
+    (h,) = b.op("scan_by_head", module, [h, gate], [s.inner], parameters, num_heads=heads)
+    b.keep(LayerCache("recurrent", conv_state_elements=s.inner * s.kernel, state_elements=s.inner * s.state))
+    return b.linear(h, f"{module}.out_proj", x.width, bias=s.bias, shard="row")

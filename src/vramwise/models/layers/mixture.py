@@ -11,8 +11,8 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind, sliding_window
-from vramwise.models.layers.parts import gated_mlp
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.parts import gated_mlp, plain_mlp
+from vramwise.models.layers.sparse import Experts, balancing_loss, checked, expert_mlps, routed
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,9 @@ class Mixture:
 
     `shared`: width of the shared experts, 0 without any, in `shared_module`; `joined` says how their result meets the
     routed one's; `routing` are settings of the router's own code path, `correction` the parameter that corrects the
-    choice of experts (buffers are no parameters); `jitters`: how often noise is multiplied in;
-    `balanced`: whether the class can add a balancing loss.
+    choice of experts (buffers are no parameters); `narrow`: the width of the copy of the stream that the experts work
+    on, 0 without one; `jitters`: how often noise is multiplied in; `balanced`: whether the class can add a balancing
+    loss.
     """
 
     experts: Experts
@@ -31,6 +32,7 @@ class Mixture:
     shared: int = 0
     shared_module: str = "mlp.shared_experts"
     shared_mlp: Callable[[BlockBuilder, Value, Mixture], Value] | None = None
+    narrow: int = 0
     bias: bool = False
     joined: Literal["sum", "mean", "fp32"] = "sum"
     scaled: bool = False
@@ -47,7 +49,13 @@ def feed_forward(b: BlockBuilder, x: Value, *, m: Mixture) -> Value:
     """Routed experts, plus the shared ones where there are any."""
     for _ in range(m.jitters):
         x = b.unary("jitter", x, "mlp")
-    h = routed_experts(b, x, m.experts, correction=m.correction, **m.routing)
+    h, (weights, indices) = x, routed(b, x, m.experts, correction=m.correction, **m.routing)
+    beside = m.experts.module.rpartition(".")[0]
+    if m.narrow:
+        h = b.linear(h, f"{beside}.fc1_latent_proj", m.narrow, bias=m.bias, shard="replicated", part="mlp")
+    h = expert_mlps(b, h, weights, indices, m.experts)
+    if m.narrow:
+        h = b.linear(h, f"{beside}.fc2_latent_proj", x.width, bias=m.bias, shard="replicated", part="mlp")
     h = b.scale(h) if m.scaled else h
     if m.shared:
         build = m.shared_mlp or shared_experts
@@ -61,7 +69,9 @@ def feed_forward(b: BlockBuilder, x: Value, *, m: Mixture) -> Value:
 
 
 def shared_experts(b: BlockBuilder, x: Value, m: Mixture) -> Value:
-    return gated_mlp(b, x, m.shared, m.experts.function, module=m.shared_module, bias=m.bias)
+    """The shared experts as one MLP of the routed ones' kind."""
+    build = gated_mlp if m.experts.gated else plain_mlp
+    return build(b, x, m.shared, m.experts.function, module=m.shared_module, bias=m.bias)
 
 
 def grouped(c: Config, e: Experts, groups: str = "n_group", chosen: str = "topk_group") -> dict[str, Any]:

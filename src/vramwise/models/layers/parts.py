@@ -25,18 +25,30 @@ def gated_mlp(
     return b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp")
 
 
+def activated(b: BlockBuilder, x: Value, function: str, module: str) -> Value:
+    """An MLP's activation; xIELU has two trainable numbers of its own."""
+    if function != "xielu":
+        return b.activation(x, function, module)
+    return b.unary("xielu", x, module, [b.parameter(module, f"alpha_{n}", (1,), part="mlp") for n in "pn"])
+
+
+def plain_mlp(
+    b: BlockBuilder, x: Value, width: int, function: str, *, module: str = "mlp",
+    names: tuple[str, str] = ("up_proj", "down_proj"), act: str = "act_fn", bias: bool = False,
+) -> Value:  # fmt: skip
+    """down(act(up(x)))."""
+    h = b.linear(x, f"{module}.{names[0]}", width, bias=bias, part="mlp")
+    h = activated(b, h, function, f"{module}.{act}")
+    return b.linear(h, f"{module}.{names[1]}", x.width, bias=bias, shard="row", part="mlp")
+
+
 def lm_head(
-    c: Config,
-    norm: str,
-    *,
-    tied: bool,
-    norm_style: str = "llama",
-    module: str = "lm_head",
-    layer_norm: bool = False,
-) -> Block:
+    c: Config, norm: str, *, tied: bool, norm_style: str = "llama", module: str = "lm_head", layer_norm: bool = False,
+    embedding: str = "model.embed_tokens",
+) -> Block:  # fmt: skip
     """The last block: final norm and output projection, whose weight may be the embedding's."""
     b = BlockBuilder("")
     x = b.input("hidden", c.hidden_size)
     x = b.layer_norm(x, norm) if layer_norm else b.rms_norm(x, norm, style=norm_style)
-    tied_to = "model.embed_tokens.weight" if tied else None
+    tied_to = f"{embedding}.weight" if tied else None
     return b.build(logits=b.linear(x, module, c.vocab_size, shard="vocab", part="head", tied_to=tied_to))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Parameter, Value
+from dataclasses import replace
+
+from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.parts import gated_mlp
 
@@ -54,9 +56,24 @@ def transformer(b: BlockBuilder, x: Value, c: Config, slots: range, number: int)
     h, mlp = b.rms_norm(h, f"{module}.pre_ff_layernorm"), f"{module}.feed_forward"
     b.part = "mlp"
     if not two:
-        return gated_mlp(b, h, c.intermediate_size, c.text("hidden_act"), module=mlp)
+        return onward(b, gated_mlp(b, h, c.intermediate_size, c.text("hidden_act"), module=mlp))
     width = c.size("intermediate_size", default=4 * x.width)
     fused = adapted(b, h, c, f"{mlp}.gate_up_proj", f"{mlp}.gate_up_proj_adapter_list", 2 * width, slots, number)
     gate, up = b.split(fused, [width, width])
     h = b.multiply(b.activation(gate, c.text("hidden_act"), mlp), up)
-    return b.linear(h, f"{mlp}.down_proj", x.width, shard="row")
+    return onward(b, b.linear(h, f"{mlp}.down_proj", x.width, shard="row"))
+
+
+def onward(b: BlockBuilder, x: Value) -> Value:
+    """What each layer makes of the transformer's result, with weights of its own."""
+    return b.linear(x, "linear", x.width, shard="replicated", part="mlp")
+
+
+def with_shared_weights(block: Block, source: str) -> Block:
+    """The block with the weights of its transformer tied to those of the block named `source`."""
+
+    def tied(p: Parameter) -> Parameter:
+        return replace(p, tied_to=source + p.name.removeprefix(block.name)) if ".shared_transf" in p.name else p
+
+    ops = tuple(replace(op, parameters=tuple(tied(p) for p in op.parameters)) for op in block.ops)
+    return replace(block, ops=ops)
