@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 REMOTE_CODE_TYPES = frozenset(
     {
         "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2", "mimo",
-        "minicpm", "minicpmv", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan",
+        "minicpm", "minicpmv", "multi_modality", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
@@ -111,6 +111,22 @@ def searched(draw: st.DrawFn) -> Pair:
     )
 
 
+def deepseek_vl(text: dict[str, int], *, high: dict[str, Any] | None = None, layers: int = 2) -> Pair:
+    """One tower that is known by name, or two; the first layers of it."""
+    tower = {"image_size": 384, "model_name": "siglip_large_patch16_384", "select_layer": layers - 25}
+    vision = {"cls": "HybridVisionTower", "params": {"low_res_cfg": tower, "high_res_cfg": high}} if high else {
+        "cls": "CLIPVisionTower", "params": tower}  # fmt: skip
+    siglip = {
+        "model_type": "siglip_vision_model", "hidden_size": 1024, "intermediate_size": 4096, "image_size": 384,
+        "num_hidden_layers": layers, "num_attention_heads": 16, "patch_size": 16, "vision_use_head": True,
+    }  # fmt: skip
+    aligner = {"cls": "MlpProjector", "params": {"depth": 2, "input_dim": 1024, "n_embed": text["hidden_size"]}}
+    own = {"model_type": "multi_modality", "vision_config": vision, "aligner_config": aligner}
+    kind = {"model_type": "deepseek_vl_hybrid" if high else "deepseek_vl", "tie_word_embeddings": False}
+    inner = {"model_type": "llama", **text}
+    return {**own, "language_config": inner}, {**kind, "vision_config": siglip, "text_config": inner}
+
+
 PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "baichuan": lambda: alike("baichuan", "llama"),
     "chatglm": chatglm,
@@ -121,6 +137,7 @@ PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "mimo": lambda: alike("mimo", "qwen2", grouped=True),
     "minicpm": lambda: alike("minicpm", "llama", grouped=True),
     "minicpm-moe": minicpm_moe,
+    "multi_modality": lambda: sizes(grouped=True).map(deepseek_vl),
     "nemotron-nas": searched,
     "orion": lambda: alike("orion", "stablelm", grouped=True, use_parallel_residual=False, use_qkv_bias=False),
     "qwen": qwen,

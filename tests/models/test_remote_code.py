@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 import torch
 from how_many import a_family
 from hypothesis import given
-from remote_code_pairs import PAIRS
+from remote_code_pairs import PAIRS, deepseek_vl
 from transformers_models import model_config, parameter_table, real_model
 
 from vramwise.errors import SourceError
@@ -56,6 +56,36 @@ def test_tensors_are_those_of_an_equal_architecture(name: str) -> None:
         ]
 
     same()
+
+
+TEXT = {
+    "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "vocab_size": 100,
+}  # fmt: skip
+
+
+@pytest.mark.oracle
+def test_two_towers_are_those_of_an_equal_architecture() -> None:
+    """DeepSeek-VL 7B's own code has two norms more, which nothing reads."""
+    config, equal = deepseek_vl(TEXT, high={"model_name": "sam_b_downsample", "image_size": 1024})
+    shapes, _ = parameter_table(real_model(equal, "causal-lm"))
+    own = {parameter.name: parameter.shape for parameter in describe(config).parameters}
+    assert tensors(own) - tensors(shapes) == Counter({(1024,): 4})
+    assert not tensors(shapes) - tensors(own)
+
+
+def test_janus_makes_images_with_parts_of_its_own() -> None:
+    """Janus-Pro 1B's sizes: tokenizer, embeddings, aligner and head are those of transformers' class's defaults."""
+    config, _ = deepseek_vl(TEXT)
+    parts = {
+        "gen_vision_config": {"params": {"n_embed": 8, "image_token_size": 16_384}},
+        "gen_aligner_config": {"params": {"n_embed": 2048, "depth": 2}},
+        "gen_head_config": {"params": {"image_token_embed": 2048}},
+    }
+    added = describe({**config, **parts}).num_parameters - describe(config).num_parameters
+    shapes, _ = parameter_table(real_model({"model_type": "janus"}, "causal-lm"))
+    making = [shape for name, shape in shapes.items() if name.startswith(("model.vqmodel", "model.generation_"))]
+    assert added == sum(torch.Size(shape).numel() for shape in making)
 
 
 def saved_bytes(config: dict[str, Any], attention: Any) -> int:
