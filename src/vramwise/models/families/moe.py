@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers import mixture
+from vramwise.models.layers.design import Design, LayerKind, Piece, sliding_window
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.mixture import Mixture, experts
 
 # Defaults of the configuration classes of transformers 5.23.
 _DEFAULTS = {
@@ -19,19 +22,6 @@ _DEFAULTS = {
 _NUM_EXPERTS = {"mixtral": 8, "qwen2_moe": 60, "qwen3_moe": 128, "olmoe": 64}
 
 
-def experts(c: Config) -> Experts:
-    """The routed experts of a sparse layer; Mixtral and OLMoE have no other width than theirs."""
-    mixtral = c.model_type == "mixtral"
-    return checked(c, Experts(
-        # The classes take both names, and write the one that they prefer.
-        num_experts=c.size("num_experts", "num_local_experts", default=_NUM_EXPERTS[c.model_type]),
-        experts_per_token=c.size("num_experts_per_tok"),
-        intermediate_size=c.size("moe_intermediate_size", "intermediate_size"),
-        function=c.text("hidden_act", "silu"), routing="mixtral" if mixtral else "qwen",
-        normalized=mixtral or c.flag("norm_topk_prob"),
-    ))  # fmt: skip
-
-
 def is_sparse(c: Config, index: int) -> bool:
     """Whether a layer has routed experts; Qwen can mix in dense ones."""
     if not c.model_type.startswith("qwen"):
@@ -42,24 +32,18 @@ def is_sparse(c: Config, index: int) -> bool:
 
 def windows(c: Config) -> list[int | None]:
     """The window of each layer, None where attention is full."""
-    layers = c.num_hidden_layers
-    window = c.size("sliding_window", default=0, least=0) or None
-    if c.model_type == "olmoe":
-        return [None] * layers
-    if c.model_type == "mixtral":
-        return [window] * layers
-    if not c.flag("use_sliding_window"):
-        return [None] * layers
-    if c.model_type == "qwen3_moe":
-        return [window] * layers
-    types = c.layer_types()
+    window, types = sliding_window(c), c.layer_types()
+    if c.model_type == "mixtral" or (c.model_type == "qwen3_moe" and c.flag("use_sliding_window")):
+        return [window] * c.num_hidden_layers
+    if c.model_type != "qwen2_moe" or not c.flag("use_sliding_window"):
+        return [None] * c.num_hidden_layers
     if types is not None:
         return [window if kind == "sliding_attention" else None for kind in types]
     first = c.size("max_window_layers", default=28, least=0)
-    return [window if i % 2 == 0 and i < first else None for i in range(layers)]
+    return [window if i % 2 == 0 and i < first else None for i in range(c.num_hidden_layers)]
 
 
-def clipped_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
+def clipped_attention(b: BlockBuilder, x: Value, *, c: Config) -> Value:
     """OLMoE: norms over the whole width of q and k, and values clipped in place where the config says so."""
     b.part = "attention"
     heads, groups, d, bias = c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.flag("attention_bias")
@@ -70,56 +54,31 @@ def clipped_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         q, k, v = (b.unary("clip", part) for part in (q, k, v))
     q, k, v = (b.heads_first(b.heads(part, count)) for part, count in ((q, heads), (k, groups), (v, groups)))
     q, k = b.rotary(q, k)
-    dropout = c.number("attention_dropout")
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, dropout=dropout)
+    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout"))
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
 
 
-def attention(b: BlockBuilder, x: Value, c: Config, window: int | None) -> Value:
-    """Grouped-query attention of the family."""
+def attention(c: Config, window: int | None) -> Piece:
+    """Attention with the biases and norms of the model type."""
     if c.model_type == "olmoe":
-        return clipped_attention(b, x, c)
+        return partial(clipped_attention, c=c)
     third = c.model_type == "qwen3_moe"
     bias = c.flag("qkv_bias", True) if c.model_type == "qwen2_moe" else third and c.flag("attention_bias")
     norms = ("q_norm", "k_norm") if third else None
-    return grouped_attention(b, x, c, bias=bias, norms=norms, output_bias=bias and third, window=window)
-
-
-def sparse_mlp(b: BlockBuilder, x: Value, c: Config) -> Value:
-    """Routed experts, and in Qwen 2 MoE one shared expert behind a sigmoid gate."""
-    e = experts(c)
-    if c.number("router_jitter_noise") > 0:
-        x = b.unary("jitter", x, "mlp")
-    if c.model_type != "qwen2_moe":
-        return routed_experts(b, x, e)
-    return with_gated_shared_expert(b, x, e, c.size("shared_expert_intermediate_size"))
-
-
-def with_gated_shared_expert(b: BlockBuilder, x: Value, e: Experts, width: int) -> Value:
-    """Routed experts, plus a shared one times the sigmoid of a number for each token."""
-    shared = gated_mlp(b, x, width, e.function, module="mlp.shared_expert")
-    routed = routed_experts(b, x, e)
-    gate = b.linear(x, "mlp.shared_expert_gate", 1, shard="replicated", part="mlp")
-    return b.add(routed, b.multiply(shared, b.activation(gate, "sigmoid", "mlp")))
-
-
-def layer(c: Config, index: int, window: int | None) -> Block:
-    """A pre-norm decoder layer."""
-    b = BlockBuilder(f"model.layers.{index}", layer=index)
-    x = b.input("hidden", c.hidden_size)
-    x = b.add(x, attention(b, b.rms_norm(x, "input_layernorm"), c, window))
-    h = b.rms_norm(x, "post_attention_layernorm")
-    if is_sparse(c, index):
-        h = sparse_mlp(b, h, c)
-    else:
-        h = gated_mlp(b, h, c.intermediate_size, c.text("hidden_act", "silu"))
-    return b.build(hidden=b.add(x, h))
+    return partial(grouped_attention, c=c, bias=bias, norms=norms, output_bias=bias and third, window=window)
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = c.filled(_DEFAULTS[c.model_type])
-    layers = tuple(layer(c, i, window) for i, window in enumerate(windows(c)))
-    head = lm_head(c, "model.norm", tied=c.flag("tie_word_embeddings"))
-    num_sparse = sum(is_sparse(c, i) for i in range(len(layers)))
-    return (token_embedding(c), *layers, *balancing_loss(c, experts(c), num_sparse), head)
+    mixtral, shared = c.model_type == "mixtral", c.model_type == "qwen2_moe"
+    e = experts(
+        c, _NUM_EXPERTS[c.model_type], keys=("num_experts", "num_local_experts"),
+        routing="mixtral" if mixtral else "qwen", normalized=mixtral or c.flag("norm_topk_prob"),
+    )  # fmt: skip
+    m = Mixture(
+        e, shared=c.size("shared_expert_intermediate_size") if shared else 0, shared_gate=shared, balanced=True,
+        jitters=int(c.number("router_jitter_noise") > 0),
+    )  # fmt: skip
+    kinds = [LayerKind(attention=attention(c, window)) for window in windows(c)]
+    return mixture.model(c, Design(), m, [is_sparse(c, i) for i in range(len(kinds))], kinds)

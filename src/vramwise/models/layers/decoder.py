@@ -42,7 +42,7 @@ def summed(b: BlockBuilder, x: Value, h: Value, s: Design) -> Value:
 
 def layer(c: Config, s: Design, index: int, kind: LayerKind) -> Block:
     """One decoder layer."""
-    b = BlockBuilder(f"model.layers.{index}", layer=index)
+    b = BlockBuilder(f"{s.root}.layers.{index}", layer=index)
     before, after, before_mlp, after_mlp = s.norms
     x = b.input("hidden", c.hidden_size)
     read = norm(b, x, before, s)
@@ -59,13 +59,13 @@ def layer(c: Config, s: Design, index: int, kind: LayerKind) -> Block:
 def model(c: Config, s: Design, kinds: Sequence[LayerKind]) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     b = BlockBuilder("")
-    x = b.embedding("model.embed_tokens", c.vocab_size, c.hidden_size)
+    x = b.embedding(f"{s.root}.embed_tokens", c.vocab_size, c.hidden_size)
     x = norm(b, x, s.final_norm, s) if s.first_norm else x
     first = b.build(hidden=b.dropout(b.scale(x) if s.scaled or s.scaled_embedding else x, s.dropouts[0]))
     layers = (layer(c, s, index, kind) for index, kind in enumerate(kinds))
     b = BlockBuilder("")
     x = norm(b, b.input("hidden", c.hidden_size), s.final_norm, s)
-    tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings", s.tied) else None
+    tied_to = f"{s.root}.embed_tokens.weight" if c.flag("tie_word_embeddings", s.tied) else None
     logits = b.linear(x, "lm_head", c.vocab_size, bias=s.head_bias, shard="vocab", part="head", tied_to=tied_to)
     logits = b.unary("to_fp32", logits) if s.widened_logits else logits
     logits = b.softcap(logits) if s.capped_logits else logits

@@ -31,14 +31,15 @@ class HeadNorm:
 class Design:
     """What differs between these families.
 
-    `norms` names the norms before and after attention and before and after the MLP; without the third, the MLP reads
-    what attention reads (parallel residual) or, with a fourth, the stream itself. `sub_norms` are BitNet's, before
-    the last product of attention and MLP; `scaled_queries` multiplies queries by a factor for each position, in every
-    layer or in those without rotary positions; `shared_out` weighs both sides of each sum with the stream by depth;
-    `gate` names a projection of the layer's input and the function of it that attention's result is multiplied with;
-    `both_ways` is an encoder's attention, which keeps no cache.
+    `root` is the name of the model inside its class. `norms` names the norms before and after attention and before and
+    after the MLP; without the third, the MLP reads what attention reads (parallel residual) or, with a fourth, the
+    stream itself. `sub_norms` are BitNet's, before the last product of attention and MLP; `scaled_queries` multiplies
+    queries by a factor for each position, in every layer or in those without rotary positions; `shared_out` weighs both
+    sides of each sum with the stream by depth; `gate` names a projection of the layer's input and the function of it
+    that attention's result is multiplied with; `both_ways` is an encoder's attention, which keeps no cache.
     """
 
+    root: str = "model"
     norm: Literal["rms", "layer"] = "rms"
     norm_style: str = "llama"
     norm_weight: bool = True

@@ -1,8 +1,9 @@
-"""Grouped-query attention whose result is gated by a second half of the query projection (Qwen 3 Next)."""
+"""Grouped-query attention whose result is gated by a second half of the query projection (Qwen 3 Next, 4)."""
 
 from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.design import Design
@@ -25,3 +26,17 @@ def attention(b: BlockBuilder, x: Value, c: Config, table: str, *, share: float 
     mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, dropout=dropout, masked=masked)
     mixed = b.multiply(mixed, b.activation(gate, "sigmoid", "self_attn"))
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
+
+
+def indexed_attention(b: BlockBuilder, x: Value, c: Config, first: bool) -> Value:
+    """Gated attention to the tokens of blocks whose mean keys score best; the first keeps positions on three axes."""
+    module, width = "self_attn.indexer", c.size("indexer_head_dim")
+    heads = c.size("indexer_n_heads") + c.size("indexer_kv_heads")
+    b.part = "attention"
+    parameters = [
+        b.parameter(f"{module}.index_qk_proj", "weight", (heads * width, x.width), is_linear=True),
+        *(b.parameter(f"{module}.{piece}_layernorm", "weight", (width,), part="norm") for piece in "qk"),
+    ]
+    b.op("block_index", module, [x], [], parameters)
+    b.keep(LayerCache("full", 1, width, 0, token_ids=3 if first else 0))
+    return attention(b, x, c, "rows", share=1.0, masked=True)

@@ -12,18 +12,18 @@ from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind, sliding_window
 from vramwise.models.layers.parts import gated_mlp, plain_mlp
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked, expert_mlps, routed
+from vramwise.models.layers.sparse import Experts, balancing_loss, checked, expert_mlps, routed, routed_experts
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """What the sparse layers of a family have in place of an MLP.
 
-    `shared`: width of the shared experts, 0 without any, in `shared_module`; `joined` says how their result meets the
-    routed one's; `routing` are settings of the router's own code path, `correction` the parameter that corrects the
-    choice of experts (buffers are no parameters); `narrow`: the width of the copy of the stream that the experts work
-    on, 0 without one; `jitters`: how often noise is multiplied in; `balanced`: whether the class can add a balancing
-    loss.
+    `shared`: width of the shared experts, 0 without any, in `shared_module`, and `shared_gate` weighs them by a sigmoid
+    for each token; `joined` says how their result meets the routed one's; `routing` are settings of the router's own
+    code path, `correction` the parameter that corrects the choice of experts (buffers are no parameters); `narrow`: the
+    width of the copy of the stream that the experts work on, 0 without one; `jitters`: how often noise is multiplied
+    in; `balanced`: whether the class can add a balancing loss.
     """
 
     experts: Experts
@@ -32,6 +32,7 @@ class Mixture:
     shared: int = 0
     shared_module: str = "mlp.shared_experts"
     shared_mlp: Callable[[BlockBuilder, Value, Mixture], Value] | None = None
+    shared_gate: bool = False
     narrow: int = 0
     bias: bool = False
     joined: Literal["sum", "mean", "fp32"] = "sum"
@@ -49,6 +50,8 @@ def feed_forward(b: BlockBuilder, x: Value, *, m: Mixture) -> Value:
     """Routed experts, plus the shared ones where there are any."""
     for _ in range(m.jitters):
         x = b.unary("jitter", x, "mlp")
+    if m.shared_gate:
+        return with_gated_shared_expert(b, x, m.experts, m.shared)
     h, (weights, indices) = x, routed(b, x, m.experts, correction=m.correction, **m.routing)
     beside = m.experts.module.rpartition(".")[0]
     if m.narrow:
@@ -72,6 +75,14 @@ def shared_experts(b: BlockBuilder, x: Value, m: Mixture) -> Value:
     """The shared experts as one MLP of the routed ones' kind."""
     build = gated_mlp if m.experts.gated else plain_mlp
     return build(b, x, m.shared, m.experts.function, module=m.shared_module, bias=m.bias)
+
+
+def with_gated_shared_expert(b: BlockBuilder, x: Value, e: Experts, width: int) -> Value:
+    """Routed experts, plus a shared one times the sigmoid of a number for each token (Qwen 2 MoE)."""
+    shared = gated_mlp(b, x, width, e.function, module="mlp.shared_expert")
+    h = routed_experts(b, x, e)
+    gate = b.linear(x, "mlp.shared_expert_gate", 1, shard="replicated", part="mlp")
+    return b.add(h, b.multiply(shared, b.activation(gate, "sigmoid", "mlp")))
 
 
 def grouped(c: Config, e: Experts, groups: str = "n_group", chosen: str = "topk_group") -> dict[str, Any]:
