@@ -88,7 +88,8 @@ def crossed(config: dict[str, Any], images: Images, count: int) -> dict[str, Any
 
 
 Inputs = Callable[[dict[str, Any], Images, int], dict[str, Any]]
-CASES: dict[str, tuple[dict[str, Any], Images, Inputs]] = {
+Case = tuple[dict[str, Any], Images, Inputs]
+CASES: dict[str, Case] = {
     "llava": (
         whole("llava", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"}),
         Images(1, 3, 3, tokens=9), square,
@@ -181,9 +182,9 @@ CASES |= {
 }  # fmt: skip
 
 
-def image_inputs(name: str, batch: int, sequence: int) -> dict[str, Any]:
+def image_inputs(case: Case, batch: int, sequence: int) -> dict[str, Any]:
     """Ids with those of images first, a token of text between them, labels, and what the class takes for the images."""
-    config, images, made = CASES[name]
+    config, images, made = case
     ids = torch.zeros(batch, sequence, dtype=torch.int64)
     for first in range(0, images.per_sequence * (images.tokens + 1), images.tokens + 1):
         ids[:, first : first + images.tokens] = IMAGE_TOKEN

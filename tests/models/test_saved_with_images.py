@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from image_batches import CASES, image_inputs
+import image_batches
+import padded_image_batches
+from image_batches import image_inputs
 from saved_by_autograd import saved_by_autograd
 from test_saved_for_backward import completed
 
@@ -19,8 +21,8 @@ from vramwise.models.step import record_forward
 
 # Everything trains; the tower is frozen; only what lies between it and the language model trains; only the tower does.
 PARTS = {
-    "whole": (), "language": ("language", "lm_head", "text_model"), "bridge": ("projector", "merger", "connector"),
-    "tower": ("vision", "visual"),
+    "whole": (), "language": ("language", "lm_head", "text_model"), "tower": ("vision", "visual"),
+    "bridge": ("projector", "merger", "connector", "embed_vision"),
 }  # fmt: skip
 RUNS = [
     ("fp32", "eager", "whole", 2), ("bf16", "sdpa", "whole", 1), ("bf16-mixed", "sdpa", "bridge", 2),
@@ -28,6 +30,7 @@ RUNS = [
 ]  # fmt: skip
 
 
+CASES = {**image_batches.CASES, **padded_image_batches.CASES}
 # Two runs a case, of each kind in its turn.
 PAIRS = [(name, run) for i, name in enumerate(CASES) for j, run in enumerate(RUNS) if (i + j) % 3 == 0]
 
@@ -40,7 +43,7 @@ def test_saved_with_images(name: str, run: tuple[str, str, str, int]) -> None:
     config, sequence = completed(deepcopy(config)), images.per_sequence * (images.tokens + 1) + 2
     real = saved_by_autograd(
         config, "causal-lm", attention=attention, precision=precision, batch=batch, sequence=sequence, device="cpu",
-        others=image_inputs(name, batch, sequence), trainable=PARTS[part],
+        others=image_inputs(CASES[name], batch, sequence), trainable=PARTS[part],
     )  # fmt: skip
     execution = Execution(
         param_dtype="bf16" if precision == "bf16" else "fp32", autocast="bf16" if precision == "bf16-mixed" else None,

@@ -25,6 +25,7 @@ class Images:
     """Images of a batch: `per_sequence` for each row, each `tiles` inputs of the tower of `rows` × `columns` patches.
 
     `tokens`: what one image takes of the prompt. `dtype`: that of the pixels, the parameters' where it is empty.
+    `padded_to`: patches to which an input of the tower is padded, 0 where it is not.
     """
 
     per_sequence: int
@@ -33,6 +34,7 @@ class Images:
     tokens: int
     tiles: int = 1
     dtype: str = ""
+    padded_to: int = 0
 
     @property
     def patches(self) -> int:

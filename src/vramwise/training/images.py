@@ -24,8 +24,9 @@ def images_of(train: TrainSettings, model: Model) -> Images | None:
         return None
     found = _tokens(train, model)
     return Images(
-        train.images_per_sequence, found.rows, found.columns, tokens=found.tokens, tiles=found.tiles, dtype="fp32"
-    )
+        train.images_per_sequence, found.rows, found.columns, tokens=found.tokens, tiles=found.tiles, dtype="fp32",
+        padded_to=found.padded_to,
+    )  # fmt: skip
 
 
 def check_images(train: TrainSettings, model: Model) -> None:

@@ -132,5 +132,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
     return (
         *siglip_blocks(vision, "model.vision_tower"),
         projector(vision, "model.multi_modal_projector", width, tokens),
-        embedding, image_tokens(width, see_each_other=True), *language,
+        embedding, image_tokens(width, see_each_other="all"), *language,
     )  # fmt: skip

@@ -97,11 +97,14 @@ def layer(c: Config, name: str, index: int, s: LayerSizes) -> Block:
     return b.build(hidden=b.unary("scale_by_buffer_", x), **kept)
 
 
-def embedding(c: Config, name: str) -> Block:
-    """Token embedding, and one for each layer where there are such."""
+def embeddings(c: Config, name: str) -> tuple[Block, ...]:
+    """Token embedding, and one for each layer where there are such, which read images in the places of tokens."""
     b, module = BlockBuilder(""), f"{name}.embed_tokens"
-    x = b.scale_by_buffer(b.embedding(module, c.vocab_size, c.hidden_size), module)
-    return b.build(hidden=x, **({"layer_inputs": layer_inputs(b, x, c, name)} if layer_input_width(c) else {}))
+    first = b.build(hidden=b.scale_by_buffer(b.embedding(module, c.vocab_size, c.hidden_size), module))
+    if not layer_input_width(c):
+        return (first,)
+    b = BlockBuilder("")
+    return first, b.build(layer_inputs=layer_inputs(b, b.input("hidden", c.hidden_size), c, name))
 
 
 def text_blocks(c: Config, name: str = "model", *, tied: bool) -> tuple[Block, ...]:
@@ -113,7 +116,7 @@ def text_blocks(c: Config, name: str = "model", *, tied: bool) -> tuple[Block, .
     tied_to = f"{name}.embed_tokens.weight" if tied else None
     logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
     last = b.build(logits=b.softcap(logits) if c.has("final_logit_softcapping") else logits)
-    return (embedding(c, name), *layers, last)
+    return (*embeddings(c, name), *layers, last)
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

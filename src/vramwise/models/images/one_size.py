@@ -32,16 +32,20 @@ def gemma3(c: Config, width: int, height: int) -> ImageTokens:
 
 
 def gemma4(c: Config, width: int, height: int) -> ImageTokens:
-    """Sides as large as most patches allow, whole squares of patches each; fewer patches are padded to the most."""
+    """Sides as large as most patches allow, whole squares of patches each; fewer patches are padded to the most.
+
+    The unified models take whole squares for patches.
+    """
     v = vision_table(c)
     size, pool = v.size("patch_size", default=16), v.size("pooling_kernel_size", default=3)
-    unit, most = size * pool, GEMMA4_TOKENS * pool**2
-    scale = math.sqrt(most * size**2 / (width * height))
+    squares = c.size("vision_soft_tokens_per_image", default=GEMMA4_TOKENS)
+    unit, side = size * pool, 1 if c.model_type == "gemma4_unified" else pool
+    scale = math.sqrt(squares * unit**2 / (width * height))
     columns, rows = math.floor(scale * width / unit), math.floor(scale * height / unit)
     if not rows or not columns:
-        columns, rows = min(max(width // height, 1), GEMMA4_TOKENS), min(max(height // width, 1), GEMMA4_TOKENS)
-    unified = c.model_type == "gemma4_unified"
+        columns, rows = min(max(width // height, 1), squares), min(max(height // width, 1), squares)
     return ImageTokens(
-        columns * rows, GEMMA4_TOKENS if unified else most,
-        f"at most {GEMMA4_TOKENS} squares of {unit} × {unit} pixels, to which fewer are padded in the vision part",
+        columns * rows, squares * side**2,
+        f"at most {squares} squares of {unit} × {unit} pixels, to which fewer are padded in the vision part",
+        rows=rows * side, columns=columns * side, padded_to=squares * side**2,
     )  # fmt: skip

@@ -12,7 +12,8 @@ class ImageTokens:
     """Tokens that one image takes of the prompt, patches that the vision part computes, and the rule in words.
 
     `cross_tokens` are states that layers of cross-attention read instead of tokens of the prompt. The tower takes
-    `tiles` inputs of `rows` × `columns` patches each; 0 where that is not one grid.
+    `tiles` inputs of `rows` × `columns` patches each; 0 where that is not one grid. `padded_to`: patches to which they
+    are padded, 0 where they are not.
     """
 
     tokens: int
@@ -22,6 +23,7 @@ class ImageTokens:
     rows: int = 0
     columns: int = 0
     tiles: int = 1
+    padded_to: int = 0
 
 
 def vision_table(c: Config) -> Config:

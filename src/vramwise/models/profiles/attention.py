@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
@@ -23,7 +25,7 @@ class AttentionPaths:
     hidden_dtype: str
     windows_reached: frozenset[int]
     modality: Modality
-    images_see_each_other: bool
+    images_see_each_other: Literal["", "windows", "all"]
 
     # -- rotary positions ----------------------------------------------------------------------------------
 
@@ -158,8 +160,9 @@ class AttentionPaths:
     def needs_mask(self, op: Op) -> bool:
         """SDPA and flash get a mask only for padding or a window shorter than the sequence."""
         window = op.settings["window"]
-        always = self.padded() or self.images_see_each_other or bool(op.settings.get("masked"))
-        return always or window in self.windows_reached
+        seen = self.images_see_each_other if self.modality == "text" else ""
+        always = self.padded() or seen == "all" or (seen and window) or op.settings.get("masked")
+        return bool(always) or window in self.windows_reached
 
     def padded(self) -> bool:
         """Whether a padding mask is passed: images have none."""

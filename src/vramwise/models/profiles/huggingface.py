@@ -25,6 +25,7 @@ from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.gates import GatePaths
+from vramwise.models.profiles.gemma_images import GemmaImagePaths
 from vramwise.models.profiles.hyper import HyperPaths
 from vramwise.models.profiles.images import ImagePaths
 from vramwise.models.profiles.independent_streams import IndependentStreamPaths
@@ -68,6 +69,7 @@ class HuggingFace(
     LatentPaths,
     ExpertPaths,
     GatePaths,
+    GemmaImagePaths,
     HyperPaths,
     IndependentStreamPaths,
     InklingPaths,
@@ -114,7 +116,7 @@ class HuggingFace(
         self.parameters: dict[str, Tensor] = {}
         self.hidden_dtype = execution.param_dtype
         self.modality: Modality = "text"
-        self.images_see_each_other = False
+        self.images_see_each_other = ""
 
     # -- running -------------------------------------------------------------------------------------------
 

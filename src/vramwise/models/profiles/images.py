@@ -34,10 +34,14 @@ class ImagePaths:
         return self.batch if images is None else self.batch * (images.per_sequence * images.tiles)
 
     def pixels(self, *shape: Dim) -> Tensor:
-        """Pixels as they come with the batch, cast to the parameters' dtype."""
+        """Pixels of the batch, cast to the parameters' dtype."""
+        return self.tape.to(self.raw_pixels(*shape), self.execution.param_dtype)
+
+    def raw_pixels(self, *shape: Dim) -> Tensor:
+        """Pixels as they come with the batch."""
         images = self.execution.images
         dtype = (images.dtype if images is not None else "") or self.execution.param_dtype
-        return self.tape.to(self.tape.new(shape, dtype, kind="input", op="pixel_values"), self.execution.param_dtype)
+        return self.tape.new(shape, dtype, kind="input", op="pixel_values")
 
     def class_token_first(self, op: Op, x: Tensor) -> Tensor:
         """A learned token joined before the patches."""

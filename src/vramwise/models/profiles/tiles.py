@@ -109,10 +109,11 @@ class TilePaths:
         rows = tape.view(tape.transpose(x, 1, 2), self.batch, exact_quotient(tiles * tokens, self.batch), groups, d)
         return tape.transpose(rows, 1, 2)
 
-    def _eager_masked(self, op: Op, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    def _eager_masked(self, op: Op, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         tape, times = self.tape, op.settings["num_heads"] // op.settings["num_key_value_heads"]
         k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
-        scores = tape.add(tape.scale(tape.matmul(q, tape.transpose(k, 2, 3))), mask)
+        scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
+        scores = tape.add(scores, mask) if mask is not None else scores
         weights = tape.dropout(tape.to(tape.softmax(scores, "fp32"), q.dtype), self.attention_dropout(op))
         return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 

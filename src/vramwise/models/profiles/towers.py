@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.size import Dim, product
@@ -23,7 +24,7 @@ class TowerPaths:
     execution: Execution
     tables: dict[str, tuple[Tensor, ...]]
     parameters_of: Callable[[Op], list[Tensor]]
-    images_see_each_other: bool
+    images_see_each_other: Literal["", "windows", "all"]
     num_images: Callable[[], Dim]
     pixels: Callable[..., Tensor]
 

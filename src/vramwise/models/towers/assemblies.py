@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from vramwise.models.towers import other_projectors, projectors
 from vramwise.models.towers.projectors import Projector
@@ -19,7 +19,7 @@ class Assembly:
     `newline`: a learned token ends rows of patches. `text_class` is the class of checkpoints that hold the language
     model alone; `capped`: its cap on the logits is kept. `features`: the default of the layer whose result is taken,
     None where it is the whole tower's; `scatters`: the tower's tokens take the places of tokens of the prompt, and
-    `see_each_other`: those of an image look at all of its own.
+    `see_each_other`: in which layers those of an image look at all of its own.
     """
 
     tower_type: str
@@ -40,7 +40,7 @@ class Assembly:
     capped: bool = False
     features: int | None = None
     scatters: bool = False
-    see_each_other: bool = False
+    see_each_other: Literal["", "windows", "all"] = ""
 
 
 _LLAVA_TOWER = (
@@ -114,7 +114,7 @@ ASSEMBLIES: dict[str, Assembly] = {
                      ("num_attention_heads", 16), ("num_key_value_heads", 8)),
     ),
     "paligemma": Assembly(
-        "siglip_vision_model", "gemma", projectors.linear, tied=True, capped=True, scatters=True, see_each_other=True,
+        "siglip_vision_model", "gemma", projectors.linear, tied=True, capped=True, scatters=True, see_each_other="all",
         absent_tower=(*_LLAVA_TOWER, ("hidden_size", 1152), ("image_size", 224), ("num_hidden_layers", 27),
                       ("vision_use_head", False)),
         absent_text=(("hidden_size", 2048), ("num_hidden_layers", 18), ("intermediate_size", 16_384),

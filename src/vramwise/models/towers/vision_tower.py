@@ -155,8 +155,8 @@ def layer(t: Tower, name: str, index: int, reads: int | None = None) -> Block:
     return b.build(**{stream: x, **({UNREAD: x} if index + 1 == reads else {})})
 
 
-def image_tokens(width: int, *, see_each_other: bool = False) -> Block:
-    """The tower's tokens in their places of the prompt, where those of an image may look at all of its own."""
+def image_tokens(width: int, *, see_each_other: Literal["", "windows", "all"] = "") -> Block:
+    """The tower's tokens in their places of the prompt; those of an image may look at all of its own in some layers."""
     b = BlockBuilder("", modality="image")
     x, image = b.input("hidden", width), b.input("image", width)
     return b.build(hidden=b.op("image_tokens", "", [x, image], [width], see_each_other=see_each_other)[0])
