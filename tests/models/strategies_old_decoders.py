@@ -52,6 +52,7 @@ def prophetnet(draw: st.DrawFn) -> dict[str, Any]:
         "num_encoder_attention_heads": draw(HEADS), "num_decoder_attention_heads": draw(HEADS),
         "encoder_ffn_dim": draw(INNER), "decoder_ffn_dim": draw(INNER), "ngram": draw(COUNT), "num_buckets": 8,
         "max_position_embeddings": 16, "tie_word_embeddings": draw(FLAG), "decoder_start_token_id": 0,
+        "eps": draw(st.sampled_from([0.0, 0.1])), "attention_dropout": draw(st.sampled_from([0.0, 0.1])),
     }  # fmt: skip
 
 

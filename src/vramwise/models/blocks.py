@@ -89,7 +89,8 @@ class Block:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(parameter for op in self.ops for parameter in op.parameters)
+        """Those of its operations; one that several operations use is there once."""
+        return tuple({parameter.name: parameter for op in self.ops for parameter in op.parameters}.values())
 
     def signature(self) -> tuple[Any, ...]:
         """Equal for blocks that differ only in their layer's number."""

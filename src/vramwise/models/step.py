@@ -162,6 +162,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         "shifted-lm": profile.shifted_lm_loss,
         "image-classification": profile.classification_loss,
         "codes-lm": profile.codes_lm_loss,
+        "ngram-lm": profile.ngram_lm_loss,
+        "smoothed-ngram-lm": profile.smoothed_ngram_lm_loss,
         "contrastive": profile.contrastive_loss,
         "pairwise-sigmoid": profile.pairwise_sigmoid_loss,
     }

@@ -38,6 +38,7 @@ from vramwise.models.profiles.lightning import LightningPaths
 from vramwise.models.profiles.linear_recurrence import LinearRecurrencePaths
 from vramwise.models.profiles.mixers import MixerPaths
 from vramwise.models.profiles.near_attention import NearAttentionPaths
+from vramwise.models.profiles.ngram_streams import NgramStreamPaths
 from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.packed_images import PackedImagePaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
@@ -80,6 +81,7 @@ class HuggingFace(
     LinearRecurrencePaths,
     MixerPaths,
     NearAttentionPaths,
+    NgramStreamPaths,
     NormPaths,
     PackedImagePaths,
     RelativeBiasPaths,
