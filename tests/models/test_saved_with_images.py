@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 
 import image_batches
 import padded_image_batches
+import tiled_image_batches
 from image_batches import image_inputs
 from saved_by_autograd import saved_by_autograd
 from test_saved_for_backward import completed
@@ -30,7 +31,7 @@ RUNS = [
 ]  # fmt: skip
 
 
-CASES = {**image_batches.CASES, **padded_image_batches.CASES}
+CASES = {**image_batches.CASES, **padded_image_batches.CASES, **tiled_image_batches.CASES}
 # Two runs a case, of each kind in its turn.
 PAIRS = [(name, run) for i, name in enumerate(CASES) for j, run in enumerate(RUNS) if (i + j) % 3 == 0]
 

@@ -82,7 +82,9 @@ def with_deep_images(language: list[Block], count: int, width: int) -> list[Bloc
 
 def scattered(a: Assembly, text: Config) -> tuple[Block, ...]:
     """The tower's tokens in their places of the prompt; nothing where that is not described."""
-    return (image_tokens(text.hidden_size, see_each_other=a.see_each_other),) if a.scatters else ()
+    if not a.scatters:
+        return ()
+    return (image_tokens(text.hidden_size, see_each_other=a.see_each_other, listed=a.listed),)
 
 
 def loss(c: Config) -> str:

@@ -31,6 +31,7 @@ def llama4(c: Config, width: int, height: int) -> ImageTokens:
         tiles * tokens + markers + 3, tiles * ((side // patch) ** 2 + 1),
         f"{columns} × {rows} tiles of {side} × {side} pixels, at most {most}, and the whole image, {tokens} tokens "
         "each",
+        rows=side // patch, columns=side // patch, tiles=tiles,
     )  # fmt: skip
 
 

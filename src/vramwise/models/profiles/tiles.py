@@ -1,4 +1,7 @@
-"""Llama 3.2 Vision as transformers 5.23 runs it: tiles of an image in one row, text that reads them by attention."""
+"""Llama 3.2 Vision and Llama 4 as transformers 5.23 runs them.
+
+The former has tiles of an image in one row, and text that reads them by attention.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,8 @@ class TilePaths:
     num_images: Callable[[], Dim]
     attention_dropout: Callable[[Op], float]
     _tower_patches: Callable[..., Tensor]
+    pixels: Callable[..., Tensor]
+    _turned: Callable[..., Tensor]
 
     def tiles_embedding(self, op: Op) -> Tensor:
         """Patches and tiles' positions, a class token, gated positions, a norm, padding: (images, tokens, width)."""
@@ -88,6 +93,41 @@ class TilePaths:
             shape = (self.batch, 1, self.sequence, k.shape[2])
             self.tables["mask of rows"] = (self.tape.new(shape, self.execution.param_dtype, op="mask"),)
         return self.tables["mask of rows"][0]
+
+    # -- Llama 4 -------------------------------------------------------------------------------------------
+
+    def unfolded_patches(self, op: Op) -> Tensor:
+        """`nn.Unfold` of each tile, turned round for a product; a class token at the end, positions, a norm."""
+        tape, side, channels = self.tape, op.settings["image_size"], op.settings["num_channels"]
+        token, positions, weight, *norm = self.parameters_of(op)
+        pixels = self.pixels(self.num_images(), channels, side, side)
+        patches = positions.shape[0] + -1
+        unfolded = tape.new((pixels.shape[0], weight.shape[1], patches), pixels.dtype, op="im2col")
+        tape.record("im2col", [pixels], [unfolded])
+        x = tape.linear(tape.permute(unfolded, 0, 2, 1), weight)
+        x = tape.cat([x, tape.expand(token, x.shape[0], 1, x.shape[2])], 1)
+        x = tape.reshape(x, x.shape[0], 1, *x.shape[1:])
+        x = tape.layer_norm(tape.add(x, tape.to(positions, x.dtype)), *norm)
+        return tape.squeeze(x, 1)
+
+    def turned_as_complex(self, op: Op, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Pairs of (tiles, patches, heads, d) times the tower's buffer of complex numbers."""
+        tape, rows, half = self.tape, q.shape[1], op.inputs[0].width // 2
+        if "turns of patches" not in self.tables:
+            buffer = tape.new((rows, 1, half), "complex64", kind="buffer", op="buffer")
+            self.tables["turns of patches"] = (buffer,)
+        turns = tape.unsqueeze(self.tables["turns of patches"][0], 0)
+        return self._turned(q, turns), self._turned(k, turns)
+
+    def without_last(self, op: Op, x: Tensor) -> Tensor:
+        """Without the class token at the end: a view."""
+        return self.tape.narrow(x, 1, x.shape[1] - 1)
+
+    def all_rows(self, op: Op, x: Tensor) -> Tensor:
+        """Tokens of all images in one row."""
+        return self.tape.view(x, -1, x.shape[-1])
+
+    # -- attention -----------------------------------------------------------------------------------------
 
     def _eager_tiles(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return self._eager_masked(op, q, k, v, self.tables["mask of tiles"][0])

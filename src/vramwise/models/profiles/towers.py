@@ -223,7 +223,7 @@ class TowerPaths:
         """`masked_scatter`: keeps a mask of one byte a token."""
         tape = self.tape
         self.images_see_each_other = op.settings["see_each_other"]
-        image = tape.to(tape.cat([image], 0), x.dtype)
+        image = tape.to(tape.cat([image], 0) if op.settings["listed"] else image, x.dtype)
         mask = tape.new((self.batch, self.sequence, 1), "bool", op="eq")
         self.tables["tokens of images"] = (mask,)
         out = tape.like(x, requires_grad=x.requires_grad or image.requires_grad, op="masked_scatter")

@@ -19,7 +19,7 @@ class Assembly:
     `newline`: a learned token ends rows of patches. `text_class` is the class of checkpoints that hold the language
     model alone; `capped`: its cap on the logits is kept. `features`: the default of the layer whose result is taken,
     None where it is the whole tower's; `scatters`: the tower's tokens take the places of tokens of the prompt, and
-    `see_each_other`: in which layers those of an image look at all of its own.
+    `see_each_other`: in which layers those of an image look at all of its own; `listed`: they come as a list of images.
     """
 
     tower_type: str
@@ -41,6 +41,7 @@ class Assembly:
     features: int | None = None
     scatters: bool = False
     see_each_other: Literal["", "windows", "all"] = ""
+    listed: bool = True
 
 
 _LLAVA_TOWER = (
@@ -82,7 +83,7 @@ ASSEMBLIES: dict[str, Assembly] = {
     "llama4": Assembly(
         "llama4_vision_model", "llama4_text", other_projectors.llama4, own_tower=True, tower="vision_model",
         bridge="", text="language_model.model", head="language_model.lm_head",
-        tied=None, text_ties=True, text_class="Llama4ForCausalLM",
+        tied=None, text_ties=True, text_class="Llama4ForCausalLM", scatters=True, listed=False,
     ),
     "llava": Assembly(
         "clip_vision_model", "llama", projectors.llava, text_ties=True, absent_tower=_LLAVA_TOWER, features=-2,

@@ -85,10 +85,12 @@ def llama4(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """The tower's own adapter over shuffled pixels, and one product."""
     share = e.tower.number("pixel_shuffle_ratio", 0.5)
     inner, out = (e.tower.size(f"projector_{end}_dim", default=4096) for end in ("input", "output"))
-    adapter, names = "vision_model.vision_adapter.mlp", ("fc1", "fc2")
     if not 0 < share <= 1 or inner != out:
         raise e.model.error("vision_config: pixel_shuffle_ratio must be above 0, projector dims equal")
-    x = b.unary("shuffle_pixels", x, width=e.tower.intermediate_size)
-    x = two_products(b, x, (f"{adapter}.{names[0]}", f"{adapter}.{names[1]}"), (inner, out), bias=False)
-    x = b.unary("widen", x, width=e.tower.size("vision_output_dim", default=7680))
+    x = b.unary("without_last", x)
+    x = b.unary("join_squares", x, width=e.tower.intermediate_size, tokens=int(1 / share) ** 2)
+    for index, (name, width) in enumerate(zip(("fc1", "fc2"), (inner, out), strict=True)):
+        x = b.activation(b.linear(x, f"vision_model.vision_adapter.mlp.{name}", width), "gelu")
+        x = b.dropout(x, e.tower.number("projector_dropout")) if not index else x
+    x = b.unary("all_rows", x, width=e.tower.size("vision_output_dim", default=7680))
     return b.linear(x, "multi_modal_projector.linear_1", e.width)

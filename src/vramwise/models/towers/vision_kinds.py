@@ -121,8 +121,8 @@ def pixtral(c: Config) -> Tower:
         layers="transformer.layers", norm="rms", norms=("attention_norm", "ffn_norm"),
         qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"), output="attention.o_proj",
         biases=(False,) * 4, mlp=tuple(f"feed_forward.{n}_proj" for n in ("gate", "up", "down")), mlp_bias=False,
-        embedding="pixtral_embedding", embedding_settings=(("num_channels", c.size("num_channels")),), turned=True,
-        attention_style="rows_of_images",
+        embedding="pixtral_embedding", embedding_settings=(("num_channels", c.size("num_channels")),),
+        attention_style="rows_of_images", turned="turned_patches",
     )  # fmt: skip
 
 
@@ -156,6 +156,8 @@ def llama4(c: Config) -> Tower:
             *layer_norm("layernorm_pre", width),
         ),
         after=layer_norm("layernorm_post", width), layers="model.layers", output="self_attn.o_proj",
+        embedding="unfolded_patches", embedding_settings=_pixels(c), closing="layer_norm", attention_style="plain",
+        turned_by_row="turned_as_complex",
         norms=("input_layernorm", "post_attention_layernorm"),
     )  # fmt: skip
 

@@ -23,9 +23,9 @@ class Tower:
     gated, three. `scales` names what the results of attention and MLP are multiplied with, of `scale_width`;
     `of_layer` are weights that attention has besides, by layer. `embedding` and `closing` name the operations that use
     the weights around the layers, `pooling` weights after them whose result nothing reads. `packed`: the patches of
-    all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`. `turned`:
-    queries and keys are turned by the positions of patches. The results of layers `tapped` are read by the language
-    model too.
+    all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`. `turned`
+    names what turns queries and keys by the positions of patches, `turned_by_row` what does so before heads come
+    first. The results of layers `tapped` are read by the language model too.
     """
 
     width: int
@@ -54,7 +54,8 @@ class Tower:
     closing: str = "tower_output"
     pooling: tuple[Weight, ...] = ()
     attention_style: str = "llama"
-    turned: bool = False
+    turned: str = ""
+    turned_by_row: str = ""
     packed: bool = False
     whole_layers: frozenset[int] | None = None
     tapped: frozenset[int] = frozenset()
@@ -126,9 +127,12 @@ def _packed_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
 def _attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     if t.packed:
         return _packed_attention(b, x, t, index)
-    q, k, v = (b.heads_first(b.heads(piece, t.num_heads)) for piece in _projections(b, x, t))
+    q, k, v = (b.heads(piece, t.num_heads) for piece in _projections(b, x, t))
+    if t.turned_by_row:
+        q, k = b.op(t.turned_by_row, "", [q, k], [q.width, k.width])
+    q, k, v = (b.heads_first(piece) for piece in (q, k, v))
     if t.turned:
-        q, k = b.op("turned_patches", "", [q, k], [q.width, k.width])
+        q, k = b.op(t.turned, "", [q, k], [q.width, k.width])
     heads = t.num_heads
     return b.attention(
         q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, style=t.attention_style
@@ -155,11 +159,16 @@ def layer(t: Tower, name: str, index: int, reads: int | None = None) -> Block:
     return b.build(**{stream: x, **({UNREAD: x} if index + 1 == reads else {})})
 
 
-def image_tokens(width: int, *, see_each_other: Literal["", "windows", "all"] = "") -> Block:
-    """The tower's tokens in their places of the prompt; those of an image may look at all of its own in some layers."""
+def image_tokens(width: int, *, see_each_other: Literal["", "windows", "all"] = "", listed: bool = True) -> Block:
+    """The tower's tokens in their places of the prompt; those of an image may look at all of its own in some layers.
+
+    `listed`: they come as a list of images, which are joined first.
+    """
     b = BlockBuilder("", modality="image")
     x, image = b.input("hidden", width), b.input("image", width)
-    return b.build(hidden=b.op("image_tokens", "", [x, image], [width], see_each_other=see_each_other)[0])
+    return b.build(
+        hidden=b.op("image_tokens", "", [x, image], [width], see_each_other=see_each_other, listed=listed)[0]
+    )
 
 
 def tower_blocks(c: Config, t: Tower, name: str, reads: int | None = None) -> tuple[Block, ...]:
