@@ -170,3 +170,34 @@ def test_long_lines_and_escape_codes_are_bounded(log):
     line = "\x1b[32mModel loading took 1.5 GiB\x1b[0m " + "model='" * 200_000
     reading = read_log(log(line + "\nInitializing a V1 LLM engine (v0.11.2) with config: " + "a=" * 500_000))
     assert reading.printed["weights"].value == 1.5 * GIB
+
+
+@pytest.mark.parametrize(
+    ("path", "taken"),
+    [
+        ("/workspace/models/Llama-3.1-8B-Instruct", "Llama-3.1-8B-Instruct"),
+        ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/aa8e7253", "Qwen/Qwen3-8B"),
+        ("/root/autodl-tmp/qwen/Qwen2___5-3B/", "Qwen2.5-3B"),
+    ],
+)
+def test_a_path_of_another_machine_is_the_known_model_of_that_name(log, path, taken):
+    comparison = compare_log(log(VLLM.replace("meta-llama/Llama-3.1-8B-Instruct", path)))
+    assert comparison.result.scenario["model"].endswith(taken)
+    assert any("is not on this machine" in note and taken in note for note in comparison.notes)
+
+
+def test_a_path_that_names_no_known_model_is_refused(log):
+    with pytest.raises(SourceError, match="/models/mine-distill-merged"):
+        compare_log(log(VLLM.replace("meta-llama/Llama-3.1-8B-Instruct", "/models/mine-distill-merged")))
+
+
+def test_versions_and_arguments_of_built_engines_are_read(log):
+    built = VLLM.replace("(v0.11.2)", "(v0.26.1rc1.dev156+g74b5964f0)").replace(
+        "{'model_tag'",
+        "{'pooler_config': Pooler(a='LAST'), 'limit_mm_per_prompt': {'image': 0}, 'max_num_seqs': 12, 'model_tag'",
+    )
+    reading = read_log(log(built))
+    assert reading.version == "0.26.1rc1.dev156"
+    assert reading.settings["max_num_seqs"] == 12
+    assert reading.settings["limit_mm_per_prompt"] == {"image": 0}
+    assert reading.settings["gpu_memory_utilization"] == 0.9

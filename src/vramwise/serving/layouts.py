@@ -11,13 +11,17 @@ from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.storage import Storage, storage_of
 from vramwise.serving.versions import version_of
-from vramwise.serving.weight_nodes import heaviest_stage, weights_node
+from vramwise.serving.weight_nodes import PART_NAMES, heaviest_stage, weights_node
 from vramwise.serving.weights import Layout, rope_cache_bytes
 from vramwise.units import MIB
 
 VOCAB_MULTIPLE = 64  # vLLM, SGLang: DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
 PLAIN = Layout()
 FP32_ROPE_TYPES = frozenset({"gpt_oss"})  # vLLM models/gpt_oss.py makes its table in fp32
+# vLLM rotary_embedding/mrope.py, 0.8.5 to 0.33.0 (since Qwen2.5-VL came): four times the positions, for the time index
+# of long videos; not for these types in 0.32.0 and 0.33.0 (qwen3_vl.py mrope_positions_factor; 0.25.0 still does)
+MROPE_VERSION, MROPE_FACTOR = (0, 7, 2), 4
+MROPE_PLAIN_VERSION, MROPE_PLAIN_TYPES = (0, 32), frozenset({"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
 ROPE_SOURCE = "vLLM model_executor/layers/rotary_embedding: one table of positions × rotary_dim for all layers"
 
 
@@ -78,20 +82,30 @@ def engine_weights(
     beside: list[Node] = []
     if engine in ("vllm", "sglang"):
         wide = engine == "vllm" and model.config.model_type in FP32_ROPE_TYPES
-        rope = rope_cache_bytes(model, 4 if wide else storage.bytes_per_element)
+        rope = rope_cache_bytes(model, 4 if wide else storage.bytes_per_element, _mrope_factor(model, settings, engine))
         if rope:
             formula = "positions × rotary_dim × dtype"
             beside.append(Node("rotary tables", rope, "exact", formula=formula, source=ROPE_SOURCE))
+    parts = list(weights.children)
     if engine == "vllm":
         from vramwise.serving.constants import constant
         from vramwise.serving.vllm.extras import extra_weights
+        from vramwise.serving.vllm.towers import towers_left_out
 
+        absent = {PART_NAMES[part] for part in towers_left_out(model, settings)}
+        parts = [part for part in parts if part.name not in absent]
         version = version_of(settings.engine_version)
         beside.extend(extra_weights(model, storage, layout, version, capability, chosen))
         buffers = constant("vllm", "weight_buffers", version)
         low, expected, high = (round(size * MIB) for size in (buffers.low, buffers.expected, buffers.high))
         beside.append(Node("runtime buffers", expected, buffers.kind, low, high, source=buffers.source))
-    return Node.group("weights", (*weights.children, *beside)) if beside else weights
+    return Node.group("weights", (*parts, *beside))
+
+
+def _mrope_factor(model: Model, settings: ServeSettings, engine: str) -> int:
+    version = version_of(settings.engine_version)
+    plain = model.config.model_type in MROPE_PLAIN_TYPES and version >= MROPE_PLAIN_VERSION
+    return MROPE_FACTOR if engine == "vllm" and version >= MROPE_VERSION and not plain else 1
 
 
 def _gguf_weights(model: Model, settings: ServeSettings, file_type: str) -> Node:

@@ -12,6 +12,12 @@ from vramwise.serving.lengths import rope_scaling, text_config
 from vramwise.serving.storage import Storage
 from vramwise.units import round_up
 
+# transformers 5.23 modeling_*: their text models take three positions a token whatever the config says
+MROPE_TYPES = frozenset({
+    "qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_5", "qwen3_5_moe",
+    "glm4v", "glm4v_moe",
+})  # fmt: skip
+
 Tensors = list[tuple[Parameter, tuple[int, ...]]]
 
 
@@ -221,12 +227,19 @@ def _made_by_linear(maker: Mapping[int, Op], value: int) -> Op | None:
     return None
 
 
-def rope_cache_bytes(model: Model, bytes_per_element: int) -> int:
+def has_multimodal_rope(model: Model) -> bool:
+    """Whether positions have a time, a height and a width: by the config, or by its type where it leaves RoPE out."""
+    return "mrope_section" in rope_scaling(model) or model.config.model_type in MROPE_TYPES
+
+
+def rope_cache_bytes(model: Model, bytes_per_element: int, multimodal_factor: int = 1) -> int:
     """Tables of cosines and sines that an engine makes once: Σ positions · rotary_dim · dtype over distinct tables.
 
+    `multimodal_factor`: times the positions that tables of multimodal RoPE (`mrope_section`) hold.
     Source: vLLM model_executor/layers/rotary_embedding; Llama-3-8B and Llama-3.1-8B logs agree to the last digit.
     """
-    return bytes_per_element * sum(rope_positions(model) * width for width in _rope_widths(model))
+    factor = multimodal_factor if has_multimodal_rope(model) else 1
+    return bytes_per_element * factor * sum(rope_positions(model) * width for width in _rope_widths(model))
 
 
 @lru_cache(maxsize=512)

@@ -170,8 +170,16 @@ def _known(name: str) -> ModelSource | None:
     if found is None:
         return None
     model_id, spelling, is_variant = found
-    note = f"{spelling}: sizes of {model_id}, the same architecture" if is_variant else None
-    return _from_catalog(model_id, note)
+    return _variant(model_id, spelling) if is_variant else _from_catalog(model_id, None)
+
+
+def _variant(model_id: str, spelling: str) -> ModelSource:
+    """The catalog's entry with what is known to differ in this checkpoint of its architecture."""
+    from vramwise.sources.variants import values_of
+
+    source = _from_catalog(model_id, f"{spelling}: sizes of {model_id}, the same architecture")
+    values = values_of(spelling)
+    return replace(source, config={**source.config, **values}) if values else source
 
 
 def _named(name: str) -> ModelSource:
@@ -206,7 +214,7 @@ def _by_human_name(name: str) -> ModelSource:
     exact = spelling.partition("/")[2].lower() == "-".join(short.lower().split())
     is_variant = names().exact[spelling.lower()][2]
     if is_variant:
-        return _from_catalog(model_id, f"{spelling}: sizes of {model_id}, the same architecture")
+        return _variant(model_id, spelling)
     return _from_catalog(model_id, None if exact and not org else f'"{clipped(name)}" taken as {spelling}')
 
 

@@ -69,7 +69,7 @@ def read(start: Start) -> Launch:
     if speculative:
         settings["speculative"] = speculative
     if words.given.get("--language-model-only", ["false"])[-1] == "true":
-        settings["limit_mm_per_prompt"] = {"image": 0}
+        settings["limit_mm_per_prompt"] = dict.fromkeys(("image", "video", "audio"), 0)
     loose = list(words.loose)
     model = words.given.get("--model", [None])[-1] or (loose.pop(0) if loose else None)
     model = one_model("vLLM", model, "vllm serve MODEL")

@@ -11,6 +11,7 @@ from vramwise.estimation import estimate
 from vramwise.interop.logs.reading import ENGINES, Printed, Reading, read_log
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
+from vramwise.sources import model_elsewhere
 from vramwise.units import format_bytes
 
 COUNTS = frozenset({"kv_cache_tokens", "kv_cache_blocks", "max_concurrency", "max_seq"})
@@ -103,7 +104,7 @@ def compare_log(path: str, overrides: Mapping[str, Any] | None = None) -> Compar
     if "model" not in data:
         if reading.model is None:
             raise UsageError(f"the {ENGINES[reading.engine]} log names no model: add --model NAME")
-        data["model"] = reading.model
+        data["model"] = _model_here(reading, reading.model)
     if reading.total_bytes is not None and not {"gpu", "gpu_total_bytes"} & given.keys():
         data["gpu_total_bytes"] = reading.total_bytes
     result = estimate(Scenario.from_dict(data))
@@ -112,6 +113,15 @@ def compare_log(path: str, overrides: Mapping[str, Any] | None = None) -> Compar
     if result.capacity is None and any(row.predicted is None for row in rows) and data.get("num_gpus") != 0:
         notes.append("the log does not say which card it ran on: --gpu NAME or --gpu-total-bytes SIZE gives the rest")
     return Comparison(reading, result, rows, tuple(notes))
+
+
+def _model_here(reading: Reading, name: str) -> str:
+    """The model that the log names; where that is a path of the machine it ran on, the known model of that name."""
+    found = model_elsewhere(name)
+    if found is None:
+        return name
+    reading.note(found[1])
+    return found[0]
 
 
 def _rows(reading: Reading, result: Result) -> Iterator[Row]:

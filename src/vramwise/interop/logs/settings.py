@@ -12,6 +12,9 @@ from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELL
 _PAIR = re.compile(
     r"(?<![\w.])(\w{2,60})=('[^']{0,500}'|\"[^\"]{0,500}\"|-?[0-9][0-9.eE+-]{0,30}|True|False|None|[\w.]{1,60})"
 )
+_ITEM = re.compile(
+    r"'(\w{2,60})': ('[^']{0,500}'|\"[^\"]{0,500}\"|-?[0-9][0-9.eE+-]{0,30}|True|False|None|\{[^{}]{0,500}\})"
+)
 _LONGEST_LITERAL = 20_000
 
 
@@ -35,9 +38,14 @@ def literal(text: str) -> Any:
 
 
 def table(text: str) -> dict[str, Any]:
-    """A printed dict; empty where it cannot be read."""
+    """A printed dict; of one that holds objects of the engine, what can be read."""
     value = literal(text.strip())
-    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return {str(key): item for key, item in value.items()}
+    found: dict[str, Any] = {}
+    for name, item in _ITEM.findall(text[:_LONGEST_LITERAL]):
+        found.setdefault(name, literal(item))
+    return found
 
 
 def copy_whole(source: Mapping[str, Any], target: dict[str, Any], names: Mapping[str, str]) -> None:

@@ -37,7 +37,7 @@ _TOKENS = re.compile(rf"GPU KV cache size: {_N} tokens")
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {_N} tokens per request: {_N}x")
 _BLOCKS = re.compile(r"# (?:GPU|cuda) blocks: ([0-9]+)")
 _VERSION = re.compile(
-    r"LLM engine \(v([0-9][\w.]*)\)|vLLM API server version ([0-9][\w.]*)|vLLM version:? v?([0-9][\w.]*)"
+    r"LLM engine \(v([0-9][\w.]*)[\w.+-]*\)|vLLM API server version ([0-9][\w.]*)|vLLM version:? v?([0-9][\w.]*)"
 )
 _TOTAL = re.compile(rf"Free memory on device[^(]{{0,40}}\({_N}/{_N} GiB\)")
 _TOTAL_V0 = re.compile(rf"total_gpu_memory \({_N}GiB\) x gpu_memory_utilization \({_N}\)")
@@ -52,6 +52,7 @@ _LABELS = {
     "kv_cache_tokens": "KV cache size in tokens", "max_concurrency": "maximum concurrency",
     "cuda_graph": "CUDA graph memory (the log ends before capture, or eager mode)",
 }  # fmt: skip
+MODALITIES = ("image", "video", "audio")
 _SIZES = {
     "max_seq_len": "max_model_len", "max_model_len": "max_model_len", "tensor_parallel_size": "tensor_parallel_size",
     "pipeline_parallel_size": "pipeline_parallel_size", "data_parallel_size": "data_parallel_size",
@@ -127,6 +128,8 @@ def _apply(reading: Reading, given: dict[str, Any]) -> None:
     limits = given.get("limit_mm_per_prompt")
     if isinstance(limits, dict) and all(type(value) is int for value in limits.values()):
         settings["limit_mm_per_prompt"] = limits
+    if given.get("language_model_only") is True:
+        settings["limit_mm_per_prompt"] = dict.fromkeys(MODALITIES, 0)
 
 
 def _numbers(reading: Reading, found: Collector, line: str) -> None:

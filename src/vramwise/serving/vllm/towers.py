@@ -1,0 +1,37 @@
+"""Towers that vLLM leaves out because no item of their kind may come."""
+
+from __future__ import annotations
+
+from vramwise.models import Model
+from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.versions import version_of
+from vramwise.serving.weights import MROPE_TYPES
+
+# vLLM 0.11.2 models/: these look at the limits themselves; 0.15.1 models/interfaces.py _mark_tower_model: all do
+FIRST_VERSION, GENERAL_VERSION = (0, 11), (0, 15)
+FIRST_TYPES = frozenset({
+    "llava", "mistral3", "llama4", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen2_5_omni",
+})  # fmt: skip
+VIDEO_KEYS = ("video_token_id", "video_token_index")
+VIDEO_TYPES = MROPE_TYPES | {
+    "internvl",
+    "internvl_chat",
+}  # types that read videos also where a config leaves the key out
+
+
+def towers_left_out(model: Model, settings: ServeSettings) -> frozenset[str]:
+    """Parts of the model whose weights are not made: `limit_mm_per_prompt` is 0 for everything they read.
+
+    A modality that the limits do not name is not limited.
+    """
+    limits = settings.limit_mm_per_prompt
+    version = version_of(settings.engine_version)
+    if not limits or version < FIRST_VERSION:
+        return frozenset()
+    if version < GENERAL_VERSION and model.config.model_type not in FIRST_TYPES:
+        return frozenset()
+    thinker = model.config.table("thinker_config") or model.config
+    videos = model.config.model_type in VIDEO_TYPES or any(thinker.has(key) for key in VIDEO_KEYS)
+    blind = limits.get("image") == 0 and (limits.get("video") == 0 or not videos)
+    deaf = limits.get("audio") == 0
+    return frozenset(({"vision", "projector"} if blind else set()) | ({"audio"} if deaf else set()))

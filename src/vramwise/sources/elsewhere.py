@@ -1,0 +1,43 @@
+"""A model's path on another machine, as logs and command lines name it: which known model lies there."""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.errors import SourceError, clipped
+from vramwise.sources.resolve import resolve
+
+_HUB_FOLDER = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
+_SEPARATORS = re.compile(r"[/\\]+")
+_DOT = "___"  # ModelScope's downloads write it for a point: Qwen2___5-3B
+
+
+def model_elsewhere(path: str) -> tuple[str, str] | None:
+    """The known model that the last part of a path names, and a sentence that says so; None where `path` can be
+    read here, is no path, or names no known model.
+
+    A folder of the Hugging Face cache (`models--Qwen--Qwen3-8B/snapshots/…`) names its repository.
+    """
+    name = _name_in(path)
+    if name is None or _known(path):
+        return None
+    if not _known(name):
+        return None
+    return name, f"{clipped(path, 200)} is not on this machine: taken as {name}"
+
+
+def _name_in(path: str) -> str | None:
+    cached = _HUB_FOLDER.search(path)
+    if cached is not None:
+        return f"{cached[1]}/{cached[2]}"
+    pieces = [piece for piece in _SEPARATORS.split(path) if piece]
+    is_path = len(pieces) > 2 or path.startswith(("/", ".", "~")) or "\\" in path
+    return pieces[-1].replace(_DOT, ".") if is_path and pieces else None
+
+
+def _known(name: str) -> bool:
+    try:
+        resolve(name)
+    except SourceError:
+        return False
+    return True
