@@ -79,6 +79,12 @@ def tiled_by_size(config: dict[str, Any], images: Images, count: int) -> dict[st
     return {**tiled(config, images, count), "image_sizes": sizes}
 
 
+def several(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """One tile of each of several images."""
+    per_sequence = torch.tensor([images.per_sequence] * (count // images.per_sequence))
+    return {**tiled_by_size(config, images, count), "batch_num_images": per_sequence}
+
+
 def crossed(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
     """Tiles of one image a sequence, which every token sees."""
     pixels = square(config, images, count)["pixel_values"].unflatten(0, (count, 1, images.tiles))
@@ -168,6 +174,42 @@ CASES |= {
     "llava_next": (
         whole("llava_next", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"},
               image_grid_pinpoints=[[12, 24], [24, 12]]), Images(1, 3, 3, tokens=30, tiles=3), tiled_by_size,
+    ),
+}  # fmt: skip
+
+CASES |= {
+    "llava_next of two layers": (
+        whole("llava_next", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"},
+              image_grid_pinpoints=[[12, 24], [24, 12]], vision_feature_layer=[1, -1]),
+        Images(1, 3, 3, tokens=30, tiles=3), tiled_by_size,
+    ),
+    "llava of two layers": (
+        whole("llava", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"},
+              vision_feature_layer=[-2, 0]), Images(1, 3, 3, tokens=9), square,
+    ),
+    "llava_next_video": (
+        whole("llava_next_video", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"},
+              image_grid_pinpoints=[[12, 24], [24, 12]]), Images(1, 3, 3, tokens=30, tiles=3), tiled_by_size,
+    ),
+    "llava_onevision": (
+        whole("llava_onevision", {**SIGLIP, "vision_use_head": False}, {}, image_grid_pinpoints=[[16, 32], [32, 16]]),
+        Images(1, 4, 4, tokens=16 + 32 + 4, tiles=3), tiled_by_size,
+    ),
+    "llava_onevision shrunk": (
+        whole("llava_onevision", {**SIGLIP, "vision_use_head": True}, {}, image_grid_pinpoints=[[16, 32], [32, 16]],
+              vision_aspect_ratio="anyres_max_1"), Images(1, 4, 4, tokens=16 + 10 + 2, tiles=3), tiled_by_size,
+    ),
+    "llava_onevision with several images": (
+        whole("llava_onevision", {**SIGLIP, "vision_use_head": False}, {}, image_grid_pinpoints=[[16, 32], [32, 16]]),
+        Images(2, 4, 4, tokens=17), several,
+    ),
+    "vipllava": (
+        whole("vipllava", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"},
+              vision_feature_layer=[-2, 1, -1]), Images(1, 3, 3, tokens=9), square,
+    ),
+    "vipllava of one layer": (
+        whole("vipllava", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"},
+              vision_feature_layer=-2), Images(2, 3, 3, tokens=9), square,
     ),
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.internvl.processing_internvl import InternVLProcessor
 from transformers.models.llama4.processing_llama4 import Llama4Processor
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
 from vramwise import estimate
 from vramwise.cli.main import main
@@ -86,6 +87,23 @@ def test_llava_next(size: tuple[int, int], tower: tuple[int, int]) -> None:
     assert found.tokens == real
     best = select_best_resolution((height, width), points)
     assert found.patches == (1 + best[0] * best[1] // side**2) * (side // patch) ** 2
+
+
+@many
+@given(sizes, st.integers(1, 9))
+def test_llava_onevision(size: tuple[int, int], most: int) -> None:
+    width, height = size
+    points = [[384 * i, 384 * j] for i in range(1, 7) for j in range(1, 7)]
+    image_processor = SimpleNamespace(size={"height": 384, "width": 384}, image_grid_pinpoints=points)
+    real = counted(
+        LlavaOnevisionProcessor, "_get_num_multimodal_tokens", width, height, image_processor=image_processor,
+        num_image_tokens=729, vision_feature_select_strategy="full", vision_aspect_ratio=f"anyres_max_{most}",
+    )  # fmt: skip
+    values = {"model_type": "llava_onevision", "vision_aspect_ratio": f"anyres_max_{most}", "vision_config": {}}
+    assert own(values, width, height).tokens == real
+    several = image_tokens(Config(values), width, height, 2)
+    assert several is not None
+    assert (several.tokens, several.tiles) == (730, 1)
 
 
 @many

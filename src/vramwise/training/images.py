@@ -61,7 +61,7 @@ def _tokens(train: TrainSettings, model: Model) -> ImageTokens:
     kind = clipped(model.config.model_type)
     if all(block.modality != "image" for block in model.blocks):
         raise ScenarioError("train.images_per_sequence", f"{kind} reads no images; expected 0")
-    found = image_tokens(model.config, int(match[1]), int(match[2]))
+    found = image_tokens(model.config, int(match[1]), int(match[2]), train.images_per_sequence)
     if found is None or not found.rows or not model.describes_images:
         problem = f"what the images of {kind} models keep for backward is not described"
         raise UnsupportedModelError(f"{problem}; with images_per_sequence = 0 a batch of text is estimated")

@@ -24,14 +24,14 @@ def tower_config(c: Config, a: Assembly) -> Config:
     return Config({**given.filled(DEFAULTS[kind]).values, "model_type": kind}, c.model_id)
 
 
-def bridge_blocks(c: Config, a: Assembly, tower: Tower, config: Config, width: int) -> list[Block]:
+def bridge_blocks(c: Config, a: Assembly, tower: Tower, ends: Ends) -> list[Block]:
     """The projector, and the learned end of a row of patches where there is one."""
     b = BlockBuilder(a.bridge, part="projector", modality=tower.modality)
-    x = a.projector(b, b.input(tower.modality, tower.width), Ends(c, config, width))
+    x = a.projector(b, b.input(tower.modality, tower.width), ends)
     bridge = [b.build(**{tower.modality: x})]
     if a.newline:
         b = BlockBuilder("model", part="projector", modality=tower.modality)
-        newline = b.parameter("", "image_newline", (width,))
+        newline = b.parameter("", "image_newline", (ends.width,))
         bridge.append(b.build(image=b.unary("newlines", b.input("image", x.width), "", [newline])))
     return bridge
 
@@ -46,24 +46,25 @@ def blocks(c: Config) -> tuple[Block, ...]:
         return language_blocks(text, "model", tied=tied)
     config = tower_config(c, a)
     tower = TOWERS[config.model_type](config)
-    bridge = bridge_blocks(c, a, tower, config, text.hidden_size)
+    taken = layers_taken(c, a, tower)
+    bridge = bridge_blocks(c, a, tower, Ends(c, config, text.hidden_size, taken, a.select, a.cut_joined))
     embedding, *language = language_blocks(text, a.text, tied=tied, head=a.head, capped=a.capped)
     language = with_deep_images(language, len(tower.tapped), text.hidden_size)
-    towers = tower_blocks(config, tower, a.tower, layers_read(c, a, tower))
+    towers = tower_blocks(config, tower, a.tower, max(taken, default=None), frozenset(taken))
     return (*towers, *bridge, embedding, *scattered(a, text), *language)
 
 
-def layers_read(c: Config, a: Assembly, tower: Tower) -> int | None:
-    """How many of the tower's layers the result that is taken has passed; None for the whole tower's."""
+def layers_taken(c: Config, a: Assembly, tower: Tower) -> tuple[int, ...]:
+    """After how many of the tower's layers the results that are taken come; none for the whole tower's."""
     if a.features is None:
-        return None
+        return ()
     chosen = c.get("vision_feature_layer", a.features)
     layers = chosen if isinstance(chosen, list | tuple) else [chosen]
     if not all(isinstance(i, int) and abs(i) <= tower.num_layers + 1 for i in layers):
         raise c.error(
             f"vision_feature_layer: expected a layer of the tower, or several, got {clipped(str(chosen), 80)}"
         )
-    return max((i + (tower.num_layers + 1 if i < 0 else 0) for i in layers), default=tower.num_layers)
+    return tuple(i + (tower.num_layers + 1 if i < 0 else 0) for i in layers) or (tower.num_layers,)
 
 
 def with_deep_images(language: list[Block], count: int, width: int) -> list[Block]:

@@ -34,6 +34,8 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "llama4": canvas.llama4,
     "llava": one_size.fixed,
     "llava_next": resolutions.llava_next,
+    "llava_next_video": resolutions.llava_next,
+    "llava_onevision": resolutions.llava_onevision,
     "mistral3": longest_side.pixtral,
     "mllama": canvas.mllama,
     "paligemma": one_size.fixed,
@@ -49,11 +51,16 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "qwen3_vl": _QWEN3,
     "qwen3_vl_moe": _QWEN3,
     "smolvlm": longest_side.idefics3,
+    "vipllava": one_size.fixed,
 }
+_RULES_OF_SEVERAL = {"llava_onevision": resolutions.one_tile}
+"""Rules of types that treat each of several images of a sequence in another way than a single one."""
 
 
-def image_tokens(c: Config, width: int, height: int) -> ImageTokens | None:
+def image_tokens(c: Config, width: int, height: int, together: int = 1) -> ImageTokens | None:
     """What one image of `width` × `height` pixels costs, None for a type without a rule here.
+
+    `together`: how many such images a sequence has.
 
     Raises UsageError for a size that no processor takes.
     """
@@ -63,6 +70,8 @@ def image_tokens(c: Config, width: int, height: int) -> ImageTokens | None:
         raise UsageError(f"an image of {width} × {height} pixels: expected sides at most {WIDEST_RATIO} : 1")
     thinker = c.table("thinker_config")
     rule = _RULES.get(c.model_type)
+    if together > 1:
+        rule = _RULES_OF_SEVERAL.get(c.model_type, rule)
     return rule(thinker or c, width, height) if rule is not None else None
 
 

@@ -16,7 +16,7 @@ def fixed(c: Config, width: int, height: int) -> ImageTokens:
     side, patch = v.size("image_size", default=336), v.size("patch_size", default=14)
     patches = (side // patch) ** 2
     whole = c.text("vision_feature_select_strategy", "default") == "full"
-    tokens = patches + 1 if whole and c.model_type == "llava" else patches
+    tokens = patches + 1 if whole and c.model_type in ("llava", "video_llava") else patches
     rule = f"every image is {side} × {side} pixels, patches of {patch} × {patch}"
     return ImageTokens(tokens, patches, rule, rows=side // patch, columns=side // patch)
 

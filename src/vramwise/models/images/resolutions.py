@@ -1,12 +1,14 @@
-"""The whole image and tiles of the best of given resolutions: LLaVA-NeXT."""
+"""The whole image and tiles of the best of given resolutions: LLaVA-NeXT, LLaVA-OneVision."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from vramwise.models.config import Config
 from vramwise.models.images.tokens import ImageTokens, vision_table
 
+LEAST_SHRINK = 1.1  # modeling_llava_onevision.py pack_image_features
 _PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
 
@@ -26,6 +28,50 @@ def llava_next(c: Config, width: int, height: int) -> ImageTokens:
     v = vision_table(c)
     side, patch = v.size("image_size", default=336), v.size("patch_size", default=14)
     points = [tuple(point) for point in c.items("image_grid_pinpoints") or _PINPOINTS]
+    per_side, (high, wide), tiles = side // patch, *unpadded(width, height, side, patch, points)
+    return ImageTokens(
+        per_side**2 + high * wide + high, (1 + tiles) * per_side**2,
+        f"the image at {side} × {side} and in {tiles} tiles (best of {len(points)} resolutions), without padding, and "
+        "a token at the end of each line",
+        rows=per_side, columns=per_side, tiles=1 + tiles,
+    )  # fmt: skip
+
+
+def llava_onevision(c: Config, width: int, height: int) -> ImageTokens:
+    """As LLaVA-NeXT's, then shrunk to about as many patches as `vision_aspect_ratio` allows."""
+    v = vision_table(c)
+    side, patch = v.size("image_size", default=384), v.size("patch_size", default=14)
+    points = [tuple(point) for point in c.items("image_grid_pinpoints") or [
+        (side * i, side * j) for i in range(1, 7) for j in range(1, 7)
+    ]]  # fmt: skip
+    per_side, (high, wide), tiles = side // patch, *unpadded(width, height, side, patch, points)
+    most = c.text("vision_aspect_ratio", "anyres_max_9").removeprefix("anyres_max_")
+    if not most.isdigit() or not int(most):
+        raise c.error(f"vision_aspect_ratio: expected anyres_max_N, got {c.text('vision_aspect_ratio')}")
+    shrink = math.sqrt(high * wide / (int(most) * per_side**2))
+    if shrink > LEAST_SHRINK:
+        high, wide = int(high // shrink), int(wide // shrink)
+    return ImageTokens(
+        per_side**2 + high * wide + high, (1 + tiles) * per_side**2,
+        f"the image at {side} × {side} and in {tiles} tiles (best of {len(points)} resolutions), without padding, "
+        f"shrunk to about {most} tiles, and a token at the end of each line",
+        rows=per_side, columns=per_side, tiles=1 + tiles,
+    )  # fmt: skip
+
+
+def one_tile(c: Config, width: int, height: int) -> ImageTokens:
+    """One of several images in a sequence of LLaVA-OneVision's: a single tile and the token that ends a line."""
+    v = vision_table(c)
+    side, patch = v.size("image_size", default=384), v.size("patch_size", default=14)
+    rows = side // patch
+    rule = f"each of several images is {side} × {side} pixels, with a token at the end"
+    return ImageTokens(rows**2 + 1, rows**2, rule, rows=rows, columns=rows)
+
+
+def unpadded(
+    width: int, height: int, side: int, patch: int, points: Iterable[tuple[int, int]]
+) -> tuple[tuple[int, int], int]:  # fmt: skip
+    """Rows and columns of patches without padding on the best resolution, and its tiles."""
     best_height, best_width = best_resolution(width, height, points)
     per_side = side // patch
     high, wide = per_side * (best_height // side), per_side * (best_width // side)
@@ -34,9 +80,4 @@ def llava_next(c: Config, width: int, height: int) -> ImageTokens:
         high -= (high - int(round(height * (wide / width), 7))) // 2 * 2
     else:
         wide -= (wide - int(round(width * (high / height), 7))) // 2 * 2
-    return ImageTokens(
-        per_side**2 + high * wide + high, (1 + tiles) * per_side**2,
-        f"the image at {side} × {side} and in {tiles} tiles (best of {len(points)} resolutions), without padding, and "
-        "a token at the end of each line",
-        rows=per_side, columns=per_side, tiles=1 + tiles,
-    )  # fmt: skip
+    return (high, wide), tiles

@@ -168,8 +168,12 @@ class TowerPaths:
         """Without the class token: a view."""
         return self.tape.narrow(x, 1, x.shape[1] - 1)
 
-    def join_features(self, op: Op, x: Tensor) -> Tensor:
-        """The result of one layer; several side by side are not described."""
+    def join_features(self, op: Op, *results: Tensor) -> Tensor:
+        """Results of several layers side by side."""
+        return self.tape.cat(results)
+
+    def join_features_of_one(self, op: Op, x: Tensor) -> Tensor:
+        """Mistral 3's norm has the width of one layer's result: several side by side do not run."""
         if op.settings["tokens"] != 1:
             raise UnsupportedModelError("images: results of several layers of the tower side by side are not described")
         return x

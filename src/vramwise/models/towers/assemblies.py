@@ -20,6 +20,7 @@ class Assembly:
     model alone; `capped`: its cap on the logits is kept. `features`: the default of the layer whose result is taken,
     None where it is the whole tower's; `scatters`: the tower's tokens take the places of tokens of the prompt, and
     `see_each_other`: in which layers those of an image look at all of its own; `listed`: they come as a list of images.
+    `features` may name several layers; `select` and `cut_joined` are those of `Ends`.
     """
 
     tower_type: str
@@ -38,7 +39,9 @@ class Assembly:
     newline: bool = False
     text_class: str = ""
     capped: bool = False
-    features: int | None = None
+    features: int | tuple[int, ...] | None = None
+    select: str = "default"
+    cut_joined: bool = False
     scatters: bool = False
     see_each_other: Literal["", "windows", "all"] = ""
     listed: bool = True
@@ -91,10 +94,11 @@ ASSEMBLIES: dict[str, Assembly] = {
     ),
     "llava_next": Assembly(
         "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True, features=-2,
-        scatters=True,
+        scatters=True, cut_joined=True,
     ),
     "llava_onevision": Assembly(
-        "siglip_vision_model", "qwen2", projectors.llava, text_ties=True, newline=True,
+        "siglip_vision_model", "qwen2", projectors.llava, text_ties=True, newline=True, features=-1, select="full",
+        scatters=True, cut_joined=True,
         absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
                       ("num_hidden_layers", 26), ("num_attention_heads", 16), ("vision_use_head", False)),
     ),
@@ -122,9 +126,13 @@ ASSEMBLIES: dict[str, Assembly] = {
                      ("num_attention_heads", 8), ("num_key_value_heads", 1), ("vocab_size", 257_152)),
     ),
     "llava_next_video": Assembly(
-        "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True
+        "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True, features=-2,
+        scatters=True, cut_joined=True,
     ),
-    "vipllava": Assembly("clip_vision_model", "llama", projectors.vipllava, absent_tower=_LLAVA_TOWER),
+    "vipllava": Assembly(
+        "clip_vision_model", "llama", projectors.vipllava, absent_tower=_LLAVA_TOWER, features=(-2, -5, -8, -11, 6),
+        scatters=True,
+    ),
     "qwen2_5_vl": Assembly("qwen2_5_vl_vision", "qwen2_5_vl_text", projectors.qwen2_vl, **_QWEN, text_ties=True),
     "qwen2_audio": Assembly(
         "qwen2_audio_encoder", "qwen2", projectors.linear, config="audio_config", tower="model.audio_tower"

@@ -11,11 +11,18 @@ from vramwise.models.config import Config
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The configs of a projector's ends: the whole model's, the tower's, and the language model's width."""
+    """The configs of a projector's ends: the whole model's, the tower's, and the language model's width.
+
+    `taken`: after how many layers of the tower the results that are taken come, empty for the whole tower's. `select`
+    is the default of `vision_feature_select_strategy`; `cut_joined`: first tokens are cut off after results are joined.
+    """
 
     model: Config
     tower: Config
     width: int
+    taken: tuple[int, ...] = ()
+    select: str = "default"
+    cut_joined: bool = False
 
 
 Projector = Callable[[BlockBuilder, Value, Ends], Value]
@@ -50,20 +57,29 @@ def _num_features(e: Ends) -> int:
     return len(features) if isinstance(features, list | tuple) else 1
 
 
+def features(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Results of the layers that are taken side by side, without their first token where the config says so."""
+    last = max(e.taken, default=0)
+    found = {count: x if count == last else b.input(tapped(count - 1), x.width) for count in e.taken}
+    results = [found[count] for count in e.taken] or [x]
+    cut = e.model.text("vision_feature_select_strategy", e.select) == "default"
+    if cut and (len(results) == 1 or not e.cut_joined):
+        results = [b.unary("without_first", y) for y in results]
+    if len(results) == 1:
+        return results[0]
+    joint = b.op("join_features", "", results, [x.width * len(results)])[0]
+    return b.unary("without_first", joint) if cut and e.cut_joined else joint
+
+
 def llava(b: BlockBuilder, x: Value, e: Ends) -> Value:
     bias = e.model.flag("multimodal_projector_bias", True)
-    if e.model.text("vision_feature_select_strategy", "default") == "default":
-        x = b.unary("without_first", x)
-    return two_products(
-        b, joined(b, x, _num_features(e), "features"), ("linear_1", "linear_2"), (e.width, e.width), bias
-    )
+    return two_products(b, features(b, x, e), ("linear_1", "linear_2"), (e.width, e.width), bias)
 
 
 def vipllava(b: BlockBuilder, x: Value, e: Ends) -> Value:
-    """A norm of several layers' results side by side, then as LLaVA; five layers where the config names none."""
-    features = e.model.get("vision_feature_layer", [-2, -5, -8, -11, 6])
-    x = joined(b, x, len(features) if isinstance(features, list | tuple) else 1)
-    return two_products(b, norm(b, x, "projector_layernorm"), ("linear_1", "linear_2"), (e.width, e.width))
+    """A norm of several layers' results side by side, then as LLaVA."""
+    x = norm(b, features(b, x, e), "projector_layernorm")
+    return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width))
 
 
 def deepseek_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
@@ -90,7 +106,7 @@ def mistral3(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A norm, squares of patches merged by a product, then as LLaVA."""
     x = b.rms_norm(x, "norm", part="projector")
     merged = joined(b, x, e.model.size("spatial_merge_size", default=2) ** 2, "unfolded")
-    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), _num_features(e), "features")
+    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), _num_features(e), "features_of_one")
     bias = e.model.flag("multimodal_projector_bias")
     return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias)
 

@@ -143,7 +143,7 @@ UNREAD = "unread"
 """The stream of layers whose results nothing reads."""
 
 
-def layer(t: Tower, name: str, index: int, reads: int | None = None) -> Block:
+def layer(t: Tower, name: str, index: int, reads: int | None = None, also: frozenset[int] = frozenset()) -> Block:
     """A pre-norm encoder layer with full attention; of `reads` layers and no more the results are read."""
     b = BlockBuilder(f"{name}.{t.layers}.{index}", part=t.part, modality=t.modality, tower_layer=True)
     b.no_grad = reads is not None and index >= reads
@@ -154,7 +154,7 @@ def layer(t: Tower, name: str, index: int, reads: int | None = None) -> Block:
         h = b.unary("relative_positions", h, "", [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]])
     x = b.add(x, _scaled(b, b.linear(h, t.output, t.width, bias=t.biases[3], shard="row"), t, 0))
     x = b.add(x, _scaled(b, _mlp(b, _norm(b, x, t.norms[1], t), t), t, 1))
-    if index in t.tapped:
+    if index in t.tapped or index + 1 in also:
         b.hand_on(tapped(index), x)
     return b.build(**{stream: x, **({UNREAD: x} if index + 1 == reads else {})})
 
@@ -171,18 +171,24 @@ def image_tokens(width: int, *, see_each_other: Literal["", "windows", "all"] = 
     )
 
 
-def tower_blocks(c: Config, t: Tower, name: str, reads: int | None = None) -> tuple[Block, ...]:
+def tower_blocks(
+    c: Config, t: Tower, name: str, reads: int | None = None, also: frozenset[int] = frozenset()
+) -> tuple[Block, ...]:  # fmt: skip
     """What comes before the layers, the layers, what comes after; they run only for batches that hold such input.
 
-    `reads`: how many layers come before the one whose result is taken, instead of that of the whole tower.
+    `reads`: after how many layers the result that is taken comes, instead of that of the whole tower; `also`: after how
+    many further ones come that are taken besides.
     """
     if t.width % t.num_heads:
         raise c.error(f"a tower's number of heads ({t.num_heads}) does not divide its width ({t.width})")
     b = BlockBuilder(name, part=t.part, modality=t.modality)
     weights = [b.parameter("", leaf, shape) for leaf, shape in t.before]
     x = b.op(t.embedding, "", [], [t.width], weights, **dict(t.embedding_settings))[0]
+    also -= {reads}
+    if 0 in also:
+        b.hand_on(tapped(-1), x)
     blocks = [b.build(**{t.modality: x, **({UNREAD: x} if reads == 0 else {})})]
-    blocks += [layer(t, name, i, reads) for i in range(t.num_layers)]
+    blocks += [layer(t, name, i, reads, also) for i in range(t.num_layers)]
     if t.after:
         b = BlockBuilder(name, part=t.part, modality=t.modality, no_grad=reads is not None)
         stream = UNREAD if b.no_grad else t.modality
