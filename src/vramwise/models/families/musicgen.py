@@ -12,6 +12,8 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families import t5
 from vramwise.models.families.nested import renamed, under
+from vramwise.models.layers import t5_layers
+from vramwise.models.layers.t5_stack import Stack, embedding, encoder_end
 from vramwise.models.towers.encodec import codec_weights
 
 HEAD = "seq2seq-lm"
@@ -32,9 +34,9 @@ def part(c: Config, name: str, model_type: str) -> Config:
 
 
 def text_encoder(c: Config) -> tuple[Block, ...]:
-    stack = t5.Stack("encoder", c.num_hidden_layers)
-    blocks = (t5.embedding(c, stack), *(t5.layer(c, stack, i) for i in range(stack.num_layers)))
-    return tuple(renamed(block, under("text_encoder")) for block in (*blocks, t5.encoder_end(c, stack)))
+    stack = Stack("encoder", c.num_hidden_layers)
+    blocks = (embedding(c, stack), *(t5_layers.layer(c, stack, i) for i in range(stack.num_layers)))
+    return tuple(renamed(block, under("text_encoder")) for block in (*blocks, encoder_end(c, stack)))
 
 
 def bridge(c: Config, given: int, width: int) -> tuple[Block, ...]:
