@@ -117,12 +117,17 @@ class Config:
 
     def layer_types(self) -> list[str] | None:
         """What `layer_types` names for each layer; names beyond the last layer are not looked at."""
-        types = self.items("layer_types")
-        if types is None:
+        types = self.by_layer("layer_types")
+        return None if types is None else [str(kind) for kind in types]
+
+    def by_layer(self, name: str) -> list[Any] | None:
+        """What a list holds for each layer; what it holds beyond the last layer is not looked at."""
+        values = self.items(name)
+        if values is None:
             return None
-        if len(types) < self.num_hidden_layers:
-            raise self.error(f"layer_types names {len(types)} layers, num_hidden_layers is {self.num_hidden_layers}")
-        return [str(kind) for kind in types[: self.num_hidden_layers]]
+        if len(values) < self.num_hidden_layers:
+            raise self.error(f"{name} names {len(values)} layers, num_hidden_layers is {self.num_hidden_layers}")
+        return values[: self.num_hidden_layers]
 
     def of_layer(self, index: int) -> Config | None:
         """What `per_layer_config` says of a layer, whose number may be written with zeros before it; None without one.

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import gemma4
+from vramwise.models.families import gemma4_text
 from vramwise.models.layers.shared_keys import norm
 
 
@@ -18,7 +18,7 @@ def text_config(c: Config) -> Config:
     """The text config under its own type, its layers' sizes as if they had keys of their own."""
     given = (c.table("text_config") or Config({}, c.model_id)).values
     model_type = c.model_type.replace("assistant", "text")
-    defaults = {"hidden_size_per_layer_input": 0, **gemma4.class_defaults(model_type)}
+    defaults = {"hidden_size_per_layer_input": 0, **gemma4_text.class_defaults(model_type)}
     return Config({**defaults, **given, "model_type": model_type, "num_kv_shared_layers": 0}, c.model_id)
 
 
@@ -32,9 +32,9 @@ def start(c: Config, width: int, vocabulary: int) -> Block:
 
 def layer(text: Config, index: int) -> Block:
     """A layer of Gemma 4 without keys and values of its own."""
-    s = gemma4.layer_sizes(text)[index]
+    s = gemma4_text.layer_sizes(text)[index]
     inner = s.inner * (2 if text.flag("use_double_wide_mlp") else 1)
-    return gemma4.layer(text, "model", index, replace(s, source="shared", inner=inner))
+    return gemma4_text.layer(text, index, replace(s, source="shared", inner=inner))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

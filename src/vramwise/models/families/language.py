@@ -9,42 +9,7 @@ from typing import Any
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, language_model
-
-_QWEN2: dict[str, Any] = {
-    "vocab_size": 151_936, "hidden_size": 4096, "intermediate_size": 22_016, "num_hidden_layers": 32,
-    "num_attention_heads": 32, "num_key_value_heads": 32, "sliding_window": 4096,
-}  # fmt: skip
-_QWEN2_VL = {
-    "vocab_size": 152_064, "hidden_size": 8192, "intermediate_size": 29_568, "num_hidden_layers": 80,
-    "num_attention_heads": 64, "num_key_value_heads": 8, "sliding_window": 4096, "max_window_layers": 80,
-}  # fmt: skip
-_MISTRAL = {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 14_336, "num_key_value_heads": 8}
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 11_008, "num_key_value_heads": None},
-    "mistral": _MISTRAL,
-    "qwen2": _QWEN2,
-    "qwen3": {**_QWEN2, "head_dim": 128},
-    "qwen2_vl_text": _QWEN2_VL,
-    "qwen2_5_vl_text": _QWEN2_VL,
-    "qwen2_5_omni_text": {
-        **_QWEN2, "vocab_size": 152_064, "hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28,
-        "num_attention_heads": 28, "num_key_value_heads": 4, "sliding_window": 32_768,
-    },
-    "glm4v_text": {"partial_rotary_factor": 1.0, "attention_bias": True, "head_dim": None},
-    "glm4v_moe_text": {"vocab_size": 151_424, "attention_bias": True, "use_qk_norm": False},
-    "qwen3_omni_moe_text": {
-        "vocab_size": 3584, "hidden_size": 2048, "intermediate_size": 18_944, "num_hidden_layers": 28,
-        "num_attention_heads": 28, "num_key_value_heads": 4, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
-        "num_experts": 128, "norm_topk_prob": True,
-    },
-    "qwen3_vl_text": {**_QWEN2, "head_dim": 128},
-    "qwen3_vl_moe_text": {
-        **_QWEN2, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16,
-        "num_key_value_heads": 16, "moe_intermediate_size": 1408, "num_local_experts": 60, "num_experts_per_tok": 4,
-        "norm_topk_prob": True,
-    },
-}  # fmt: skip
-"""What the configuration classes of transformers 5.23 take for keys that a text config leaves out."""
+from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 
 _SAME_DECODER = {
     "glm4v_moe_text": "glm4_moe", "glm4v_text": "glm4",
@@ -59,7 +24,7 @@ def text_config(c: Config, default_type: str, absent: Mapping[str, Any]) -> Conf
     """The text config with its class's defaults; of a model without one, the keys of its flat config over `absent`."""
     text = c.table("text_config") or Config({**absent, **c.values, "model_type": default_type}, c.model_id)
     model_type = text.model_type or default_type
-    filled = text.filled(_DEFAULTS.get(model_type, {})).values
+    filled = text.filled(TEXT_DEFAULTS.get(model_type, {})).values
     values = {**text.values, **filled, "model_type": model_type}
     if model_type in _NEVER_SLIDES:
         values["use_sliding_window"] = False

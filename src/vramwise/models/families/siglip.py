@@ -1,8 +1,8 @@
-"""SigLIP's MLP and pooling weights, and Gemma 3's projector from its tower to the language model."""
+"""SigLIP's MLP and the weights of its attention pooling."""
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
+from vramwise.models.blocks import BlockBuilder, Parameter, Value
 from vramwise.models.config import Config
 
 
@@ -22,14 +22,3 @@ def pooling_weights(b: BlockBuilder, width: int) -> list[Parameter]:
         b.parameter(attention, "out_proj.weight", (width, width), shard="row", is_linear=True),
         b.parameter(attention, "out_proj.bias", (width,)),
     ]
-
-
-def projector(c: Config, name: str, width: int, tokens: int) -> Block:
-    """Gemma 3's projector: patches averaged to the `tokens` of an image, a norm, one matrix."""
-    b = BlockBuilder(name, part="projector", modality="image")
-    x = b.input("image", c.hidden_size)
-    rows = c.size("image_size") // c.size("patch_size")
-    x = b.unary("average_pool", x, rows=rows, kernel=rows // int(tokens**0.5))
-    x = b.rms_norm(x, "mm_soft_emb_norm", style="gemma", part="projector")
-    weight = b.parameter("", "mm_input_projection_weight", (x.width, width))
-    return b.build(image=b.unary("project", x, "", [weight], width))

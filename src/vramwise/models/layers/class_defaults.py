@@ -25,6 +25,9 @@ _DEFAULT_SIZES: dict[str, tuple[int, ...]] = {
     "ernie4_5": (103_424, 1024, 3072, 18, 16, 2),
     "eurobert": (128_256, 768, 3072, 12, 12, 0),
     "exaone4": (102_400, 4096, 16_384, 32, 32, 32),
+    "gemma": (256_000, 3072, 24_576, 28, 16, 16),
+    "gemma2": (256_000, 2304, 9216, 26, 8, 4),
+    "gemma3_text": (262_208, 2304, 9216, 26, 8, 4),
     "glm": (151_552, 4096, 13_696, 40, 32, 2),
     "glm4": (151_552, 4096, 13_696, 40, 32, 2),
     "granite": (32_000, 4096, 11_008, 32, 32, 0),
@@ -49,6 +52,7 @@ _DEFAULT_SIZES: dict[str, tuple[int, ...]] = {
     "smollm3": (128_256, 2048, 11_008, 36, 16, 4),
     "stablelm": (50_304, 2560, 6912, 32, 32, 32),
     "starcoder2": (49_152, 3072, 12_288, 30, 24, 2),
+    "vaultgemma": (256_000, 2304, 9216, 26, 8, 4),
 }
 _OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
     "apertus": {"hidden_act": "xielu"},
@@ -59,6 +63,9 @@ _OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
     "cwm": {"head_dim": 128, "sliding_window": 8192},
     "ernie4_5": {"head_dim": 128},
     "exaone4": {"sliding_window": 4096},
+    "gemma": {"head_dim": 256},
+    "gemma2": {"head_dim": 256, "sliding_window": 4096},
+    "gemma3_text": {"head_dim": 256, "sliding_window": 4096},
     "glm": {"head_dim": 128},
     "glm4": {"head_dim": 128},
     "granite_swa": {"sliding_window": 128},
@@ -75,11 +82,16 @@ _OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
     "phi": {"hidden_act": "gelu_new"},
     "seed_oss": {"head_dim": 128, "attention_dropout": 0.1, "residual_dropout": 0.1},
     "starcoder2": {"hidden_act": "gelu_pytorch_tanh"},
+    "vaultgemma": {"head_dim": 256, "sliding_window": 4096},
 }
+
+
+def class_defaults(model_type: str) -> dict[str, Any]:
+    """What the class of a model type takes for keys that a config leaves out."""
+    sizes = zip(_SIZES, _DEFAULT_SIZES[model_type], strict=True)
+    return {**{name: size for name, size in sizes if size}, **_OTHER_DEFAULTS.get(model_type, {})}
 
 
 def with_class_defaults(c: Config) -> Config:
     """The config with its class's defaults where a key is absent; an explicit null stays one."""
-    sizes = zip(_SIZES, _DEFAULT_SIZES[c.model_type], strict=True)
-    others = _OTHER_DEFAULTS.get(c.model_type, {})
-    return Config({**{name: size for name, size in sizes if size}, **others, **c.values}, c.model_id)
+    return Config({**class_defaults(c.model_type), **c.values}, c.model_id)

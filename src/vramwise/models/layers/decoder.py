@@ -61,6 +61,7 @@ def model(c: Config, s: Design, kinds: Sequence[LayerKind]) -> tuple[Block, ...]
     b = BlockBuilder("")
     x = b.embedding(f"{s.root}.embed_tokens", c.vocab_size, c.hidden_size)
     x = norm(b, x, s.final_norm, s) if s.first_norm else x
+    x = b.scale_by_buffer(x, f"{s.root}.embed_tokens") if s.buffered_scale else x
     first = b.build(hidden=b.dropout(b.scale(x) if s.scaled or s.scaled_embedding else x, s.dropouts[0]))
     layers = (layer(c, s, index, kind) for index, kind in enumerate(kinds))
     b = BlockBuilder("")

@@ -14,6 +14,8 @@ _LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 
 def rotary_columns(c: Config, s: Design) -> int:
     """Columns of the rotary table: the share of each head that is turned, in whole pairs."""
+    if s.rotary_share is None:
+        return c.head_dim
     rope = c.table("rope_parameters") or c.table("rope_scaling") or Config({})
     share = rope.number("partial_rotary_factor", c.number("partial_rotary_factor", s.rotary_share))
     if not 0 < share <= 1:
@@ -66,7 +68,7 @@ def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Design, ki
     if not s.core:
         return b.attention(
             q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout,
-            causal=not s.both_ways, cache=None if s.both_ways else "own",
+            cache=None if s.both_ways else "own", **{"causal": not s.both_ways, **s.attention},
         )  # fmt: skip
     b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
     names, width = (("sinks",), heads) if s.core.endswith("sink") else (_LAMBDAS, d)

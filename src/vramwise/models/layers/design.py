@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
@@ -36,7 +36,9 @@ class Design:
     stream itself. `sub_norms` are BitNet's, before the last product of attention and MLP; `scaled_queries` multiplies
     queries by a factor for each position, in every layer or in those without rotary positions; `shared_out` weighs both
     sides of each sum with the stream by depth; `gate` names a projection of the layer's input and the function of it
-    that attention's result is multiplied with; `both_ways` is an encoder's attention, which keeps no cache.
+    that attention's result is multiplied with; `both_ways` is an encoder's attention, which keeps no cache; `attention` are settings of
+    attention's own code path. `rotary_share` of each head's columns is turned where the config names none, None where it
+    never does: all of them. `buffered_scale`: the embedding is scaled by a buffer, which backward keeps.
     """
 
     root: str = "model"
@@ -57,18 +59,20 @@ class Design:
     clip_qkv: bool = False
     core: Literal["", "lse_sink", "fp32_sink", "differential"] = ""
     both_ways: bool = False
+    attention: Mapping[str, Any] = field(default_factory=dict)
     output: str = "o_proj"
     mlp: Literal["gated", "fused", "plain"] = "gated"
     mlp_names: tuple[str, str] = ("up_proj", "down_proj")
     rotary: str = "half"
     rotary_table: str = "default"
-    rotary_share: float = 1.0
+    rotary_share: float | None = 1.0
     joined: bool = False
     scaled_queries: Literal["", "every", "unturned"] = ""
     gate: tuple[str, str] | None = None
     scaled: bool = False
     shared_out: bool = False
     scaled_embedding: bool = False
+    buffered_scale: bool = False
     scaled_logits: bool = False
     capped_logits: bool = False
     widened_logits: bool = False

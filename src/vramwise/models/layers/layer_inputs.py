@@ -22,16 +22,16 @@ def layer_input_gate(b: BlockBuilder, x: Value, c: Config, function: str) -> Val
     return norm(b, h, "post_per_layer_input_norm")
 
 
-def layer_inputs(b: BlockBuilder, x: Value, c: Config, name: str) -> Value:
+def layer_inputs(b: BlockBuilder, x: Value, c: Config) -> Value:
     """An embedding of every token for each layer, to which a product of the first embedding is added.
 
     Gemma 3n looks up ids of its own, those that the smaller table holds, and scales by buffers.
     """
     width, layers, third = layer_input_width(c), c.num_hidden_layers, c.model_type.startswith("gemma3n")
-    module, ids = f"{name}.embed_tokens_per_layer", "layer_input_ids" if third else "input_ids"
+    module, ids = "model.embed_tokens_per_layer", "layer_input_ids" if third else "input_ids"
     own = b.embedding(module, c.size("vocab_size_per_layer_input"), layers * width, ids=ids)
     own = b.heads(b.scale_by_buffer(own, module), layers)
-    h = b.linear(x, f"{name}.per_layer_model_projection", layers * width, part="embedding")
+    h = b.linear(x, "model.per_layer_model_projection", layers * width, part="embedding")
     h = b.unary("scale_by_buffer_", h) if third else b.scale(h)
-    h = b.add(norm(b, b.heads(h, layers), f"{name}.per_layer_projection_norm"), own)
-    return b.scale_by_buffer(h, name) if third else b.scale(h)
+    h = b.add(norm(b, b.heads(h, layers), "model.per_layer_projection_norm"), own)
+    return b.scale_by_buffer(h, "model") if third else b.scale(h)

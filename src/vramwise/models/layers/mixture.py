@@ -102,7 +102,7 @@ def experts(
         intermediate_size=c.size("moe_intermediate_size", "intermediate_size"), function=c.text("hidden_act", "silu"),
         routing=routing, **more,
     )  # fmt: skip
-    return checked(c, e)
+    return checked(c, e, chosen)
 
 
 def sparse_layers(c: Config, dense_first: int) -> list[bool]:

@@ -33,12 +33,10 @@ class Experts:
     gated: bool = True
 
 
-def checked(c: Config, e: Experts) -> Experts:
+def checked(c: Config, e: Experts, chosen: str = "num_experts_per_tok") -> Experts:
     """Refuses more experts a token than there are."""
     if e.experts_per_token > e.num_experts:
-        raise c.error(
-            f"num_experts_per_tok ({e.experts_per_token}) is more than the number of experts ({e.num_experts})"
-        )
+        raise c.error(f"{chosen} ({e.experts_per_token}) is more than the number of experts ({e.num_experts})")
     return e
 
 

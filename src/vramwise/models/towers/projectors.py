@@ -95,6 +95,16 @@ def minimax_m3(b: BlockBuilder, x: Value, e: Ends) -> Value:
     )
 
 
+def gemma3(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Patches averaged to the tokens of an image, a norm, one matrix."""
+    tokens = e.model.size("mm_tokens_per_image", default=256)
+    rows = e.tower.size("image_size") // e.tower.size("patch_size")
+    x = b.unary("average_pool", x, rows=rows, kernel=rows // int(tokens**0.5))
+    x = b.rms_norm(x, "mm_soft_emb_norm", style="gemma", part="projector")
+    weight = b.parameter("", "mm_input_projection_weight", (x.width, e.width))
+    return b.unary("project", x, "", [weight], e.width)
+
+
 def lfm2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     x = joined(b, x, e.model.size("downsample_factor", default=2) ** 2)
     x = norm(b, x, "layer_norm") if e.model.flag("projector_use_layernorm", True) else x

@@ -1,0 +1,28 @@
+"""Routed experts of Gemma 4, beside whose result that of a dense MLP stays."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.layers.shared_keys import norm
+from vramwise.models.layers.sparse import Experts, checked, expert_mlps
+
+
+def with_experts(b: BlockBuilder, dense: Value, x: Value, c: Config, function: str) -> Value:
+    """The dense MLP's result plus that of routed experts, which read the stream themselves."""
+    e = checked(c, Experts(
+        num_experts=c.size("num_experts"), experts_per_token=c.size("top_k_experts"), module="experts",
+        intermediate_size=c.size("moe_intermediate_size"), function=function, routing="gemma4",
+    ), "top_k_experts")  # fmt: skip
+    router = [
+        b.parameter("router.proj", "weight", (e.num_experts, x.width), part="router", is_linear=True),
+        b.parameter("router", "scale", (x.width,), part="router"),
+        b.parameter("router", "per_expert_scale", (e.num_experts,), part="router"),
+    ]
+    dense, chosen = norm(b, dense, "post_feedforward_layernorm_1"), e.experts_per_token
+    weights, indices = b.op(
+        "router", "router", [x], [chosen, chosen], router, style=e.routing, normalized=True,
+        num_experts=e.num_experts, experts_per_token=chosen,
+    )  # fmt: skip
+    routed = expert_mlps(b, norm(b, x, "pre_feedforward_layernorm_2"), weights, indices, e)
+    return b.add(dense, norm(b, routed, "post_feedforward_layernorm_2"))
