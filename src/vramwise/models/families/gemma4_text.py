@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.gemma4_experts import with_experts
-from vramwise.models.layers.layer_inputs import layer_input_gate, layer_input_width, layer_inputs
+from vramwise.models.layers.layer_inputs import layer_input_block, layer_input_gate, layer_input_width
 from vramwise.models.layers.parts import gated_mlp, lm_head
 from vramwise.models.layers.shared_keys import LayerSizes, attention, norm, sources
 
@@ -72,19 +72,16 @@ def layer(c: Config, index: int, s: LayerSizes) -> Block:
     return b.build(hidden=b.unary("scale_by_buffer_", x), **kept)
 
 
-def embeddings(c: Config) -> tuple[Block, ...]:
-    """Token embedding, and one for each layer where there are such, which read images in the places of tokens."""
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Token embedding, those for each layer, which read images in the places of tokens, layers, head."""
+    c = Config({**class_defaults(c.model_type), **c.values}, c.model_id)
     b, module = BlockBuilder(""), "model.embed_tokens"
     first = b.build(hidden=b.scale_by_buffer(b.embedding(module, c.vocab_size, c.hidden_size), module))
-    if not layer_input_width(c):
-        return (first,)
-    b = BlockBuilder("")
-    return first, b.build(layer_inputs=layer_inputs(b, b.input("hidden", c.hidden_size), c))
-
-
-def blocks(c: Config) -> tuple[Block, ...]:
-    """Embeddings, layers, head."""
-    c = Config({**class_defaults(c.model_type), **c.values}, c.model_id)
     layers = (layer(c, index, s) for index, s in enumerate(layer_sizes(c)))
     tied, capped = c.flag("tie_word_embeddings", True), c.has("final_logit_softcapping")
-    return (*embeddings(c), *layers, lm_head(c, "model.norm", tied=tied, norm_style="gemma4", capped=capped))
+    return (
+        first,
+        *layer_input_block(c),
+        *layers,
+        lm_head(c, "model.norm", tied=tied, norm_style="gemma4", capped=capped),
+    )

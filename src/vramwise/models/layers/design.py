@@ -36,9 +36,10 @@ class Design:
     stream itself. `sub_norms` are BitNet's, before the last product of attention and MLP; `scaled_queries` multiplies
     queries by a factor for each position, in every layer or in those without rotary positions; `shared_out` weighs both
     sides of each sum with the stream by depth; `gate` names a projection of the layer's input and the function of it
-    that attention's result is multiplied with; `both_ways` is an encoder's attention, which keeps no cache; `attention` are settings of
-    attention's own code path. `rotary_share` of each head's columns is turned where the config names none, None where it
-    never does: all of them. `buffered_scale`: the embedding is scaled by a buffer, which backward keeps.
+    that attention's result is multiplied with; `both_ways` is an encoder's attention, which keeps no cache; `attention`
+    are settings of attention's own code path. `rotary_share` of each head's columns is turned where the config names
+    none, None where it never does: all of them. `buffered_scale`: the embedding is scaled by a buffer, which backward
+    keeps.
     """
 
     root: str = "model"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.shared_keys import norm
 
@@ -35,3 +35,11 @@ def layer_inputs(b: BlockBuilder, x: Value, c: Config) -> Value:
     h = b.unary("scale_by_buffer_", h) if third else b.scale(h)
     h = b.add(norm(b, b.heads(h, layers), "model.per_layer_projection_norm"), own)
     return b.scale_by_buffer(h, "model") if third else b.scale(h)
+
+
+def layer_input_block(c: Config) -> tuple[Block, ...]:
+    """The same as a block of its own, where there are such embeddings."""
+    b = BlockBuilder("")
+    if not layer_input_width(c):
+        return ()
+    return (b.build(layer_inputs=layer_inputs(b, b.input("hidden", c.hidden_size), c)),)
