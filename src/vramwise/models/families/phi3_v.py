@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import clip, variants
+from vramwise.models.families import clip, phi
 
 # CLIP_VIT_LARGE_PATCH14_336_CONFIG of that file.
 _CLIP = Config({
@@ -46,5 +46,5 @@ def projector(c: Config) -> Block:
 def blocks(c: Config) -> tuple[Block, ...]:
     """Vision tower, projector, Phi-3's text model."""
     layers = (clip.layer(_CLIP, _TOWER, i, "vision", "image") for i in range(_CLIP.num_hidden_layers))
-    text = variants.blocks(Config({**c.values, "model_type": "phi3"}, c.model_id))
+    text = phi.blocks(Config({**c.values, "model_type": "phi3"}, c.model_id))
     return (embedding(), *layers, projector(c.filled({"hidden_size": 3072})), *text)

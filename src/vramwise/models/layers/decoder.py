@@ -1,4 +1,4 @@
-"""A decoder with the switches of `design`; `variants`, `llama_kin` and `alternating` set them."""
+"""A decoder with the switches of `design`, which its families set."""
 
 from __future__ import annotations
 
@@ -71,3 +71,8 @@ def model(c: Config, s: Design, kinds: Sequence[LayerKind]) -> tuple[Block, ...]
     logits = b.unary("to_fp32", logits) if s.widened_logits else logits
     logits = b.softcap(logits) if s.capped_logits else logits
     return (first, *layers, b.build(logits=b.scale(logits) if s.scaled_logits else logits))
+
+
+def alike(c: Config, s: Design, kind: LayerKind | None = None) -> tuple[Block, ...]:
+    """A model whose layers are all of one kind, by default with full attention and rotary positions."""
+    return model(c, s, [kind or LayerKind()] * c.num_hidden_layers)
