@@ -350,6 +350,9 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "llava_next_video": lambda: whole(
         "llava_next_video", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
     ),
+    "video_llava": lambda: whole(
+        "video_llava", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED
+    ),
     "vipllava": lambda: whole("vipllava", any_text(), ENCODER, vision_feature_layer=LISTED, **TIED),
     "llava_onevision": lambda: whole(
         "llava_onevision", any_text(), ENCODER, vision_feature_layer=LISTED, multimodal_projector_bias=FLAG, **TIED

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("transformers")
 
 import image_batches
+import other_image_batches
 import padded_image_batches
 import tiled_image_batches
 from image_batches import image_inputs
@@ -23,7 +24,7 @@ from vramwise.models.step import record_forward
 # Everything trains; the tower is frozen; only what lies between it and the language model trains; only the tower does.
 PARTS = {
     "whole": (), "language": ("language", "lm_head", "text_model"), "tower": ("vision", "visual"),
-    "bridge": ("projector", "merger", "connector", "embed_vision"),
+    "bridge": ("projector", "merger", "aligner", "connector", "embed_vision"),
 }  # fmt: skip
 RUNS = [
     ("fp32", "eager", "whole", 2), ("bf16", "sdpa", "whole", 1), ("bf16-mixed", "sdpa", "bridge", 2),
@@ -31,7 +32,7 @@ RUNS = [
 ]  # fmt: skip
 
 
-CASES = {**image_batches.CASES, **padded_image_batches.CASES, **tiled_image_batches.CASES}
+CASES = {**image_batches.CASES, **other_image_batches.CASES, **padded_image_batches.CASES, **tiled_image_batches.CASES}
 # Two runs a case, of each kind in its turn.
 PAIRS = [(name, run) for i, name in enumerate(CASES) for j, run in enumerate(RUNS) if (i + j) % 3 == 0]
 

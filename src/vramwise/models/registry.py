@@ -257,6 +257,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "trocr": "bart",
     "umt5": "t5",
     "vaultgemma": "gemma",
+    "video_llava": "vision_language",
     "vipllava": "vision_language",
     "vit": "vit",
     "whisper": "bart",

@@ -26,4 +26,4 @@ def blocks(c: Config) -> tuple[Block, ...]:
     embedding, *language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings", True))
     making = generation_blocks(c.table("vq_config") or Config({}, c.model_id))
     images = (*tower_blocks(v, tower(v), name), aligner(v), *making)
-    return (*images, embedding, image_tokens(text.hidden_size), *language)
+    return (*images, embedding, image_tokens(text.hidden_size, listed=False), *language)

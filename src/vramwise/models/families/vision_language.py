@@ -9,7 +9,7 @@ from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.towers import other_towers, qwen_vision, vision_kinds
 from vramwise.models.towers.assemblies import ASSEMBLIES, Assembly
 from vramwise.models.towers.projectors import Ends, deep
-from vramwise.models.towers.vision_tower import Tower, image_tokens, tower_blocks
+from vramwise.models.towers.vision_tower import UNREAD, Tower, image_tokens, tower_blocks
 
 TOWERS = {**vision_kinds.TOWERS, **qwen_vision.TOWERS, **other_towers.TOWERS}
 DEFAULTS = {**vision_kinds.DEFAULTS, **qwen_vision.DEFAULTS, **other_towers.DEFAULTS}
@@ -51,7 +51,16 @@ def blocks(c: Config) -> tuple[Block, ...]:
     embedding, *language = language_blocks(text, a.text, tied=tied, head=a.head, capped=a.capped)
     language = with_deep_images(language, len(tower.tapped), text.hidden_size)
     towers = tower_blocks(config, tower, a.tower, max(taken, default=None), frozenset(taken))
-    return (*towers, *bridge, embedding, *scattered(a, text), *language)
+    return (*towers, *unused(config, a, tower), *bridge, embedding, *scattered(a, text), *language)
+
+
+def unused(c: Config, a: Assembly, tower: Tower) -> tuple[Block, ...]:
+    """The weights of a second tower that images do not pass."""
+    if not a.unused_tower:
+        return ()
+    b = BlockBuilder("", part=tower.part, modality=tower.modality, no_grad=True)
+    weights = [weight for block in tower_blocks(c, tower, a.unused_tower) for weight in block.parameters]
+    return (b.build(**{UNREAD: b.unary("hold", b.input(tower.modality, tower.width), "", weights)}),)
 
 
 def layers_taken(c: Config, a: Assembly, tower: Tower) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ _QWEN3 = merged.merged(65_536, 16_777_216, 16)  # preprocessor_config.json of Qw
 _QWEN3_OMNI = merged.merged(56 * 56, 12_845_056, 16)  # preprocessor_config.json of Qwen3-Omni
 _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "aya_vision": nearest_grid.tiled(3, 1),
+    "deepseek_vl": one_size.every_patch(224, 16),
     "gemma3": one_size.gemma3,
     "gemma4": one_size.gemma4,
     "gemma4_unified": one_size.gemma4,
@@ -31,6 +32,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "idefics3": longest_side.idefics3,
     "internvl": nearest_grid.tiled(2, 0),
     "internvl_chat": nearest_grid.tiled(2, 0),
+    "janus": one_size.every_patch(384, 16),
     "llama4": canvas.llama4,
     "llava": one_size.fixed,
     "llava_next": resolutions.llava_next,
@@ -51,6 +53,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "qwen3_vl": _QWEN3,
     "qwen3_vl_moe": _QWEN3,
     "smolvlm": longest_side.idefics3,
+    "video_llava": one_size.fixed,
     "vipllava": one_size.fixed,
 }
 _RULES_OF_SEVERAL = {"llava_onevision": resolutions.one_tile}

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from vramwise.models.config import Config
 from vramwise.models.images.tokens import ImageTokens, vision_table
 
 GEMMA4_TOKENS = 280
+Rule = Callable[[Config, int, int], ImageTokens]
 
 
 def fixed(c: Config, width: int, height: int) -> ImageTokens:
     """The image is made square; the vision part's first token, where it has one, is left out."""
     v = vision_table(c)
-    side, patch = v.size("image_size", default=336), v.size("patch_size", default=14)
+    side, patch = (
+        v.size("image_size", default=336 if c.model_type != "video_llava" else 224),
+        v.size("patch_size", default=14),
+    )
     patches = (side // patch) ** 2
     whole = c.text("vision_feature_select_strategy", "default") == "full"
     tokens = patches + 1 if whole and c.model_type in ("llava", "video_llava") else patches
     rule = f"every image is {side} × {side} pixels, patches of {patch} × {patch}"
     return ImageTokens(tokens, patches, rule, rows=side // patch, columns=side // patch)
+
+
+def every_patch(side: int, patch: int) -> Rule:
+    """Images of one size, made square, a token a patch; these sizes where the config has none."""
+
+    def rule(c: Config, width: int, height: int) -> ImageTokens:
+        v = vision_table(c)
+        own, size = v.size("image_size", default=side), v.size("patch_size", default=patch)
+        rows = own // size
+        said = f"every image is {own} × {own} pixels, patches of {size} × {size}"
+        return ImageTokens(rows**2, rows**2, said, rows=rows, columns=rows)
+
+    return rule
 
 
 def gemma3(c: Config, width: int, height: int) -> ImageTokens:

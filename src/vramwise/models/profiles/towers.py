@@ -194,6 +194,17 @@ class TowerPaths:
         x = tape.contiguous(tape.permute(x, 0, 2, 1, 3))
         return tape.reshape(x, n, (rows // side) ** 2, width * side**2)
 
+    def join_grid(self, op: Op, x: Tensor) -> Tensor:
+        """As `join_squares`, but for the last copy: rows and columns stay two axes, seen in their own order."""
+        tape, side = self.tape, math.isqrt(op.settings["tokens"])
+        n, patches, width = x.shape
+        assert isinstance(patches, int)
+        rows = math.isqrt(patches)
+        x = tape.reshape(tape.reshape(x, n, rows, rows, width), n, rows, rows // side, width * side)
+        x = tape.permute(x, 0, 2, 1, 3)
+        x = tape.reshape(x, n, rows // side, rows // side, width * side**2)
+        return tape.permute(x, 0, 2, 1, 3)
+
     def average_pool(self, op: Op, x: Tensor) -> Tensor:
         """`AvgPool2d` over a copy with patches on two axes, which it keeps; its result seen as tokens (Gemma 3)."""
         tape, rows, (n, _, width) = self.tape, op.settings["rows"], x.shape

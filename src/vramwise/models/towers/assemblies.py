@@ -20,7 +20,8 @@ class Assembly:
     model alone; `capped`: its cap on the logits is kept. `features`: the default of the layer whose result is taken,
     None where it is the whole tower's; `scatters`: the tower's tokens take the places of tokens of the prompt, and
     `see_each_other`: in which layers those of an image look at all of its own; `listed`: they come as a list of images.
-    `features` may name several layers; `select` and `cut_joined` are those of `Ends`.
+    `features` may name several layers; `select` and `cut_joined` are those of `Ends`. `unused_tower`: another
+    such tower, for video.
     """
 
     tower_type: str
@@ -45,6 +46,7 @@ class Assembly:
     scatters: bool = False
     see_each_other: Literal["", "windows", "all"] = ""
     listed: bool = True
+    unused_tower: str = ""
 
 
 _LLAVA_TOWER = (
@@ -60,13 +62,14 @@ _IDEFICS: dict[str, Any] = {
 ASSEMBLIES: dict[str, Assembly] = {
     "aria": Assembly("idefics3_vision", "aria_text", other_projectors.aria),
     "aya_vision": Assembly(
-        "siglip_vision_model", "cohere2", other_projectors.aya, tied=True,
+        "siglip_vision_model", "cohere2", other_projectors.aya, tied=True, features=-1, select="full", scatters=True,
+        listed=False,
         absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
                       ("num_hidden_layers", 26), ("num_attention_heads", 14), ("vision_use_head", False)),
     ),
     "deepseek_vl": Assembly(
         "siglip_vision_model", "llama", projectors.deepseek_vl, tower="model.vision_model", bridge="model.aligner",
-        tied=True,
+        tied=True, scatters=True, listed=False,
     ),
     "gemma3": Assembly(
         "siglip_vision_model", "gemma3_text", projectors.gemma3, own_tower=True, tied=True, scatters=True,
@@ -133,9 +136,13 @@ ASSEMBLIES: dict[str, Assembly] = {
         "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True, features=-2,
         scatters=True, cut_joined=True,
     ),
+    "video_llava": Assembly(
+        "clip_vision_model", "llama", projectors.llava, tower="model.image_tower", unused_tower="model.video_tower",
+        absent_tower=(*_LLAVA_TOWER, ("image_size", 224)), features=-2, scatters=True, listed=False,
+    ),
     "vipllava": Assembly(
         "clip_vision_model", "llama", projectors.vipllava, absent_tower=_LLAVA_TOWER, features=(-2, -5, -8, -11, 6),
-        scatters=True,
+        scatters=True, listed=False,
     ),
     "qwen2_5_vl": Assembly("qwen2_5_vl_vision", "qwen2_5_vl_text", projectors.qwen2_vl, **_QWEN, text_ties=True),
     "qwen2_audio": Assembly(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.towers.projectors import Ends, gated, joined, norm, two_products
+from vramwise.models.towers.projectors import Ends, features, gated, joined, norm, two_products
 
 # Defaults of Idefics2PerceiverConfig (transformers 5.23).
 _PERCEIVER = {
@@ -15,7 +15,10 @@ _PERCEIVER = {
 
 def aya(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A norm of joined patches and a gated MLP whose first product makes both halves."""
-    x = norm(b, joined(b, x, e.model.size("downsample_factor", default=2) ** 2), "layernorm")
+    if len(e.taken) > 1:
+        raise e.model.error(f"vision_feature_layer: expected one layer, whose width the norm has, got {len(e.taken)}")
+    x = joined(b, features(b, x, e), e.model.size("downsample_factor", default=2) ** 2, "grid")
+    x = norm(b, x, "layernorm")
     inner = e.model.size("alignment_intermediate_size", default=e.width)
     gate, up = b.split(b.linear(x, "linear_1", inner, bias=True), [inner // 2, inner // 2])
     return b.linear(b.multiply(gate, b.activation(up, "silu")), "linear_2", e.width, bias=True, shard="row")
