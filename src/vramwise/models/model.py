@@ -104,7 +104,8 @@ class Model:
     @cached_property
     def describes_images(self) -> bool:
         """Whether what a batch with images runs is described: some block puts them into the prompt."""
-        return any(op.kind in ("image_tokens", "rows_that_see") for block in self.blocks for op in block.ops)
+        joining = ("image_tokens", "images_before_text", "rows_that_see")
+        return any(op.kind in joining for block in self.blocks for op in block.ops)
 
     @property
     def num_layers(self) -> int:

@@ -161,6 +161,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         "fp32-lm": profile.fp32_lm_loss,
         "shifted-lm": profile.shifted_lm_loss,
         "image-classification": profile.classification_loss,
+        "text-after-images-lm": profile.text_after_images_loss,
         "codes-lm": profile.codes_lm_loss,
         "ngram-lm": profile.ngram_lm_loss,
         "smoothed-ngram-lm": profile.smoothed_ngram_lm_loss,

@@ -2,99 +2,82 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Tower, layer_norm, num_patches, pair, tower_blocks
+from vramwise.models.families.bert import layer
+from vramwise.models.layers.encoder_design import Design
+from vramwise.models.towers.vision_kinds import DEFAULTS, clip
+from vramwise.models.towers.vision_tower import tower_blocks
 
 # Defaults of GitConfig and GitVisionConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 30_522, "hidden_size": 768, "num_hidden_layers": 6, "num_attention_heads": 12,
     "intermediate_size": 3072, "max_position_embeddings": 1024,
 }  # fmt: skip
-_VISION: dict[str, Any] = {
-    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
-    "num_channels": 3, "image_size": 224, "patch_size": 16, "hidden_act": "quick_gelu",
-}  # fmt: skip
+_VISION = {**DEFAULTS["clip_vision_model"], "patch_size": 16}
 
 
-def not_counted(c: Config) -> str:
-    """What an estimate says that it leaves out."""
-    return "activations of images"
+def loss(c: Config) -> str:
+    """Of the text alone, its logits shifted by a copy."""
+    return "text-after-images-lm"
 
 
-def tower(c: Config) -> Tower:
-    """CLIP's image encoder."""
-    width, weights = c.hidden_size, "vision_model.embeddings"
-    return Tower(
-        width=width, intermediate_size=c.intermediate_size, num_layers=c.num_hidden_layers,
-        num_heads=c.num_attention_heads, function=c.text("hidden_act"), layers="vision_model.encoder.layers",
-        before=(
-            (f"{weights}.class_embedding", (width,)),
-            (f"{weights}.patch_embedding.weight", (width, c.size("num_channels"), *pair(c, "patch_size"))),
-            (f"{weights}.position_embedding.weight", (num_patches(c) + 1, width)),
-            *layer_norm("vision_model.pre_layrnorm", width),
-        ),
-        after=layer_norm("vision_model.post_layernorm", width),
-    )  # fmt: skip
+def counted_as(c: Config) -> str:
+    """What an estimate of a batch of text says."""
+    count = frames(c) or 1
+    return (
+        f"the class computes a loss only where {count} image{'s' * (count > 1)} come{'s' * (count == 1)} before a text"
+    )
+
+
+def frames(c: Config) -> int:
+    """Frames of a video that a sequence begins with; 0 for models of single images."""
+    count = c.size("num_image_with_embedding", default=0, least=0)
+    if count > c.size("max_position_embeddings", default=_DEFAULTS["max_position_embeddings"]):
+        raise c.error(f"num_image_with_embedding ({count}) is more than max_position_embeddings")
+    return count
 
 
 def projector(c: Config, width: int) -> Block:
-    """A product and a norm, and an embedding for each frame of a video where there are such."""
+    """A product and a norm; before them an embedding for each frame of a video where there are such."""
     b = BlockBuilder("git", part="projector", modality="image")
-    x = b.input("image", width)
-    frames = c.size("num_image_with_embedding", default=0, least=0)
-    if frames > c.size("max_position_embeddings"):
-        raise c.error(f"num_image_with_embedding ({frames}) is more than max_position_embeddings")
-    if frames:
-        tables = [b.parameter("img_temporal_embedding", str(i), (1, 1, width)) for i in range(frames)]
-        x = b.unary("hold", x, "img_temporal_embedding", tables)
+    x, count = b.input("image", width), frames(c)
+    tables = [b.parameter("img_temporal_embedding", str(i), (1, 1, width)) for i in range(count)]
+    x = b.unary("images_of_sequence", x, "img_temporal_embedding", tables, count=count or 1)
     module = "visual_projection.visual_projection"
     x = b.linear(x, f"{module}.0", c.hidden_size, bias=True)
     return b.build(image=b.layer_norm(x, f"{module}.1", part="projector"))
 
 
+def images_first(width: int) -> Block:
+    """The image's tokens before those of the text."""
+    b = BlockBuilder("", modality="image")
+    x, image = b.input("hidden", width), b.input("image", width)
+    return b.build(hidden=b.op("images_before_text", "", [x, image], [width])[0])
+
+
 def embedding(c: Config) -> Block:
     """Tokens plus positions, norm, dropout."""
     b, rows = BlockBuilder("git.embeddings", part="embedding"), c.size("max_position_embeddings")
-    x = b.embedding("word_embeddings", c.vocab_size, c.hidden_size)
+    x = b.embedding("word_embeddings", c.vocab_size, c.hidden_size, ids="text_input_ids")
     table = b.parameter("position_embeddings", "weight", (rows, x.width))
-    ids = {"ids": "position_ids", "buffer_rows": rows}
+    ids = {"ids": "text_position_ids", "buffer_rows": rows}
     positions = b.op("embedding", "position_embeddings", [], [x.width], [table], **ids)[0]
     x = b.layer_norm(b.op("add_in_place", "", [x, positions], [x.width])[0], "LayerNorm")
     return b.build(hidden=b.dropout(x, c.number("hidden_dropout_prob", 0.1)))
 
 
-def layer(c: Config, index: int) -> Block:
-    """Attention over what came before, MLP; a norm after each."""
-    b, dropout = BlockBuilder(f"git.encoder.layer.{index}", layer=index), c.number("hidden_dropout_prob", 0.1)
-    x, heads, b.part = b.input("hidden", c.hidden_size), c.num_attention_heads, "attention"
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
-    q, k, v = (
-        b.heads_first(b.heads(b.linear(x, f"attention.self.{name}", x.width, bias=True), heads))
-        for name in ("query", "key", "value")
-    )
-    h = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attention.self", style="plain", eager_only=True,
-        dropout=c.number("attention_probs_dropout_prob", 0.1),
-    )  # fmt: skip
-    h = b.dropout(b.linear(h, "attention.output.dense", x.width, bias=True, shard="row"), dropout)
-    x, b.part = b.layer_norm(b.add(h, x), "attention.output.LayerNorm"), "mlp"
-    h = b.activation(b.linear(x, "intermediate.dense", c.intermediate_size, bias=True), c.text("hidden_act", "gelu"))
-    h = b.dropout(b.linear(h, "output.dense", x.width, bias=True, shard="row"), dropout)
-    return b.build(hidden=b.layer_norm(b.add(h, x), "output.LayerNorm"))
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """The tower and its projector, which run only for batches with images, and the decoder."""
-    c = c.filled(_DEFAULTS)
+    c = c.filled({**_DEFAULTS, "is_decoder": True})
     vision = (c.table("vision_config") or Config({}, c.model_id)).filled(_VISION)
-    eyes = tower(vision)
-    layers = [layer(c, i) for i in range(c.num_hidden_layers)]
+    eyes = replace(clip(vision), eager_only=True)
+    layers = [layer(c, Design(written_out=True), i, "git.") for i in range(c.num_hidden_layers)]
     b = BlockBuilder("", part="head")
     tied_to = "git.embeddings.word_embeddings.weight" if c.flag("tie_word_embeddings") else None
     head = b.linear(b.input("hidden", c.hidden_size), "output", c.vocab_size, bias=True, shard="vocab", tied_to=tied_to)
-    images = (*tower_blocks(vision, eyes, "git.image_encoder"), projector(c, eyes.width))
-    return (*images, embedding(c), *layers, b.build(logits=head))
+    images = (*tower_blocks(vision, eyes, "git.image_encoder.vision_model"), projector(c, eyes.width))
+    return (*images, embedding(c), images_first(c.hidden_size), *layers, b.build(logits=head))

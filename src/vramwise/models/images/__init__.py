@@ -28,6 +28,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "gemma3": one_size.gemma3,
     "gemma4": one_size.gemma4,
     "gemma4_unified": one_size.gemma4,
+    "git": one_size.before_text,
     "glm4v": merged.glm4v,
     "idefics3": longest_side.idefics3,
     "internvl": nearest_grid.tiled(2, 0),

@@ -1,4 +1,4 @@
-"""Every image in one size, or padded to one number of patches: LLaVA, PaliGemma, Gemma 3 and 4."""
+"""Every image in one size, or padded to one number of patches: LLaVA, PaliGemma, GIT, Gemma 3 and 4."""
 
 from __future__ import annotations
 
@@ -37,6 +37,15 @@ def every_patch(side: int, patch: int) -> Rule:
         return ImageTokens(rows**2, rows**2, said, rows=rows, columns=rows)
 
     return rule
+
+
+def before_text(c: Config, width: int, height: int) -> ImageTokens:
+    """The image is made square; the vision part's class token is read too (GIT)."""
+    v = vision_table(c)
+    side, patch = v.size("image_size", default=224), v.size("patch_size", default=16)
+    rows = side // patch
+    rule = f"every image is {side} × {side} pixels, patches of {patch} × {patch} and a class token"
+    return ImageTokens(rows**2 + 1, rows**2, rule, rows=rows, columns=rows)
 
 
 def gemma3(c: Config, width: int, height: int) -> ImageTokens:

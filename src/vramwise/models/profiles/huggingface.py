@@ -28,6 +28,7 @@ from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.gemma_images import GemmaImagePaths
 from vramwise.models.profiles.hyper import HyperPaths
 from vramwise.models.profiles.images import ImagePaths
+from vramwise.models.profiles.images_before_text import ImagesBeforeTextPaths
 from vramwise.models.profiles.independent_streams import IndependentStreamPaths
 from vramwise.models.profiles.inkling import InklingPaths
 from vramwise.models.profiles.inkling2 import Inkling2Paths
@@ -75,6 +76,7 @@ class HuggingFace(
     IndependentStreamPaths,
     InklingPaths,
     ImagePaths,
+    ImagesBeforeTextPaths,
     Inkling2Paths,
     InputPaths,
     LightningPaths,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import StorageKind, Tensor
+from vramwise.models.execution import Execution
 
 
 class InputPaths:
@@ -14,6 +15,7 @@ class InputPaths:
     batch: Dim
     sequence: Dim
     source: Dim
+    execution: Execution
     streams: dict[str, Tensor]
 
     def input_tensor(self, name: str, buffer_rows: int | None = None) -> Tensor:
@@ -28,9 +30,11 @@ class InputPaths:
         decoder_input_ids: labels shifted right, a new tensor. position_ids: one row for the batch, of a buffer where
         `buffer_rows` says so. token_type_ids: BERT's, gathered once and expanded. counted_position_ids and
         counted_token_type_ids: RoBERTa's, one row a sequence.
-        narrowed_token_type_ids: BigBird's, a view of a buffer.
+        narrowed_token_type_ids: BigBird's, a view of a buffer. text_…: without the tokens of images before it.
         """
         batch, sequence = self.batch, self.sequence
+        if name.startswith("text_"):
+            name, sequence = name.removeprefix("text_"), self.text_length()
         if name in ("input_ids", "labels", "attention_mask"):
             return self._ids(batch, sequence, name, "input")
         if name == "encoder_input_ids":
@@ -45,6 +49,11 @@ class InputPaths:
         if name == "token_type_ids":
             return self.tape.expand(self._ids(1, sequence, "gather"), batch, sequence)
         return self._ids(1 if name == "position_ids" else batch, sequence, name)
+
+    def text_length(self) -> Dim:
+        """Tokens of a sequence that are no image's."""
+        images = self.execution.images
+        return self.sequence if images is None else self.sequence - images.per_sequence * images.tokens
 
     def _ids(self, rows: Dim, columns: Dim, op: str, kind: StorageKind = "activation") -> Tensor:
         return self.tape.new((rows, columns), "int64", kind=kind, op=op)

@@ -54,6 +54,7 @@ class Tower:
     closing: str = "tower_output"
     pooling: tuple[Weight, ...] = ()
     attention_style: str = "llama"
+    eager_only: bool = False
     turned: str = ""
     turned_by_row: str = ""
     packed: bool = False
@@ -135,8 +136,9 @@ def _attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
         q, k = b.op(t.turned, "", [q, k], [q.width, k.width])
     heads = t.num_heads
     return b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, style=t.attention_style
-    )
+        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, style=t.attention_style,
+        eager_only=t.eager_only,
+    )  # fmt: skip
 
 
 UNREAD = "unread"

@@ -1,0 +1,51 @@
+"""GIT as transformers 5.23 runs it: the tokens of an image, or of a video's frames, come before those of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.errors import UnsupportedModelError
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
+
+
+class ImagesBeforeTextPaths:
+    """Frames side by side, tokens joined, a loss of the text's alone."""
+
+    tape: Tape
+    batch: Dim
+    execution: Execution
+    parameters_of: Callable[[Op], list[Tensor]]
+    input_tensor: Callable[..., Tensor]
+    text_length: Callable[[], Dim]
+
+    def images_of_sequence(self, op: Op, x: Tensor) -> Tensor:
+        """One image as it is; frames each with a vector of their own, joined by a copy: (batch, tokens, width)."""
+        tape, images, count, vectors = self.tape, self.execution.images, op.settings["count"], self.parameters_of(op)
+        assert images is not None
+        if images.per_sequence != count:
+            raise UnsupportedModelError(f"images: exactly {count} come before a text, got {images.per_sequence}")
+        if not vectors:
+            return x
+        for vector in vectors:
+            x = tape.add_(x, vector)
+        shape = (self.batch, count * x.shape[1], x.shape[2])
+        joined = tape.new(shape, x.dtype, requires_grad=x.requires_grad, op="cat")
+        tape.record("cat", [x], [joined])
+        return joined
+
+    def images_before_text(self, op: Op, x: Tensor, image: Tensor) -> Tensor:
+        """Both joined; the image's tokens are repeated for as many texts as it has, which copies them."""
+        return self.tape.cat([self.tape.repeat_rows(image, 1), x], 1)
+
+    def text_after_images_loss(self, logits: Tensor) -> Tensor:
+        """`ForCausalLMLoss` over a copy of the text's logits but the last token's."""
+        tape, text = self.tape, self.text_length()
+        kept = text if text == 1 else text - 1
+        with tape.inside("loss"):
+            logits = tape.to(tape.contiguous(tape.narrow(logits, 1, kept)), "fp32")
+            labels = tape.contiguous(tape.narrow(self.input_tensor("text_labels"), 1, kept))
+            return tape.cross_entropy(tape.view(logits, -1, logits.shape[-1]), tape.view(labels, -1))
