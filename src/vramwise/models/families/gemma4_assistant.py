@@ -11,6 +11,7 @@ from dataclasses import replace
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import gemma4_text
+from vramwise.models.layers.class_defaults import class_defaults
 from vramwise.models.layers.shared_keys import norm
 
 
@@ -18,7 +19,7 @@ def text_config(c: Config) -> Config:
     """The text config under its own type, its layers' sizes as if they had keys of their own."""
     given = (c.table("text_config") or Config({}, c.model_id)).values
     model_type = c.model_type.replace("assistant", "text")
-    defaults = {"hidden_size_per_layer_input": 0, **gemma4_text.class_defaults(model_type)}
+    defaults = {"hidden_size_per_layer_input": 0, **class_defaults(model_type)}
     return Config({**defaults, **given, "model_type": model_type, "num_kv_shared_layers": 0}, c.model_id)
 
 

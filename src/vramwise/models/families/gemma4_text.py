@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.gemma4_experts import with_experts
 from vramwise.models.layers.layer_inputs import layer_input_block, layer_input_gate, layer_input_width
 from vramwise.models.layers.parts import gated_mlp, lm_head
 from vramwise.models.layers.shared_keys import LayerSizes, attention, norm, sources
-
-# Defaults of Gemma4TextConfig (transformers 5.23); the class of the unified models has no embeddings by layer.
-_DEFAULTS = {
-    "vocab_size": 262_144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
-    "vocab_size_per_layer_input": 262_144,
-}  # fmt: skip
-
-
-def class_defaults(model_type: str) -> dict[str, int]:
-    """Those of the class; the unified models have a wider window."""
-    return {**_DEFAULTS, "sliding_window": 1024 if model_type == "gemma4_unified_text" else 512}
 
 
 def layer_types(c: Config) -> list[str]:
@@ -74,7 +63,7 @@ def layer(c: Config, index: int, s: LayerSizes) -> Block:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Token embedding, those for each layer, which read images in the places of tokens, layers, head."""
-    c = Config({**class_defaults(c.model_type), **c.values}, c.model_id)
+    c = with_class_defaults(c)
     b, module = BlockBuilder(""), "model.embed_tokens"
     first = b.build(hidden=b.scale_by_buffer(b.embedding(module, c.vocab_size, c.hidden_size), module))
     layers = (layer(c, index, s) for index, s in enumerate(layer_sizes(c)))
