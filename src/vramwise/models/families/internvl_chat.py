@@ -8,7 +8,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.nested import language_model, under
-from vramwise.models.families.siglip import mlp
+from vramwise.models.towers.clip_layer import mlp
 
 # Defaults of the remote InternVisionConfig.
 _DEFAULTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, language_model
-from vramwise.models.families.siglip import mlp
+from vramwise.models.towers.clip_layer import mlp
 
 # Defaults of Kimi_K25VisionConfig (transformers 5.23), and the names of the same sizes in the hub's own code.
 _DEFAULTS = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.families.bert import language_model_head, pooler
 from vramwise.models.layers.encoder_design import ROBERTA_HEAD, Design
 from vramwise.models.layers.encoder_embedding import embedding
+from vramwise.models.layers.encoder_head import language_model_head, pooler
 from vramwise.models.layers.tasks import Task, task_of
 
 CLASS_DEFAULTS = {

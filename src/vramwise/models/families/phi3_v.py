@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families import clip, phi
+from vramwise.models.families import phi
+from vramwise.models.towers.clip_layer import layer
 
 # CLIP_VIT_LARGE_PATCH14_336_CONFIG of that file.
 _CLIP = Config({
@@ -45,6 +46,6 @@ def projector(c: Config) -> Block:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Vision tower, projector, Phi-3's text model."""
-    layers = (clip.layer(_CLIP, _TOWER, i, "vision", "image") for i in range(_CLIP.num_hidden_layers))
+    layers = (layer(_CLIP, _TOWER, i, "vision", "image") for i in range(_CLIP.num_hidden_layers))
     text = phi.blocks(Config({**c.values, "model_type": "phi3"}, c.model_id))
     return (embedding(), *layers, projector(c.filled({"hidden_size": 3072})), *text)

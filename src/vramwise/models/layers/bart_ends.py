@@ -1,0 +1,66 @@
+"""What comes before and after the layers of BART and its relatives."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.layers.bart_layers import Stack
+
+_ROWS_IN_DECODER = frozenset({"trocr", "mvp", "whisper"})
+"""Classes that make one row of position ids for each sequence in the decoder too."""
+
+
+def _fixed_table(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """Positions computed once and kept as a parameter that is never trained; backward needs nothing of them."""
+    if c.model_type in ("m2m_100", "trocr"):  # their tables are no parameters
+        return x
+    shape = (c.size("max_position_embeddings"), c.hidden_size)
+    return b.unary("hold", x, "embed_positions", [b.parameter("embed_positions", "weight", shape)])
+
+
+def embedding(s: Stack) -> Block:
+    """Tokens, scaled, plus positions; norm, dropout."""
+    c, d, width = s.c, s.d, s.c.hidden_size
+    b = BlockBuilder(f"model.{s.name}", part="embedding")
+    owner = s.tied("model.shared.weight") if s.shares else None
+    table = b.parameter("embed_tokens", "weight", (s.vocabulary, width), shard="vocab", tied_to=owner)
+    ids = "input_ids" if s.alone else f"{s.name}_input_ids"
+    x = b.scale(b.op("embedding", "embed_tokens", [], [width], [table], ids=ids)[0])
+    if d.embedding_norm == "tokens" and s.is_decoder:
+        x = b.layer_norm(x, "layernorm_embedding")
+    if d.positions == "fixed":
+        x = _fixed_table(b, x, c)
+    else:
+        limit = "max_target_positions" if d.hears else "max_position_embeddings"
+        shape = (c.size(limit) + (2 if d.positions == "offset" else 0), width)
+        rows = c.model_type in _ROWS_IN_DECODER if s.is_decoder else d.positions == "offset"
+        kind = ("" if s.is_decoder else "encoder_") + ("position_rows" if rows else "position_ids")
+        weight = b.parameter("embed_positions", "weight", shape)
+        x = b.add(x, b.op("embedding", "embed_positions", [], [width], [weight], ids=kind)[0])
+    if d.embedding_norm == "sum" or (d.embedding_norm == "tokens" and not s.is_decoder):
+        x = b.layer_norm(x, "layernorm_embedding")
+    return b.build(hidden=b.dropout(x, c.number("dropout")))
+
+
+def shared_embedding(s: Stack) -> Block:
+    """The table whose storage the stacks and the head share."""
+    b = BlockBuilder("")
+    x = b.input("hidden", s.c.hidden_size)
+    table = b.parameter("model.shared", "weight", (s.c.vocab_size, x.width), part="embedding", shard="vocab")
+    return b.build(hidden=b.unary("hold", x, "model.shared", [table]))
+
+
+def closing(s: Stack) -> Block:
+    """The norm after a stack's layers where there is one, and after the decoder the projection to the vocabulary."""
+    b = BlockBuilder("")
+    x = b.input("hidden", s.c.hidden_size)
+    if s.d.final_norm:
+        x = b.layer_norm(x, f"model.{s.name}.{s.d.final_norm}")
+    if not s.is_decoder:
+        return b.build(encoder=x)
+    owner = s.tied("model.shared.weight" if s.shares else "model.decoder.embed_tokens.weight")
+    if s.alone and s.c.model_type == "bigbird_pegasus":
+        owner = None  # the class names no tied weights
+    rows = s.c.vocab_size if s.alone or s.shares else s.vocabulary
+    logits = b.linear(x, s.d.head, rows, shard="vocab", part="head", tied_to=owner)
+    return b.build(logits=b.unary("add_buffer", logits) if s.d.logits_bias and not s.alone else logits)

@@ -1,0 +1,46 @@
+"""A layer of the towers of CLIP and SigLIP, and the weights of SigLIP's attention pooling."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Modality, Parameter, Part, Value
+from vramwise.models.config import Config
+
+
+def mlp(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
+    """fc2(act(fc1(x)))."""
+    h = b.activation(b.linear(x, f"{module}.fc1", c.intermediate_size, bias=True), c.text("hidden_act"))
+    return b.linear(h, f"{module}.fc2", x.width, bias=True, shard="row")
+
+
+def pooling_weights(b: BlockBuilder, width: int) -> list[Parameter]:
+    """The probe that asks the patches, and the projections of `nn.MultiheadAttention`."""
+    attention = "head.attention"
+    return [
+        b.parameter("head", "probe", (1, 1, width)),
+        b.parameter(attention, "in_proj_weight", (3 * width, width), shard="column"),
+        b.parameter(attention, "in_proj_bias", (3 * width,), shard="column"),
+        b.parameter(attention, "out_proj.weight", (width, width), shard="row", is_linear=True),
+        b.parameter(attention, "out_proj.bias", (width,)),
+    ]
+
+
+def layer(c: Config, name: str, index: int, part: Part | None = None, modality: Modality = "text") -> Block:
+    """A pre-norm layer of either tower; CLIP's text looks back only. A tower beside a language model has no numbers."""
+    number = index if modality == "text" else None
+    b = BlockBuilder(f"{name}.encoder.layers.{index}", layer=number, part=part or "attention", modality=modality)
+    heads, stream = c.num_attention_heads, "image" if part else "hidden"
+    x = b.input(stream, c.hidden_size)
+    if x.width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    h = b.layer_norm(x, "layer_norm1", part=part or "norm")
+    q, k, v = (
+        b.heads_first(b.heads(b.linear(h, f"self_attn.{piece}_proj", x.width, bias=True), heads)) for piece in "qkv"
+    )
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=c.number("attention_dropout"), cache=None,
+        causal=part is None and c.flag("looks_back"),
+    )  # fmt: skip
+    x = b.add(x, b.linear(mixed, "self_attn.out_proj", x.width, bias=True, shard="row"))
+    b.part = part or "mlp"
+    h = mlp(b, b.layer_norm(x, "layer_norm2", part=part or "norm"), c, "mlp")
+    return b.build(**{stream: b.add(x, h)})
