@@ -7,7 +7,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.families.bert import layer
+from vramwise.models.layers.bert_layer import layer
 from vramwise.models.layers.encoder_design import Design
 from vramwise.models.towers.vision_kinds import DEFAULTS, clip
 from vramwise.models.towers.vision_tower import tower_blocks
