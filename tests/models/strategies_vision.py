@@ -325,9 +325,13 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     ),
     "fuyu": fuyu,
     "gemma4": gemma4,
-    "glm4v": lambda: whole(
-        "glm4v", text("glm4v_text", **TIED), frames("glm4v_vision", image_size=st.just(16), attention_bias=FLAG), **TIED
-    ),
+    **{
+        kind: lambda kind=kind: whole(
+            kind, text("glm4v_text", **TIED), frames("glm4v_vision", image_size=st.just(16), attention_bias=FLAG),
+            **TIED
+        )
+        for kind in ("glm46v", "glm4v")
+    },
     "glm4v_moe": lambda: whole(
         "glm4v_moe", text("glm4v_moe_text", **GLM_MOE, **TIED),
         frames("glm4v_moe_vision", image_size=st.just(16), attention_bias=FLAG), **TIED

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
+import frame_image_batches
 import image_batches
 import leading_image_batches
 import other_image_batches
@@ -36,7 +37,7 @@ RUNS = [
 # The class has no other attention than its own.
 WRITTEN_OUT = frozenset({"git"})
 MODULES = (
-    image_batches, leading_image_batches, other_image_batches, padded_image_batches, tiled_image_batches,
+    frame_image_batches, image_batches, leading_image_batches, other_image_batches, padded_image_batches, tiled_image_batches,
 )  # fmt: skip
 CASES = {name: case for module in MODULES for name, case in module.CASES.items()}
 # Two runs a case, of each kind in its turn.

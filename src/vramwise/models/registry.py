@@ -100,6 +100,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "glm4": "glm",
     "glm4_moe": "sigmoid_routed",
     "glm4_moe_lite": "deepseek",
+    "glm46v": "vision_language",
     "glm4v": "vision_language",
     "glm4v_moe": "vision_language",
     "glm_moe_dsa": "deepseek",

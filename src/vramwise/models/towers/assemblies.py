@@ -75,6 +75,7 @@ ASSEMBLIES: dict[str, Assembly] = {
         "siglip_vision_model", "gemma3_text", projectors.gemma3, own_tower=True, tied=True, scatters=True,
         see_each_other="all",
     ),
+    "glm46v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN),
     "glm4v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN, text_ties=True),
     "glm4v_moe": Assembly("glm4v_vision", "glm4v_moe_text", projectors.glm4v, **_QWEN, text_ties=True),
     "got_ocr2": Assembly(

@@ -181,6 +181,6 @@ def qwen3_merger(b: BlockBuilder, x: Value, tower: Config) -> Value:
 def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A product, a norm, and a gated MLP."""
     width, inner = e.tower.size("out_hidden_size"), e.tower.intermediate_size
-    x = b.unary("join_tokens", x, width=width)
+    x = b.unary("all_rows", x, width=width)
     x = b.activation(norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
     return gated(b, x, inner, width)

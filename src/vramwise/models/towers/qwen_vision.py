@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from vramwise.models.config import Config
@@ -89,7 +90,9 @@ def glm4v(c: Config) -> Tower:
     return Tower(
         **_sizes(c, width, out), before=(positions, *_frames(c, width), norms[0]),
         after=(norms[1], *with_bias("downsample", out, width, *pair(c, merge))), norm="rms", qkv=("attn.qkv",),
-        biases=(bias, bias, bias, False), mlp=GATED, mlp_bias=False,
+        biases=(bias, bias, bias, False), mlp=GATED, mlp_bias=False, embedding="sampled_frames_embedding",
+        embedding_settings=(("side", math.isqrt(num_patches(c))),), closing="downsampled",
+        closing_settings=(("side", c.size(merge)),),
     )  # fmt: skip
 
 

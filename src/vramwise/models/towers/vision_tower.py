@@ -52,6 +52,7 @@ class Tower:
     embedding: str = "patch_embedding"
     embedding_settings: tuple[tuple[str, int], ...] = ()
     closing: str = "tower_output"
+    closing_settings: tuple[tuple[str, int], ...] = ()
     pooling: tuple[Weight, ...] = ()
     attention_style: str = "llama"
     eager_only: bool = False
@@ -195,7 +196,7 @@ def tower_blocks(
         b = BlockBuilder(name, part=t.part, modality=t.modality, no_grad=reads is not None)
         stream = UNREAD if b.no_grad else t.modality
         weights = [b.parameter("", leaf, shape) for leaf, shape in t.after]
-        x = b.unary(t.closing, b.input(stream, t.width), "", weights, style="torch")
+        x = b.unary(t.closing, b.input(stream, t.width), "", weights, style="torch", **dict(t.closing_settings))
         blocks.append(b.build(**{stream: x}))
     if t.pooling:
         b = BlockBuilder(name, part=t.part, modality=t.modality, no_grad=True)

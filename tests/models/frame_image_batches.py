@@ -1,0 +1,25 @@
+"""Small models that read patches of pairs of frames, beside Qwen's, and batches for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from image_batches import FRAMES, Case, frames, whole
+
+from vramwise.models.execution import Images
+
+GLM: dict[str, Any] = {**FRAMES, "model_type": "glm4v_vision", "image_size": 16, "hidden_size": 24}
+GLM_TEXT: dict[str, Any] = {"model_type": "glm4v_text", "pad_token_id": 0}
+GLM_EXPERTS: dict[str, Any] = {
+    "model_type": "glm4v_moe_text", "pad_token_id": 0, "head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8, "first_k_dense_replace": 1, "n_shared_experts": 1, "n_group": 1, "topk_group": 1,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 0],
+                        "partial_rotary_factor": 0.5},
+}  # fmt: skip
+CASES: dict[str, Case] = {
+    "glm4v": (whole("glm4v", GLM, GLM_TEXT), Images(1, 4, 6, tokens=6), frames),
+    "glm46v": (whole("glm46v", {**GLM, "attention_bias": True}, GLM_TEXT), Images(2, 2, 4, tokens=2), frames),
+    "glm4v_moe": (
+        whole("glm4v_moe", {**GLM, "model_type": "glm4v_moe_vision"}, GLM_EXPERTS), Images(1, 6, 2, tokens=3), frames,
+    ),
+}  # fmt: skip
