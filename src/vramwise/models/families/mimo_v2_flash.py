@@ -9,11 +9,11 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.sigmoid_routed import deepseek_style
 from vramwise.models.layers import mixture
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.mixture import Parts, sparse_layers, typed_layers
 from vramwise.models.layers.mixture_defaults import completed
+from vramwise.models.layers.sigmoid_routing import deepseek_style
 
 
 def attention(

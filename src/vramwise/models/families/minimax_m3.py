@@ -8,11 +8,11 @@ from functools import partial
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.families.sigmoid_routed import corrected
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, sparse_layers
+from vramwise.models.layers.sigmoid_routing import corrected
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {
