@@ -43,6 +43,7 @@ _TOTAL = re.compile(rf"Free memory on device[^(]{{0,40}}\({_N}/{_N} GiB\)")
 _TOTAL_V0 = re.compile(rf"total_gpu_memory \({_N}GiB\) x gpu_memory_utilization \({_N}\)")
 _DESIRED = re.compile(rf"esired GPU memory utilization (?:is )?\({_N},")
 _CHUNKED = re.compile(r"max_num_batched_tokens=([0-9]+)")
+_CAPTURED = re.compile(r"'max_(?:cudagraph_)?capture_size': ([0-9]+)")
 _NEEDED = re.compile(rf"max seq len \({_N}\), \(?{_N} GiB KV cache is needed.{{0,120}}?\({_N} GiB\)")
 _LONGEST = re.compile(rf"estimated maximum model length is {_N}")
 _CAPACITY = re.compile(rf"GPU [0-9]+ has a total capacity of {_N} GiB")
@@ -52,6 +53,7 @@ _LABELS = {
     "kv_cache_tokens": "KV cache size in tokens", "max_concurrency": "maximum concurrency",
     "cuda_graph": "CUDA graph memory (the log ends before capture, or eager mode)",
 }  # fmt: skip
+MOST_CAPTURED = 512
 MODALITIES = ("image", "video", "audio")
 _SIZES = {
     "max_seq_len": "max_model_len", "max_model_len": "max_model_len", "tensor_parallel_size": "tensor_parallel_size",
@@ -97,12 +99,21 @@ def _settings(reading: Reading, found: Collector, line: str) -> None:
         reading.settings["use_v1"] = False
     if "with config:" in line:
         _apply(reading, pairs(line.partition("with config:")[2]))
+        _captured(reading, line)
     elif "non-default args:" in line:
         _apply(reading, table(line.partition("non-default args:")[2]))
     elif "args: Namespace(" in line:
         _apply(reading, pairs(line.partition("Namespace(")[2]))
     elif "Chunked prefill is enabled" in line and (tokens := _CHUNKED.search(line)):
         reading.settings.setdefault("max_num_batched_tokens", int(tokens.group(1)))
+
+
+def _captured(reading: Reading, line: str) -> None:
+    """Graphs are captured up to twice max_num_seqs where that is less than 512 (config/vllm.py)."""
+    match = _CAPTURED.search(line)
+    largest = int(match.group(1)) if match else 0
+    if 1 < largest < MOST_CAPTURED and largest % 2 == 0 and "speculative_config=None" in line:
+        reading.settings.setdefault("max_num_seqs", largest // 2)
 
 
 def _apply(reading: Reading, given: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
 
 def activation_peak(model: Model, r: Resolved) -> Node:
     """Bytes above the weights at the fullest moment of the profile run."""
-    phases = [_sampler(model, r), _forward(model, r)]
+    phases = [_sampler(model, r), forward_pass(model, r)]
     if has_encoder(model):
         phases.append(_encoder(model, r))
     return max(phases, key=lambda phase: phase.bytes)
@@ -63,7 +63,7 @@ def sampler_state(model: Model, r: Resolved) -> Node | None:
     )  # fmt: skip
 
 
-def _forward(model: Model, r: Resolved) -> Node:
+def forward_pass(model: Model, r: Resolved) -> Node:
     """One pass of max_num_batched_tokens through the widest layer."""
     copies = constant("vllm", "layer_hidden_copies", r.version)
     ranks = r.settings.tensor_parallel_size

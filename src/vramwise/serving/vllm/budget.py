@@ -106,7 +106,7 @@ def budget_of(model: Model, r: Resolved, gpu: Gpu | None) -> Budget:
         weights=_weights(model, r, stage),
         activation=activation_peak(model, r),
         non_torch=_non_torch(r, gpu),
-        graphs=graphs_node(model, r),
+        graphs=graphs_node(model, r, gpu),
         context=context_node(gpu),
         nccl=_nccl(r),
         sampler=sampler_state(model, r),

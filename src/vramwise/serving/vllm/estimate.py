@@ -9,6 +9,7 @@ from vramwise.scenario import Scenario
 from vramwise.serving.answer import assemble, capacity_of, card_notes, interval, resolved
 from vramwise.serving.storage import dtype_notes
 from vramwise.serving.vllm.budget import Budget, budget_of, total_of
+from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import pool_verdict
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
@@ -53,7 +54,7 @@ def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
         "weights": interval(budget.weights),
         "activation_peak": interval(budget.activation),
         "non_torch": interval(budget.non_torch),
-        "cuda_graph": interval(budget.graphs),
+        "cuda_graph": printed_graphs(model, budget.resolved, budget.graphs),
     }
 
 

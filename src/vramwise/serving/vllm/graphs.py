@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from vramwise.hardware import Gpu
 from vramwise.models import Model
-from vramwise.result import Node
+from vramwise.result import Node, Quantity
 from vramwise.serving.constants import constant
 from vramwise.serving.refusals import attention_heads
+from vramwise.serving.vllm.activations import forward_pass
+from vramwise.serving.vllm.drafts import drafted_tokens
 from vramwise.serving.vllm.profile import capture_sizes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.weights import stage_layers
-from vramwise.units import GIB, MIB
+from vramwise.units import MIB
 
 FLASHINFER_WORKSPACE = 394 * MIB  # VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE
 FLASHINFER_HEADS = frozenset({64, 128, 256})
 WORKSPACE_BY_CHUNK = (0, 26)  # from here on at least 16 bytes for each query element of a prefill chunk
 WORKSPACE_BYTES_PER_ELEMENT = 16
+FULL_GRAPHS_VERSION = (0, 11)  # cudagraph_mode FULL_AND_PIECEWISE by default; pieces alone before
+AUTOTUNED = ((0, 11, 1), (0, 17))
 BLACKWELL_SERVER, HOPPER, AMPERE = 10, 9.0, 8.0
 
 
-def graphs_node(model: Model, r: Resolved) -> Node:
+def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """CUDA graphs, with the work space where graphs are in the budget."""
-    graphs = _graphs(model, r)
+    graphs = _graphs(model, r, gpu)
     workspace = flashinfer_workspace(model, r) if r.profile.graphs_in_budget and graphs.bytes else 0
     if not workspace:
         return graphs
@@ -31,23 +36,55 @@ def graphs_node(model: Model, r: Resolved) -> Node:
     return Node.group("CUDA graphs", (graphs, space))
 
 
-def _graphs(model: Model, r: Resolved) -> Node:
-    """Captured sizes × layers × calibrated bytes."""
+def printed_graphs(model: Model, r: Resolved, graphs: Node) -> Quantity:
+    """What "Graph capturing finished, took" says: the graphs, less what capture frees before its first graph.
+
+    From compute capability 9.0 on FlashInfer's autotuner runs a whole batch before capture; torch.cuda.graph empties
+    PyTorch's pool of it within the measured span, which makes the printed difference small or negative, until vLLM
+    empties the pool before (0.15.1 does not yet, 0.19.0 does).
+    """
+    pool = graphs.children[0] if graphs.children else graphs
+    tunes = r.capability is not None and r.capability >= HOPPER
+    if not pool.bytes or not tunes or not AUTOTUNED[0] <= r.version < AUTOTUNED[1]:
+        return Quantity(pool.low, pool.bytes, pool.high)
+    freed = forward_pass(model, r)
+    return Quantity(pool.low - freed.high, pool.bytes - freed.bytes, pool.high)
+
+
+def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
+    """Graphs of pieces between attention layers, graphs of whole decode steps, NCCL's kernels in both."""
     if r.settings.enforce_eager:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
     sizes = capture_sizes(r.profile, r.max_num_seqs)
     layers = max(stop - start for start, stop in stage_layers(model.num_layers, r.settings.pipeline_parallel_size))
-    value = constant("vllm", "graph_bytes_per_layer", r.version)
-    first = constant("vllm", "graph_first_captures", r.version)
+    whole = _whole_steps(model, r) if r.version >= FULL_GRAPHS_VERSION else 0
+    terms = [(sizes * (layers + 1 if r.version >= FULL_GRAPHS_VERSION else layers), "graph_bytes_per_layer")]
+    if whole:
+        terms.append((whole * layers, "graph_bytes_per_layer_of_step"))
+        if flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
+            terms.append((whole, "graph_flashinfer_plan"))
+    if r.settings.tensor_parallel_size > 1 and r.version >= (0, 9) and gpu is not None and not gpu.nvlink_gb_s:
+        terms.append((2 * layers * (sizes + whole), "graph_bytes_per_nccl_call"))
+    values = [(count, constant("vllm", name, r.version)) for count, name in terms]
     low, expected, high = (
-        round(size * MIB * sizes * layers + base * GIB)
-        for size, base in ((value.low, first.low), (value.expected, first.expected), (value.high, first.high))
+        round(MIB * sum(count * getattr(value, end) for count, value in values)) for end in ("low", "expected", "high")
     )
     return Node(
-        "CUDA graphs", expected, value.kind, low, high,
-        formula="sizes × layers × bytes" + (" + first captures" if first.expected else ""),
-        inputs={"sizes": sizes, "layers": layers}, source=value.source,
+        "CUDA graphs", expected, values[0][1].kind, low, high,
+        formula="sizes × pieces × bytes + whole decode steps × layers × bytes" if whole else "sizes × layers × bytes",
+        inputs={"sizes": sizes, "whole_steps": whole, "layers": layers}, source=values[0][1].source,
     )  # fmt: skip
+
+
+def _whole_steps(model: Model, r: Resolved) -> int:
+    """Decode batches that are captured whole, up to max_num_seqs requests.
+
+    FlashInfer captures whole steps of single tokens only, but for compute capability 10.x (AttentionCGSupport).
+    """
+    drafted = drafted_tokens(r)
+    if drafted and flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
+        return 0
+    return capture_sizes(r.profile, r.max_num_seqs, of_requests=True, query_length=1 + drafted)
 
 
 def flashinfer_workspace(model: Model, r: Resolved) -> int:

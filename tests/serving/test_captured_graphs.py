@@ -1,0 +1,76 @@
+"""Numbers of CUDA graphs that vLLM's logs print while it captures them, and what their memory is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.estimation import estimate
+from vramwise.result import Result
+from vramwise.units import GIB, MIB
+
+
+def serve(model: str = "Qwen/Qwen3-8B", gpu: str = "a100-sxm-80gb", **settings: Any) -> Result:
+    table = {"engine": "vllm", "max_model_len": 8192, **settings}
+    ranks = settings.get("tensor_parallel_size", 1)
+    return estimate({"model": model, "task": "serve", "gpu": gpu, "num_gpus": ranks, "serve": table})
+
+
+# version, max_num_seqs, then "PIECEWISE" and "FULL" as public logs count them
+COUNTS = [
+    ("0.11.0", 128, 35, 19), ("0.11.0", 256, 67, 35), ("0.12.0", 8, 5, 4), ("0.12.0", 64, 19, 11),
+    ("0.13.0", 1024, 51, 51), ("0.17.1", 256, 51, 35), ("0.22.0", 2, 3, 2), ("0.22.0", 10, 5, 4),
+    ("0.26.1", 16, 7, 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "seqs", "pieces", "steps"), COUNTS)
+def test_graphs_are_counted_as_logs_print_them(version: str, seqs: int, pieces: int, steps: int) -> None:
+    node = serve(engine_version=version, max_num_seqs=seqs).phases[-1].components.find("CUDA graphs")
+    assert node is not None
+    assert (node.inputs["sizes"], node.inputs["whole_steps"]) == (pieces, steps)
+
+
+def test_before_0_11_only_pieces_are_captured() -> None:
+    node = serve(engine_version="0.10.2", max_num_seqs=1024).phases[-1].components.find("CUDA graphs")
+    assert node is not None
+    assert (node.inputs["sizes"], node.inputs["whole_steps"]) == (67, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "settings", "printed_gib"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "a100-sxm-80gb", {"engine_version": "0.17.1"}, 0.50),
+        ("meta-llama/Llama-3.1-8B-Instruct", "l4", {"engine_version": "0.11.0", "max_num_seqs": 128}, 0.38),
+        ("Qwen/Qwen3-30B-A3B", "a100-sxm-80gb", {"engine_version": "0.26.0", "max_num_seqs": 16}, 0.11),
+        ("meta-llama/Llama-3.1-8B-Instruct", "a100-sxm-80gb", {"engine_version": "0.24.0", "kv_cache_dtype": "fp8"},
+         0.88),
+    ],
+)  # fmt: skip
+def test_printed_graphs(model: str, gpu: str, settings: dict[str, Any], printed_gib: float) -> None:
+    found = serve(model, gpu, **settings).quantities["cuda_graph"]
+    assert found.expected / GIB == pytest.approx(printed_gib, rel=0.2)
+    assert found.low <= printed_gib * GIB <= found.high
+
+
+def test_what_the_autotuner_leaves_in_the_pool_is_freed_while_graphs_are_captured() -> None:
+    """Qwen3-30B-A3B on two H100, 0.12.0: "took -0.26 GiB"; 19 + 11 graphs hold more than nothing all the same."""
+    settings = {"engine_version": "0.12.0", "max_num_seqs": 64, "tensor_parallel_size": 2}
+    hopper = serve("Qwen/Qwen3-30B-A3B", "h100", **settings)
+    assert -0.4 * GIB < hopper.quantities["cuda_graph"].expected < 0
+    node = hopper.phases[-1].components.find("CUDA graphs")
+    assert node is not None
+    assert node.bytes > 0.2 * GIB
+    ampere = serve("Qwen/Qwen3-30B-A3B", "a100-sxm-80gb", **settings)
+    assert ampere.quantities["cuda_graph"].expected == node.bytes
+    later = serve("Qwen/Qwen3-30B-A3B", "h100", **{**settings, "engine_version": "0.19.0"})
+    assert later.quantities["cuda_graph"].expected > 0
+
+
+def test_nccl_calls_are_captured_where_cards_have_no_links() -> None:
+    settings = {"engine_version": "0.13.0", "max_num_seqs": 256, "tensor_parallel_size": 2}
+    linked, bare = (
+        serve("Qwen/Qwen3-8B", gpu, **settings).quantities["cuda_graph"].expected for gpu in ("a100-sxm-40gb", "l40s")
+    )
+    assert bare - linked == pytest.approx(0.08 * MIB * 2 * 36 * (51 + 35), rel=1e-6)
