@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from image_batches import FRAMES, Case, frames, whole
+from image_batches import FRAMES, POSITIONED, Case, frames, whole
 
 from vramwise.models.execution import Images
 
@@ -16,10 +16,27 @@ GLM_EXPERTS: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 0],
                         "partial_rotary_factor": 0.5},
 }  # fmt: skip
+SOUND: dict[str, Any] = {"d_model": 8, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 8,
+                         "num_mel_bins": 8, "downsample_hidden_size": 4, "output_dim": 32}  # fmt: skip
+OMNI_EXPERTS: dict[str, Any] = {
+    "model_type": "qwen3_omni_moe_text", "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8,
+}  # fmt: skip
 CASES: dict[str, Case] = {
     "glm4v": (whole("glm4v", GLM, GLM_TEXT), Images(1, 4, 6, tokens=6), frames),
     "glm46v": (whole("glm46v", {**GLM, "attention_bias": True}, GLM_TEXT), Images(2, 2, 4, tokens=2), frames),
     "glm4v_moe": (
         whole("glm4v_moe", {**GLM, "model_type": "glm4v_moe_vision"}, GLM_EXPERTS), Images(1, 6, 2, tokens=3), frames,
+    ),
+    "qwen2_5_omni_thinker": (
+        whole("qwen2_5_omni_thinker", {**FRAMES, "model_type": "qwen2_5_omni_vision_encoder", "window_size": 16,
+                                       "fullatt_block_indexes": [1]},
+              {"model_type": "qwen2_5_omni_text"}, audio_config=SOUND),
+        Images(1, 6, 4, tokens=6), frames,
+    ),
+    "qwen3_omni_moe_thinker": (
+        whole("qwen3_omni_moe_thinker", {**POSITIONED, "model_type": "qwen3_omni_moe_vision_encoder",
+                                         "deepstack_visual_indexes": [0]}, OMNI_EXPERTS, audio_config=SOUND),
+        Images(2, 4, 6, tokens=6), frames,
     ),
 }  # fmt: skip

@@ -37,8 +37,13 @@ RUNS = [
 # The class has no other attention than its own.
 WRITTEN_OUT = frozenset({"git"})
 MODULES = (
-    frame_image_batches, image_batches, leading_image_batches, other_image_batches, padded_image_batches, tiled_image_batches,
-)  # fmt: skip
+    frame_image_batches,
+    image_batches,
+    leading_image_batches,
+    other_image_batches,
+    padded_image_batches,
+    tiled_image_batches,
+)
 CASES = {name: case for module in MODULES for name, case in module.CASES.items()}
 # Two runs a case, of each kind in its turn.
 PAIRS = [(name, run) for i, name in enumerate(CASES) for j, run in enumerate(RUNS) if (i + j) % 3 == 0]

@@ -15,7 +15,7 @@ from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.towers import other_towers, qwen_vision
 from vramwise.models.towers.projectors import Ends, qwen2_vl
 from vramwise.models.towers.speech import sound_weights
-from vramwise.models.towers.vision_tower import Tower, tower_blocks
+from vramwise.models.towers.vision_tower import Tower, image_tokens, tower_blocks
 
 # Defaults of Qwen2_5OmniTalkerConfig (transformers 5.23).
 _TALKER = {
@@ -40,10 +40,10 @@ def thinker(c: Config) -> tuple[Block, ...]:
     vision_config, vision = tower_of(c, "vision_config", "qwen2_5_omni_vision_encoder")
     b = BlockBuilder("model.visual.merger", part="projector", modality="image")
     merged = qwen2_vl(b, b.input("image", vision.width), Ends(c, vision_config, text.hidden_size))
-    language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings"))
+    embedding, *language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings"))
     return (
         *tower_blocks(audio_config, audio, "model.audio_tower"), *tower_blocks(vision_config, vision, "model.visual"),
-        b.build(image=merged), *language,
+        b.build(image=merged), embedding, image_tokens(text.hidden_size), *language,
     )  # fmt: skip
 
 

@@ -7,19 +7,20 @@ from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
 from vramwise.models.families.omni import tower_of
-from vramwise.models.towers.projectors import joined, norm, two_products
+from vramwise.models.families.vision_language import with_deep_images
+from vramwise.models.towers.projectors import deep, joined, norm, tapped, two_products
 from vramwise.models.towers.speech3 import experts_of_layer, sound_weights, talker_config, talker_weights
-from vramwise.models.towers.vision_tower import tower_blocks
+from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 
 def mergers(b: BlockBuilder, x: Value, tower: Config) -> Value:
-    """Squares of patches side by side, two products; as often again for layers whose results go further in."""
+    """Squares of patches side by side, two products; one more for each layer whose result goes further in."""
     tokens, out = tower.size("spatial_merge_size") ** 2, tower.size("out_hidden_size")
     widths = (x.width * tokens, out)
-    for index, _ in enumerate(tower.items("deepstack_visual_indexes") or ()):
+    for index, layer in enumerate(tower.items("deepstack_visual_indexes") or ()):
         module = f"merger_list.{index}"
-        h = norm(b, joined(b, x, tokens), f"{module}.ln_q")
-        two_products(b, h, (f"{module}.mlp.0", f"{module}.mlp.2"), widths)
+        h = norm(b, joined(b, b.input(tapped(int(layer)), x.width), tokens), f"{module}.ln_q")
+        b.hand_on(deep(index), two_products(b, h, (f"{module}.mlp.0", f"{module}.mlp.2"), widths))
     return two_products(b, joined(b, norm(b, x, "merger.ln_q"), tokens), ("merger.mlp.0", "merger.mlp.2"), widths)
 
 
@@ -30,10 +31,11 @@ def thinker(c: Config) -> tuple[Block, ...]:
     vision_config, vision = tower_of(c, "vision_config", "qwen3_omni_moe_vision_encoder")
     b = BlockBuilder("model.visual", part="projector", modality="image")
     merged = mergers(b, b.input("image", vision.width), vision_config)
-    language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings"))
+    embedding, *language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings"))
+    language = with_deep_images(language, len(vision.tapped), text.hidden_size)
     return (
         *tower_blocks(audio_config, audio, "model.audio_tower"), *tower_blocks(vision_config, vision, "model.visual"),
-        b.build(image=merged), *language,
+        b.build(image=merged), embedding, image_tokens(text.hidden_size), *language,
     )  # fmt: skip
 
 
