@@ -67,7 +67,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "doge": "doge",
     "dots1": "dots1",
     "dots3_note": "dots3",
-    "dots3_note_text": "dots3",
+    "dots3_note_text": "dots3_text",
     "electra": "bert",
     "emu3": "emu3",
     "ernie": "bert",

@@ -7,7 +7,8 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.compressed_attention import attention
-from vramwise.models.layers.parts import token_embedding
+from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
+from vramwise.models.layers.parts import logits, token_embedding
 from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
 
 # Defaults of the configuration class (transformers 5.23).
@@ -49,45 +50,24 @@ def feed_forward(b: BlockBuilder, x: Value, c: Config, e: Experts) -> Value:
     return b.add(routed, b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp"))
 
 
-def connected(b: BlockBuilder, streams: Value, c: Config, module: str) -> tuple[Value, Value, Value]:
-    """What a half of the layer reads, and how its result and the streams become the next streams."""
-    m = c.size("hc_mult")
-    count = (2 + m) * m
-    parameters = [
-        b.parameter(module, "fn", (count, m * streams.width), part="mixer"),
-        b.parameter(module, "base", (count,), part="mixer"),
-        b.parameter(module, "scale", (3,), part="mixer"),
-    ]
-    widths = [m, m, streams.width]
-    out = b.op("hyper_connection", module, [streams], widths, parameters, iterations=c.size("hc_sinkhorn_iters"))
-    return out[0], out[1], out[2]
-
-
 def layer(c: Config, e: Experts, index: int, kind: str) -> Block:
     """Attention and MLP, each between a hyper-connection and its mix."""
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x = b.input("hidden", c.hidden_size)
-    post, mix, h = connected(b, x, c, "attn_hc")
+    *ways, h = connected(b, x, c, "attn_hc")
     h = attention(b, b.rms_norm(h, "input_layernorm", style="fp32-product"), c, kind)
-    x = b.op("hyper_merge", "", [post, mix, h, x], [x.width])[0]
-    post, mix, h = connected(b, x, c, "ffn_hc")
+    x = merged(b, ways, h, x)
+    *ways, h = connected(b, x, c, "ffn_hc")
     h = feed_forward(b, b.rms_norm(h, "post_attention_layernorm", style="fp32-product"), c, e)
-    return b.build(hidden=b.op("hyper_merge", "", [post, mix, h, x], [x.width])[0])
+    return b.build(hidden=merged(b, ways, h, x))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, balancing loss, head."""
     c = c.filled(_DEFAULTS)
-    e, m = experts(c), c.size("hc_mult")
+    e = experts(c)
     layers = tuple(layer(c, e, i, kind) for i, kind in enumerate(layer_types(c)))
     b = BlockBuilder("")
-    copies = b.build(hidden=b.unary("copy_streams", b.input("hidden", c.hidden_size), copies=m))
-    b = BlockBuilder("")
-    shapes = {"hc_fn": (m, m * c.hidden_size), "hc_base": (m,), "hc_scale": (1,)}
-    parameters = [b.parameter("model.hc_head", name, shape, part="mixer") for name, shape in shapes.items()]
-    x = b.unary("hyper_head", b.input("hidden", c.hidden_size), "model.hc_head", parameters)
-    x = b.rms_norm(x, "model.norm", style="fp32-product")
-    tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings") else None
-    logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    loss = balancing_loss(c, e, len(layers))
-    return (token_embedding(c), copies, *layers, *loss, b.build(logits=logits))
+    tied = c.flag("tie_word_embeddings")
+    last = b.build(logits=logits(b, joined(b, c), c, "model.norm", tied=tied, norm_style="fp32-product"))
+    return (token_embedding(c), copies(c), *layers, *balancing_loss(c, e, len(layers)), last)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
@@ -24,12 +25,10 @@ _DEFAULTS: dict[str, Any] = {
 
 def indexes(c: Config) -> list[bool]:
     """Which layers have an indexer of their own; the others read the tokens that the last one chose."""
-    layers, types = c.num_hidden_layers, c.items("indexer_types")
+    types = c.by_layer("indexer_types")
     if types is None:
-        return [i == 0 or (i - 1) % 4 == 0 for i in range(layers)]
-    if len(types) < layers:
-        raise c.error(f"indexer_types names {len(types)} layers, num_hidden_layers is {layers}")
-    return [kind == "full" for kind in types[:layers]]
+        return [i == 0 or (i - 1) % 4 == 0 for i in range(c.num_hidden_layers)]
+    return [kind == "full" for kind in types]
 
 
 def mixture(c: Config) -> Mixture:
@@ -43,43 +42,29 @@ def mixture(c: Config) -> Mixture:
     )
 
 
-def connected(b: BlockBuilder, streams: Value, c: Config, module: str) -> tuple[Value, ...]:
-    """The weights with which a half's result joins the streams, and what that half reads."""
-    m = c.size("hc_mult")
-    shapes = {"fn": (2 * m, m * streams.width), "base": (2 * m,), "scale": (2,)}
-    parameters = [b.parameter(module, name, shape, part="mixer") for name, shape in shapes.items()]
-    return b.op("independent_connection", module, [streams], [m, streams.width], parameters)
-
-
 def layer(c: Config, s: Latent, index: int, m: Mixture | None) -> Block:
     """Attention and MLP, each between a weighing of the streams and its own addition to all of them."""
     b, function = BlockBuilder(f"model.layers.{index}", layer=index), c.text("hidden_act", "silu")
     x = b.input("hidden", c.hidden_size)
-    post, h = connected(b, x, c, "attn_hc")
-    h = attention(b, b.rms_norm(h, "input_layernorm"), c, s)
-    x = b.op("independent_merge", "", [post, h, x], [x.width])[0]
-    post, h = connected(b, x, c, "ffn_hc")
+    *ways, h = connected(b, x, c, "attn_hc")
+    x = merged(b, ways, attention(b, b.rms_norm(h, "input_layernorm"), c, s), x)
+    *ways, h = connected(b, x, c, "ffn_hc")
     h = b.rms_norm(h, "post_attention_layernorm")
     h = gated_mlp(b, h, c.intermediate_size, function) if m is None else feed_forward(b, h, m=m)
-    return b.build(hidden=b.op("independent_merge", "", [post, h, x], [x.width])[0])
+    return b.build(hidden=merged(b, ways, h, x))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, the streams' weighed sum, head."""
     c = c.filled(_DEFAULTS)
-    m, sparse = c.size("hc_mult"), sparse_layers(c, 1)
+    sparse = sparse_layers(c, 1)
     mlp = mixture(c) if any(sparse) else None
     s = replace(sizes(c), style="half", masked=True, sinks=True, output_gate="by_element")
     own = Indexer(c.size("index_n_heads"), c.size("index_head_dim"))
     each = enumerate(zip(indexes(c), sparse, strict=True))
     layers = [layer(c, replace(s, indexer=own if flag else None), i, mlp if wide else None) for i, (flag, wide) in each]
     b = BlockBuilder("")
-    copies = b.build(hidden=b.unary("copy_streams", b.input("hidden", c.hidden_size), copies=m))
-    b = BlockBuilder("")
-    shapes = {"hc_fn": (m, m * c.hidden_size), "hc_base": (m,), "hc_scale": (1,)}
-    parameters = [b.parameter("model.hc_head", name, shape, part="mixer") for name, shape in shapes.items()]
-    x = b.unary("independent_head", b.input("hidden", c.hidden_size), "model.hc_head", parameters)
+    x = b.unary("to_parameter_dtype", b.rms_norm(joined(b, c), "model.norm"))
     tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings") else None
-    x = b.unary("to_parameter_dtype", b.rms_norm(x, "model.norm"))
     logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    return (token_embedding(c), copies, *layers, b.build(logits=logits))
+    return (token_embedding(c), copies(c), *layers, b.build(logits=logits))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
-from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers import latent_attention, latent_design
-from vramwise.models.layers.delta_net import CHUNK
-from vramwise.models.layers.hybrid import every, layer_kinds, short_convolution
-from vramwise.models.layers.mixture import grouped, sparse_layers
-from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
-from vramwise.models.layers.sparse import Experts, checked, routed_experts
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.hybrid import every, layer_kinds
+from vramwise.models.layers.kimi_delta import delta_attention
+from vramwise.models.layers.mixture import Mixture, experts, grouped, model, sparse_layers
 
 _SHARED: dict[str, Any] = {
     "num_attention_heads": 32, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128,
@@ -64,43 +63,6 @@ def completed(c: Config) -> tuple[Config, list[str]]:
     return c, layer_kinds(c, default, allowed=("linear_attention", "full_attention"))
 
 
-def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
-    """out(norm(rule(conv(q, k, v), b, decay)) · gate): the delta rule with a decay for every channel of a key."""
-    heads, d, kernel = c.size("linear_num_heads"), c.size("linear_head_dim"), c.size("linear_conv_kernel_dim")
-    width, kimi, module = heads * d, c.model_type == "kimi_linear", "self_attn"
-    b.part = "mixer"
-    x, hidden_size = b.unary("padding_zeroed", x), x.width
-    pieces = [b.linear(x, f"{module}.{name}_proj", width) for name in "qkv"]
-    (joint,) = b.op("concatenate", module, pieces, [3 * width])
-    h = b.unary("channels_first", joint)
-    h = short_convolution(b, h, f"{module}.conv1d", kernel, function=c.text("hidden_act"))
-    q, k, v = b.split(b.unary("channels_last", h), [width] * 3)
-    decay = forget_gate(b, x, c, width, heads, module)
-    beta = b.linear(x, f"{module}.b_proj", heads)
-    settings: dict[str, Any] = {"num_heads": heads, "chunk_size": CHUNK}
-    (mixed,) = b.op("kimi_delta_rule", module, [q, k, v, beta, decay], [width], **settings)
-    gate = b.linear(x, f"{module}.g_a_proj", d, shard="replicated") if kimi else x
-    gate = b.linear(gate, f"{module}.{'g_b_proj' if kimi else 'g_proj'}", width)
-    weight = b.parameter(f"{module}.o_norm", "weight", (d,), part="norm")
-    (mixed,) = b.op("sigmoid_gated_norm", f"{module}.o_norm", [mixed, gate], [width], [weight])
-    b.keep(LayerCache("recurrent", conv_state_elements=3 * width * kernel, state_elements=width * d))
-    return b.linear(mixed, f"{module}.o_proj", hidden_size, shard="row")
-
-
-def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, module: str) -> Value:
-    """The logarithm of the decay of every channel; Kimi's comes through a narrow product."""
-    module, kimi = f"{module}.forget_gate", c.model_type == "kimi_linear"
-    rates = b.parameter(module, "A_log", (1, 1, heads, 1) if kimi else (heads,), shard="column")
-    parameters = [b.parameter(module, "dt_bias", (width,), shard="column"), rates]
-    if kimi:
-        h = b.linear(x, f"{module}.f_a_proj", width // heads, shard="replicated")
-        h = b.linear(h, f"{module}.f_b_proj", width)
-        return b.unary("kimi_forget_gate", h, module, parameters, num_heads=heads)
-    h = b.linear(x, f"{module}.f_proj", width)
-    bounded = c.flag("kda_safe_gate", True)
-    return b.unary("bailing_forget_gate", h, module, parameters, num_heads=heads, bounded=bounded)
-
-
 def latent(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Latent attention; Kimi's has no positions, Bailing's a gate for every head."""
     s = latent_design.sizes(c)
@@ -109,30 +71,13 @@ def latent(b: BlockBuilder, x: Value, c: Config) -> Value:
     return latent_attention.attention(b, x, c, replace(s, rank=None, output_gate="by_head_fp32"))
 
 
-def layer(c: Config, index: int, kind: str, e: Experts | None) -> Block:
-    """A pre-norm decoder layer, dense without experts."""
-    b = BlockBuilder(f"model.layers.{index}", layer=index)
-    x = b.input("hidden", c.hidden_size)
-    h = b.rms_norm(x, "input_layernorm")
-    x = b.add(x, delta_attention(b, h, c) if kind == "linear_attention" else latent(b, h, c))
-    h, function = b.rms_norm(x, "post_attention_layernorm"), c.text("hidden_act")
-    if e is None:
-        return b.build(hidden=b.add(x, gated_mlp(b, h, c.intermediate_size, function)))
-    routed = routed_experts(b, h, e, **grouped(c, e))
-    width = e.intermediate_size * c.size("n_shared_experts")
-    shared = gated_mlp(b, h, width, function, module="mlp.shared_experts")
-    return b.build(hidden=b.add(x, b.add(routed, shared)))
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head; the classes never tie the head's weight."""
-    c, kinds = completed(c)
-    e = checked(c, Experts(
-        num_experts=c.size("num_local_experts"), experts_per_token=c.size("num_experts_per_tok"),
-        intermediate_size=c.size("moe_intermediate_size"), function=c.text("hidden_act"), routing="deepseek_v3",
-        normalized=c.flag("norm_topk_prob"),
-    ))  # fmt: skip
+    c, names = completed(c)
+    mixers = {"linear_attention": delta_attention, "full_attention": latent}
+    kinds = [LayerKind(attention=partial(mixers[name], c=c)) for name in names]
+    e = experts(c, None, keys=("num_local_experts",), routing="deepseek_v3", normalized=c.flag("norm_topk_prob"))
+    m = Mixture(e, routing=grouped(c, e), shared=e.intermediate_size * c.size("n_shared_experts"))
     sparse = sparse_layers(c, c.size("first_k_dense_replace", least=0))
-    each = enumerate(zip(kinds, sparse, strict=True))
-    layers = tuple(layer(c, i, kind, e if flag else None) for i, (kind, flag) in each)
-    return (token_embedding(c), *layers, lm_head(c, "model.norm", tied=False))
+    c = Config({**c.values, "tie_word_embeddings": False}, c.model_id)
+    return model(c, Design(), m, sparse, kinds)

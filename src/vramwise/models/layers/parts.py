@@ -27,6 +27,16 @@ def gated_mlp(
     return b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp")
 
 
+def gated_norm(b: BlockBuilder, x: Value, module: str, rank: int) -> Value:
+    """Root-mean-square norm, times a gate of two products with `rank` columns between them unless that is 0."""
+    if not rank:
+        return b.rms_norm(x, module)
+    y = b.rms_norm(x, f"{module}.norm")
+    inner = b.activation(b.linear(y, f"{module}.mlp.fc1", rank, part="norm"), "silu", f"{module}.mlp")
+    gate = b.linear(inner, f"{module}.mlp.fc2", x.width, shard="row", part="norm")
+    return b.op("sigmoid_gate", module, [y, gate], [x.width])[0]
+
+
 def activated(b: BlockBuilder, x: Value, function: str, module: str) -> Value:
     """An MLP's activation; xIELU has two trainable numbers of its own."""
     if function != "xielu":

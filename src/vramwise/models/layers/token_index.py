@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.config import Config
+
+INDEXED = {"axk2": (16, 128), "deepseek_v32": (64, 128), "glm_moe_dsa": (32, 128)}
+"""Types with an indexer: the classes' default numbers of its heads and their width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +32,22 @@ def indexer(b: BlockBuilder, x: Value, compressed_query: Value, s: Indexer, modu
         b.parameter(f"{module}.weights_proj", "weight", (s.num_heads, x.width), is_linear=True),
     ]
     b.op("indexer", module, [x, compressed_query], [], parameters, num_heads=s.num_heads, head_dim=s.head_dim)
+
+
+def indexers(c: Config) -> list[Indexer | None]:
+    """The indexer of each layer; GLM 5 can let layers share that of a layer before."""
+    layers = range(c.num_hidden_layers)
+    if c.model_type not in INDEXED:
+        return [None for _ in layers]
+    heads, width = INDEXED[c.model_type]
+    own = Indexer(c.size("index_n_heads", default=heads), c.size("index_head_dim", default=width))
+    if c.model_type != "glm_moe_dsa":
+        return [own for _ in layers]
+    types: Sequence[Any] | None = c.by_layer("indexer_types")
+    if types is None:
+        pattern, period = c.get("index_topk_pattern"), c.size("index_topk_freq", default=1)
+        offset = c.size("index_skip_topk_offset", default=2, least=0)
+        types = pattern or [max(i - offset + 1, 0) % period == 0 for i in layers]
+    if len(types) < len(layers):
+        raise c.error(f"indexer_types names {len(types)} layers, num_hidden_layers is {len(layers)}")
+    return [own if kind in (True, "full", "F") else None for kind in types[: len(layers)]]

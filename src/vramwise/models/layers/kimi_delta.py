@@ -1,0 +1,48 @@
+"""Kimi delta attention (arXiv 2510.26692): the delta rule with a decay for every channel of a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.caches import LayerCache
+from vramwise.models.config import Config
+from vramwise.models.layers.delta_net import CHUNK
+from vramwise.models.layers.hybrid import short_convolution
+
+
+def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
+    """out(norm(rule(conv(q, k, v), b, decay)) · gate): the delta rule with a decay for every channel of a key."""
+    heads, d, kernel = c.size("linear_num_heads"), c.size("linear_head_dim"), c.size("linear_conv_kernel_dim")
+    width, kimi, module = heads * d, c.model_type == "kimi_linear", "self_attn"
+    b.part = "mixer"
+    x, hidden_size = b.unary("padding_zeroed", x), x.width
+    pieces = [b.linear(x, f"{module}.{name}_proj", width) for name in "qkv"]
+    (joint,) = b.op("concatenate", module, pieces, [3 * width])
+    h = b.unary("channels_first", joint)
+    h = short_convolution(b, h, f"{module}.conv1d", kernel, function=c.text("hidden_act"))
+    q, k, v = b.split(b.unary("channels_last", h), [width] * 3)
+    decay = forget_gate(b, x, c, width, heads, module)
+    beta = b.linear(x, f"{module}.b_proj", heads)
+    settings: dict[str, Any] = {"num_heads": heads, "chunk_size": CHUNK}
+    (mixed,) = b.op("kimi_delta_rule", module, [q, k, v, beta, decay], [width], **settings)
+    gate = b.linear(x, f"{module}.g_a_proj", d, shard="replicated") if kimi else x
+    gate = b.linear(gate, f"{module}.{'g_b_proj' if kimi else 'g_proj'}", width)
+    weight = b.parameter(f"{module}.o_norm", "weight", (d,), part="norm")
+    (mixed,) = b.op("sigmoid_gated_norm", f"{module}.o_norm", [mixed, gate], [width], [weight])
+    b.keep(LayerCache("recurrent", conv_state_elements=3 * width * kernel, state_elements=width * d))
+    return b.linear(mixed, f"{module}.o_proj", hidden_size, shard="row")
+
+
+def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, module: str) -> Value:
+    """The logarithm of the decay of every channel; Kimi's comes through a narrow product."""
+    module, kimi = f"{module}.forget_gate", c.model_type == "kimi_linear"
+    rates = b.parameter(module, "A_log", (1, 1, heads, 1) if kimi else (heads,), shard="column")
+    parameters = [b.parameter(module, "dt_bias", (width,), shard="column"), rates]
+    if kimi:
+        h = b.linear(x, f"{module}.f_a_proj", width // heads, shard="replicated")
+        h = b.linear(h, f"{module}.f_b_proj", width)
+        return b.unary("kimi_forget_gate", h, module, parameters, num_heads=heads)
+    h = b.linear(x, f"{module}.f_proj", width)
+    bounded = c.flag("kda_safe_gate", True)
+    return b.unary("bailing_forget_gate", h, module, parameters, num_heads=heads, bounded=bounded)
