@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
-from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
+from vramwise.models.layers.block_attention import attention
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, sparse_layers
@@ -20,39 +20,6 @@ _DEFAULTS = {
     "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128, "num_experts_per_tok": 4,
     "dense_intermediate_size": 12_288, "shared_intermediate_size": 3072, "index_n_heads": 4, "index_head_dim": 128,
 }  # fmt: skip
-
-
-def attention(b: BlockBuilder, x: Value, *, c: Config, indexed: bool, columns: int) -> Value:
-    """Grouped-query attention with normed heads; an indexer's mask differs by head."""
-    b.part = "attention"
-    heads, groups, d = c.num_attention_heads, c.num_key_value_heads, c.head_dim
-    q, k, v = (
-        b.heads(b.linear(x, f"self_attn.{name}_proj", count * d), count)
-        for name, count in (("q", heads), ("k", groups), ("v", groups))
-    )
-    q, k = (b.rms_norm(part, f"self_attn.{name}_norm", style="gemma") for name, part in (("q", q), ("k", k)))
-    style = "half_joined" if columns == d else "half"
-    q, k = b.rotary(b.heads_first(q), b.heads_first(k), rotary_dim=columns, style=style)
-    if indexed:
-        indexer(b, x, c.size("index_n_heads"), c.size("index_head_dim"))
-    mixed = b.attention(
-        q, k, b.heads_first(v), num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout"),
-        block_mask=indexed,
-    )  # fmt: skip
-    return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")
-
-
-def indexer(b: BlockBuilder, x: Value, heads: int, width: int) -> None:
-    """Scores of tokens in blocks; only indices come of them, and its keys are kept."""
-    module = "self_attn.indexer"
-    parameters = [
-        b.parameter(f"{module}.q_proj", "weight", (heads * width, x.width), is_linear=True),
-        b.parameter(f"{module}.k_proj", "weight", (width, x.width), is_linear=True),
-        b.parameter(f"{module}.q_norm", "weight", (width,), part="norm"),
-        b.parameter(f"{module}.k_norm", "weight", (width,), part="norm"),
-    ]
-    b.op("block_scores", module, [x], [], parameters, num_heads=heads)
-    b.keep(LayerCache("full", 1, width, 0))
 
 
 def clamped_mlp(b: BlockBuilder, x: Value, *, width: int, module: str) -> Value:

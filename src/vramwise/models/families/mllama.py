@@ -5,7 +5,6 @@ Text alone passes by the layers with cross-attention.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,54 +16,16 @@ from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.towers.mllama_vision import DEFAULTS, vision_blocks
 from vramwise.models.towers.projectors import tapped
-from vramwise.models.towers.vision_tower import Tower, layer, layer_norm, num_patches, pair, tower_blocks
 
-# Defaults of MllamaVisionConfig and MllamaTextConfig (transformers 5.23).
-_TILINGS = [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]
-_VISION: dict[str, Any] = {
-    "hidden_size": 1280, "hidden_act": "gelu", "num_hidden_layers": 32, "num_global_layers": 8, "attention_heads": 16,
-    "num_channels": 3, "intermediate_size": 5120, "vision_output_dim": 7680, "image_size": 448, "patch_size": 14,
-    "intermediate_layers_indices": [3, 7, 15, 23, 30],
-    "max_num_tiles": 4, "supported_aspect_ratios": _TILINGS,
-}  # fmt: skip
+# Defaults of MllamaTextConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {
     "vocab_size": 128_256, "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
     "num_key_value_heads": 8, "intermediate_size": 14_336, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
 }  # fmt: skip
 EXTRA_TOKENS = 8
 """Rows of the embedding, for images, that the head has no columns for."""
-
-
-def vision_blocks(c: Config, name: str) -> tuple[Block, ...]:
-    """A plain encoder with positions of patches and tiles, then gated layers over all tiles."""
-    width, tiles, tilings = c.hidden_size, c.size("max_num_tiles"), len(c.items("supported_aspect_ratios") or []) + 1
-    positions, tile = num_patches(c) + 1, "tile_positional_embedding"
-    own = "gated_positional_embedding"
-    plain = Tower(
-        width, c.intermediate_size, c.num_hidden_layers, c.size("attention_heads"), c.text("hidden_act"),
-        before=(
-            ("class_embedding", (width,)),
-            ("patch_embedding.weight", (width, c.size("num_channels"), *pair(c, "patch_size"))),
-            (f"{own}.gate", (1,)), (f"{own}.embedding", (positions, width)),
-            (f"{own}.tile_embedding.weight", (tilings, tiles * positions * width)), (f"pre_{tile}.gate", (1,)),
-            (f"pre_{tile}.embedding.weight", (tilings, tiles * width)), *layer_norm("layernorm_pre", width),
-        ),
-        after=(
-            *layer_norm("layernorm_post", width), (f"post_{tile}.gate", (1,)),
-            (f"post_{tile}.embedding.weight", (tilings, tiles * width)),
-        ),
-        layers="transformer.layers", norms=("input_layernorm", "post_attention_layernorm"), biases=(False,) * 4,
-        output="self_attn.o_proj", embedding="tiles_embedding", attention_style="tiles",
-        embedding_settings=(
-            ("image_size", pair(c, "image_size")[0]), ("num_channels", c.size("num_channels")), ("tiles", tiles),
-        ),
-        closing="tiles_between", tapped=frozenset(map(int, c.items("intermediate_layers_indices") or ())),
-    )  # fmt: skip
-    scales = ("gate_attn", "gate_ffn")
-    gated = replace(plain, layers="global_transformer.layers", scales=scales, scale_width=1, tapped=frozenset())
-    layers = (layer(gated, name, i) for i in range(c.size("num_global_layers", least=0)))
-    return (*tower_blocks(c, plain, name), *layers)
 
 
 def cross_attention(b: BlockBuilder, x: Value, image: Value, c: Config) -> Value:
@@ -96,7 +57,7 @@ def cross_layer(c: Config, index: int) -> Block:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Tower, projector, language model."""
-    vision = (c.table("vision_config") or Config({}, c.model_id)).filled(_VISION)
+    vision = (c.table("vision_config") or Config({}, c.model_id)).filled(DEFAULTS)
     text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
     b = BlockBuilder("model", part="projector", modality="image")
     width = vision.hidden_size

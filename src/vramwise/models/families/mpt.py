@@ -7,28 +7,11 @@ off, biases, learned positions, other widths, norms of q and k) is as MosaicML's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import LARGEST_SIZE, Config
+from vramwise.models.layers.mpt_layer import Switches, layer, norm
 
 _DEFAULTS = {"d_model": 2048, "n_heads": 16, "n_layers": 24, "vocab_size": 50_368, "max_seq_len": 2048}
-
-
-@dataclass(frozen=True, slots=True)
-class Switches:
-    """What llm-foundry lets a config choose; `own` says that the class of transformers cannot."""
-
-    alibi: bool
-    bias: bool
-    inner: int
-    groups: int
-    norm_heads: bool
-    dropout: float
-    after: float
-    clip: bool
-    norm_style: str
-    own: bool
 
 
 def switches(c: Config) -> Switches:
@@ -49,39 +32,6 @@ def switches(c: Config) -> Switches:
         alibi, bias, inner, groups, norm_heads, pdrop, c.number("resid_pdrop") if own else pdrop,
         a.number("clip_qkv") > 0, "low-precision" if low else "torch", own,
     )  # fmt: skip
-
-
-def norm(b: BlockBuilder, x: Value, name: str, s: Switches) -> Value:
-    return b.layer_norm(x, name, bias=s.bias, style=s.norm_style)
-
-
-def attention(b: BlockBuilder, x: Value, c: Config, s: Switches) -> Value:
-    """Attention in eager mode where ALiBi is on; without it the usual paths."""
-    b.part = "attention"
-    heads, d = c.num_attention_heads, x.width // c.num_attention_heads
-    fused = b.linear(x, "attn.Wqkv", x.width + 2 * s.groups * d, bias=s.bias)
-    if s.clip:
-        fused = b.unary("clip" if s.own else "clamp", fused)
-    q, k, v = b.split(fused, [x.width, s.groups * d, s.groups * d])
-    if s.norm_heads:
-        q, k = norm(b, q, "attn.q_ln", s), norm(b, k, "attn.k_ln", s)
-    q, k, v = (b.heads_first(b.heads(y, n)) for y, n in ((q, heads), (k, s.groups), (v, s.groups)))
-    mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=s.groups, module="attn", dropout=s.dropout,
-        style="mpt" if s.alibi else "llama", eager_only=s.alibi,
-    )  # fmt: skip
-    return b.linear(mixed, "attn.out_proj", x.width, bias=s.bias, shard="row")
-
-
-def layer(c: Config, s: Switches, index: int) -> Block:
-    """A pre-norm decoder layer."""
-    b = BlockBuilder(f"transformer.blocks.{index}", layer=index)
-    x = b.input("hidden", c.hidden_size)
-    x = b.add(b.dropout(attention(b, norm(b, x, "norm_1", s), c, s), s.after), x)
-    b.part = "mlp"
-    h = b.linear(norm(b, x, "norm_2", s), "ffn.up_proj", s.inner, bias=s.bias)
-    h = b.linear(b.activation(h, "gelu", "ffn.act"), "ffn.down_proj", x.width, bias=s.bias, shard="row")
-    return b.build(hidden=b.add(b.dropout(h, s.after), x))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,21 +11,16 @@ from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.mixture import typed_layers
-from vramwise.models.towers.vision_tower import Tower, layer_norm, tower_blocks
+from vramwise.models.towers.muse_vision import DEFAULTS, projector, tower
+from vramwise.models.towers.vision_tower import tower_blocks
 
-# Defaults of MuseGlimmerTextConfig, MuseGlimmerVisionConfig and MuseGlimmerConfig (transformers 5.23).
+# Defaults of MuseGlimmerTextConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {
     "vocab_size": 202_048, "hidden_size": 6656, "intermediate_size": 19_968, "num_hidden_layers": 52,
     "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "hidden_activation": "silu",
     "sliding_window": 2048,
 }  # fmt: skip
-_VISION: dict[str, Any] = {
-    "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 50, "num_attention_heads": 16,
-    "patch_size": 14, "patch_temporal": 2, "pos_emb_height": 32, "pos_emb_width": 32, "hidden_act": "gelu",
-}  # fmt: skip
-_NORMS = (
-    "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
-)  # fmt: skip
+_NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 
 
 def plain_norm(b: BlockBuilder, x: Value, module: str) -> Value:
@@ -46,9 +40,8 @@ def attention(b: BlockBuilder, x: Value, *, c: Config, window: int | None, turne
     q = b.scale(q)
     if turned:
         q, k = b.rotary(q, k)
-    mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=c.number("attention_dropout")
-    )
+    dropout = c.number("attention_dropout")
+    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout)
     gate = b.activation(b.linear(x, "self_attn.gate_proj", heads * d), "sigmoid", "self_attn")
     return b.linear(b.multiply(mixed, gate), "self_attn.o_proj", x.width, bias=bias, shard="row")
 
@@ -82,36 +75,10 @@ def text_blocks(c: Config, *, tied: bool) -> tuple[Block, ...]:
     return (first, *layers, b.build(logits=b.softcap(b.scale(logits))))
 
 
-def tower(v: Config) -> Tower:
-    """Patches of two frames through one matrix, learned and rotary positions."""
-    width, rows = v.hidden_size, v.size("pos_emb_height") * v.size("pos_emb_width")
-    patch = 3 * v.size("patch_temporal") * v.size("patch_size") ** 2
-    return Tower(
-        width, v.intermediate_size, v.num_hidden_layers, v.num_attention_heads, v.text("hidden_act"), layers="layers",
-        before=(
-            ("patch_embedder.patch_embedding.weight", (width, patch)),
-            ("patch_embedder.position_embedding_table.weight", (rows, width)), *layer_norm("ln_pre", width),
-        ),
-        after=layer_norm("ln_post", width), norms=("norm1", "norm2"),
-        qkv=("attn.q_proj", "attn.k_proj", "attn.v_proj"), output="attn.proj",
-    )  # fmt: skip
-
-
-def projector(c: Config, width: int) -> Block:
-    """Neighbouring patches joined, three matrices, a norm without weights."""
-    b = BlockBuilder("model", part="projector", modality="image")
-    inner, function = c.size("projector_hidden_size", default=4096), c.text("projector_hidden_act", "gelu")
-    x = b.input("image", c.size("out_hidden_size", default=6144))
-    for name in ("fc1", "fc2"):
-        x = b.activation(b.linear(x, f"vision_adapter.{name}", inner), function, "vision_adapter.act")
-    x = b.linear(x, "vision_projection", width)
-    return b.build(image=plain_norm(b, x, "perception_emb_norm"))
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Vision tower, projector, language model."""
-    v = (c.table("vision_config") or Config({}, c.model_id)).filled(_VISION)
+    v = (c.table("vision_config") or Config({}, c.model_id)).filled(DEFAULTS)
     text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
-    rename: Callable[[str], str] = inside("model.language_model")
-    language = tuple(renamed(block, rename) for block in text_blocks(text, tied=c.flag("tie_word_embeddings")))
+    language = text_blocks(text, tied=c.flag("tie_word_embeddings"))
+    language = tuple(renamed(block, inside("model.language_model")) for block in language)
     return (*tower_blocks(v, tower(v), "model.vision_tower"), projector(c, text.hidden_size), *language)

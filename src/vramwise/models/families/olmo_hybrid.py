@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_attention import attention
-from vramwise.models.layers.delta_net import DeltaNet, rule, sizes
+from vramwise.models.layers.delta_net import mixer_of_pieces, sizes
 from vramwise.models.layers.design import Design, HeadNorm, LayerKind
-from vramwise.models.layers.hybrid import layer_kinds, short_convolution
+from vramwise.models.layers.hybrid import layer_kinds
 from vramwise.models.layers.parts import gated_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
@@ -42,32 +42,13 @@ def kinds(c: Config) -> list[str]:
     return layer_kinds(c, default, allowed=("linear_attention", "full_attention"))
 
 
-def mixer(b: BlockBuilder, x: Value, s: DeltaNet, doubled: bool) -> Value:
-    """out(norm(rule(conv(q, k, v), b, a)) · silu(g))."""
-    module, hidden_size = "linear_attn", x.width
-    b.part = "mixer"
-    x = b.unary("padding_zeroed", x)
-    pieces = [b.linear(x, f"{module}.{name}_proj", s.values if name == "v" else s.keys) for name in "qkv"]
-    (joint,) = b.op("concatenate", module, pieces, [2 * s.keys + s.values])
-    h = short_convolution(b, b.unary("channels_first", joint), f"{module}.conv1d", s.kernel, function=s.function)
-    q, k, v = b.split(b.unary("channels_last", h), [s.keys, s.keys, s.values])
-    beta, decay, gate = (
-        b.linear(x, f"{module}.{name}_proj", s.values if name == "g" else s.value_heads) for name in "bag"
-    )
-    mixed = rule(b, (q, k, v, beta, decay), s, module, doubled=doubled)
-    weight = b.parameter(f"{module}.o_norm", "weight", (s.value_dim,), part="norm")
-    (mixed,) = b.op("gated_head_norm", f"{module}.o_norm", [mixed, gate], [s.values], [weight])
-    return b.linear(mixed, f"{module}.o_proj", hidden_size, shard="row")
-
-
 def layer(c: Config, index: int, kind: str) -> Block:
     """Linear layers have their norms before, attention and its MLP after."""
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x, function = b.input("hidden", c.hidden_size), c.text("hidden_act")
     if kind == "linear_attention":
-        x = b.add(
-            x, mixer(b, b.rms_norm(x, "input_layernorm", style=NORM), sizes(c), c.flag("linear_allow_neg_eigval", True))
-        )
+        h = b.rms_norm(x, "input_layernorm", style=NORM)
+        x = b.add(x, mixer_of_pieces(b, h, sizes(c), doubled=c.flag("linear_allow_neg_eigval", True)))
         h = b.rms_norm(x, "post_attention_layernorm", style=NORM)
         return b.build(hidden=b.add(x, gated_mlp(b, h, c.intermediate_size, function)))
     bias = c.flag("attention_bias")

@@ -10,24 +10,21 @@ from functools import partial
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
-from vramwise.models.config import LARGEST_SIZE, Config
+from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.design import Design, HeadNorm, LayerKind
 from vramwise.models.layers.mixture import Mixture, sparse_layers, typed_layers
-from vramwise.models.layers.sparse import Experts, checked
-from vramwise.models.towers.vision_tower import Tower, layer_norm, num_patches, tower_blocks, with_bias
+from vramwise.models.layers.sigmoid_routing import corrected
+from vramwise.models.towers.step_vision import DEFAULTS, tower
+from vramwise.models.towers.vision_tower import tower_blocks
 
-# Defaults of Step3p7TextConfig and Step3p7VisionConfig (transformers 5.23).
+# Defaults of Step3p7TextConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {
     "vocab_size": 128_815, "hidden_size": 4096, "intermediate_size": 11_264, "num_hidden_layers": 45,
     "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 8,
     "moe_intermediate_size": 1280, "n_routed_experts": 288, "share_expert_dim": 1280, "hidden_act": "silu",
-}  # fmt: skip
-_VISION: dict[str, Any] = {
-    "hidden_size": 1536, "num_hidden_layers": 47, "num_attention_heads": 16, "num_channels": 3, "image_size": 728,
-    "patch_size": 14, "hidden_act": "quick_gelu", "mlp_ratio": 8960 / 1536,
 }  # fmt: skip
 
 
@@ -53,9 +50,8 @@ def layer_kinds(c: Config, s: Design) -> list[LayerKind]:
     kinds = []
     for name, kind in zip(types, typed_layers(c, types, tables=True), strict=True):
         share = (rope.table(name) or Config({})).number("partial_rotary_factor", 1.0)
-        own: dict[str, Any] = {"rope_parameters": {"partial_rotary_factor": share}}
-        if name == "sliding_attention":
-            own |= {"num_attention_heads": heads}
+        count = heads if name == "sliding_attention" else c.num_attention_heads
+        own = {"rope_parameters": {"partial_rotary_factor": share}, "num_attention_heads": count}
         built = partial(attention, c=Config({**c.values, **own}, c.model_id), s=s, kind=kind)
         kinds.append(replace(kind, attention=built, mlp=dense))
     return kinds
@@ -68,42 +64,17 @@ def text_blocks(c: Config) -> tuple[Block, ...]:
         norm_style="gemma", qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias, joined=True,
         qk_norm=HeadNorm("heads", style="gemma"), gate=("g_proj", "sigmoid_by_head"),
     )  # fmt: skip
-    e = checked(c, Experts(
-        num_experts=c.size("num_local_experts", "n_routed_experts"), experts_per_token=c.size("num_experts_per_tok"),
-        intermediate_size=c.size("moe_intermediate_size"), function="silu", routing="corrected",
-        gating="clamped_halves", style="loop",
-    ))  # fmt: skip
-    choice = {"widened": False, "in_place": True, "epsilon": False, "scaled": False, "cast": False, "capped": False}
-    m = Mixture(
-        e, routing=choice, shared=c.size("share_expert_dim"), shared_mlp=shared_expert, bias=mlp_bias, scaled=True
-    )
+    keys, shared = ("num_local_experts", "n_routed_experts"), c.size("share_expert_dim")
+    m = corrected(c, None, keys=keys, shared=shared, in_place=True, epsilon=False, scaled=False)
+    e = replace(m.experts, function="silu", gating="clamped_halves", style="loop")
+    m = replace(m, experts=e, shared_mlp=shared_expert, bias=mlp_bias, scaled=True)
     return mixture.model(c, s, m, sparse_layers(c, 3), layer_kinds(c, s))
-
-
-def tower(v: Config) -> Tower:
-    """Rotary positions besides learned ones; two convolutions make one patch of sixteen, four times as wide."""
-    width, patch = v.hidden_size, v.size("patch_size")
-    ratio = v.number("mlp_ratio")
-    if not 0 < ratio <= LARGEST_SIZE:
-        raise v.error(f"mlp_ratio: expected a positive number, got {ratio}")
-    return Tower(
-        width, int(width * ratio), v.num_hidden_layers, v.num_attention_heads, v.text("hidden_act"), layers="layers",
-        before=(
-            ("embeddings.patch_embedding.weight", (width, v.size("num_channels"), patch, patch)),
-            ("embeddings.position_embedding.weight", (num_patches(v), width)),
-            *layer_norm("pre_layernorm", width),
-        ),
-        after=(
-            *with_bias("downsampler1", 2 * width, width, 3, 3), *with_bias("downsampler2", 4 * width, 2 * width, 3, 3)
-        ),
-        norms=("layernorm_before", "layernorm_after"), scales=("lambda_1", "lambda_2"), scale_width=width,
-    )  # fmt: skip
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Vision tower, projector, language model."""
     c.size("num_hidden_layers", default=1)  # a flat config's own is not used, but it must be a number of layers
-    v = (c.table("vision_config") or Config({}, c.model_id)).filled(_VISION)
+    v = (c.table("vision_config") or Config({}, c.model_id)).filled(DEFAULTS)
     text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
     text = Config({**text.values, "tie_word_embeddings": c.flag("tie_word_embeddings")}, c.model_id)
     b = BlockBuilder("model", part="projector", modality="image")

@@ -69,6 +69,24 @@ def mixer(b: BlockBuilder, x: Value, s: DeltaNet, *, fused: bool, module: str = 
     return b.linear(mixed, f"{module}.out_proj", hidden_size, shard="row")
 
 
+def mixer_of_pieces(b: BlockBuilder, x: Value, s: DeltaNet, *, doubled: bool) -> Value:
+    """out(norm(rule(conv(q, k, v), b, a)) · silu(g)), each of them from a product of its own (OLMo hybrid)."""
+    module, hidden_size = "linear_attn", x.width
+    b.part = "mixer"
+    x = b.unary("padding_zeroed", x)
+    pieces = [b.linear(x, f"{module}.{name}_proj", s.values if name == "v" else s.keys) for name in "qkv"]
+    (joint,) = b.op("concatenate", module, pieces, [2 * s.keys + s.values])
+    h = short_convolution(b, b.unary("channels_first", joint), f"{module}.conv1d", s.kernel, function=s.function)
+    q, k, v = b.split(b.unary("channels_last", h), [s.keys, s.keys, s.values])
+    beta, decay, gate = (
+        b.linear(x, f"{module}.{name}_proj", s.values if name == "g" else s.value_heads) for name in "bag"
+    )
+    mixed = rule(b, (q, k, v, beta, decay), s, module, doubled=doubled)
+    weight = b.parameter(f"{module}.o_norm", "weight", (s.value_dim,), part="norm")
+    (mixed,) = b.op("gated_head_norm", f"{module}.o_norm", [mixed, gate], [s.values], [weight])
+    return b.linear(mixed, f"{module}.o_proj", hidden_size, shard="row")
+
+
 def rule(b: BlockBuilder, inputs: tuple[Value, ...], s: DeltaNet, module: str, *, doubled: bool = False) -> Value:
     """The gated delta rule on q, k, v, and what makes beta and the decay; keeps the layer's states.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vramwise.models.config import Config
@@ -18,8 +19,11 @@ def deepseek_style(c: Config, count: int | None) -> Mixture:
     return Mixture(e, routing=grouped(c, e), shared=shared * e.intermediate_size)
 
 
-def corrected(c: Config, count: int | None, *, shared: int = 0, router: str = "mlp.gate", **routing: Any) -> Mixture:
-    """Sigmoid scores, corrected for the choice only, and normalized weights."""
-    e = experts(c, count, keys=_KEYS, routing="corrected", router=router)
+def corrected(
+    c: Config, count: int | None, *, keys: Sequence[str] = _KEYS, shared: int = 0, router: str = "mlp.gate",
+    **routing: Any,
+) -> Mixture:  # fmt: skip
+    """Sigmoid scores, corrected for the choice only, and normalized weights; `keys` may hold the number of experts."""
+    e = experts(c, count, keys=keys, routing="corrected", router=router)
     defaults = {"widened": False, "in_place": False, "epsilon": True, "scaled": True, "cast": False, "capped": False}
     return Mixture(e, routing={**defaults, **routing}, shared=shared)

@@ -1,0 +1,47 @@
+"""A layer of ModernBERT and its decoder: attention with rotary positions, full or windowed, gated feed-forward."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.config import Config
+
+
+def decodes(c: Config) -> bool:
+    return c.model_type == "modernbert-decoder"
+
+
+def norm(b: BlockBuilder, x: Value, module: str, c: Config) -> Value:
+    return b.layer_norm(x, module, bias=c.flag("norm_bias"))
+
+
+def attention(b: BlockBuilder, x: Value, c: Config, window: int | None) -> Value:
+    """Multi-head attention; the encoder's is one product and looks both ways."""
+    heads, bias, dropout = c.num_attention_heads, c.flag("attention_bias"), c.number("attention_dropout")
+    if x.width % heads:
+        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    if decodes(c):
+        q, k, v = (b.heads(b.linear(x, f"attn.{name}_proj", x.width, bias=bias), heads) for name in "qkv")
+    else:
+        fused = b.linear(x, "attn.Wqkv", 3 * x.width, bias=bias)
+        q, k, v = b.op("unbound_qkv", "attn", [fused], [x.width // heads] * 3, num_heads=heads)
+    q, k, v = (b.heads_first(piece) for piece in (q, k, v))
+    table = ("rows " if decodes(c) else "") + ("sliding" if window else "full")
+    q, k = b.rotary(q, k, style="half_widened", table=table)
+    mixed = b.attention(
+        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn", causal=decodes(c), window=window,
+        dropout=dropout, cache="own" if decodes(c) else None,
+    )  # fmt: skip
+    return b.dropout(b.linear(mixed, "attn.Wo", x.width, bias=bias, shard="row"), dropout)
+
+
+def layer(c: Config, index: int, window: int | None, root: str) -> Block:
+    """A pre-norm layer; the first takes the embedding's norm for its own."""
+    b = BlockBuilder(f"{root}layers.{index}", layer=index, part="attention")
+    x = b.input("hidden", c.hidden_size)
+    x = b.add(x, attention(b, norm(b, x, "attn_norm", c) if index else x, c, window))
+    b.part, bias = "mlp", c.flag("mlp_bias")
+    h = b.linear(norm(b, x, "mlp_norm", c), "mlp.Wi", 2 * c.intermediate_size, bias=bias)
+    h, gate = b.split(h, [c.intermediate_size] * 2)
+    h = b.multiply(b.activation(h, c.text("hidden_activation", "gelu"), "mlp.act"), gate)
+    h = b.linear(b.dropout(h, c.number("mlp_dropout")), "mlp.Wo", x.width, bias=bias, shard="row")
+    return b.build(hidden=b.add(x, h))

@@ -1,0 +1,34 @@
+"""Step 3.7's tower: rotary positions besides learned ones, layer scales, two convolutions that join patches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.models.config import LARGEST_SIZE, Config
+from vramwise.models.towers.vision_tower import Tower, layer_norm, num_patches, with_bias
+
+DEFAULTS: dict[str, Any] = {
+    "hidden_size": 1536, "num_hidden_layers": 47, "num_attention_heads": 16, "num_channels": 3, "image_size": 728,
+    "patch_size": 14, "hidden_act": "quick_gelu", "mlp_ratio": 8960 / 1536,
+}  # fmt: skip
+"""Defaults of Step3p7VisionConfig (transformers 5.23)."""
+
+
+def tower(v: Config) -> Tower:
+    """Rotary positions besides learned ones; two convolutions make one patch of sixteen, four times as wide."""
+    width, patch = v.hidden_size, v.size("patch_size")
+    ratio = v.number("mlp_ratio")
+    if not 0 < ratio <= LARGEST_SIZE:
+        raise v.error(f"mlp_ratio: expected a positive number, got {ratio}")
+    return Tower(
+        width, int(width * ratio), v.num_hidden_layers, v.num_attention_heads, v.text("hidden_act"), layers="layers",
+        before=(
+            ("embeddings.patch_embedding.weight", (width, v.size("num_channels"), patch, patch)),
+            ("embeddings.position_embedding.weight", (num_patches(v), width)),
+            *layer_norm("pre_layernorm", width),
+        ),
+        after=(
+            *with_bias("downsampler1", 2 * width, width, 3, 3), *with_bias("downsampler2", 4 * width, 2 * width, 3, 3)
+        ),
+        norms=("layernorm_before", "layernorm_after"), scales=("lambda_1", "lambda_2"), scale_width=width,
+    )  # fmt: skip
