@@ -31,9 +31,8 @@ _OLDER = {
 def kinds(c: Config) -> list[str]:
     """What each layer is, from a list or from a pattern of letters, whose length is the number of layers."""
     given = c.items("layers_block_type") or c.items("layer_types")
-    if given is None:
-        given = [_LETTERS.get(letter, letter) for letter in c.text("hybrid_override_pattern", "ME*-")]
-    found, known = old_names(given), list(_LETTERS.values())
+    letters = [_LETTERS.get(letter, letter) for letter in c.text("hybrid_override_pattern", "ME*-")]
+    found, known = old_names(letters if given is None else given), list(_LETTERS.values())
     if unknown := [kind for kind in found if kind not in known]:
         raise c.error(f'"{unknown[0]:.40}" is no kind of layer; known are {", ".join(known)}')
     return found
