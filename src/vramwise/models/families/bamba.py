@@ -11,10 +11,10 @@ from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.layers.hybrid import layer_kinds
+from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward
-from vramwise.models.layers.parts import gated_mlp
-from vramwise.models.layers.sparse import balancing_loss
+from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.layers.routed_experts import balancing_loss
 
 _SHARED: dict[str, Any] = {
     "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "hidden_act": "silu",

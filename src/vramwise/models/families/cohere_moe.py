@@ -11,7 +11,7 @@ from vramwise.models.layers import mixture
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.mixture import Mixture, Parts, experts, sparse_layers, typed_layers
 from vramwise.models.layers.mixture_defaults import completed
-from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.mlp import gated_mlp
 
 
 def parts(c: Config, count: int | None) -> Parts:

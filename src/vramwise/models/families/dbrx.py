@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers.parts import token_embedding
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked
+from vramwise.models.layers.decoder_ends import token_embedding
+from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked
 
 _DEFAULTS = {"d_model": 2048, "n_heads": 16, "n_layers": 24, "vocab_size": 32_000}
 

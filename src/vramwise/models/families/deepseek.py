@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
+from vramwise.models.layers.gated_norm import gated_norm
+from vramwise.models.layers.indexer import INDEXED, indexers
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_defaults import completed
 from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
-from vramwise.models.layers.parts import gated_mlp, gated_norm, lm_head, token_embedding
-from vramwise.models.layers.token_index import INDEXED, indexers
+from vramwise.models.layers.mlp import gated_mlp
 
 # The layers for multi-token prediction (num_nextn_predict_layers) that checkpoints hold are not part of the classes.
 

@@ -7,9 +7,9 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.compressed_attention import attention
+from vramwise.models.layers.decoder_ends import logits, token_embedding
 from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
-from vramwise.models.layers.parts import logits, token_embedding
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

@@ -9,10 +9,10 @@ from typing import Any
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.indexer import Indexer
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mixture import Mixture, experts, grouped, model, sparse_layers
-from vramwise.models.layers.token_index import Indexer
 
 # Defaults of Dots3NoteTextConfig (transformers 5.23), and those of the layers with a window.
 _DEFAULTS: dict[str, Any] = {

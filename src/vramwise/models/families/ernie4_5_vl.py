@@ -11,7 +11,7 @@ from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, sparse_layers
-from vramwise.models.layers.sparse import Experts, balancing_loss
+from vramwise.models.layers.routed_experts import Experts, balancing_loss
 from vramwise.models.towers.projectors import joined, norm, two_products
 from vramwise.models.towers.vision_tower import Tower, layer_norm, tower_blocks
 

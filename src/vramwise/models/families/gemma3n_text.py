@@ -8,8 +8,8 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.altup import averaged, corrected_streams, low_rank, predicted, stacked
+from vramwise.models.layers.decoder_ends import logits
 from vramwise.models.layers.layer_inputs import layer_input_gate, layer_inputs
-from vramwise.models.layers.parts import logits
 from vramwise.models.layers.shared_keys import LayerSizes, attention, norm, sources
 from vramwise.models.layers.sparse_activations import mlp, sparsities
 

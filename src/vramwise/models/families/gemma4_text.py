@@ -5,9 +5,10 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
+from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.layers.gemma4_experts import with_experts
 from vramwise.models.layers.layer_inputs import layer_input_block, layer_input_gate, layer_input_width
-from vramwise.models.layers.parts import gated_mlp, lm_head
+from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.shared_keys import LayerSizes, attention, norm, sources
 
 

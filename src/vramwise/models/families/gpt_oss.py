@@ -5,8 +5,8 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.parts import lm_head, token_embedding
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
+from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
 
 # Defaults of the configuration class of transformers 5.23.
 _DEFAULTS = {

@@ -7,12 +7,13 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import token_embedding
 from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
+from vramwise.models.layers.indexer import Indexer
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
-from vramwise.models.layers.parts import gated_mlp, token_embedding
-from vramwise.models.layers.token_index import Indexer
+from vramwise.models.layers.mlp import gated_mlp
 
 # Defaults of HYV4Config (transformers 5.23); the layers for multi-token prediction are not part of the class.
 _DEFAULTS: dict[str, Any] = {

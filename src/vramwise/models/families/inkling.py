@@ -10,8 +10,8 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.inkling_attention import attention, convolution
-from vramwise.models.layers.parts import gated_mlp
-from vramwise.models.layers.sparse import Experts, checked, expert_mlps
+from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.layers.routed_experts import Experts, checked, expert_mlps
 
 # Defaults of InklingTextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

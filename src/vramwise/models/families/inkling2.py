@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.inkling2_attention import attention
 from vramwise.models.layers.inkling_attention import convolution
-from vramwise.models.layers.sparse import Experts, checked, routed_experts
+from vramwise.models.layers.routed_experts import Experts, checked, routed_experts
 
 # Defaults of Inkling2TextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

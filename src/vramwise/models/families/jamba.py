@@ -10,8 +10,8 @@ from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer
-from vramwise.models.layers.parts import gated_mlp
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 65_536, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.parts import lm_head, token_embedding
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {

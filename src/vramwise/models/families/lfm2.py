@@ -8,8 +8,9 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.layers.hybrid import layer_kinds, short_convolution
-from vramwise.models.layers.sparse import Experts, checked, routed_experts
+from vramwise.models.layers.layer_kinds import layer_kinds
+from vramwise.models.layers.routed_experts import Experts, checked, routed_experts
+from vramwise.models.layers.short_convolution import short_convolution
 
 _SHARED: dict[str, Any] = {
     "vocab_size": 65_536, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,

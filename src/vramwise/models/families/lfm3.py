@@ -10,7 +10,7 @@ from vramwise.models.config import Config
 from vramwise.models.families import lfm2
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, HeadNorm, LayerKind, sliding_window
-from vramwise.models.layers.hybrid import layer_kinds
+from vramwise.models.layers.layer_kinds import layer_kinds
 
 # Defaults of Lfm3Config (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

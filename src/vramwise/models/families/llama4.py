@@ -5,8 +5,9 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
-from vramwise.models.layers.sparse import Experts, checked
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
+from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.layers.routed_experts import Experts, checked
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
-from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.mlp import gated_mlp
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {

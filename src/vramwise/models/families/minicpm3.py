@@ -6,7 +6,7 @@ from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
-from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.mlp import gated_mlp
 
 # Defaults of MiniCPM3Config (transformers 5.23); v_head_dim is hidden_size / num_attention_heads.
 _DEFAULTS = {

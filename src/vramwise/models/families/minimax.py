@@ -7,10 +7,10 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.layers.hybrid import layer_kinds
-from vramwise.models.layers.parts import lm_head, token_embedding
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.layer_kinds import layer_kinds
+from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 32_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,

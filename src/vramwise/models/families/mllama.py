@@ -13,9 +13,10 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.towers.mllama_vision import DEFAULTS, vision_blocks
 from vramwise.models.towers.projectors import tapped
 

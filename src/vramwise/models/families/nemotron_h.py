@@ -7,11 +7,12 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.layers.hybrid import old_names
+from vramwise.models.layers.layer_kinds import old_names
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped
-from vramwise.models.layers.parts import lm_head, plain_mlp, token_embedding
+from vramwise.models.layers.mlp import plain_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 131_072, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import LARGEST_SIZE, Config
+from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.layers.parts import gated_mlp, lm_head, token_embedding
+from vramwise.models.layers.mlp import gated_mlp
 
 _MULTIPLE = 256  # widths are rounded up to it
 # Defaults of LlamaConfig, which the remote configuration class extends.

@@ -10,8 +10,8 @@ from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.delta_net import mixer_of_pieces, sizes
 from vramwise.models.layers.design import Design, HeadNorm, LayerKind
-from vramwise.models.layers.hybrid import layer_kinds
-from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.layer_kinds import layer_kinds
+from vramwise.models.layers.mlp import gated_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 100_352, "hidden_size": 3840, "intermediate_size": 11_008, "num_hidden_layers": 32,

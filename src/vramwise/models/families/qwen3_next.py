@@ -10,9 +10,9 @@ from vramwise.models.config import Config
 from vramwise.models.layers import decoder, delta_net, mixture
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.gated_attention import attention
-from vramwise.models.layers.hybrid import every, layer_kinds
+from vramwise.models.layers.layer_kinds import every, layer_kinds
 from vramwise.models.layers.mixture import Mixture, experts
-from vramwise.models.layers.sparse import Experts
+from vramwise.models.layers.routed_experts import Experts
 
 # Defaults of the configuration classes (transformers 5.23): those of Qwen 3 Next, 3.5 and 4, and of Qwen 3 Next.
 SHARED: dict[str, Any] = {

@@ -10,11 +10,11 @@ from vramwise.models.config import Config
 from vramwise.models.families.qwen3_next import SHARED, routed
 from vramwise.models.layers import delta_net
 from vramwise.models.layers.gated_attention import indexed_attention
-from vramwise.models.layers.hybrid import every, layer_kinds
+from vramwise.models.layers.layer_kinds import every, layer_kinds
 from vramwise.models.layers.mixture import with_gated_shared_expert
 from vramwise.models.layers.ngrams import NGrams, layer_embedding, ngrams
 from vramwise.models.layers.residual_streams import half, mixed_input
-from vramwise.models.layers.sparse import Experts, balancing_loss
+from vramwise.models.layers.routed_experts import Experts, balancing_loss
 from vramwise.models.towers.qwen3_vision import vision_tower
 
 # Defaults of Qwen4ExpTextConfig (transformers 5.23).

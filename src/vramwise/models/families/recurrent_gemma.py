@@ -10,7 +10,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.mlp import gated_mlp
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 256_000, "hidden_size": 2560, "intermediate_size": 7680, "num_hidden_layers": 26,

@@ -9,7 +9,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.design import Design
-from vramwise.models.layers.hybrid import layer_kinds
+from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer_by_heads
 from vramwise.models.layers.shared_transformer import transformer, with_shared_weights

@@ -6,8 +6,8 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers.hybrid import layer_kinds
-from vramwise.models.layers.sparse import Experts, checked, expert_mlps
+from vramwise.models.layers.layer_kinds import layer_kinds
+from vramwise.models.layers.routed_experts import Experts, checked, expert_mlps
 from vramwise.models.layers.zaya_attention import attention
 
 # Defaults of ZayaConfig (transformers 5.23).

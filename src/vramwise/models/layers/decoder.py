@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.design import Design, LayerKind
-from vramwise.models.layers.parts import gated_mlp, plain_mlp
+from vramwise.models.layers.mlp import gated_mlp, plain_mlp
 
 
 def norm(b: BlockBuilder, x: Value, name: str | None, s: Design) -> Value:

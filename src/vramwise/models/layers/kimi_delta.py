@@ -8,7 +8,7 @@ from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.delta_net import CHUNK
-from vramwise.models.layers.hybrid import short_convolution
+from vramwise.models.layers.short_convolution import short_convolution
 
 
 def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.layers.indexer import indexer
 from vramwise.models.layers.latent_design import Latent
-from vramwise.models.layers.token_index import indexer
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "self_attn") -> Value:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.models.config import Config
-from vramwise.models.layers.token_index import Indexer
+from vramwise.models.layers.indexer import Indexer
 
 
 @dataclass(frozen=True, slots=True)

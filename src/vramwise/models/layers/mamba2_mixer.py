@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.hybrid import short_convolution
+from vramwise.models.layers.short_convolution import short_convolution
 
 
 @dataclass(frozen=True, slots=True)

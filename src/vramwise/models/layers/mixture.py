@@ -11,8 +11,8 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind, sliding_window
-from vramwise.models.layers.parts import gated_mlp, plain_mlp
-from vramwise.models.layers.sparse import Experts, balancing_loss, checked, expert_mlps, routed, routed_experts
+from vramwise.models.layers.mlp import gated_mlp, plain_mlp
+from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, expert_mlps, routed, routed_experts
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers.parts import plain_mlp
+from vramwise.models.layers.mlp import plain_mlp
 
 
 @dataclass(frozen=True, slots=True)

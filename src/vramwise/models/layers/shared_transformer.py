@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
 from vramwise.models.config import Config
-from vramwise.models.layers.parts import gated_mlp
+from vramwise.models.layers.mlp import gated_mlp
 
 
 def adapted(

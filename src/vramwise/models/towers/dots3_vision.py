@@ -6,8 +6,8 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers.parts import gated_mlp
-from vramwise.models.layers.sparse import Experts, routed_experts
+from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.layers.routed_experts import Experts, routed_experts
 
 # Defaults of Dots3NoteVisionConfig (transformers 5.23).
 _VISION: dict[str, Any] = {

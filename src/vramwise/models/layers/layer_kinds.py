@@ -1,10 +1,9 @@
-"""Pieces that decoders with layers of different mixers share: kinds of layers, short convolutions."""
+"""Which kind of mixer each layer of a hybrid has, by the config's list or the class's pattern."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
 
 _OLD_NAMES = {"mamba": "linear_attention", "attention": "full_attention"}
@@ -34,13 +33,3 @@ def every(c: Config, period: int, *, first: int = 1) -> list[str]:
     """Every `period`th layer full, the others linear."""
     layers = range(c.num_hidden_layers)
     return ["linear_attention" if (i + first) % period else "full_attention" for i in layers]
-
-
-def short_convolution(
-    b: BlockBuilder, x: Value, module: str, kernel: int, *, function: str | None, bias: bool = False
-) -> Value:
-    """A causal convolution over positions, each channel for itself, and its activation; `x` is channels-first."""
-    parameters = [b.parameter(module, "weight", (x.width, 1, kernel), shard="column")]
-    if bias:
-        parameters.append(b.parameter(module, "bias", (x.width,), shard="column"))
-    return b.unary("causal_conv1d", x, module, parameters, function=function)

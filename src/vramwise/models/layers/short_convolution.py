@@ -1,0 +1,15 @@
+"""The causal convolution over a few positions that recurrent mixers begin with."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import BlockBuilder, Value
+
+
+def short_convolution(
+    b: BlockBuilder, x: Value, module: str, kernel: int, *, function: str | None, bias: bool = False
+) -> Value:
+    """A causal convolution over positions, each channel for itself, and its activation; `x` is channels-first."""
+    parameters = [b.parameter(module, "weight", (x.width, 1, kernel), shard="column")]
+    if bias:
+        parameters.append(b.parameter(module, "bias", (x.width,), shard="column"))
+    return b.unary("causal_conv1d", x, module, parameters, function=function)
