@@ -15,7 +15,8 @@ from vramwise.training.heads import with_head
 from vramwise.training.images import check_images
 from vramwise.training.largest import largest_within
 from vramwise.training.layouts import check_layout
-from vramwise.training.moments import Moment, on_stage, step_moments
+from vramwise.training.micro_batches import on_stage
+from vramwise.training.moments import Moment, step_moments
 from vramwise.training.notes import host_notes, notes_of
 from vramwise.training.offload import host_parts, offloaded
 from vramwise.training.parallel import Placement, placements

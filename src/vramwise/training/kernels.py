@@ -20,6 +20,7 @@ from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, c
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.scans import fuse_scans
+from vramwise.training.settings import bitsandbytes_version
 
 _REPLACED: dict[str, frozenset[str]] = {
     "liger": frozenset({"norm", "swiglu", "rotary"}),
@@ -29,6 +30,9 @@ _REPLACED: dict[str, frozenset[str]] = {
     "apex": frozenset({"norm"}),
 }
 _ALWAYS = {"megatron": ("transformer-engine",), "unsloth": ("unsloth",)}
+
+INPUTS_LEFT_SINCE = (0, 43, 2)
+NO_HALF_SINCE = (0, 43, 0)
 
 Rewrite = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
@@ -64,18 +68,25 @@ def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
     return Forward(tuple(done[id(run)] for run in forward.runs))
 
 
-def with_dequantization(forward: Forward, *, experts: bool) -> Forward:
+def with_dequantization(forward: Forward, train: TrainSettings) -> Forward:
     """Products with a quantized weight make a 16-bit copy of it for as long as they run.
 
     bitsandbytes 0.50 autograd/_functions.py MatMul4Bit: forward and backward each dequantize the whole weight. Fused
-    `experts` are dequantized where they are read, so that autograd keeps the copy (nn/parametrize.py).
+    experts are dequantized where they are read, so that autograd keeps the copy (nn/parametrize.py). Before 0.43.2 a
+    product kept its input as well (`ctx.tensors = (A, B)`), though no gradient asks for it; before 0.43 the copy was
+    made in fp16 (`Params4bit.cuda` halves what it quantizes) and from there in bf16. litgpt's output layer is
+    quantized too (Lightning Fabric plugins/precision/bitsandbytes.py: every nn.Linear).
     """
+    is_4_bit = (train.quantization or "").startswith(("nf4", "fp4"))
+    keeps_inputs = is_4_bit and bitsandbytes_version(train) < INPUTS_LEFT_SINCE
+    copies = 2 if is_4_bit and bitsandbytes_version(train) < NO_HALF_SINCE and train.compute_dtype == "bf16" else 1
     done: dict[int, BlockRun] = {}
     for run in forward.runs:
         if id(run) not in done:
-            nodes = tuple(_dequantizing(node) if run.layer is not None else node for node in run.nodes)
-            done[id(run)] = replace(run, nodes=nodes)
-            if experts and run.layer is not None:
+            quantized = run.layer is not None or train.framework == "litgpt"
+            nodes = tuple(_dequantizing(node, keeps_inputs, copies) if quantized else node for node in run.nodes)
+            done[id(run)] = rewritten(run, nodes) if keeps_inputs else replace(run, nodes=nodes)
+            if train.quantize_experts and run.layer is not None:
                 done[id(run)] = rewritten(run, _with_copies_of_experts(nodes))
     return Forward(tuple(done[id(run)] for run in forward.runs))
 
@@ -95,11 +106,15 @@ def _with_copies_of_experts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(result)
 
 
-def _dequantizing(node: Node) -> Node:
+def _dequantizing(node: Node, keeps_inputs: bool, copies: int) -> Node:
     if node.op not in ("mm", "addmm"):
         return node
     frozen = [t for t in node.inputs if t.is_parameter and not t.requires_grad and t.ndim == 2]
-    return replace(node, workspace_bytes=2 * frozen[0].numel) if frozen else node
+    if not frozen:
+        return node
+    read = next(t for t in node.inputs if not t.is_parameter)
+    kept = ((read.storage, "A"),) if keeps_inputs and read.requires_grad else ()
+    return replace(node, workspace_bytes=2 * copies * frozen[0].numel, saved=(*node.saved, *kept))
 
 
 def rewritten(run: BlockRun, nodes: tuple[Node, ...]) -> BlockRun:

@@ -21,6 +21,7 @@ from functools import partial
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
+from vramwise.models.litgpt import WIDENED
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
@@ -70,6 +71,8 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
     *below, head, loss = forward.runs
     logits = loss.incoming[0]
     variant = train.loss
+    if is_litgpt(forward):
+        return forward
     if variant == "fused-linear":
         return _without_logits(below, head, loss, fused_linear)
     if variant == "chunked":
@@ -96,6 +99,11 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
             below, head, loss, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast
         )
     return forward
+
+
+def is_litgpt(forward: Forward) -> bool:
+    """Whether the pass was recorded as litgpt's own, with its loss."""
+    return any(node.op == WIDENED for node in forward.runs[-2].nodes)
 
 
 def _is_causal(loss: BlockRun) -> bool:

@@ -13,6 +13,7 @@ A step's peak is the maximum over moments that hold different things:
 | backward end      | all gradients                                                                                 |
 | clipping          | all gradients, the norm of each                                                               |
 | optimizer step    | all gradients, the optimizer's temporaries                                                    |
+| later micro-batch | litgpt under FSDP: gradients whole, of one layer twice; its activations are not counted        |
 | evaluation        | no gradients; one block's live set without autograd, or logits and loss                       |
 | first step        | the largest of forward and backward while the optimizer has no states yet                     |
 
@@ -33,12 +34,12 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
 from vramwise.training.extra_models import TRAINED, CriticPass, critic_pass, extra_model_bytes, role_of
 from vramwise.training.loss import makes_logits
+from vramwise.training.micro_batches import gradient_ratio, longest_comes_first, numel_below, on_stage
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import (
     HUGGING_FACE,
     autocasts,
-    execution,
     frozen_units_keep_inputs,
     gradients_stay,
     releases_gradients,
@@ -106,28 +107,6 @@ def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSetting
     return found
 
 
-def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> tuple[int, int]:
-    """A finished gradient's bytes over those with which it left backward: its dtype and its shards."""
-    assert train.grad_dtype is not None
-    made = train.lora_dtype if train.method in ("lora", "qlora") else execution(train, model).param_dtype
-    return width(train.grad_dtype), width(made) * placement.gradient_shards
-
-
-def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
-    """The blocks of one pipeline stage: its layers, the embedding on the first, head and loss on the last."""
-    if placement.stages == 1:
-        return runs
-    kept, layer = [], 0
-    for run in runs:
-        if run.shape.layer is not None:
-            if placement.first_layer <= layer <= placement.last_layer:
-                kept.append(run)
-            layer += 1
-        elif placement.is_last if run.shape.is_head else placement.is_first:
-            kept.append(run)
-    return kept
-
-
 class _Step:
     def __init__(
         self, shape: StepShape, model: Model, states: ModelStates, train: TrainSettings, placement: Placement,
@@ -140,6 +119,9 @@ class _Step:
         self.accumulates = gradients_stay(train) or (placement.stages > 1 and not self.releases)
         away = offloaded(train)
         self.others = others
+        # Gradients that wait whole come as the longest micro-batch's own backward pass goes on, or are there before it.
+        self.grows = longest_comes_first(train) and exchanged.unsharded_gradients > 0
+        self.numel_below = numel_below(model)
         self.static = {
             "weights": 0 if away.weights else states.weights + states.frozen_weights,
             "adapters": states.adapter_weights,
@@ -147,7 +129,7 @@ class _Step:
             "optimizer states": 0 if away.optimizer else states.optimizer,
             **others,
             "gathered weights": exchanged.gathered,
-            "unsharded gradients": exchanged.unsharded_gradients,
+            "unsharded gradients": 0 if self.grows else exchanged.unsharded_gradients,
             "gradient buckets": exchanged.buckets,
         }
         self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"] + int(evaluate(shape.pixels, axes))
@@ -155,6 +137,7 @@ class _Step:
         self.kept_gradients = self.all_gradients if self.accumulates else 0
         flight = placement.micro_batches_in_flight
         self.masks = int(evaluate(shape.masks, axes))
+        self.logits_in_loop = int(evaluate(shape.logits_in_loop, axes))
         # Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
         self.offloads = away.activations
         self.activations_below = [0, *accumulate(self._kept(run) for run in runs)]
@@ -192,7 +175,15 @@ class _Step:
 
     def _after_backward(self) -> list[Moment]:
         clipping = [self._clipping()] if self.train.clip_grad_norm and self.states.num_trained_tensors else []
-        return [self._backward_end(), *clipping, *self._as_one(), self._step()]
+        later = [self._later_micro_batch()] if self.grows else []
+        return [self._backward_end(), *later, *clipping, *self._as_one(), self._step()]
+
+    def _later_micro_batch(self) -> Moment:
+        """A shorter one, whose activations are not counted: a layer's gradient beside the sum that it is added to."""
+        held = {"unsharded gradients": self.exchanged.unsharded_gradients}
+        return Moment(
+            "later micro-batch", self._base(self.all_gradients) | held | {"new gradients": self.exchanged.prefetched}
+        )
 
     def _first_step(self, found: list[Moment]) -> list[Moment]:
         """The largest moment before there are optimizer states: torch's optimizers make them in their first step."""
@@ -200,6 +191,11 @@ class _Step:
             return []
         largest = max(found, key=lambda moment: moment.total)
         return [Moment("first step", {**largest.parts, "optimizer states": 0}, largest.operation, largest.layer)]
+
+    def _after(self, gradients: int) -> dict[str, int]:
+        """What is held when backward is over; litgpt's loop still names the logits."""
+        unsharded = {"unsharded gradients": self.exchanged.unsharded_gradients}
+        return self._base(gradients) | unsharded | {"logits and loss": self.logits_in_loop}
 
     def _base(self, gradients: int | None = None) -> dict[str, int]:
         return {
@@ -302,7 +298,10 @@ class _Step:
             + own_kept
             + (0 if in_loss else peak.saved),
             "weight casts": self.casts_below[index],
-            "logits and loss": (peak.saved if in_loss else 0) + (peak.temporaries if logits else 0) + SCALAR_BYTES,
+            "logits and loss": self.logits_in_loop
+            + (peak.saved if in_loss else 0)
+            + (peak.temporaries if logits else 0)
+            + SCALAR_BYTES,
             "backward temporaries": 0 if logits else peak.temporaries,
             "inputs that FSDP keeps": self.hooked_above[-1] - self.hooked_above[index + 1],
             "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
@@ -311,6 +310,9 @@ class _Step:
         if name == "backward: head":
             ahead = self.exchanged.prefetched if self._reshards_before_the_head() else 0
             parts["gathered weights"] = self._gathered_between_layers() + ahead
+        if self.grows:
+            above = self.numel_below[-1] - self.numel_below[min(index + 1, len(self.numel_below) - 1)]
+            parts["unsharded gradients"] = self.exchanged.unsharded_gradients * above // self.numel_below[-1]
         if index == self.lowest_layer:  # nothing is left to gather ahead
             parts["gathered weights"] = self.exchanged.gathered - self.exchanged.prefetched
         layer = None
@@ -328,14 +330,17 @@ class _Step:
         return run.activations + run.stream if self.hooks_keep_inputs and run.shape.checkpointed else 0
 
     def _backward_end(self) -> Moment:
-        return Moment("backward end", self._base(self.all_gradients))
+        parts = self._after(self.all_gradients)
+        if self.train.fsdp != "none":
+            parts["gathered weights"] = self._gathered_between_layers()
+        return Moment("backward end", parts)
 
     def _clipping(self) -> Moment:
         """Norms of all gradients, one fp32 or 16-bit scalar each, and the same stacked (torch 2.13 clip_grad.py)."""
         count = self.states.num_trained_tensors
         stacked = rounded(count * width(self.train.grad_dtype or "fp32"))
         norms = (count + 1) * SCALAR_BYTES + stacked
-        return Moment("clipping", self._base(self.all_gradients) | {"gradient norms": norms, "gathered weights": 0})
+        return Moment("clipping", self._after(self.all_gradients) | {"gradient norms": norms, "gathered weights": 0})
 
     def _as_one(self) -> list[Moment]:
         """ZeRO joins its partition of the gradients and casts it to fp32 before the 16-bit ones go."""
@@ -352,7 +357,7 @@ class _Step:
         transient = 0 if offloaded(self.train).optimizer else self.states.step_transient
         wide = 0 if offloaded(self.train).gradients else self.states.fp32_gradients
         kept = 0 if wide and self.train.zero_stage < 3 else self.all_gradients
-        parts = self._base(kept) | {"optimizer temporaries": transient, "gathered weights": 0}
+        parts = self._after(kept) | {"optimizer temporaries": transient, "gathered weights": 0}
         parts["unsharded gradients"] = 0
         parts["fp32 gradients"] = wide
         return Moment("optimizer step", parts)

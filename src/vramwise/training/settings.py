@@ -161,6 +161,12 @@ def library_version(train: TrainSettings) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (5, 23)
 
 
+def bitsandbytes_version(train: TrainSettings) -> tuple[int, int, int]:
+    """The bitsandbytes version that the scenario names; the described one without."""
+    found = re.search(r"bitsandbytes (\d+)\.(\d+)(?:\.(\d+))?", train.framework_version or "")
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 50, 2)
+
+
 def narrows_again(train: TrainSettings) -> bool:
     """Whether embedding and output layer are back in 16 bit after k-bit preparation: trl's SFTTrainer does that.
 

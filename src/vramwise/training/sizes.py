@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
+from vramwise.models.litgpt import litgpt_forward
 from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward, walk_forward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
@@ -17,7 +18,7 @@ from vramwise.training.checkpointing import ROTARY_TABLES, kept_storages
 from vramwise.training.compiled import with_compiled_layers
 from vramwise.training.fp8 import with_fp8_products
 from vramwise.training.kernels import with_dequantization, with_kernels
-from vramwise.training.loss import logits_held, with_loss
+from vramwise.training.loss import is_litgpt, logits_held, with_loss
 from vramwise.training.settings import execution
 from vramwise.training.sharding import local_model, with_sequence_parallel
 from vramwise.training.shared_weights import Parts, parts_of_gradients
@@ -105,6 +106,7 @@ class StepShape:
     masks: Dim
     unsaved_masks: Dim
     pixels: Dim
+    logits_in_loop: Dim
     latest: dict[tuple[int, int], list[RunBytes]] = field(default_factory=dict, repr=False)
 
     def at(self, axes: Axes) -> list[RunBytes]:
@@ -169,14 +171,16 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     tensor_parallel = train.tensor_parallel_size
     local = local_model(model, tensor_parallel, train.expert_parallel_size)
     try:
-        forward = record_forward(local, execution(train, model), batch=batch, sequence=sequence)
+        own = litgpt_forward if train.framework == "litgpt" else None
+        found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
+        forward = found or record_forward(local, execution(train, model), batch=batch, sequence=sequence)
     except ValueError as error:
         if tensor_parallel == 1:
             raise
         kind = model.config.model_type
         raise UnsupportedModelError(f"tensor parallelism inside layers of {kind} models is not described") from error
     if train.quantization is not None:
-        forward = with_dequantization(forward, experts=bool(train.quantize_experts))
+        forward = with_dequantization(forward, train)
     forward = with_fp8_products(with_kernels(forward, train), train)
     if train.compile:
         forward = with_compiled_layers(forward)
@@ -206,14 +210,15 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
     masks, pixels = _masks_held(forward, model, train), _pixels(forward)
     alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()))
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks, alive, pixels)
+        return StepShape(runs, 0, 0, 0, masks, alive, pixels, 0)
     logits = loss.incoming[0]
     during, after = logits_held(train, logits, model)
     if any(storage is logits.storage for storage, _ in loss.saved):
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
-    return StepShape(runs, during, after, copied, masks, alive, pixels)
+    looped = logits.nbytes if is_litgpt(forward) else 0
+    return StepShape(runs, during, after, copied, masks, alive, pixels, looped)
 
 
 def _pixels(forward: Forward) -> Dim:

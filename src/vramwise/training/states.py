@@ -76,6 +76,8 @@ def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
     if train.quantization is None:
         return None
     rule = quantization(train.quantization)
+    if train.framework == "litgpt":  # lightning 2.6 fabric/plugins/precision/bitsandbytes.py: every nn.Linear
+        rule = replace(rule, skipped_parts=rule.skipped_parts - {"head"})
     if train.quantize_experts is not None:
         return replace(rule, quantizes_fused_experts=train.quantize_experts)
     if has_expert_modules(train, model):

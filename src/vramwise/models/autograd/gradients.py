@@ -21,7 +21,13 @@ _SAME = frozenset({"add", "add_", "clone", "add_scalar", "add_mask", "sub_scalar
 _VIEW = frozenset({"view", "permute", "unsqueeze", "squeeze", "cat", "sum"})
 # The gradient is written over what was kept.
 _IN_PLACE = frozenset(
-    {"fused_cross_entropy", "fused_linear_cross_entropy", "fused_gated_activation", "rotary_in_place"}
+    {
+        "fused_cross_entropy",
+        "fused_linear_cross_entropy",
+        "fused_gated_activation",
+        "rotary_in_place",
+        "outputs_to_fp32",
+    }
 )
 _CHUNKS = 8
 

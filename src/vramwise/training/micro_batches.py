@@ -1,0 +1,48 @@
+"""Which blocks a rank runs for a micro-batch, and which gradients earlier micro-batches left it."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.parallel import Placement
+from vramwise.training.settings import execution
+from vramwise.training.sizes import RunBytes
+from vramwise.training.states import width
+
+
+def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> tuple[int, int]:
+    """A finished gradient's bytes over those with which it left backward: its dtype and its shards."""
+    assert train.grad_dtype is not None
+    made = train.lora_dtype if train.method in ("lora", "qlora") else execution(train, model).param_dtype
+    return width(train.grad_dtype), width(made) * placement.gradient_shards
+
+
+def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
+    """The blocks of one pipeline stage: its layers, the embedding on the first, head and loss on the last."""
+    if placement.stages == 1:
+        return runs
+    kept, layer = [], 0
+    for run in runs:
+        if run.shape.layer is not None:
+            if placement.first_layer <= layer <= placement.last_layer:
+                kept.append(run)
+            layer += 1
+        elif placement.is_last if run.shape.is_head else placement.is_first:
+            kept.append(run)
+    return kept
+
+
+def longest_comes_first(train: TrainSettings) -> bool:
+    """Whether the longest sample is in a micro-batch that no earlier one left gradients for.
+
+    litgpt's fine-tuning scripts put it into the very first (finetune/lora.py get_batch, `longest_seq_ix`), so that a
+    run goes out of memory at once if it does.
+    """
+    return train.framework == "litgpt" and not train.packing
+
+
+def numel_below(model: Model) -> list[int]:
+    """Parameters of the blocks below each block, and of all of them."""
+    return [0, *accumulate(sum(p.numel for p in block.parameters) for block in model.blocks)]
