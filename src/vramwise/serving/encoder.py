@@ -13,38 +13,72 @@ LARGEST_DYNAMIC_TOKENS = 16384  # Qwen2-VL image processor: max_pixels 12,845,05
 
 
 @dataclass(frozen=True, slots=True)
+class VideoRule:
+    """A version's largest video: `tokens` of the tower, how many the engine counts for each, and whether outputs are
+    padded to what it counts."""
+
+    tokens: int
+    counted_per_token: float
+    padded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EncoderWork:
-    """Patches in one profile batch, elements alive for each, and the bytes of both with the encoder cache."""
+    """Patches in one profile batch, elements alive for each, bytes while the tower runs, and bytes of the outputs that
+    stay until the profile run ends."""
 
     patches: int
     elements_per_patch: int
     bytes: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """The largest item of a model: its patches, its tokens, and the tokens that the engine counts for it."""
+
+    patches: int
+    tokens: int
+    counted: int
 
 
 @lru_cache(maxsize=512)
-def encoder_work(model: Model, budget_tokens: int, bytes_per_element: int) -> EncoderWork:
-    """The tower over max(budget, one item) tokens' worth of the largest image.
+def encoder_work(
+    model: Model, budget_tokens: int, bytes_per_element: int, ranks: int = 1, most_items: int | None = None,
+    video: VideoRule | None = None,
+) -> EncoderWork:  # fmt: skip
+    """The tower over max(budget, one item) tokens' worth of the largest item, on one of `ranks` ranks.
 
     A tower with a fixed image size turns it into (image_size / patch_size)² patches and mm_tokens_per_image tokens;
-    one with free sizes takes its processor's largest image. The batch keeps the images themselves meanwhile (cast to
-    the model's dtype by vLLM's multimodal processor), and the cache of outputs those of every deepstack level too
-    (vLLM models/qwen3_vl.py joins them along the hidden size).
+    one with free sizes takes its processor's largest image, or video where `video` says so. The batch keeps the images
+    themselves meanwhile (cast to the model's dtype by vLLM's multimodal processor), and the cache of outputs those of
+    every deepstack level too (vLLM models/qwen3_vl.py joins them along the hidden size).
     """
     vision = model.config.table("vision_config")
-    live = max((block_live_set(b) for b in model.blocks if _is_vision(b.parameters)), default=0)
+    live = max((block_live_set(b, ranks) for b in model.blocks if _is_vision(b.parameters)), default=0)
     if vision is None or not live:
-        return EncoderWork(0, 0, 0)
+        return EncoderWork(0, 0, 0, 0)
+    item = _largest_item(model, vision, video)
+    items = max(1, min(budget_tokens // item.counted, most_items or budget_tokens))
+    levels = 1 + len(vision.items("deepstack_visual_indexes") or ())
+    token_bytes = model.hidden_size * levels * bytes_per_element
+    made = items * item.tokens * token_bytes
+    padded = video is not None and video.padded and item.tokens < max(budget_tokens, item.counted)
+    kept = items * max(budget_tokens, item.counted) * token_bytes if padded else made
+    total = items * item.patches
+    running = total * (live + _patch_inputs(vision)) * bytes_per_element + made
+    return EncoderWork(total, live, max(running, made + kept) if padded else running, kept)
+
+
+def _largest_item(model: Model, vision: Config, video: VideoRule | None) -> _Item:
     if vision.has("image_size") and vision.has("patch_size"):
         patches = (vision.size("image_size") // vision.size("patch_size")) ** 2
         tokens = model.config.size("mm_tokens_per_image", default=patches)
-    else:
-        tokens = LARGEST_DYNAMIC_TOKENS
-        patches = tokens * vision.size("spatial_merge_size", default=DEFAULT_MERGE) ** 2
-    items = max(1, budget_tokens // tokens)
-    levels = 1 + len(vision.items("deepstack_visual_indexes") or ())
-    cached = items * tokens * model.hidden_size * levels * bytes_per_element
-    total = items * patches
-    return EncoderWork(total, live, total * (live + _patch_inputs(vision)) * bytes_per_element + cached)
+        return _Item(patches, tokens, tokens)
+    merged = vision.size("spatial_merge_size", default=DEFAULT_MERGE) ** 2
+    if video is not None and video.tokens * video.counted_per_token > LARGEST_DYNAMIC_TOKENS:
+        return _Item(video.tokens * merged, video.tokens, round(video.tokens * video.counted_per_token))
+    return _Item(LARGEST_DYNAMIC_TOKENS * merged, LARGEST_DYNAMIC_TOKENS, LARGEST_DYNAMIC_TOKENS)
 
 
 def _patch_inputs(vision: Config) -> int:

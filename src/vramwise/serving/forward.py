@@ -38,13 +38,17 @@ def forward_live_set(model: Model) -> LiveSet:
     return LiveSet(best.elements + model.hidden_size, best.moment)
 
 
-def block_live_set(block: Block) -> int:
-    """Elements a token at the fullest moment of one block."""
-    return _largest(block).elements
+def block_live_set(block: Block, ranks: int = 1) -> int:
+    """Elements a token at the fullest moment of one block, on one of `ranks` ranks of tensor parallelism.
+
+    What a column-cut layer makes, and all that is worked out from it alone, is cut; what a row-cut one makes is whole.
+    """
+    return _largest(block, ranks).elements
 
 
-def _largest(block: Block) -> LiveSet:
+def _largest(block: Block, ranks: int = 1) -> LiveSet:
     root: dict[int, int] = {}
+    cut: set[int] = set()
     sizes: dict[int, int] = {}
     reads: dict[int, int] = {}
     frames: list[int] = []
@@ -53,6 +57,11 @@ def _largest(block: Block) -> LiveSet:
         frames.append(value.id)
     for op in block.ops:
         _trace(op, root, sizes)
+        if ranks > 1 and _is_cut(op, root, cut):
+            for value in op.outputs:
+                if root[value.id] == value.id:
+                    cut.add(value.id)
+                    sizes[value.id] = -(-sizes[value.id] // ranks)
         for value in op.inputs:
             reads[root[value.id]] = reads.get(root[value.id], 0) + 1
     ends = {root[value.id] for value in block.outputs.values()}
@@ -74,6 +83,16 @@ def _largest(block: Block) -> LiveSet:
             if not reads[root[value.id]] and root[value.id] not in ends and root[value.id] not in frames:
                 alive.discard(root[value.id])
     return best
+
+
+def _is_cut(op: Op, root: dict[int, int], cut: set[int]) -> bool:
+    """Whether each rank makes its share of the outputs only."""
+    shards = {parameter.shard for parameter in op.parameters}
+    if "column" in shards:
+        return True
+    if shards & {"row", "vocab"} or op.kind == "add":
+        return False
+    return bool(op.inputs) and root[op.inputs[0].id] in cut
 
 
 def _trace(op: Op, root: dict[int, int], sizes: dict[int, int]) -> None:

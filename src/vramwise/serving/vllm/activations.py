@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from vramwise.models import Block, Model, Parameter
 from vramwise.result import Node
@@ -10,20 +11,31 @@ from vramwise.serving.constants import Constant, constant
 from vramwise.serving.layouts import engine_layout
 from vramwise.serving.vllm.profile import runs_v2_runner
 from vramwise.serving.vllm.settings import Resolved, has_encoder
+from vramwise.serving.vllm.towers import sees_nothing
 from vramwise.serving.weights import stage_weights
+
+if TYPE_CHECKING:
+    from vramwise.serving.encoder import VideoRule
 
 UNPACK_ABOVE_TOKENS = 256
 MARLIN_CAPABILITY = 8.0
+VIDEO_COUNTED = ((0, 11), (0, 13))
 
 _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
 
 
 def activation_peak(model: Model, r: Resolved) -> Node:
-    """Bytes above the weights at the fullest moment of the profile run."""
-    phases = [_sampler(model, r), forward_pass(model, r)]
-    if has_encoder(model):
-        phases.append(_encoder(model, r))
-    return max(phases, key=lambda phase: phase.bytes)
+    """Bytes above the weights at the fullest moment of the profile run.
+
+    In V1 the encoder's outputs stay alive while the text model and the sampler run (`encoder_cache["tmp"]`).
+    """
+    later = max((_sampler(model, r), forward_pass(model, r)), key=lambda phase: phase.bytes)
+    if not has_encoder(model):
+        return later
+    encoder, kept = _encoder(model, r)
+    if kept.bytes and r.profile.generation == "V1":
+        later = Node.group(later.name, (later, kept))
+    return max((later, encoder), key=lambda phase: phase.bytes)
 
 
 def _sampler(model: Model, r: Resolved) -> Node:
@@ -138,14 +150,16 @@ def _expert_width(parameters: tuple[Parameter, ...], hidden: int) -> int:
     return 0
 
 
-def _encoder(model: Model, r: Resolved) -> Node:
-    """The vision tower over as many of its largest items as the encoder's budget of tokens takes."""
+def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:
+    """The vision tower over as many of its largest items as the encoder's budget of tokens takes, and its outputs."""
     from vramwise.serving.encoder import encoder_work
 
-    limits = r.settings.limit_mm_per_prompt
-    work = encoder_work(model, r.batched_tokens, r.storage.bytes_per_element)
-    size = 0 if limits is not None and not any(limits.values()) else work.bytes
-    return Node(
+    work = encoder_work(
+        model, r.batched_tokens, r.storage.bytes_per_element, r.settings.tensor_parallel_size, r.max_num_seqs,
+        _video_rule(model, r),
+    )  # fmt: skip
+    size, kept = (0, 0) if sees_nothing(model, r.settings) else (work.bytes, work.kept_bytes)
+    running = Node(
         "profile run: encoder",
         size,
         "assumed",
@@ -155,3 +169,21 @@ def _encoder(model: Model, r: Resolved) -> Node:
         inputs={"patches": work.patches, "elements_per_patch": work.elements_per_patch},
         source=_RUN,
     )
+    cache = Node(
+        "encoder cache", kept, "derived", kept // 3, kept, formula="tokens of the items × hidden size × levels × dtype",
+        inputs={"hidden_size": model.hidden_size}, source=_RUN,
+    )  # fmt: skip
+    return running, cache
+
+
+def _video_rule(model: Model, r: Resolved) -> VideoRule | None:
+    """Qwen3-VL's largest video (25,165,824 values = 12,288 tokens of 2 × 32 × 32) counts 12.5 tokens for each of its
+    own in 0.11 and 0.12, more than an image; its outputs are padded to that (0.11.2 models/qwen3_vl.py
+    get_max_video_tokens, v1/worker/gpu_model_runner.py; the logs say "a budget of 153600 tokens"). 0.13.0 does neither.
+    """
+    from vramwise.serving.encoder import VideoRule
+
+    limits = r.settings.limit_mm_per_prompt or {}
+    qwen = model.config.model_type in ("qwen3_vl", "qwen3_vl_moe") and limits.get("video") != 0
+    first, last = VIDEO_COUNTED
+    return VideoRule(12288, 12.5, padded=True) if qwen and first <= r.version < last else None

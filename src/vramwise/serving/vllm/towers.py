@@ -30,8 +30,14 @@ def towers_left_out(model: Model, settings: ServeSettings) -> frozenset[str]:
         return frozenset()
     if version < GENERAL_VERSION and model.config.model_type not in FIRST_TYPES:
         return frozenset()
+    deaf = limits.get("audio") == 0
+    blind = sees_nothing(model, settings)
+    return frozenset(({"vision", "projector"} if blind else set()) | ({"audio"} if deaf else set()))
+
+
+def sees_nothing(model: Model, settings: ServeSettings) -> bool:
+    """Whether no image and, where the model reads videos, no video may come."""
+    limits = settings.limit_mm_per_prompt or {}
     thinker = model.config.table("thinker_config") or model.config
     videos = model.config.model_type in VIDEO_TYPES or any(thinker.has(key) for key in VIDEO_KEYS)
-    blind = limits.get("image") == 0 and (limits.get("video") == 0 or not videos)
-    deaf = limits.get("audio") == 0
-    return frozenset(({"vision", "projector"} if blind else set()) | ({"audio"} if deaf else set()))
+    return limits.get("image") == 0 and (limits.get("video") == 0 or not videos)

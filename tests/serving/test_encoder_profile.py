@@ -1,0 +1,68 @@
+"""What vision towers take in vLLM's profile run: cut by tensor parallelism, with outputs that stay until its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.estimation import estimate
+from vramwise.models import Model, describe
+from vramwise.result import Result
+from vramwise.serving.forward import block_live_set
+from vramwise.sources import resolve
+from vramwise.units import GIB
+
+
+def model_of(name: str) -> Model:
+    return describe(resolve(name).config, name)
+
+
+def serve(name: str, ranks: int, **settings: Any) -> Result:
+    table = {"engine": "vllm", "tensor_parallel_size": ranks, "max_model_len": 32768, **settings}
+    return estimate({"model": name, "task": "serve", "gpu": "rtx-3090", "num_gpus": ranks, "serve": table})
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_holds_its_share_of_what_column_cut_layers_make(ranks: int) -> None:
+    block = next(b for b in model_of("Qwen/Qwen3.5-27B").blocks if any(p.part == "vision" for p in b.parameters) and
+                 any("linear_fc1" in p.name for p in b.parameters))  # fmt: skip
+    # the MLP's moment: input, residual sum and norm whole, fc1's output and its activation cut
+    assert block_live_set(block, ranks) == 3 * 1152 + 2 * 4304 // ranks
+
+
+# start-up logs of vLLM 0.19.0 on four cards of 24 GB, eager: settings, GiB of KV cache printed
+@pytest.mark.parametrize(
+    ("settings", "printed"),
+    [
+        ({"gpu_memory_utilization": 0.9}, 7.00),
+        ({"gpu_memory_utilization": 0.92}, 7.47),
+        ({"gpu_memory_utilization": 0.92, "max_num_seqs": 1, "max_model_len": 50000}, 7.56),
+    ],
+)
+def test_qwen35_on_four_ranks(settings: dict[str, Any], printed: float) -> None:
+    result = serve("Qwen/Qwen3.5-27B", 4, engine_version="0.19.0", enforce_eager=True, **settings)
+    assert result.quantities["kv_cache_bytes"].expected / GIB == pytest.approx(printed, rel=0.02)
+
+
+def test_outputs_of_the_encoder_stay_while_the_sampler_runs() -> None:
+    few, many = (serve("Qwen/Qwen3.5-27B", 4, engine_version="0.19.0", max_num_seqs=n) for n in (512, 1024))
+    for result in (few, many):
+        assert result.phases[1].components.find("profile run: sampler/encoder cache") is not None
+    grown = many.quantities["activation_peak"].expected - few.quantities["activation_peak"].expected
+    assert grown == pytest.approx(512 * (14 * 248320 + 4 * 5120), rel=1e-3)
+    kept = many.phases[1].components.find("profile run: sampler/encoder cache")
+    assert kept is not None
+    assert kept.bytes == 16384 * 5120 * 2
+
+
+def test_the_largest_video_of_qwen3_vl_counts_153600_tokens() -> None:
+    """0.11 and 0.12 print "a budget of 153600 tokens, and profiled with 1 video items"; 0.13 counts 12,288."""
+    old = serve("Qwen/Qwen3-VL-30B-A3B-Instruct", 2, engine_version="0.12.0")
+    kept = old.phases[1].components.find("profile run: sampler/encoder cache")
+    assert kept is not None
+    assert kept.bytes == 153600 * 4 * 2048 * 2
+    new = serve("Qwen/Qwen3-VL-30B-A3B-Instruct", 2, engine_version="0.13.0")
+    assert old.quantities["activation_peak"].expected - new.quantities["activation_peak"].expected > 1.9 * GIB
+    still = serve("Qwen/Qwen3-VL-30B-A3B-Instruct", 2, engine_version="0.12.0", limit_mm_per_prompt={"video": 0})
+    assert still.quantities["activation_peak"].expected == new.quantities["activation_peak"].expected
