@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from image_batches import FRAMES, POSITIONED, Case, frames, whole
 
 from vramwise.models.execution import Images
@@ -22,6 +23,20 @@ OMNI_EXPERTS: dict[str, Any] = {
     "model_type": "qwen3_omni_moe_text", "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
     "moe_intermediate_size": 8,
 }  # fmt: skip
+ERNIE: dict[str, Any] = {
+    "model_type": "ernie4_5_vl_moe_text", "moe_k": 2, "moe_num_experts": 4, "moe_num_shared_experts": 1,
+    "moe_intermediate_size": [8, 16], "mlp_layer_types": ["dense", "sparse"], "pad_token_id": 0,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]},
+}  # fmt: skip
+
+
+def told_apart(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """As `frames`; the experts are told which tokens are an image's, and its marks'."""
+    kinds = torch.zeros(count, images.tokens + 3, dtype=torch.int64)
+    kinds[:, : images.tokens + 2] = 1
+    return {**frames(config, images, count), "moe_mm_token_type_ids": kinds}
+
+
 CASES: dict[str, Case] = {
     "glm4v": (whole("glm4v", GLM, GLM_TEXT), Images(1, 4, 6, tokens=6), frames),
     "glm46v": (whole("glm46v", {**GLM, "attention_bias": True}, GLM_TEXT), Images(2, 2, 4, tokens=2), frames),
@@ -38,5 +53,9 @@ CASES: dict[str, Case] = {
         whole("qwen3_omni_moe_thinker", {**POSITIONED, "model_type": "qwen3_omni_moe_vision_encoder",
                                          "deepstack_visual_indexes": [0]}, OMNI_EXPERTS, audio_config=SOUND),
         Images(2, 4, 6, tokens=6), frames,
+    ),
+    "ernie4_5_vl_moe": (
+        whole("ernie4_5_vl_moe", {**FRAMES, "model_type": "ernie4_5_vl_moe_vision", "temporal_patch_size": 1}, ERNIE),
+        Images(1, 4, 6, tokens=6), told_apart,
     ),
 }  # fmt: skip

@@ -26,7 +26,7 @@ from vramwise.models.step import record_forward
 # Everything trains; the tower is frozen; only what lies between it and the language model trains; only the tower does.
 PARTS = {
     "whole": (), "language": ("language", "lm_head", "text_model"), "tower": ("vision", "visual"),
-    "bridge": ("projector", "merger", "aligner", "connector", "embed_vision"),
+    "bridge": ("projector", "merger", "aligner", "connector", "embed_vision", "resampler"),
 }  # fmt: skip
 RUNS = [
     ("fp32", "eager", "whole", 2), ("bf16", "sdpa", "whole", 1), ("bf16-mixed", "sdpa", "bridge", 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,10 @@ from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
-from vramwise.models.layers.mixture import Mixture, experts, feed_forward, sparse_layers
+from vramwise.models.layers.mixture import Mixture, experts, feed_forward, shared_experts, sparse_layers
 from vramwise.models.layers.routed_experts import Experts, balancing_loss
 from vramwise.models.towers.projectors import joined, norm, two_products
-from vramwise.models.towers.vision_tower import Tower, layer_norm, tower_blocks
+from vramwise.models.towers.vision_tower import Tower, image_tokens, layer_norm, tower_blocks
 
 # Defaults of Ernie4_5_VLMoeTextConfig and Ernie4_5_VLMoeVisionConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {
@@ -27,10 +28,23 @@ _VISION: dict[str, Any] = {
 }  # fmt: skip
 
 
+MARKS = 2
+"""Tokens around an image, which go to the experts for images as its own do."""
+
+
 def isolated(b: BlockBuilder, x: Value, *, m: Mixture, images: Experts) -> Value:
-    """The text's experts and the shared ones; those for images lie beside them."""
-    h = feed_forward(b, x, m=m)
-    count, inner, module = images.num_experts, images.intermediate_size, "mlp.vision_moe"
+    """The shared experts, the text's on its tokens and those for images on theirs."""
+    shared = shared_experts(b, x, m) if m.shared else None
+    own = b.unary("rows_of_text", x, "mlp", marks=MARKS)
+    h = feed_forward(b, own, m=replace(m, shared=0))
+    others = b.unary("rows_of_images", x, "mlp", marks=MARKS)
+    h = b.op("rows_together", "mlp", [x, h, for_images(b, others, images)], [x.width])[0]
+    return b.add(h, shared) if shared is not None else h
+
+
+def for_images(b: BlockBuilder, x: Value, e: Experts) -> Value:
+    """Router and experts for images; text passes none of them."""
+    count, inner, module, chosen = e.num_experts, e.intermediate_size, "mlp.vision_moe", e.experts_per_token
     gate = [
         b.parameter(f"{module}.gate", "weight", (count, x.width), part="router"),
         b.parameter(f"{module}.gate.moe_statics", "e_score_correction_bias", (1, count), part="router"),
@@ -40,10 +54,12 @@ def isolated(b: BlockBuilder, x: Value, *, m: Mixture, images: Experts) -> Value
                     shard="expert_column"),
         b.parameter(f"{module}.experts", "down_proj", (count, x.width, inner), part="experts", shard="expert_row"),
     ]  # fmt: skip
-    h = b.unary("hold", h, f"{module}.gate", gate)
+    routed = b.op("router", f"{module}.gate", [x], [chosen] * 2, gate, style="of_images", routing=e.routing,
+                  experts_per_token=chosen)  # fmt: skip
     return b.op(
-        "experts", f"{module}.experts", [h, h], [x.width], stacks, num_experts=count, experts_per_token=0,
-        style="unvisited",
+        "experts", f"{module}.experts", [x, *routed], [x.width], stacks, num_experts=count, experts_per_token=0,
+        chosen=chosen, style="of_images", function=e.function, gating=e.gating, transposed=False,
+        fused_branches=e.fused_branches,
     )[0]  # fmt: skip
 
 
@@ -79,7 +95,8 @@ def resampler(c: Config, tower: Config, width: int) -> Block:
     x = joined(b, b.input("image", tower.hidden_size), tower.size("spatial_merge_size") ** 2)
     wide = x.width
     for name, tokens in (("spatial_linear", 1), ("temporal_linear", tower.size("temporal_merge_size"))):
-        x = two_products(b, joined(b, x, tokens), (f"{name}.fc1", f"{name}.fc2"), (wide, wide))
+        x = b.unary("frames_twice", x, width=x.width * tokens) if tokens > 1 else x
+        x = two_products(b, x, (f"{name}.fc1", f"{name}.fc2"), (wide, wide))
         x = norm(b, x, f"{name}.ln")
     x = b.linear(x, "mlp", width, bias=True)
     return b.build(image=b.rms_norm(x, "after_norm", part="projector"))
@@ -93,10 +110,11 @@ def blocks(c: Config) -> tuple[Block, ...]:
     tower = Tower(
         width, vision.intermediate_size, vision.size("depth"), vision.size("num_heads"), vision.text("hidden_act"),
         before=(("patch_embed.proj.weight", (width, vision.size("in_channels") * patch * patch)),),
-        after=layer_norm("ln", width), layers="blocks", norms=("norm1", "norm2"), qkv=("attn.qkv",),
-        output="attn.proj",
+        embedding="rows_of_pixels", packed=True, after=layer_norm("ln", width), closing="layer_norm", layers="blocks",
+        norms=("norm1", "norm2"), qkv=("attn.qkv",), output="attn.proj",
     )  # fmt: skip
     tied = c.flag("tie_word_embeddings", True)
     rename = inside("model.language_model")
-    language = tuple(renamed(block, rename) for block in text_blocks(text, tied=tied))
-    return (*tower_blocks(vision, tower, "model.vision_tower"), resampler(c, vision, text.hidden_size), *language)
+    embedding, *language = (renamed(block, rename) for block in text_blocks(text, tied=tied))
+    towers = (*tower_blocks(vision, tower, "model.vision_tower"), resampler(c, vision, text.hidden_size))
+    return (*towers, embedding, image_tokens(text.hidden_size), *language)

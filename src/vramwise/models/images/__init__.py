@@ -25,6 +25,7 @@ _QWEN3_OMNI = merged.merged(56 * 56, 12_845_056, 16)  # preprocessor_config.json
 _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "aya_vision": nearest_grid.tiled(3, 1),
     "deepseek_vl": one_size.every_patch(224, 16),
+    "ernie4_5_vl_moe": merged.merged(56 * 56, 28 * 28 * 6177, 14),
     "gemma3": one_size.gemma3,
     "gemma4": one_size.gemma4,
     "gemma4_unified": one_size.gemma4,

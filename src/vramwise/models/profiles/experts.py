@@ -111,10 +111,6 @@ class ExpertPaths(RouterPaths):
         h = getattr(self, f"_gate_{op.settings['gating']}")(op, tape.expert_mm(picked, gate_up))
         return tape.view(self._weighted_rows(tape.expert_mm(h, down), weights, places, hidden), *x.shape)
 
-    def _experts_unvisited(self, op: Op, x: Tensor, *_: Tensor) -> Tensor:
-        """Experts of another kind of token."""
-        return x
-
     def _experts_everywhere(self, op: Op, x: Tensor, scores: Tensor, *_: Tensor) -> Tensor:
         """Llama 4: every expert on all tokens, each token times its score for that expert."""
         tape, count = self.tape, op.settings["num_experts"]

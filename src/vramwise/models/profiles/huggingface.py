@@ -24,6 +24,7 @@ from vramwise.models.profiles.dora import with_dora
 from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
+from vramwise.models.profiles.experts_by_modality import ExpertsByModality
 from vramwise.models.profiles.frames import FramePaths
 from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.gemma_images import GemmaImagePaths
@@ -71,6 +72,7 @@ class HuggingFace(
     KimiDeltaPaths,
     LatentPaths,
     ExpertPaths,
+    ExpertsByModality,
     FramePaths,
     GatePaths,
     GemmaImagePaths,
