@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.families import lfm2
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, HeadNorm, LayerKind, sliding_window
 from vramwise.models.layers.layer_kinds import layer_kinds
+from vramwise.models.layers.lfm_layers import convolution, mlp
 
 # Defaults of Lfm3Config (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -29,10 +29,6 @@ def design(c: Config) -> Design:
     )  # fmt: skip
 
 
-def mlp(b: BlockBuilder, x: Value, *, c: Config) -> Value:
-    return lfm2.mlp(b, x, c.intermediate_size)
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = Config({**_DEFAULTS, **c.values}, c.model_id)
@@ -42,6 +38,6 @@ def blocks(c: Config) -> tuple[Block, ...]:
     kinds = []
     for kind in layer_kinds(c, default, allowed=("conv", "full_attention", "sliding_attention")):
         own = window if kind == "sliding_attention" else None
-        convolution = partial(lfm2.convolution, c=c) if kind == "conv" else None
-        kinds.append(LayerKind(own, table=f"fp32 {kind}", attention=convolution, mlp=partial(mlp, c=c)))
+        mixer = partial(convolution, c=c) if kind == "conv" else None
+        kinds.append(LayerKind(own, table=f"fp32 {kind}", attention=mixer, mlp=partial(mlp, width=c.intermediate_size)))
     return decoder.model(c, design(c), kinds)

@@ -9,6 +9,12 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.short_convolution import short_convolution
 
+# Of the configuration classes of Bamba and Granite 4 (transformers 5.23).
+DEFAULTS = {
+    "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2,
+    "mamba_chunk_size": 256, "mamba_conv_bias": True,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Mamba2:
