@@ -9,7 +9,8 @@ import pytest
 from vramwise.models import describe
 from vramwise.models.autograd import Tape, axis, evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
-from vramwise.models.liveness import Moment, largest, undominated, walk_backward, walk_forward
+from vramwise.models.forward_walk import walk_forward
+from vramwise.models.liveness import Moment, largest, undominated, walk_backward
 from vramwise.models.step import BlockRun, record_forward
 
 CONFIG = {
@@ -80,14 +81,14 @@ def test_prefill_holds_three_tensors_of_the_mlp_and_the_residual() -> None:
     Counted by hand on traced generation: tokens · (3 · 2 · intermediate + 2 · 2 · hidden) beside the layer's input.
     """
     layer = runs()[2]
-    peak = largest(undominated(walk_forward(layer, keeps=False)), AXES)
+    peak = largest(undominated(walk_forward(layer, kept=()).moments), AXES)
     assert peak.module in ("", "mlp.act_fn")
     assert peak.total == 4 * 128 * (3 * 2 * 224 + 2 * 2 * 64)
 
 
 def test_forward_that_keeps_never_holds_less_than_what_it_saves() -> None:
     for run in runs():
-        last = walk_forward(run)[-1]
+        last = walk_forward(run).moments[-1]
         streams = {t.storage for t in run.incoming}
         own = sum(evaluate(s.nbytes, AXES) for s, _ in run.saved if s not in streams)
         assert evaluate(last.saved, AXES) == own
@@ -95,7 +96,7 @@ def test_forward_that_keeps_never_holds_less_than_what_it_saves() -> None:
 
 def test_the_second_forward_pass_stops_at_the_last_saved_tensor() -> None:
     layer = runs()[2]
-    whole, again = walk_forward(layer), walk_forward(layer, again=True)
+    whole, again = walk_forward(layer).moments, walk_forward(layer, again=True).moments
     assert len(again) < len(whole)
     assert evaluate(again[-1].saved, AXES) == evaluate(whole[-1].saved, AXES)
 

@@ -6,7 +6,7 @@ import pytest
 
 from vramwise.estimation import estimate
 from vramwise.models import Model, describe
-from vramwise.serving.allocator import block_bytes
+from vramwise.models.allocator import block_bytes
 from vramwise.serving.storage import storage_of
 from vramwise.serving.weights import Layout, rope_cache_bytes, stage_layers, stage_weights
 from vramwise.units import GIB, MIB

@@ -85,15 +85,12 @@ def test_gradients_of_small_adapters_have_a_pool_of_their_own(rank: int, measure
     assert found.quantities["nvidia_smi"].expected == pytest.approx(measured_mib * 2**20, rel=0.07)
 
 
-def test_small_blocks_take_nothing_from_a_peak_that_holds_them() -> None:
-    settings = {**RL, "lora_rank": 8, "sequence_length": 512, "extra_models": []}
+def test_temporaries_of_small_adapters_are_reserved_beside_a_peak_without_them() -> None:
+    settings = {**RL, "lora_rank": 8, "sequence_length": 512}
     found = one_card(**settings).quantities
     assert found["peak_reserved"].expected > 1.06 * found["peak_allocated"].expected + 30 * 2**20
     fused = one_card(**settings, optimizer_impl="fused").quantities["peak_reserved"].expected
     assert fused < found["peak_reserved"].expected
-    plain = one_card(method="full", precision="bf16").quantities
-    extra = plain["peak_reserved"].expected - 1.06 * plain["peak_allocated"].expected
-    assert 0 <= extra < 0.004 * plain["peak_reserved"].expected  # norms, biases, two key and value heads
 
 
 def test_sampled_completions_may_end_earlier() -> None:

@@ -1,9 +1,8 @@
-"""What is alive while a block runs: the walk of its tape forward and backward.
+"""What is alive while a block runs backward: the walk of its tape (forward: `vramwise.models.forward_walk`).
 
-Backward follows torch's engine (2.13): nodes in the reverse order of their making; what a node saved and the gradient
+It follows torch's engine (2.13): nodes in the reverse order of their making; what a node saved and the gradient
 that it received are freed when it is done; a second gradient for a tensor is added into the first when nothing else
 refers to that one and it is no view, else their sum is a third tensor (`torch/csrc/autograd/input_buffer.cpp`).
-Forward frees a tensor after its last use, but what a Python frame received stays until the frame returns.
 
 Moments are polynomials in the axes; those that another one exceeds at every size are dropped, so that a maximum costs
 a handful of evaluations.
@@ -91,12 +90,21 @@ def _covers(larger: Dim, smaller: Dim) -> bool:
 # -- backward ----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+Event = tuple[object, Dim | None]
+"""What is allocated, with its bytes, or freed (None)."""
+
+
+@dataclass(slots=True, eq=False)
 class _Bytes:
-    """The storage of a gradient, and how many gradients refer to it."""
+    """The storage of a gradient, and how many gradients refer to it.
+
+    `written_over`: the saved storage in whose place it is; `stays`: it becomes a parameter's `.grad`.
+    """
 
     nbytes: Dim
     holders: int = 1
+    written_over: Storage | None = None
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,9 @@ class BackwardWalk:
     `moments` in order; `leaving`: bytes of gradients handed to the block before; `at_first_use`: gradients alive when
     the first saved tensor is asked for, which is when a checkpointed block computes its forward pass again;
     `waiting_views`: waiting parameters whose gradient from here is a view, so that nothing is added into it.
+
+    `events`: every allocation and release, by what it is of; `arriving` and `handed`: which of them are gradients of
+    outgoing and incoming tensors, `finished`: which become a parameter's gradient. None of these is freed here.
     """
 
     moments: list[Moment] = field(default_factory=list)
@@ -119,6 +130,10 @@ class BackwardWalk:
     leaving: Dim = 0
     at_first_use: Dim = 0
     waiting_views: set[Storage] = field(default_factory=set)
+    events: list[Event] = field(default_factory=list)
+    arriving: list[tuple[Tensor, object]] = field(default_factory=list)
+    handed: list[tuple[Tensor, object]] = field(default_factory=list)
+    finished: list[object] = field(default_factory=list)
 
     def of(self, chosen: Callable[[Moment], bool] = lambda moment: True) -> tuple[Moment, ...]:
         """The undominated moments among the chosen ones."""
@@ -178,10 +193,13 @@ class _BackwardWalker:
         self.finished: Dim = 0
         self.gradients: dict[int, _Gradient] = {}
         self.pieces: dict[tuple[int, str], _Bytes] = {}
+        self.written_over: set[Storage] = set()
 
     def walk(self) -> BackwardWalk:
         for tensor in self._ends():
-            self._deliver(tensor, self._new(tensor.nbytes), is_view=False)
+            held = self._new(tensor.nbytes)
+            self.result.arriving.append((tensor, held))
+            self._deliver(tensor, held, is_view=False)
         self._note("start", "")
         for node in reversed(self.run.nodes):
             received = [output for output in node.outputs if id(output) in self.gradients]
@@ -191,6 +209,12 @@ class _BackwardWalker:
                 self._release(node)
         self.result.weight_gradients = self.finished
         self.result.leaving = self.temporaries
+        incoming = {id(tensor): tensor for tensor in self.run.incoming}
+        for name, gradient in self.gradients.items():
+            if name in incoming:
+                self.result.handed.append((incoming[name], gradient.held))
+            else:
+                self._drop(gradient.held)
         return self.result
 
     def _ends(self) -> list[Tensor]:
@@ -210,6 +234,7 @@ class _BackwardWalker:
         larger = total(each.raw - each.nbytes for each, _, _ in made if each.raw)
         larger = larger - total(each.nbytes for each, _, _ in made if each.passing == "in_place")
         self._note(f"{node.op} backward", node.module, scratch + larger + node.workspace_bytes)
+        self._briefly(scratch, node.workspace_bytes, *(each.raw for each, _, _ in made))
         if self.recomputed:
             self._release(node)
         if any(each.raw for each, _, _ in made):
@@ -225,9 +250,16 @@ class _BackwardWalker:
         if each.passing in ("new", "in_place"):
             if node.op == "split":
                 return self._piece(each.tensor), False
-            return self._new(each.nbytes), False
+            return self._new(each.nbytes, self._room_of(node, each)), False
         arrived.held.holders += 1
         return arrived.held, arrived.is_view or each.passing == "view"
+
+    def _room_of(self, node: Node, each: InputGradient) -> Storage | None:
+        """What a gradient in place is written over."""
+        if each.passing != "in_place":
+            return None
+        own = (storage for storage, _ in node.saved if storage in self.savers)
+        return next((storage for storage in own if probe(storage.nbytes) == probe(each.nbytes)), None)
 
     def _piece(self, tensor: Tensor) -> _Bytes:
         """Gradients of the pieces of one split are joined in one tensor."""
@@ -265,20 +297,44 @@ class _BackwardWalker:
             self.result.waiting_views.add(storage)
         if storage in self.shared.pending:
             self._note("sum of a shared weight's gradients", "", parameter.nbytes)
+            self._briefly(parameter.nbytes)
         if storage not in self.shared.begun and (waits or not self.accumulating):
             self.finished = self.finished + parameter.nbytes
+            self.result.finished.append(self._as_gradient(parameter, held, is_view))
         self._drop(held)
         if self.accumulating and waits and storage in self.shared.ending:
             self.finished = self.finished - parameter.nbytes
 
-    def _new(self, nbytes: Dim) -> _Bytes:
+    def _as_gradient(self, parameter: Tensor, held: _Bytes, is_view: bool) -> object:
+        """The gradient itself becomes `.grad` where nothing else refers to it, else a copy does."""
+        if held.holders == 1 and not is_view and held.written_over is None:
+            held.stays = True
+            return held
+        copy = object()
+        self.result.events.append((copy, parameter.nbytes))
+        return copy
+
+    def _new(self, nbytes: Dim, written_over: Storage | None = None) -> _Bytes:
         self.temporaries = self.temporaries + nbytes
-        return _Bytes(nbytes)
+        held = _Bytes(nbytes, written_over=written_over)
+        if written_over is None:
+            self.result.events.append((held, nbytes))
+        else:
+            self.written_over.add(written_over)
+        return held
+
+    def _briefly(self, *sizes: Dim) -> None:
+        """Scratch that one operation needs."""
+        beside: list[tuple[object, Dim]] = [(object(), size) for size in sizes if probe(size)]
+        self.result.events += beside
+        self.result.events += [(key, None) for key, _ in beside]
 
     def _drop(self, held: _Bytes) -> None:
         held.holders -= 1
         if held.holders == 0:
             self.temporaries = self.temporaries - held.nbytes
+            if not held.stays:
+                self.result.events.append((held.written_over or held, None))
 
     def _release(self, node: Node) -> None:
         for storage, _ in node.saved:
@@ -286,88 +342,8 @@ class _BackwardWalker:
                 self.savers[storage] -= 1
                 if self.savers[storage] == 0:
                     self.saved = self.saved - storage.nbytes
+                    if storage not in self.written_over:
+                        self.result.events.append((storage, None))
 
     def _note(self, operation: str, module: str, beside: Dim = 0) -> None:
         self.result.moments.append(Moment(operation, module, self.saved, self.finished, self.temporaries + beside))
-
-
-# -- forward -----------------------------------------------------------------------------------------------
-
-
-def walk_forward(
-    run: BlockRun, *, keeps: bool = True, external: frozenset[Storage] = frozenset(), again: bool = False
-) -> list[Moment]:
-    """Forward of one block, operation by operation; with `keeps` false nothing is saved (no_grad).
-
-    `again`: the second forward pass of a checkpointed block, which ends when the last tensor to be saved exists
-    (torch 2.13 utils/checkpoint.py, early stop).
-    """
-    kept = {storage for storage, _ in run.saved} if keeps else set()
-    last = _last_uses(run)
-    alive: set[Storage] = set()
-    foreign = external | {tensor.storage for tensor in run.incoming}
-    saved: Dim = 0
-    temporaries: Dim = 0
-    moments: list[Moment] = []
-    for storage in kept - foreign:
-        if not any(output.storage is storage for node in run.nodes for output in node.outputs):
-            saved = saved + storage.nbytes
-    for i, node in enumerate(_until_last_save(run) if again else run.nodes):
-        for storage in {output.storage for output in node.outputs}:
-            if storage in alive or storage.kind == "parameter" or storage in foreign:
-                continue
-            if storage in kept:
-                saved = saved + storage.nbytes
-            else:
-                temporaries = temporaries + storage.nbytes
-            alive.add(storage)
-        moments.append(Moment(node.op, node.module, saved, 0, temporaries + node.workspace_bytes))
-        for storage in [storage for storage in alive if last.get(storage, i) <= i and storage not in kept]:
-            alive.discard(storage)
-            temporaries = temporaries - storage.nbytes
-    return moments
-
-
-def _until_last_save(run: BlockRun) -> tuple[Node, ...]:
-    """Operations up to the one that saves last; that one too when it saves what it makes."""
-    end = max((i for i, node in enumerate(run.nodes) if node.saved), default=-1)
-    if end < 0:
-        return ()
-    made = {output.storage for output in run.nodes[end].outputs}
-    return run.nodes[: end + any(storage in made for storage, _ in run.nodes[end].saved)]
-
-
-def _last_uses(run: BlockRun) -> dict[Storage, int]:
-    """Index of the operation after which a storage dies: its last use, or the return of a frame that received it."""
-    made: dict[Storage, int] = {}
-    last: dict[Storage, int] = {}
-    frames = _frames(run)
-    for i, node in enumerate(run.nodes):
-        for output in node.outputs:
-            made.setdefault(output.storage, i)
-            last[output.storage] = max(i, last.get(output.storage, i))
-        for tensor in node.inputs:
-            born = made.get(tensor.storage, -1)
-            end = max((stop for start, stop in frames[i] if born < start), default=i)
-            last[tensor.storage] = max(end, last.get(tensor.storage, end))
-    for tensor in run.outgoing:
-        last[tensor.storage] = len(run.nodes)
-    return last
-
-
-def _frames(run: BlockRun) -> list[list[tuple[int, int]]]:
-    """For every operation the spans of operations (first, last) of the module calls that it runs in.
-
-    A call spans all operations of its module and of those inside it; a block calls each of its modules once.
-    """
-    calls: dict[str, tuple[int, int]] = {}
-    for i, node in enumerate(run.nodes):
-        pieces = node.module.split(".") if node.module else []
-        for depth in range(len(pieces)):
-            name = ".".join(pieces[: depth + 1])
-            calls[name] = calls.get(name, (i, i))[0], i
-    spans: list[list[tuple[int, int]]] = [[] for _ in run.nodes]
-    for first, last in calls.values():
-        for i in range(first, last + 1):
-            spans[i].append((first, last))
-    return spans

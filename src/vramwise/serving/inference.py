@@ -10,7 +10,8 @@ from vramwise.models import Model
 from vramwise.models.autograd.size import Dim, evaluate, product, total, with_rounded_axes
 from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.execution import Execution
-from vramwise.models.liveness import Moment, largest, undominated, walk_forward
+from vramwise.models.forward_walk import walk_forward
+from vramwise.models.liveness import Moment, largest, undominated
 from vramwise.models.step import BlockRun, Structure, record_forward, structure_of
 from vramwise.serving.forward import forward_live_set
 
@@ -63,7 +64,7 @@ def _recorded(model: Model, execution: Execution, batch: int, sequence: int) -> 
         return ()
     runs = {id(run): run for run in forward.runs if run.layer is not None}
     masks = _masks(model, list(runs.values()))
-    walked = undominated([moment for run in runs.values() for moment in walk_forward(run, keeps=False)])
+    walked = undominated([moment for run in runs.values() for moment in walk_forward(run, kept=()).moments])
     return _winners(tuple(replace(moment, temporaries=moment.temporaries + masks) for moment in walked))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Op, Parameter
-from vramwise.serving.allocator import block_bytes
+from vramwise.models.allocator import block_bytes
 from vramwise.serving.lengths import rope_scaling, text_config
 from vramwise.serving.storage import Storage
 from vramwise.units import round_up

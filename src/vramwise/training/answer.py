@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vramwise.hardware import Gpu
@@ -9,17 +10,19 @@ from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
-from vramwise.training import counters
+from vramwise.training import counters, reserved
 from vramwise.training.communication import buffers
 from vramwise.training.heads import with_head
 from vramwise.training.images import check_images
 from vramwise.training.largest import largest_within
+from vramwise.training.late import LateQuantities
 from vramwise.training.layouts import check_layout
 from vramwise.training.micro_batches import on_stage
 from vramwise.training.moments import Moment, step_moments
 from vramwise.training.notes import host_notes, notes_of
 from vramwise.training.offload import host_parts, offloaded
 from vramwise.training.parallel import Placement, placements
+from vramwise.training.replay import is_replayed, replay
 from vramwise.training.settings import (
     frozen_units_keep_inputs,
     gradients_stay,
@@ -95,26 +98,24 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         outside.append(nccl)
     workspace = counters.workspace_node(gpu)
     phases = _phases(job, rank, moments, workspace, tuple(outside))
-    quantities = _quantities(job, rank, moments, workspace, outside)
+    by_ratio, quantities = _quantities(job, rank, moments, workspace, outside)
     host = _host_parts(job, rank)
     if host:
         quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
     capacity = counters.capacity_of(scenario, gpu)
-    verdict = None
+    verdict, most = None, None
     if capacity is not None:
         verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name, job.train, gpu)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
         if verdict.headroom_bytes >= 0:
-            held = capacity.usable_bytes - sum(node.bytes for node in outside)
-            quantities["peak_reserved"] = counters.at_most(quantities["peak_reserved"], int(held))
-            quantities["nvidia_smi"] = counters.at_most(quantities["nvidia_smi"], int(capacity.usable_bytes))
+            most = int(capacity.usable_bytes)
         quantities["max_batch"] = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
     return Result(
         scenario=replace(scenario, train=job.train).to_dict(),
         model=ModelFacts(
             model.id, model.num_parameters, model.num_active_parameters, job.states(rank).num_trainable, source
         ),
-        quantities=quantities,
+        quantities=_with_reserved(quantities, job, rank, moments, by_ratio, workspace, outside, most),
         phases=phases,
         peak_phase=peaks[worst].name,
         ranks=tuple(Rank(_rank_name(r, len(job.ranks)), peak.total) for (r, _), peak in zip(found, peaks, strict=True)),
@@ -163,7 +164,8 @@ def _phases(
 
 def _quantities(
     job: Job, rank: Placement, moments: list[Moment], workspace: Node, outside: list[Node]
-) -> dict[str, Quantity]:
+) -> tuple[Quantity, dict[str, Quantity]]:
+    """Reserved memory by a calibrated ratio, and every counter but those that hang on it."""
     peak, load = max(moments, key=lambda moment: moment.total), moments[0]
     low, high = counters.profile_error(job.train, rank)
     tensors = counters.widened(peak.total, low, high)
@@ -174,20 +176,43 @@ def _quantities(
         tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
     allocated = counters.plus(tensors, workspace)
     exchanged = buffers(job.model, job.structure, rank)
-    reserved = counters.reserved(allocated, moments, job.train, rank, job.states(rank), exchanged)
-    process = counters.plus(reserved, *outside)
-    paged = job.states(rank).paged_optimizer
+    by_ratio = reserved.reserved(allocated, moments, job.train, rank, job.states(rank), exchanged)
+    process = counters.plus(by_ratio, *outside)
     needed = counters.plus(allocated, *outside)
     if frozen_units_keep_inputs(job.train):  # they lie between a layer's temporaries, whose room is never whole again
         needed = process
-    return {
+    return by_ratio, {
         "params": Quantity.exact(job.model.num_parameters),
         "weights": Quantity.exact(sum(load.parts.get(name, 0) for name in ("weights", "adapters"))),
         "peak_allocated": allocated,
-        "peak_reserved": reserved,
-        "nvidia_smi": Quantity(process.low, process.expected, process.high + paged),
         "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected))),
     }
+
+
+def _with_reserved(
+    quantities: dict[str, Quantity], job: Job, rank: Placement, moments: list[Moment], by_ratio: Quantity,
+    workspace: Node, outside: list[Node], most: int | None,
+) -> Mapping[str, Quantity]:  # fmt: skip
+    """The quantities with reserved and process memory, which a run that fits keeps within the card's `most` bytes."""
+
+    def counted(kept: Quantity) -> dict[str, Quantity]:
+        process = counters.plus(kept, *outside)
+        process = Quantity(process.low, process.expected, process.high + job.states(rank).paged_optimizer)
+        if most is not None:
+            kept = counters.at_most(kept, most - sum(node.bytes for node in outside))
+            process = counters.at_most(process, most)
+        return {"peak_reserved": kept, "nvidia_smi": process}
+
+    def played() -> dict[str, Quantity]:
+        batch, sequence = job.train.micro_batch_size, job.local_sequence
+        found = replay(job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes)
+        kept = reserved.replayed_reserved(quantities["peak_allocated"], moments, job.train, found)
+        return counted(by_ratio if kept is None else kept)
+
+    late = counted(by_ratio)
+    before = ("params", "weights", "peak_allocated")
+    ordered = {name: quantities[name] for name in before} | late | quantities
+    return LateQuantities(ordered, tuple(late), played) if is_replayed(job.train, rank) else ordered
 
 
 def _with_quantized_experts(job: Job, rank: Placement) -> int | None:

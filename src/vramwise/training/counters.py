@@ -1,20 +1,14 @@
-"""What tools print around the tensors: workspace, reserved memory, process memory, capacity and verdict."""
+"""What tools print around the tensors: workspace, process memory, capacity and verdict."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from vramwise.hardware import Gpu, context_bytes
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
-from vramwise.training.communication import Buffers
-from vramwise.training.moments import Moment
-from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import pads
-from vramwise.training.states import ModelStates
 from vramwise.units import format_bytes
 
 INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
@@ -67,69 +61,6 @@ def profile_error(train: TrainSettings, placement: Placement) -> tuple[float, fl
         other = calibrated("profile_error_other")
         low, high = min(low, other.low), max(high, other.high)
     return low, high
-
-
-def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
-    """Reserved over allocated of one stream's memory, by who allocates."""
-    if train.framework == "megatron":
-        return calibrated("reserved_over_allocated_megatron")
-    if train.expandable_segments:
-        return calibrated("reserved_over_allocated_expandable")
-    if placement.weight_shards > 1 and not _has_stream_pools(train, placement) and not train.compile:
-        # Logits are the largest blocks to break up: without them less lies between what is in use.
-        without = "_without_logits" if train.loss == "fused-linear" else ""
-        return calibrated(f"reserved_over_allocated_sharded{without}")
-    return calibrated("reserved_over_allocated")
-
-
-def _has_stream_pools(train: TrainSettings, placement: Placement) -> bool:
-    return placement.weight_shards > 1 and train.fsdp != "none" and train.fsdp_version == 2
-
-
-def reserved(
-    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, placement: Placement, states: ModelStates,
-    exchanged: Buffers,
-) -> Quantity:  # fmt: skip
-    """What torch's allocator keeps.
-
-    A stream's free memory serves no other stream. FSDP 2 gathers weights and reduces gradients on streams of their own
-    (torch 2.13 distributed/fsdp/_fully_shard/_fsdp_collectives.py): their memory, the largest output of an all-gather
-    and every reduced gradient, stays beside the largest moment of everything else, whether or not it is in use then.
-
-    Nor does the pool of small blocks serve large ones: gradients and temporaries of adapters come on top of a peak that
-    large tensors make. Where batches are padded their lengths vary, and blocks of one length stay beside those of
-    another: at most the logits and loss once more.
-    """
-    ratio = reserved_ratio(train, placement)
-    if not _has_stream_pools(train, placement):
-        apart = small_blocks(moments, states) if placement.gradient_shards == 1 else 0
-        lengths = logits_of_another_length(moments) if pads(train) else 0
-        kept = plus(scaled(allocated, ratio), Node("small blocks", apart, "derived"))
-        return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))
-    held_gradients = max(moments, key=lambda moment: moment.total).parts.get("gradients", 0)
-    elsewhere = held_gradients + exchanged.prefetched
-    pools = (0 if offloaded(train).gradients else states.gradients) + exchanged.largest_gather
-    own = Quantity(*(max(0, value - elsewhere) for value in (allocated.low, allocated.expected, allocated.high)))
-    kept = scaled(own, ratio)
-    return Quantity(*(value + pools for value in (kept.low, kept.expected, kept.high)))
-
-
-def small_blocks(moments: Sequence[Moment], states: ModelStates) -> int:
-    """What the pools of small and of large blocks need at their own largest moments, beyond the largest of the sum."""
-    of_step = states.small_transient / states.step_transient if states.step_transient else 0.0
-    of_gradients = states.small_gradients / states.gradients if states.gradients else 0.0
-
-    def small(moment: Moment) -> int:
-        parts = moment.parts
-        return round(parts.get("gradients", 0) * of_gradients + parts.get("optimizer temporaries", 0) * of_step)
-
-    large = max(moment.total - small(moment) for moment in moments)
-    return large + max(map(small, moments)) - max(moment.total for moment in moments)
-
-
-def logits_of_another_length(moments: Sequence[Moment]) -> int:
-    """The most bytes of logits and loss at one moment."""
-    return max(moment.parts.get("logits and loss", 0) for moment in moments)
 
 
 def widened(size: int, low: float, high: float) -> Quantity:

@@ -115,14 +115,19 @@ def makes_logits(train: TrainSettings) -> bool:
     return train.loss != "fused-linear" and not (train.loss == "chunked" and train.framework in HUGGING_FACE)
 
 
+def replaces_logits(train: TrainSettings, model: Model) -> bool:
+    """Whether the modeling file puts the fp32 logits in the place of the others, as those before transformers 4.46."""
+    return makes_logits(train) and upcasts(train, model) and library_version(train) < LOSS_FUNCTION_SINCE
+
+
 def logits_held(train: TrainSettings, logits: Tensor, model: Model) -> tuple[Dim, Dim]:
     """Bytes of logits that frames keep while the loss runs (beside what the loss itself made), and after it.
 
-    Before transformers 4.46 a modeling file replaced its logits by their fp32 copy, which the outputs then hold.
+    Where the fp32 copy replaced them the outputs hold that.
     """
     if not makes_logits(train):
         return 0, 0
-    if upcasts(train, model) and library_version(train) < LOSS_FUNCTION_SINCE:
+    if replaces_logits(train, model):
         return (0 if logits.dtype != "fp32" else logits.nbytes), logits.numel * ITEM_BYTES["fp32"]
     return logits.nbytes, logits.nbytes
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
+from vramwise.models.forward_walk import walk_forward
 from vramwise.models.litgpt import litgpt_forward
-from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward, walk_forward
+from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
 from vramwise.scenario import TrainSettings
@@ -97,7 +98,7 @@ class RunBytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepShape:
-    """All blocks of a micro-batch in order; equal layers share one shape."""
+    """All blocks of a micro-batch in order; equal layers share one shape. `recorded`: what they were shaped from."""
 
     runs: tuple[RunShape, ...]
     logits_in_loss: Dim
@@ -107,6 +108,7 @@ class StepShape:
     unsaved_masks: Dim
     pixels: Dim
     logits_in_loop: Dim
+    recorded: Forward = field(repr=False)
     latest: dict[tuple[int, int], list[RunBytes]] = field(default_factory=dict, repr=False)
 
     def at(self, axes: Axes) -> list[RunBytes]:
@@ -196,7 +198,7 @@ _shapes: dict[tuple[Model, TrainSettings, Structure, bool], StepShape] = {}
 
 
 def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: bool) -> StepShape:
-    shared = frozenset(_shared_leaves(forward))
+    shared = frozenset(shared_leaves(forward))
     parts = parts_of_gradients(forward, model)
     shapes: dict[tuple[int, Parts], RunShape] = {}
     pending: frozenset[Storage] = frozenset()
@@ -210,7 +212,7 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
     masks, pixels = _masks_held(forward, model, train), _pixels(forward)
     alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()))
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks, alive, pixels, 0)
+        return StepShape(runs, 0, 0, 0, masks, alive, pixels, 0, forward)
     logits = loss.incoming[0]
     during, after = logits_held(train, logits, model)
     if any(storage is logits.storage for storage, _ in loss.saved):
@@ -218,7 +220,7 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
     looped = logits.nbytes if is_litgpt(forward) else 0
-    return StepShape(runs, during, after, copied, masks, alive, pixels, looped)
+    return StepShape(runs, during, after, copied, masks, alive, pixels, looped, forward)
 
 
 def _pixels(forward: Forward) -> Dim:
@@ -244,7 +246,7 @@ def _masks_held(forward: Forward, model: Model, train: TrainSettings) -> Dim:
     return total(masks.values())
 
 
-def _shared_leaves(forward: Forward) -> set[Storage]:
+def shared_leaves(forward: Forward) -> set[Storage]:
     """Trained parameters that two blocks use: their gradient waits until both parts are there."""
     users: dict[Storage, set[int]] = {}
     for run in forward.runs:
@@ -260,7 +262,7 @@ def _run_shape(
     pending: frozenset[Storage],
 ) -> RunShape:  # fmt: skip
     saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
-    ignored = frozenset(storage for storage, _ in saved if _dequantized(storage, train))
+    ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, train))
     own = [storage for storage, _ in saved if storage not in ignored]
     kept = kept_storages(run, train)
     checkpointed = kept is not None
@@ -287,11 +289,11 @@ def _run_shape(
         forward_casts=_groups(s for s in casts if checkpointed),
         head_peaks=walk.of() if is_head else (),
         peaks=() if is_head else undominated((*walk.of(), *recompute)),
-        transient_forward=undominated(walk_forward(run)) if run.layer is None else (),
+        transient_forward=undominated(walk_forward(run).moments) if run.layer is None else (),
         weight_gradients=walk.weight_gradients,
         waiting_views=frozenset(walk.waiting_views),
         outputs_held=_groups(_outputs_held(run)) if is_head and run.name != "loss" else (),
-        unsaved=undominated(walk_forward(run, keeps=False, external=frozenset(casts))),
+        unsaved=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
         tables=_groups(dict.fromkeys(_tables(run))),
         handed_on=_groups(storage for storage in kept or () if storage.op in ROTARY_TABLES),
@@ -302,11 +304,11 @@ def _run_shape(
 
 def _recomputed(run: BlockRun, gradients: Dim, external: frozenset[Storage]) -> list[Moment]:
     """Moments of the second forward pass, beside the gradients that wait for it."""
-    again = walk_forward(run, external=external, again=True)
+    again = walk_forward(run, external=external, again=True).moments
     return [replace(moment, temporaries=moment.temporaries + gradients) for moment in again]
 
 
-def _dequantized(storage: Storage, train: TrainSettings) -> bool:
+def is_dequantized(storage: Storage, train: TrainSettings) -> bool:
     """A quantized weight's 16-bit copy is not kept: backward dequantizes again (bitsandbytes MatMul4Bit)."""
     return (
         train.quantization is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from vramwise.formats import QuantFormat, dtype, quantization
+from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -25,11 +26,9 @@ from vramwise.training.settings import (
     narrows_again,
     releases_gradients,
 )
-from vramwise.units import MIB, round_up
+from vramwise.units import round_up
 
-ALLOCATION_BYTES = 512
 QUANTIZES_EXPERTS_IF_ASKED = frozenset({"axolotl"})  # axolotl 0.15 quantize_moe_experts
-SMALL_BYTES = MIB  # torch 2.13 c10/core/AllocatorConfig.h kSmallSize: blocks up to this come from a pool of their own
 DEEPSPEED_SUB_GROUP_NUMEL = 1000 * 1_000_000
 
 
@@ -63,7 +62,7 @@ class ModelStates:
 
 def rounded(nbytes: int) -> int:
     """Bytes that the allocator counts for one tensor."""
-    return round_up(nbytes, ALLOCATION_BYTES)
+    return round_up(nbytes, ROUNDING)
 
 
 def width(name: str) -> int:
@@ -198,7 +197,7 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
 
 
 def _is_small(nbytes: int) -> bool:
-    return nbytes <= SMALL_BYTES
+    return nbytes <= SMALL_SIZE
 
 
 def _zero_gradients(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[str, int]:

@@ -1,0 +1,115 @@
+"""PyTorch's caching allocator on one stream: which blocks it hands out, splits, joins and keeps.
+
+Rules of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (torch 2.13), without expandable segments:
+
+- a size goes up to whole 512 bytes; blocks up to 1 MiB come from a pool of their own
+- the smallest free block that is large enough is taken; what is left of it is split off when it is 512 bytes or more in
+  the small pool, more than 1 MiB in the large one; less stays part of the block and counts as allocated
+- without one, a new segment: 2 MiB in the small pool, 20 MiB for less than 10 MiB, else whole 2 MiB
+- a freed block joins its free neighbours in its segment; segments are kept
+
+Not modelled: giving segments back when the card is full, other streams, `max_split_size_mb`,
+`roundup_power2_divisions`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from vramwise.units import MIB, round_up
+
+ROUNDING = 512
+SMALL_SIZE = MIB
+SMALL_SEGMENT = 2 * MIB
+SHARED_SEGMENT = 20 * MIB
+SEGMENT_FROM = 10 * MIB
+SEGMENT_MULTIPLE = 2 * MIB
+
+
+def segment_bytes(size: int) -> int:
+    """Bytes of the segment that is made for a block of `size` bytes (whole 512)."""
+    if size <= SMALL_SIZE:
+        return SMALL_SEGMENT
+    return SHARED_SEGMENT if size < SEGMENT_FROM else round_up(size, SEGMENT_MULTIPLE)
+
+
+def block_bytes(size: int) -> int:
+    """Bytes that `torch.cuda.memory_allocated` shows for one tensor of `size` bytes in a fresh segment."""
+    size = round_up(size, ROUNDING)
+    segment = segment_bytes(size)
+    return segment if size >= SEGMENT_FROM and segment - size <= SMALL_SIZE else size
+
+
+class Block:
+    """A piece of a segment, linked to its neighbours there."""
+
+    __slots__ = ("after", "before", "number", "pool", "size", "used")
+
+    def __init__(self, size: int, number: int, pool: FreeBlocks) -> None:
+        self.size, self.number, self.pool = size, number, pool
+        self.before: Block | None = None
+        self.after: Block | None = None
+        self.used = False
+
+
+FreeBlocks = list[tuple[int, int, Block]]
+"""Sizes, numbers that make them unlike, and the blocks: smallest first."""
+
+
+class CachingAllocator:
+    """Counts `allocated` and `reserved` bytes and their peaks while blocks are taken and freed."""
+
+    def __init__(self) -> None:
+        self.allocated = self.reserved = self.peak_allocated = 0
+        self._small: FreeBlocks = []
+        self._large: FreeBlocks = []
+        self._made = 0
+
+    def take(self, size: int) -> Block:
+        """A block of at least `size` bytes."""
+        size = max(ROUNDING, -(-size // ROUNDING) * ROUNDING)
+        is_small = size <= SMALL_SIZE
+        free = self._small if is_small else self._large
+        place = bisect_left(free, (size, -1))
+        if place < len(free):
+            block = free.pop(place)[2]
+        else:
+            block = self._block(segment_bytes(size), free)
+            self.reserved += block.size
+        rest = block.size - size
+        if rest >= ROUNDING if is_small else rest > SMALL_SIZE:
+            piece = self._block(rest, free)
+            piece.before, piece.after = block, block.after
+            if block.after is not None:
+                block.after.before = piece
+            block.after, block.size = piece, size
+            insort(free, (rest, piece.number, piece))
+        block.used = True
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Give back a block, which joins its free neighbours."""
+        self.allocated -= block.size
+        free = block.pool
+        block.used = False
+        before, after = block.before, block.after
+        if before is not None and not before.used:
+            del free[bisect_left(free, (before.size, before.number))]
+            before.size += block.size
+            before.after = after
+            if after is not None:
+                after.before = before
+            block = before
+        if after is not None and not after.used:
+            del free[bisect_left(free, (after.size, after.number))]
+            block.size += after.size
+            block.after = after.after
+            if after.after is not None:
+                after.after.before = block
+        insort(free, (block.size, block.number, block))
+
+    def _block(self, size: int, pool: FreeBlocks) -> Block:
+        self._made += 1
+        return Block(size, self._made, pool)

@@ -1,0 +1,115 @@
+"""Forward of one block, operation by operation: what is alive, and what is allocated and freed in which order.
+
+Forward frees a tensor after its last use, but what a Python frame received stays until the frame returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tensor import Node, Storage
+from vramwise.models.liveness import Event, Moment
+from vramwise.models.step import BlockRun
+
+
+@dataclass
+class ForwardWalk:
+    """The walk of one block: its moments in order, and every allocation and release.
+
+    What leaves the block (`run.outgoing`) and what stays for backward is not freed here.
+    """
+
+    moments: list[Moment] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+def walk_forward(
+    run: BlockRun, *, kept: Collection[Storage] | None = None, external: frozenset[Storage] = frozenset(),
+    again: bool = False,
+) -> ForwardWalk:  # fmt: skip
+    """Forward of one block. `kept`: what stays for backward, by default all that it saves; nothing under no_grad.
+
+    `external`: storages that are counted elsewhere. `again`: the second forward pass of a checkpointed block, which
+    ends when the last tensor to be saved exists (torch 2.13 utils/checkpoint.py, early stop).
+    """
+    stays = {storage for storage, _ in run.saved} if kept is None else set(kept)
+    leaves = set[Storage]() if again else {tensor.storage for tensor in run.outgoing}
+    foreign = external | {tensor.storage for tensor in run.incoming}
+    last = _last_uses(run)
+    walk = ForwardWalk()
+    alive: dict[Storage, None] = {}
+    saved: Dim = 0
+    temporaries: Dim = 0
+    made = {output.storage for node in run.nodes for output in node.outputs}
+    for storage, _ in run.saved:
+        if storage in stays and storage not in foreign and storage not in made:
+            saved = saved + storage.nbytes
+            walk.events.append((storage, storage.nbytes))
+    for i, node in enumerate(_until_last_save(run) if again else run.nodes):
+        for storage in dict.fromkeys(output.storage for output in node.outputs):
+            if storage in alive or storage.kind == "parameter" or storage in foreign:
+                continue
+            if storage in stays:
+                saved = saved + storage.nbytes
+            else:
+                temporaries = temporaries + storage.nbytes
+            alive[storage] = None
+            walk.events.append((storage, storage.nbytes))
+        if node.workspace_bytes:
+            workspace = object()
+            walk.events += [(workspace, node.workspace_bytes), (workspace, None)]
+        walk.moments.append(Moment(node.op, node.module, saved, 0, temporaries + node.workspace_bytes))
+        for storage in [storage for storage in alive if last.get(storage, i) <= i and storage not in stays]:
+            del alive[storage]
+            temporaries = temporaries - storage.nbytes
+            if storage not in leaves:
+                walk.events.append((storage, None))
+    walk.events += [(storage, None) for storage in alive if storage not in stays and storage not in leaves]
+    return walk
+
+
+def _until_last_save(run: BlockRun) -> tuple[Node, ...]:
+    """Operations up to the one that saves last; that one too when it saves what it makes."""
+    end = max((i for i, node in enumerate(run.nodes) if node.saved), default=-1)
+    if end < 0:
+        return ()
+    made = {output.storage for output in run.nodes[end].outputs}
+    return run.nodes[: end + any(storage in made for storage, _ in run.nodes[end].saved)]
+
+
+def _last_uses(run: BlockRun) -> dict[Storage, int]:
+    """Index of the operation after which a storage dies: its last use, or the return of a frame that received it."""
+    made: dict[Storage, int] = {}
+    last: dict[Storage, int] = {}
+    frames = _frames(run)
+    for i, node in enumerate(run.nodes):
+        for output in node.outputs:
+            made.setdefault(output.storage, i)
+            last[output.storage] = max(i, last.get(output.storage, i))
+        for tensor in node.inputs:
+            born = made.get(tensor.storage, -1)
+            end = max((stop for start, stop in frames[i] if born < start), default=i)
+            last[tensor.storage] = max(end, last.get(tensor.storage, end))
+    for tensor in run.outgoing:
+        last[tensor.storage] = len(run.nodes)
+    return last
+
+
+def _frames(run: BlockRun) -> list[list[tuple[int, int]]]:
+    """For every operation the spans of operations (first, last) of the module calls that it runs in.
+
+    A call spans all operations of its module and of those inside it; a block calls each of its modules once.
+    """
+    calls: dict[str, tuple[int, int]] = {}
+    for i, node in enumerate(run.nodes):
+        pieces = node.module.split(".") if node.module else []
+        for depth in range(len(pieces)):
+            name = ".".join(pieces[: depth + 1])
+            calls[name] = calls.get(name, (i, i))[0], i
+    spans: list[list[tuple[int, int]]] = [[] for _ in run.nodes]
+    for first, last in calls.values():
+        for i in range(first, last + 1):
+            spans[i].append((first, last))
+    return spans

@@ -1,0 +1,74 @@
+"""The caching allocator's rules, and that nothing gets lost in it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramwise.models.allocator import Block, CachingAllocator
+from vramwise.units import MIB
+
+
+@pytest.mark.parametrize(
+    ("size", "allocated", "reserved"),
+    [
+        (1, 512, 2 * MIB),
+        (MIB, MIB, 2 * MIB),
+        (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB, 10 * MIB),
+        (11 * MIB, 12 * MIB, 12 * MIB),  # 1 MiB is not worth splitting off
+        (11 * MIB - 512, 11 * MIB - 512, 12 * MIB),
+    ],
+)
+def test_a_first_block(size: int, allocated: int, reserved: int) -> None:
+    memory = CachingAllocator()
+    memory.take(size)
+    assert (memory.allocated, memory.reserved) == (allocated, reserved)
+
+
+def test_the_smallest_block_that_is_large_enough_is_split_and_joined_again() -> None:
+    memory = CachingAllocator()
+    large, small = memory.take(100 * MIB), memory.take(40 * MIB)
+    memory.free(large)
+    memory.free(small)
+    part = memory.take(30 * MIB)  # of the 40
+    rest = memory.take(10 * MIB)
+    assert memory.reserved == 140 * MIB
+    memory.take(100 * MIB)
+    assert memory.reserved == 140 * MIB
+    memory.free(part)
+    memory.free(rest)
+    memory.take(40 * MIB)
+    assert memory.reserved == memory.allocated == memory.peak_allocated == 140 * MIB
+
+
+def test_small_blocks_do_not_serve_large_ones() -> None:
+    memory = CachingAllocator()
+    memory.free(memory.take(2 * MIB))  # 20 MiB are free
+    memory.take(MIB)
+    assert memory.reserved == 22 * MIB
+
+
+SIZES = st.one_of(st.integers(1, 3 * MIB), st.integers(1, 60).map(lambda n: n * MIB))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(SIZES, st.integers(0, 1000)), min_size=1, max_size=60))
+def test_what_is_reserved_is_in_use_or_free(steps: list[tuple[int, int]]) -> None:
+    memory = CachingAllocator()
+    held: list[Block] = []
+    for size, choice in steps:
+        held.append(memory.take(size))
+        if choice % 3 == 0:
+            memory.free(held.pop(choice % len(held)))
+        assert memory.allocated == sum(block.size for block in held)
+    for block in held:
+        memory.free(block)
+    assert memory.allocated == 0
+    again = memory.reserved
+    for size, _ in steps:  # every segment is whole again, so that the same blocks need no more
+        memory.take(size)
+    assert memory.reserved >= again
+    assert memory.peak_allocated <= memory.reserved
