@@ -151,7 +151,7 @@ CASES |= {
 POSITIONED = {**FRAMES, "num_position_embeddings": 9}
 CASES |= {
     "qwen3_vl": (
-        whole("qwen3_vl", {**POSITIONED, "model_type": "qwen3_vl", "deepstack_visual_indexes": [0]},
+        whole("qwen3_vl", {**POSITIONED, "model_type": "qwen3_vl", "depth": 4, "deepstack_visual_indexes": [2]},
               {"model_type": "qwen3_vl_text", "head_dim": 8}), Images(1, 4, 6, tokens=6), frames,
     ),
     "qwen3_5": (

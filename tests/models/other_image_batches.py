@@ -19,7 +19,35 @@ JANUS = {
     "model_type": "janus_vision_model", "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2,
     "image_size": 16, "patch_size": 4, "num_channels": 3, "projection_dim": 32, "mlp_ratio": 1.5,
 }  # fmt: skip
+SAM = {
+    "hidden_size": 24, "output_channels": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "num_channels": 3,
+    "image_size": 20, "patch_size": 4, "window_size": 2, "global_attn_indexes": [1], "mlp_dim": 36,
+}  # fmt: skip
+
+
+def twice(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Small images, and large ones beside them."""
+    large = square({"vision_config": config["high_res_vision_config"]}, images, count)["pixel_values"]
+    return {**square(config, images, count), "high_res_pixel_values": large}
+
+
 CASES: dict[str, Case] = {
+    "deepseek_vl_hybrid": (
+        whole("deepseek_vl_hybrid", {**SIGLIP, "vision_use_head": False}, LLAMA,
+              high_res_vision_config={**SAM, "model_type": "sam_vision_model"}), Images(1, 4, 4, tokens=16), twice,
+    ),
+    "deepseek_vl_hybrid without padding": (
+        whole("deepseek_vl_hybrid", {**SIGLIP, "vision_use_head": True}, LLAMA, high_res_vision_config={
+              **SAM, "model_type": "sam_vision_model", "image_size": 16, "global_attn_indexes": [2]}),
+        Images(2, 4, 4, tokens=16), twice,
+    ),
+    "got_ocr2": (
+        whole("got_ocr2", {**SAM, "model_type": "got_ocr2_vision"}, {}), Images(1, 5, 5, tokens=4), square,
+    ),
+    "got_ocr2 without relative positions": (
+        whole("got_ocr2", {**SAM, "model_type": "got_ocr2_vision", "use_rel_pos": False, "use_abs_pos": False,
+                           "qkv_bias": False, "image_size": 16}, {}), Images(2, 4, 4, tokens=1), square,
+    ),
     "video_llava": (
         whole("video_llava", {**TOWER, "model_type": "clip_vision_model"}, LLAMA), Images(2, 3, 3, tokens=9), square,
     ),

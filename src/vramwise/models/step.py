@@ -129,14 +129,16 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached, source)
     profile.chunks_filled = structure.chunks_filled
     runs: list[BlockRun] = []
-    seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]], Block]] = {}
+    seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]], dict[str, str], Block]] = {}
     for block in model.blocks:
         if not runs_in(block, execution):
             continue
         repeats = block.layer is not None or block.tower_layer
         key = _state(block, profile) if repeats else None
         if key is not None and key in seen:
-            run, outputs, recorded = seen[key]
+            run, outputs, taken, recorded = seen[key]
+            for name, first_role in taken.items():
+                tape.saved.setdefault(profile.streams[name].storage, first_role)
             for parameter, other in zip(block.parameters, recorded.parameters, strict=True):
                 # So that a later layer with the same ones is known to share them, and their casts.
                 tape.share_cast(profile.parameter(other), profile.parameter(parameter))
@@ -152,7 +154,11 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
                 # What the block itself saved of its outputs: a later block of another kind may save them too.
                 handed_on = ((name, profile.streams[name]) for name in block.outputs)
                 kept = {name: (tensor, tape.saved.get(tensor.storage)) for name, tensor in handed_on}
-                seen[key] = run, kept, block
+                # And of its inputs, which a later block may read besides.
+                first = dict(run.saved)
+                taken = {name: first[x.storage] for name, x in zip(block.inputs, incoming, strict=True)
+                         if x.storage in first}  # fmt: skip
+                seen[key] = run, kept, taken, block
         runs.append(run)
     losses = {
         "causal-lm": profile.causal_lm_loss,

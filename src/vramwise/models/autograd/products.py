@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.autograd.pointwise import Pointwise
 from vramwise.models.autograd.size import Dim, exact_quotient, product
-from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.autograd.tensor import Tensor, channels_last_strides, is_channels_last
 
 
 class Products(Pointwise):
@@ -76,6 +76,12 @@ class Products(Pointwise):
         height, width = (length // weight.shape[2] for length in x.shape[2:])
         return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], height, width))
 
+    def conv2d(self, x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
+        """`F.conv2d` without a bias, padded to keep both sides, then thinned by `stride`."""
+        height, width = (length if stride == 1 else -(-length // stride) for length in x.shape[2:])
+        shape = (x.shape[0], weight.shape[0], height, width)
+        return self._convolution(x, weight, None, shape, channels_last_strides(shape) if is_channels_last(x) else None)
+
     def patch_conv3d(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """`F.conv3d` of patches as large as its kernel: one result each."""
         return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], 1, 1, 1))
@@ -91,11 +97,15 @@ class Products(Pointwise):
         length = x.shape[-1] + 2 * padding - dilation * (weight.shape[-1] - 1)
         return self._convolution(x, weight, bias, (*x.shape[:-1], length))
 
-    def _convolution(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: tuple[Dim, ...]) -> Tensor:
+    def _convolution(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: tuple[Dim, ...],
+        strides: tuple[Dim, ...] | None = None,
+    ) -> Tensor:  # fmt: skip
         """`convolution`: keeps its input and its weight; each output element meets one kernel."""
         x, weight = self.autocast_low(x, weight)
         inputs = [x, weight, *(self.autocast_low(bias) if bias is not None else ())]
-        out = self.new(shape, x.dtype, requires_grad=any(tensor.requires_grad for tensor in inputs), op="convolution")
+        grad = any(tensor.requires_grad for tensor in inputs)
+        out = self.new(shape, x.dtype, requires_grad=grad, strides=strides, op="convolution")
         flops = 2 * product(shape) * product(weight.shape[1:])
         self.record(
             "convolution", inputs, [out], [(x, "input"), (weight, "weight")],

@@ -8,7 +8,8 @@ from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.towers import other_towers, vision_kinds
-from vramwise.models.towers.vision_tower import tower_blocks
+from vramwise.models.towers.projectors import tapped
+from vramwise.models.towers.vision_tower import image_tokens, pair, tower_blocks
 
 # Defaults of SamVisionConfig (transformers 5.23) that Segment Anything's tower does not have already.
 _SAM: dict[str, Any] = other_towers.DEFAULTS["got_ocr2_vision"]
@@ -22,7 +23,17 @@ def high_config(c: Config) -> Config:
     return Config({**given.values, "mlp_dim": inner}, c.model_id)
 
 
-def downsampled(high: Config) -> Block:
+def inner_layer(c: Config, high: Config) -> int:
+    """The layer of the large images' part whose result is read besides: the first that attends to the whole image."""
+    chosen = high.items("global_attn_indexes") or []
+    if not chosen or not isinstance(chosen[0], int) or not 0 <= chosen[0] < high.num_hidden_layers:
+        raise c.error(
+            "high_res_vision_config: global_attn_indexes: expected layers of the tower, got none of them first"
+        )
+    return chosen[0]
+
+
+def downsampled(high: Config, inner: int, rows: int) -> Block:
     """What both results of the large images' part pass: a second neck for the inner one, two convolutions."""
     b = BlockBuilder("model", part="vision", modality="image")
     out, width = high.size("output_channels"), high.hidden_size
@@ -35,7 +46,8 @@ def downsampled(high: Config) -> Block:
         "high_res_vision_proj.conv2.weight": (4 * out, 2 * out, 3, 3), "high_res_vision_alpha": (1,),
     }  # fmt: skip
     weights = [b.parameter("", name, shape) for name, shape in shapes.items()]
-    return b.build(high=b.unary("high_resolution", b.input("image", out), "", weights, width=4 * out))
+    results = [b.input("image", out), b.input(tapped(inner), width)]
+    return b.build(high=b.op("high_resolution", "", results, [4 * out], weights, rows=rows)[0])
 
 
 def aligner(low: Config, high: Config, width: int) -> Block:
@@ -55,8 +67,15 @@ def blocks(c: Config) -> tuple[Block, ...]:
     text = text_config(c, "llama", {})
     if text.hidden_size % 2:
         raise c.error(f"text_config: both parts of an image take half of hidden_size, got {text.hidden_size}")
+    embedding, *language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings", True))
     return (
-        *tower_blocks(high, other_towers.got_ocr2(high), _HIGH), downsampled(high),
-        *tower_blocks(low, vision_kinds.siglip(low), "model.vision_model"), aligner(low, high, text.hidden_size),
-        *language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings", True)),
+        *high_blocks(c, low, high, _HIGH), *tower_blocks(low, vision_kinds.siglip(low), "model.vision_model"),
+        aligner(low, high, text.hidden_size), embedding, image_tokens(text.hidden_size, listed=False), *language,
     )  # fmt: skip
+
+
+def high_blocks(c: Config, low: Config, high: Config, name: str) -> tuple[Block, ...]:
+    """The large images' part, down to as many patches as the small images' has."""
+    inner, rows = inner_layer(c, high), pair(low, "image_size")[0] // pair(low, "patch_size")[0]
+    tower = other_towers.got_ocr2(high)
+    return (*tower_blocks(high, tower, name, also=frozenset({inner + 1})), downsampled(high, inner, rows))

@@ -14,7 +14,7 @@ from vramwise.models.config import Config
 from vramwise.models.families import deepseek_vl, janus
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed
-from vramwise.models.towers import other_towers, vision_kinds
+from vramwise.models.towers import vision_kinds
 from vramwise.models.towers.janus_vision import generation_blocks
 from vramwise.models.towers.vision_tower import tower_blocks
 
@@ -64,9 +64,10 @@ def _hybrid(c: Config, given: Config, width: int) -> tuple[Block, ...]:
     held = b.build(image=b.unary("hold", b.input("image", low.hidden_size), "", norms))
     tower = f"{name}.vision_tower_high.vision_tower"
     lower = tower_blocks(low, vision_kinds.siglip(low), f"{name}.vision_tower_low.vision_tower")
-    downsampled = renamed(deepseek_vl.downsampled(high), lambda old: old.replace("model", tower, 1))
+    upper = deepseek_vl.high_blocks(c, low, high, tower)
+    upper = (*upper[:-1], renamed(upper[-1], lambda old: old.replace("model", tower, 1)))
     joined = renamed(deepseek_vl.aligner(low, high, width), lambda old: old.removeprefix("model."))
-    return (*tower_blocks(high, other_towers.got_ocr2(high), tower), downsampled, *lower, held, joined)
+    return (*upper, *lower, held, joined)
 
 
 def _image_blocks(c: Config, width: int) -> tuple[Block, ...]:

@@ -48,6 +48,16 @@ def before_text(c: Config, width: int, height: int) -> ImageTokens:
     return ImageTokens(rows**2 + 1, rows**2, rule, rows=rows, columns=rows)
 
 
+def got_ocr2(c: Config, width: int, height: int) -> ImageTokens:
+    """Two convolutions halve the sides each; a token before and one behind."""
+    v = vision_table(c)
+    side, patch = v.size("image_size", default=1024), v.size("patch_size", default=16)
+    rows = side // patch
+    tokens = (-(-rows // 4)) ** 2
+    rule = f"every image is {side} × {side} pixels, 4 × 4 patches in a token, and 2 tokens around"
+    return ImageTokens(tokens + 2, rows**2, rule, rows=rows, columns=rows)
+
+
 def gemma3(c: Config, width: int, height: int) -> ImageTokens:
     v = vision_table(c)
     side, patch = v.size("image_size", default=896), v.size("patch_size", default=14)

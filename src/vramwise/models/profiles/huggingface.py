@@ -47,6 +47,7 @@ from vramwise.models.profiles.packed_images import PackedImagePaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
+from vramwise.models.profiles.sam import SamPaths
 from vramwise.models.profiles.siglip import SiglipPaths
 from vramwise.models.profiles.sliding_windows import SlidingWindowPaths
 from vramwise.models.profiles.tiles import TilePaths
@@ -93,6 +94,7 @@ class HuggingFace(
     RelativeBiasPaths,
     RwkvPaths,
     ResidualStreamPaths,
+    SamPaths,
     SiglipPaths,
     SlidingWindowPaths,
     TilePaths,

@@ -79,7 +79,8 @@ ASSEMBLIES: dict[str, Assembly] = {
     "glm4v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN, text_ties=True),
     "glm4v_moe": Assembly("glm4v_vision", "glm4v_moe_text", projectors.glm4v, **_QWEN, text_ties=True),
     "got_ocr2": Assembly(
-        "got_ocr2_vision", "qwen2", other_projectors.got_ocr2, own_tower=True, tied=True,
+        "got_ocr2_vision", "qwen2", other_projectors.got_ocr2, own_tower=True, tied=True, scatters=True,
+        listed=False,
         absent_text=(("vocab_size", 151_860), ("hidden_size", 1024), ("intermediate_size", 2816),
                      ("num_hidden_layers", 24), ("num_attention_heads", 16), ("num_key_value_heads", 16)),
     ),

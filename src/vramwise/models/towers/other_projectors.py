@@ -49,8 +49,8 @@ def got_ocr2(b: BlockBuilder, x: Value, e: Ends) -> Value:
     channels = e.tower.size("output_channels")
     for index, (given, made) in enumerate(((channels, 2 * channels), (2 * channels, e.width)), 1):
         weight = b.parameter(f"conv_upsampler{index}", "weight", (made, given, 3, 3))
-        x = b.unary("convolution", x, f"conv_upsampler{index}", [weight], made)
-    return b.linear(x, "multimodal_projector", e.width, bias=True)
+        x = b.unary("halving_convolution", x, f"conv_upsampler{index}", [weight], made)
+    return b.linear(b.unary("as_tokens", x), "multimodal_projector", e.width, bias=True)
 
 
 def moss(b: BlockBuilder, x: Value, e: Ends) -> Value:

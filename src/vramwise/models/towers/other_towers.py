@@ -48,10 +48,14 @@ def got_ocr2(c: Config) -> Tower:
         ("neck.conv1.weight", (out, width, 1, 1)), *layer_norm("neck.layer_norm1", out),
         ("neck.conv2.weight", (out, out, 3, 3)), *layer_norm("neck.layer_norm2", out),
     )  # fmt: skip
+    whole, window = c.items("global_attn_indexes") or [], c.size("window_size")
     return Tower(
         width, c.size("mlp_dim"), c.num_hidden_layers, c.num_attention_heads, c.text("hidden_act"),
         before=(*positions, *patches), after=neck, layers="layers", qkv=("attn.qkv",), output="attn.proj",
-        biases=(bias, bias, bias, True), mlp=("mlp.lin1", "mlp.lin2"), of_layer=_relative_positions(c),
+        biases=(bias, bias, bias, True), mlp=("mlp.lin1", "mlp.lin2"), of_layer=_relative_positions(c), rows=side,
+        windows=tuple(0 if i in whole else window for i in range(c.num_hidden_layers)), embedding="grid_embedding",
+        embedding_settings=(("image_size", c.size("image_size")), ("num_channels", c.size("num_channels"))),
+        closing="sam_neck", eager_only=c.model_type == "got_ocr2_vision",
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ class Tower:
     the weights around the layers, `pooling` weights after them whose result nothing reads. `packed`: the patches of
     all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`. `turned`
     names what turns queries and keys by the positions of patches, `turned_by_row` what does so before heads come
-    first. The results of layers `tapped` are read by the language model too.
+    first. The results of layers `tapped` are read by the language model too. `windows`: patches keep
+    their `rows` and columns, and each layer attends within windows of that side, 0 for the whole image.
     """
 
     width: int
@@ -47,6 +48,8 @@ class Tower:
     scales: tuple[str, str] | None = None
     scale_width: int = 0
     of_layer: tuple[tuple[Weight, ...], ...] = ()
+    windows: tuple[int, ...] = ()
+    rows: int = 0
     part: Part = "vision"
     modality: Modality = "image"
     embedding: str = "patch_embedding"
@@ -142,6 +145,16 @@ def _attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     )  # fmt: skip
 
 
+def _grid_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
+    """Attention within windows, or of the whole image, with trained relative positions where there are any."""
+    if t.windows[index]:
+        x = b.unary("into_windows", x, window=t.windows[index])
+    qkv = b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0])
+    weights = [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]] if t.of_layer else []
+    settings = {"num_heads": t.num_heads, "eager_only": t.eager_only}
+    return b.op("grid_attention", "attn", [qkv], [t.width], weights, **settings)[0]
+
+
 UNREAD = "unread"
 """The stream of layers whose results nothing reads."""
 
@@ -152,10 +165,14 @@ def layer(t: Tower, name: str, index: int, reads: int | None = None, also: froze
     b.no_grad = reads is not None and index >= reads
     stream = UNREAD if b.no_grad else t.modality
     x = b.input(stream, t.width)
-    h = _attention(b, _norm(b, x, t.norms[0], t), t, index)
-    if t.of_layer:
+    h = _norm(b, x, t.norms[0], t)
+    h = _grid_attention(b, h, t, index) if t.windows else _attention(b, h, t, index)
+    if t.of_layer and not t.windows:
         h = b.unary("relative_positions", h, "", [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]])
-    x = b.add(x, _scaled(b, b.linear(h, t.output, t.width, bias=t.biases[3], shard="row"), t, 0))
+    h = b.linear(h, t.output, t.width, bias=t.biases[3], shard="row")
+    if t.windows and t.windows[index]:
+        h = b.unary("out_of_windows", h, window=t.windows[index], rows=t.rows)
+    x = b.add(x, _scaled(b, h, t, 0))
     x = b.add(x, _scaled(b, _mlp(b, _norm(b, x, t.norms[1], t), t), t, 1))
     if index in t.tapped or index + 1 in also:
         b.hand_on(tapped(index), x)
