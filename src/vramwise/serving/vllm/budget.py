@@ -28,7 +28,7 @@ from vramwise.serving.layouts import engine_layout, engine_weights
 from vramwise.serving.lengths import text_config
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
-from vramwise.serving.vllm.graphs import graphs_node
+from vramwise.serving.vllm.graphs import graphs_node, is_linked
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.weight_nodes import heaviest_stage
@@ -36,6 +36,8 @@ from vramwise.serving.weights import stage_layers
 from vramwise.units import GIB
 
 _MEASURED_RANKS = (1, 2, 4, 8)
+SPLIT_TERMS_VERSION = (0, 6, 5)
+NCCL_COUNTED = ((0, 9), (0, 11))  # V1's first snapshots still come before NCCL
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +162,16 @@ def _lora(model: Model, r: Resolved) -> Node | None:
 
 
 def _non_torch(r: Resolved, gpu: Gpu | None) -> Node:
+    """What lies outside torch's pool; between cards without NVLink little of it, however many there are."""
     ranks = r.settings.tensor_parallel_size
     measured = max(size for size in _MEASURED_RANKS if size <= ranks)
-    value = constant("vllm", f"non_torch_tp{measured}", r.version)
-    return _gib_node("non-torch", value, {"tensor_parallel_size": ranks})
+    name = f"non_torch_tp{measured}"
+    if ranks > 1 and gpu is not None and r.version >= SPLIT_TERMS_VERSION:
+        if not is_linked(gpu):
+            name = "non_torch_unlinked"
+        elif NCCL_COUNTED[0] <= r.version < NCCL_COUNTED[1]:
+            name = f"non_torch_linked_tp{measured}"
+    return _gib_node("non-torch", constant("vllm", name, r.version), {"tensor_parallel_size": ranks})
 
 
 def _nccl(r: Resolved) -> Node | None:

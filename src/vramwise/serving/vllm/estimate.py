@@ -28,7 +28,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     verdict: Verdict | None = None
     kv_bytes = budget.one_request
     if capacity is not None:
-        pool = pool_quantities(budget, capacity.usable_bytes)
+        pool = pool_quantities(budget, *_totals(scenario, gpu, capacity))
         quantities.update(pool)
         verdict = pool_verdict(model, budget, capacity, gpu)
         quantities["oom"] = Quantity.exact(not verdict.fits)
@@ -58,11 +58,20 @@ def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
     }
 
 
-def pool_quantities(budget: Budget, total: int) -> dict[str, Quantity]:
-    """Bytes, blocks, tokens and requests of the KV cache on a card of `total` bytes."""
+def _totals(scenario: Scenario, gpu: Gpu | None, capacity: Capacity) -> tuple[int, int, int]:
+    """Least, expected and most bytes that a card of this kind shows; one figure where the card's own is given."""
+    expected = capacity.usable_bytes
+    if scenario.gpu_total_bytes is not None or gpu is None or gpu.usable is None:
+        return expected, expected, expected
+    return min(gpu.usable.low, expected), expected, max(gpu.usable.high, expected)
+
+
+def pool_quantities(budget: Budget, least: int, total: int, most: int) -> dict[str, Quantity]:
+    """Bytes, blocks, tokens and requests of the KV cache on a card of `total` bytes, which shows `least` to `most`."""
     r, pool = budget.resolved, budget.pool
     # the fewest bytes are left when every term is at its high end
-    sizes = [budget.available(total, r.utilization, end) for end in ("high", "bytes", "low")]
+    ends = ((least, "high"), (total, "bytes"), (most, "low"))
+    sizes = [budget.available(size, r.utilization, end) for size, end in ends]
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     blocks = [pool.num_blocks(size) for size in sizes]

@@ -1,0 +1,50 @@
+"""What lies outside torch's pool, and what a card of a kind shows: linked cards and others, totals given or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.estimation import estimate
+from vramwise.result import Result
+from vramwise.units import GIB
+
+
+def serve(model: str, gpu: str, ranks: int, version: str, total: int | None = None, **settings: Any) -> Result:
+    table = {"engine": "vllm", "engine_version": version, "tensor_parallel_size": ranks, **settings}
+    scenario = {"model": model, "task": "serve", "gpu": gpu, "num_gpus": ranks, "serve": table}
+    return estimate(scenario | ({"gpu_total_bytes": total} if total else {}))
+
+
+# start-up logs: model, card, ranks, version, settings, GiB of KV cache printed
+LOGS = [
+    ("Qwen/Qwen3-32B", "h100", 8, "0.10.0", {"max_model_len": 32768, "kv_cache_dtype": "fp8"}, 55.62),
+    ("meta-llama/Meta-Llama-3-8B-Instruct", "h100", 4, "0.13.0", {}, 62.52),
+    ("Qwen/Qwen2.5-14B-Instruct", "rtx-3090", 4, "0.9.2", {"max_model_len": 16384}, 12.79),
+    ("Qwen/Qwen3-30B-A3B", "h100", 2, "0.12.0", {"max_model_len": 40960, "max_num_seqs": 64}, 41.68),
+]
+
+
+@pytest.mark.parametrize(("model", "gpu", "ranks", "version", "settings", "printed"), LOGS)
+def test_kv_cache_of_several_ranks(
+    model: str, gpu: str, ranks: int, version: str, settings: dict[str, Any], printed: float
+) -> None:
+    found = serve(model, gpu, ranks, version, **settings).quantities["kv_cache_bytes"]
+    assert found.expected / GIB == pytest.approx(printed, rel=0.015)
+    assert found.low <= printed * GIB <= found.high
+
+
+def test_cards_without_links_hold_little_outside_torch_however_many() -> None:
+    two, eight = (serve("Qwen/Qwen3-32B", "l40s", n, "0.10.0").quantities["non_torch"] for n in (2, 8))
+    assert two == eight
+    linked = serve("Qwen/Qwen3-32B", "h100", 8, "0.10.0").quantities["non_torch"]
+    assert linked.low > two.high
+    # a bridge of two cards is not the NVLink of a server board
+    assert serve("Qwen/Qwen3-32B", "rtx-3090", 8, "0.10.0").quantities["non_torch"] == two
+
+
+def test_a_given_total_leaves_the_card_no_room() -> None:
+    kind = serve("Qwen/Qwen3-8B", "a100-sxm-40gb", 1, "0.17.1").quantities["kv_cache_bytes"]
+    card = serve("Qwen/Qwen3-8B", "a100-sxm-40gb", 1, "0.17.1", round(39.5 * GIB)).quantities["kv_cache_bytes"]
+    assert kind.high - kind.low > card.high - card.low
