@@ -96,6 +96,9 @@ def xlstm() -> st.SearchStrategy[Config]:
             "ffn_proj_factor": st.sampled_from([1.3, 2.667]),
             "ffn_round_up_to_multiple_of": st.sampled_from([8, 64]),
             "weight_mode": st.sampled_from(["single", "fused"]),
+            "chunk_size": st.sampled_from([2, 4, 64]),
+            "norm_reduction_force_float32": FLAG,
+            "inference_state_dtype": st.sampled_from(["float32", "bfloat16"]),
             "vocab_size": st.integers(17, 90),
             "tie_word_embeddings": FLAG,
         }

@@ -31,6 +31,9 @@ _PUBLISHED_WITH_VISION = frozenset(
 # Make some parameters in fp32, XLNet on the CPU, whatever is asked for, with which they do not run before a cast.
 _FP32_WHATEVER_ASKED = frozenset({"deberta", "xlnet"})
 
+# The class's own random numbers do not fit into its fused weights.
+_NOT_INITIALIZED = frozenset({"xlstm"})
+
 # The mappings hold only their decoders, which take another config.
 _IN_NO_MAPPING = {
     "musicgen": "MusicgenForConditionalGeneration",
@@ -53,7 +56,7 @@ def real_model(
     dtype: torch.dtype = torch.float32,
 ) -> Any:
     """An instance of the class that transformers chooses for this config and head; fake CUDA tensors hold nothing."""
-    if device != "cuda":
+    if device != "cuda" and values["model_type"] not in _NOT_INITIALIZED:
         return _made(values, head, device, attention, dtype)
     with no_init_weights():
         model = _made(values, head, device, attention, dtype)

@@ -81,8 +81,9 @@ class Model:
 
     @cached_property
     def chunk_sizes(self) -> frozenset[int]:
-        """Lengths of the chunks in which recurrent layers work through a sequence."""
-        chunks = (op.settings.get("chunk_size") for block in self.blocks for op in block.ops)
+        """Lengths of the chunks in which recurrent layers work through a sequence, or of two where one is a case."""
+        names = ("chunk_size", "two_chunks")
+        chunks = (op.settings.get(name) for block in self.blocks for op in block.ops for name in names)
         return frozenset(chunk for chunk in chunks if chunk is not None)
 
     @cached_property

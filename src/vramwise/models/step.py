@@ -80,9 +80,9 @@ class Forward:
 class Structure:
     """What of the sizes changes the list of operations.
 
-    Sizes of one, windows and chunks that the sequence outgrows, chunks that it fills without a rest, whether the
-    encoder has a length of its own, and, where a model hands attention a mask of floats, which axes are whole eights,
-    because a kernel takes a mask of such rows as it is.
+    Sizes of one, windows and chunks that the sequence outgrows, chunks that it fills without a rest or leaves one token
+    behind, whether the encoder has a length of its own, and, where a model hands attention a mask of floats, which axes
+    are whole eights, because a kernel takes a mask of such rows as it is.
     """
 
     one_batch: bool
@@ -92,6 +92,7 @@ class Structure:
     chunks_filled: frozenset[int] = frozenset()
     own_source: bool = False
     one_source: bool = False
+    one_behind_chunks: frozenset[int] = frozenset()
 
 
 def structure_of(model: Model, batch: int, sequence: int, source: int | None = None) -> Structure:
@@ -105,7 +106,10 @@ def structure_of(model: Model, batch: int, sequence: int, source: int | None = N
     lengths = {"sequence": sequence, "source": source} if model.has_float_mask else {}
     eights = frozenset(name for name, length in lengths.items() if length and length % 8 == 0)
     filled = frozenset(chunk for chunk in model.chunk_sizes if chunked % chunk == 0)
-    return Structure(batch == 1, sequence == 1, frozenset(windows), eights, filled, source is not None, source == 1)
+    one_left = frozenset(chunk for chunk in model.chunk_sizes if chunked % chunk == 1)
+    return Structure(
+        batch == 1, sequence == 1, frozenset(windows), eights, filled, source is not None, source == 1, one_left
+    )  # fmt: skip
 
 
 def record_forward(
@@ -127,7 +131,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     sequence: Dim = 1 if structure.one_token else axis("sequence")
     source: Dim | None = (1 if structure.one_source else axis("source")) if structure.own_source else None
     profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached, source)
-    profile.chunks_filled = structure.chunks_filled
+    profile.chunks_filled, profile.one_behind_chunks = structure.chunks_filled, structure.one_behind_chunks
     runs: list[BlockRun] = []
     seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]], dict[str, str], Block]] = {}
     for block in model.blocks:

@@ -15,7 +15,8 @@ from vramwise.units import format_bytes
 _DESCRIBED = ("transformers", "pytorch")
 _KERNELS = {
     "gated_delta_rule": "flash-linear-attention", "kimi_delta_rule": "flash-linear-attention",
-    "selective_scan": "mamba-ssm", "scan_by_head": "mamba-ssm", "chunk_scan": "mamba-ssm", "weighted_sum": "kernels",
+    "selective_scan": "mamba-ssm", "scan_by_head": "mamba-ssm", "chunk_scan": "mamba-ssm", "matrix_lstm": "xlstm",
+    "weighted_sum": "kernels",
 }  # fmt: skip
 """Operations that transformers leaves to a package where it is installed."""
 

@@ -195,6 +195,10 @@ class RoundedAxes(dict[Any, Any]):
         if found:
             self[name] = value = self[base] // int(unit)
             return value
+        base, found, unit = name.rpartition("_behind_chunks_of_")
+        if found:
+            self[name] = value = self[base] % int(unit)
+            return value
         count, found, base = name.partition("*")
         if found and "_" not in name:
             self[name] = value = int(count) * self[base]
@@ -233,6 +237,16 @@ def whole_chunks_of(dim: Dim, length: int) -> Dim:
     if coefficient != 1 or len(names) != 1:
         raise ArithmeticError(f"{dim} is not a single axis")
     return axis(f"{names[0]}_whole_chunks_of_{length}")
+
+
+def behind_chunks_of(dim: Dim, length: int) -> Dim:
+    """What is left of an axis behind its last whole chunk of a length: an axis of its own."""
+    if isinstance(dim, int):
+        return dim % length
+    ((names, coefficient),) = dim.terms.items()
+    if coefficient != 1 or len(names) != 1:
+        raise ArithmeticError(f"{dim} is not a single axis")
+    return axis(f"{names[0]}_behind_chunks_of_{length}")
 
 
 def evaluate(dim: Dim, axes: Axes) -> Any:

@@ -39,6 +39,7 @@ from vramwise.models.profiles.kimi_delta import KimiDeltaPaths
 from vramwise.models.profiles.latent import LatentPaths
 from vramwise.models.profiles.lightning import LightningPaths
 from vramwise.models.profiles.linear_recurrence import LinearRecurrencePaths
+from vramwise.models.profiles.matrix_lstm import MatrixLstmPaths
 from vramwise.models.profiles.mixers import MixerPaths
 from vramwise.models.profiles.near_attention import NearAttentionPaths
 from vramwise.models.profiles.ngram_streams import NgramStreamPaths
@@ -86,6 +87,7 @@ class HuggingFace(
     InputPaths,
     LightningPaths,
     LinearRecurrencePaths,
+    MatrixLstmPaths,
     MixerPaths,
     NearAttentionPaths,
     NgramStreamPaths,
@@ -121,6 +123,7 @@ class HuggingFace(
         self.source = sequence if source is None else source
         self.windows_reached = windows_reached
         self.chunks_filled: frozenset[int] = frozenset()
+        self.one_behind_chunks: frozenset[int] = frozenset()
         self.streams: Streams = {}
         self.tables: dict[str, tuple[Tensor, ...]] = {}
         self.parameters: dict[str, Tensor] = {}

@@ -23,7 +23,7 @@ class NormPaths:
             return self.unweighted(x)
         weights = self.parameters_of(op)
         dtype = x.dtype
-        h = tape.to(x, "fp32")
+        h = x if style == "own-dtype" else tape.to(x, "fp32")
         variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
         if style == "gemma4":  # the root is a power too, and a norm of values has no weight
             normalized = tape.mul(h, tape.unary("pow", variance))
