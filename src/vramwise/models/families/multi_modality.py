@@ -7,7 +7,6 @@ classes below the modules of that code, whose files hold a tower's queries, keys
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
@@ -16,40 +15,14 @@ from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed
 from vramwise.models.towers import vision_kinds
 from vramwise.models.towers.janus_vision import generation_blocks
+from vramwise.models.towers.siglip_by_name import siglip
 from vramwise.models.towers.vision_tower import tower_blocks
-
-_SO400M: dict[str, Any] = {
-    "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
-    "patch_size": 14, "image_size": 336,
-}  # fmt: skip
-_SIGLIP: dict[str, dict[str, Any]] = {
-    "siglip_so400m_patch14_384": _SO400M,
-    "siglip_so400m_patch14_224": {**_SO400M, "image_size": 224},
-    "siglip_large_patch16_384": {
-        "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
-        "patch_size": 16, "image_size": 384,
-    },
-}  # fmt: skip
 
 
 def _params(c: Config, name: str) -> Config:
     """The arguments of a part's class."""
     part = c.table(name) or Config({}, c.model_id)
     return part.table("params") or Config({}, c.model_id)
-
-
-def siglip(c: Config, given: Config) -> Config:
-    """A SigLIP by its name, with as many layers as come before the one whose result is taken."""
-    known = _SIGLIP.get(given.text("model_name", "siglip_large_patch16_384"))
-    if known is None:
-        raise c.error(
-            f"vision_config: model_name: expected one of {', '.join(_SIGLIP)}, got {given.text('model_name')}"
-        )
-    layers, chosen = known["num_hidden_layers"], int(given.number("select_layer", -1))
-    layers = min(layers, chosen if chosen > 0 else layers + chosen + 1)
-    own = {"image_size": given.size("image_size", default=known["image_size"]), "num_hidden_layers": layers}
-    values = {**vision_kinds.DEFAULTS["siglip_vision_model"], **known, **own, "hidden_act": "gelu"}
-    return Config({**values, "model_type": "siglip_vision_model"}, c.model_id)
 
 
 def _hybrid(c: Config, given: Config, width: int) -> tuple[Block, ...]:
