@@ -43,7 +43,8 @@ class ExpertsByModality:
     def _image_rows(self, op: Op) -> Dim:
         images = self.execution.images
         assert images is not None
-        return self.batch * (images.per_sequence * (images.tokens + op.settings["marks"]))
+        marks: int = op.settings["marks"]
+        return self.batch * (images.per_sequence * (images.tokens + marks))
 
     def _picked(self, x: Tensor, mask: Tensor, rows: Dim) -> Tensor:
         out = self.tape.new((rows, x.shape[-1]), x.dtype, requires_grad=x.requires_grad, op="index")
