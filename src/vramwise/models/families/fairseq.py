@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head
 
 # Defaults of the configuration classes (transformers 5.23); XGLM's names for the same things are its own.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -18,68 +18,50 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 POSITION_OFFSET = 2
 """Rows of BioGPT's position table that no position uses (`BioGptLearnedPositionalEmbedding`)."""
+_XGLM_NAMES = {
+    "hidden_act": "activation_function", "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+}  # fmt: skip
+"""BioGPT's names -> those that XGLM's configs have for the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Names of modules and of the config's keys; XGLM computes its positions and writes out its attention."""
-
-    stem: str
-    head: str
-    function: str
-    dropout: str
-    attention_dropout: str
-    learned_positions: bool
-    style: str
+def stem(c: Config) -> str:
+    return "biogpt" if c.model_type == "biogpt" else "model"
 
 
-_NAMES = {
-    "biogpt": Names(
-        "biogpt",
-        "output_projection",
-        "hidden_act",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        True,
-        "plain",
-    ),
-    "xglm": Names("model", "lm_head", "activation_function", "dropout", "attention_dropout", False, "xglm"),
-}
-
-
-def embedding(c: Config, n: Names) -> Block:
+def embedding(c: Config) -> Block:
     """Scaled token embedding plus learned or sinusoidal positions."""
-    b = BlockBuilder(n.stem)
+    b = BlockBuilder(stem(c))
     x = b.scale(b.embedding("embed_tokens", c.vocab_size, c.hidden_size))
-    if n.learned_positions:
+    if c.model_type == "biogpt":
         rows = c.size("max_position_embeddings") + POSITION_OFFSET
         x = b.add(x, b.embedding("embed_positions", rows, c.hidden_size, ids="position_ids", shard="replicated"))
-    return b.build(hidden=b.dropout(x, c.number(n.dropout, 0.1)))
+    return b.build(hidden=b.dropout(x, c.number("hidden_dropout_prob", 0.1)))
 
 
-def attention(b: BlockBuilder, x: Value, c: Config, n: Names) -> Value:
+def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention; XGLM's has no SDPA path and scales the queries before they are split."""
     b.part = "attention"
-    heads, width = c.num_attention_heads, c.hidden_size
+    heads, width, xglm = c.num_attention_heads, c.hidden_size, c.model_type == "xglm"
     if width % heads:
         raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
     k, v, q = (b.linear(x, f"self_attn.{name}_proj", width, bias=True) for name in "kvq")
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in (b.scale(q), k, v))
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=c.number(n.attention_dropout, 0.1), style=n.style,
-        eager_only=n.style == "xglm",
+        q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=c.number("attention_probs_dropout_prob", 0.1),
+        style="xglm" if xglm else "plain", eager_only=xglm,
     )  # fmt: skip
     return b.linear(mixed, "self_attn.out_proj", width, bias=True, shard="row")
 
 
-def layer(c: Config, n: Names, index: int) -> Block:
+def layer(c: Config, index: int) -> Block:
     """A pre-norm decoder layer."""
-    b = BlockBuilder(f"{n.stem}.layers.{index}", layer=index)
-    x, after = b.input("hidden", c.hidden_size), c.number(n.dropout, 0.1)
-    x = b.add(x, b.dropout(attention(b, b.layer_norm(x, "self_attn_layer_norm"), c, n), after))
+    b = BlockBuilder(f"{stem(c)}.layers.{index}", layer=index)
+    x, after = b.input("hidden", c.hidden_size), c.number("hidden_dropout_prob", 0.1)
+    x = b.add(x, b.dropout(attention(b, b.layer_norm(x, "self_attn_layer_norm"), c), after))
     b.part = "mlp"
     h = b.linear(b.layer_norm(x, "final_layer_norm"), "fc1", c.intermediate_size, bias=True)
-    h = b.dropout(b.activation(h, c.text(n.function, "gelu"), "activation_fn"), c.number("activation_dropout"))
+    h = b.dropout(b.activation(h, c.text("hidden_act", "gelu"), "activation_fn"), c.number("activation_dropout"))
     return b.build(hidden=b.add(x, b.dropout(b.linear(h, "fc2", x.width, bias=True, shard="row"), after)))
 
 
@@ -87,13 +69,12 @@ def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     if c.flag("add_cross_attention"):
         raise c.error("add_cross_attention is not described")
-    n = _NAMES[c.model_type]
     c = c.filled(_DEFAULTS[c.model_type])
-    heads = c.size("num_attention_heads", "attention_heads")
-    c = Config({**c.values, "num_attention_heads": heads}, c.model_id)
-    b = BlockBuilder("")
-    x = b.layer_norm(b.input("hidden", c.hidden_size), f"{n.stem}.layer_norm")
-    tied_to = f"{n.stem}.embed_tokens.weight" if c.flag("tie_word_embeddings", True) else None
-    logits = b.linear(x, n.head, c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    layers = (layer(c, n, index) for index in range(c.num_hidden_layers))
-    return (embedding(c, n), *layers, b.build(logits=logits))
+    if c.model_type == "xglm":
+        others = {name: c.get(own) for name, own in _XGLM_NAMES.items()}
+        heads = c.size("num_attention_heads", "attention_heads")
+        c = Config({**c.values, **others, "num_attention_heads": heads}, c.model_id)
+    head = "output_projection" if c.model_type == "biogpt" else "lm_head"
+    words, tied = f"{stem(c)}.embed_tokens", c.flag("tie_word_embeddings", True)
+    last = lm_head(c, f"{stem(c)}.layer_norm", tied=tied, layer_norm=True, module=head, embedding=words)
+    return (embedding(c), *(layer(c, index) for index in range(c.num_hidden_layers)), last)

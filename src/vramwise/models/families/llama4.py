@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
+from vramwise.models.layers.decoder import model
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.mixture import experts
 from vramwise.models.layers.mlp import gated_mlp
-from vramwise.models.layers.routed_experts import Experts, checked
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {
@@ -42,16 +45,10 @@ def attention(b: BlockBuilder, x: Value, c: Config, *, turned: bool, chunk: int 
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
 
 
-def experts(c: Config) -> Experts:
-    return checked(c, Experts(
-        num_experts=c.size("num_local_experts"), experts_per_token=c.size("num_experts_per_tok"),
-        intermediate_size=c.intermediate_size, function=c.text("hidden_act", "silu"), routing="llama4",
-    ))  # fmt: skip
-
-
-def feed_forward(b: BlockBuilder, x: Value, e: Experts) -> Value:
+def feed_forward(b: BlockBuilder, x: Value, *, c: Config) -> Value:
     """Every expert runs on every token, scaled by its score, which is zero for all but the chosen; one is shared."""
-    module, chosen, inner = "feed_forward", e.experts_per_token, e.intermediate_size
+    module, e = "feed_forward", experts(c, None, keys=("num_local_experts",), routing="llama4")
+    chosen, inner = e.experts_per_token, e.intermediate_size
     router = b.parameter(f"{module}.router", "weight", (e.num_experts, x.width), part="router", is_linear=True)
     settings = {"num_experts": e.num_experts, "experts_per_token": chosen}
     scores = b.op("router_scores", f"{module}.router", [x], [e.num_experts], [router], **settings)[0]
@@ -68,36 +65,19 @@ def feed_forward(b: BlockBuilder, x: Value, e: Experts) -> Value:
     return b.op("add_in_place", "", [shared, routed], [x.width])[0]
 
 
-def layer(c: Config, index: int, *, turned: bool, chunk: int | None, sparse: bool) -> Block:
-    """A pre-norm decoder layer."""
-    b = BlockBuilder(f"model.layers.{index}", layer=index)
-    x = b.input("hidden", c.hidden_size)
-    x = b.add(x, attention(b, b.rms_norm(x, "input_layernorm"), c, turned=turned, chunk=chunk))
-    h = b.rms_norm(x, "post_attention_layernorm")
-    if sparse:
-        h = feed_forward(b, h, experts(c))
-    else:
-        width = c.size("intermediate_size_mlp")
-        h = gated_mlp(b, h, width, c.text("hidden_act", "silu"), module="feed_forward")
-    return b.build(hidden=b.add(x, h))
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = c.filled(_DEFAULTS)
     layers, period = range(c.num_hidden_layers), c.size("no_rope_layer_interval", default=4)
-    turned = c.items("no_rope_layers") or [int((i + 1) % period != 0) for i in layers]
-    if len(turned) < len(layers):
-        raise c.error(f"no_rope_layers names {len(turned)} layers, num_hidden_layers is {len(layers)}")
-    types = c.layer_types() or ["chunked_attention" if turned[i] else "full_attention" for i in layers]
-    step = c.size("interleave_moe_layer_step", default=1)
-    given = c.items("moe_layers")
+    turned = c.by_layer("no_rope_layers") or [int((i + 1) % period != 0) for i in layers]
+    types = c.layer_types() or ["chunked_attention" if flag else "full_attention" for flag in turned]
+    step, given = c.size("interleave_moe_layer_step", default=1), c.items("moe_layers")
     sparse = range(step - 1, len(layers), step) if given is None else given
-    chunk = c.size("attention_chunk_size", default=8192)
-    built = (
-        layer(
-            c, i, turned=bool(turned[i]), chunk=chunk if types[i] == "chunked_attention" else None, sparse=i in sparse
-        )
-        for i in layers
-    )
-    return (token_embedding(c), *built, lm_head(c, "model.norm", tied=c.flag("tie_word_embeddings")))
+    chunk, function = c.size("attention_chunk_size", default=8192), c.text("hidden_act", "silu")
+    dense = partial(gated_mlp, width=c.size("intermediate_size_mlp", least=0), function=function, module="feed_forward")
+    kinds = []
+    for i, (flag, kind) in enumerate(zip(turned, types, strict=True)):
+        own = chunk if kind == "chunked_attention" else None
+        mixer = partial(attention, c=c, turned=bool(flag), chunk=own)
+        kinds.append(LayerKind(attention=mixer, mlp=partial(feed_forward, c=c) if i in sparse else dense))
+    return model(c, Design(), kinds)
