@@ -30,7 +30,7 @@ NOT_RUN = {
     "mamba": "held against the recorded rows (slow pure-PyTorch scan)",
     "mamba2": "held against the recorded rows (slow pure-PyTorch scan)",
     "musicgen": "labels have an axis more: held against the class in test_musicgen.py",
-    "musicgen_melody": "conditions before the codes are not among the described activations",
+    "musicgen_melody": "labels have an axis more: held against the class in test_musicgen.py",
     "reformer": "its layers are computed backwards from their results, hashed attention by random buckets",
     "switch_transformers": "tokens go to experts by their data: test_capped_experts.py",
 }
@@ -111,16 +111,18 @@ def has_experts(config: dict[str, Any]) -> bool:
 
 
 def described_bytes(
-    config: dict[str, Any], attention: Any, precision: str, batch: int, sequence: int, device: Any
-) -> int:
+    config: dict[str, Any], attention: Any, precision: str, batch: int, sequence: int, device: Any,
+    source: int | None = None,
+) -> int:  # fmt: skip
     execution = Execution(
         param_dtype="bf16" if precision == "bf16" else "fp32",
         autocast="bf16" if precision == "bf16-mixed" else None,
         attention=attention,
         device=device,
     )
-    forward = record_forward(describe(config), execution, batch=batch, sequence=sequence)
-    total: int = evaluate(forward.saved_bytes, with_rounded_axes(batch=batch, sequence=sequence))
+    forward = record_forward(describe(config), execution, batch=batch, sequence=sequence, source=source)
+    axes = {"batch": batch, "sequence": sequence} | ({} if source is None else {"source": source})
+    total: int = evaluate(forward.saved_bytes, with_rounded_axes(**axes))
     return total
 
 

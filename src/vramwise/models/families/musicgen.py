@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
-from vramwise.models.caches import LayerCache
+from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import t5
 from vramwise.models.families.nested import renamed, under
 from vramwise.models.layers import t5_layers
+from vramwise.models.layers.code_decoder import bridge, layer
 from vramwise.models.layers.t5_stack import Stack, embedding, encoder_end
 from vramwise.models.towers.encodec import codec_weights
 
@@ -39,52 +39,9 @@ def text_encoder(c: Config) -> tuple[Block, ...]:
     return tuple(renamed(block, under("text_encoder")) for block in (*blocks, encoder_end(c, stack)))
 
 
-def bridge(c: Config, given: int, width: int) -> tuple[Block, ...]:
-    """Products that bring text, and a melody's pitches, to the decoder's width."""
-    b = BlockBuilder("", part="projector")
-    x = b.input("encoder", given)
-    decoder = c.table("decoder") or Config({}, c.model_id)
-    if given != width and not decoder.has("cross_attention_hidden_size"):
-        x = b.linear(x, "enc_to_dec_proj", width, bias=True)
-    chroma = c.size("num_chroma", default=12)
-    if c.model_type == "musicgen_melody" and chroma != width:
-        shapes = (("weight", (width, chroma)), ("bias", (width,)))
-        x = b.unary(
-            "hold", x, "audio_enc_to_dec_proj", [b.parameter("audio_enc_to_dec_proj", *leaf) for leaf in shapes]
-        )
-    return (b.build(encoder=x),)
-
-
-def attention(b: BlockBuilder, x: Value, source: Value, c: Config, module: str) -> Value:
-    heads, cross = c.num_attention_heads, source is not x
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
-    b.part, d = "attention", x.width // heads
-    pieces = [
-        b.heads_first(b.heads(b.linear(value, f"{module}.{name}_proj", x.width), heads))
-        for name, value in (("q", x), ("k", source), ("v", source))
-    ]
-    mixed = b.attention(
-        *pieces, num_heads=heads, num_key_value_heads=heads, module=module, causal=not cross, style="plain",
-        cross=cross, dropout=c.number("attention_dropout"), cache=LayerCache("cross" if cross else "full", heads, d, d),
-    )  # fmt: skip
-    return b.dropout(b.linear(mixed, f"{module}.out_proj", x.width, shard="row"), c.number("dropout", 0.1))
-
-
-def layer(c: Config, index: int, first: int, *, listens: bool) -> Block:
-    """Self-attention, attention to the text, an MLP without biases; each pre-norm."""
-    b = BlockBuilder(f"decoder.model.decoder.layers.{index}", layer=first + index)
-    x = b.input("hidden", c.hidden_size)
-    h = b.layer_norm(x, "self_attn_layer_norm")
-    x = b.add(x, attention(b, h, h, c, "self_attn"))
-    if listens:
-        h = b.layer_norm(x, "encoder_attn_layer_norm")
-        x = b.add(x, attention(b, h, b.input("encoder", x.width), c, "encoder_attn"))
-    b.part = "mlp"
-    h = b.linear(b.layer_norm(x, "final_layer_norm"), "fc1", c.size("ffn_dim"))
-    h = b.dropout(b.activation(h, c.text("activation_function", "gelu")), c.number("activation_dropout"))
-    h = b.dropout(b.linear(h, "fc2", x.width, shard="row"), c.number("dropout", 0.1))
-    return b.build(hidden=b.add(x, h))
+def counted_as(c: Config) -> str:
+    """What an estimate says of melodies."""
+    return "no melody is given: its frames are a silent one repeated" if c.model_type == "musicgen_melody" else ""
 
 
 def loss(c: Config) -> str:
@@ -106,9 +63,8 @@ def blocks(c: Config) -> tuple[Block, ...]:
     rows, many = decoder.vocab_size, range(codes)
     tables = [b.parameter(f"model.decoder.embed_tokens.{i}", "weight", (rows + 1, width), shard="vocab") for i in many]
     listens, first = c.model_type == "musicgen", text.num_hidden_layers
-    # Melody's decoder reads its conditions before the codes, so that what it keeps depends on their lengths too.
-    kind, what = ("codes_embedding", "codes") if listens else ("undescribed", "conditions before the codes")
-    embedded = b.op(kind, "model.decoder", [], [width], tables, name=what)[0]
+    conditions = [] if listens else [b.input("encoder", width)]
+    (embedded,) = b.op("codes_embedding", "model.decoder", conditions, [width], tables)
     start = b.build(hidden=b.dropout(embedded, decoder.number("dropout", 0.1)))
     layers = (layer(decoder, i, first, listens=listens) for i in range(decoder.num_hidden_layers))
     b = BlockBuilder("decoder", part="head")
