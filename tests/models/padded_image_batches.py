@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from image_batches import Case, whole
+from image_batches import IMAGE_TOKEN, SIGLIP, Case, whole
+from image_batches import TEXT as BASE
 
 from vramwise.models.execution import Images
 
@@ -36,6 +37,36 @@ def padded(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]
     return {"pixel_values": pixels, "image_position_ids": places, "mm_token_type_ids": None}
 
 
+def phi4(side: int) -> dict[str, Any]:
+    """Text, tower and sound in one config."""
+    text = {key: value for key, value in BASE.items() if key not in ("model_type", "rope_parameters")}
+    sound = {
+        "hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 8, "input_size": 8,
+        "nemo_conv_channels": 8, "ext_pw_out_channel": 8, "depthwise_separable_out_channel": 8,
+    }  # fmt: skip
+    tower = {
+        "model_type": "phi4_multimodal_vision",
+        "image_size": side,
+        "crop_size": side,
+        "image_token_id": IMAGE_TOKEN,
+    }
+    return {
+        "model_type": "phi4_multimodal", **text, "vision_config": {**SIGLIP, **tower}, "audio_config": sound,
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "sliding_window": None,
+    }  # fmt: skip
+
+
+def crops(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """The whole image and two tiles beside each other, of which the last has padding, if any."""
+    side, n = config["vision_config"]["image_size"], images.rows
+    mask = torch.ones(count, images.tiles, n, n)
+    if images.padded_to:
+        mask[:, -1, :, n // 2 :] = 0
+    sizes = torch.tensor([[side, 2 * side]] * count)
+    pixels = torch.zeros(count, images.tiles, 3, side, side)
+    return {"image_pixel_values": pixels, "image_sizes": sizes, "image_attention_mask": mask}
+
+
 CASES: dict[str, Case] = {
     "gemma4": (
         whole("gemma4", TOWER, {**TEXT, "use_bidirectional_attention": "vision"}, audio_config=None),
@@ -50,4 +81,6 @@ CASES: dict[str, Case] = {
               "use_bidirectional_attention": "vision"}, audio_config=None),
         Images(1, 2, 2, tokens=4, padded_to=6), padded,
     ),
+    "phi4_multimodal": (phi4(16), Images(1, 4, 4, tokens=15, tiles=3, padded_to=16), crops),
+    "phi4_multimodal with whole tiles of an odd side": (phi4(12), Images(1, 3, 3, tokens=17, tiles=3), crops),
 }  # fmt: skip

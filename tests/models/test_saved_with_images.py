@@ -26,8 +26,8 @@ from vramwise.models.step import record_forward
 
 # Everything trains; the tower is frozen; only what lies between it and the language model trains; only the tower does.
 PARTS = {
-    "whole": (), "language": ("language", "lm_head", "text_model"), "tower": ("vision", "visual"),
-    "bridge": ("projector", "merger", "aligner", "connector", "embed_vision", "resampler"),
+    "whole": (), "language": ("language", "lm_head", "text_model"), "tower": ("vision", "visual", "img_processor"),
+    "bridge": ("projector", "merger", "aligner", "connector", "embed_vision", "resampler", "img_projection"),
 }  # fmt: skip
 RUNS = [
     ("fp32", "eager", "whole", 2), ("bf16", "sdpa", "whole", 1), ("bf16-mixed", "sdpa", "bridge", 2),

@@ -105,7 +105,7 @@ class Model:
     @cached_property
     def describes_images(self) -> bool:
         """Whether what a batch with images runs is described: some block puts them into the prompt."""
-        joining = ("image_tokens", "images_before_text", "rows_that_see")
+        joining = ("image_rows", "image_tokens", "images_before_text", "rows_that_see")
         return any(op.kind in joining for block in self.blocks for op in block.ops)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Modality
@@ -31,13 +32,20 @@ def _projector(modality: Modality, given: int, width: int) -> Block:
         ends = [
             b.parameter("", f"{n}_img_feature_extensor", (1,) * r + (given,)) for n, r in (("global", 2), ("sub", 3))
         ]
-        x = b.unary("separators", x, "", ends)
+        x = b.unary("separators", b.unary("pool_pairs", x), "", ends)
     pairs = {"image": [("img_projection_up", "img_projection_down")]}.get(
         modality, [(f"up_proj_for_{mode}", f"down_proj_for_{mode}") for mode in ("speech", "vision_speech")]
     )  # fmt: skip
     for up, down in pairs:
         h = b.linear(b.activation(b.linear(x, up, width, bias=True), "gelu"), down, width, bias=True, shard="row")
     return b.build(**{modality: h})
+
+
+def _image_rows(c: Config, width: int) -> Block:
+    """The tokens of images in their places of the prompt."""
+    b = BlockBuilder("", modality="image")
+    x = b.op("image_rows", "", [b.input("hidden", width), b.input("image", width)], [width])[0]
+    return b.build(hidden=b.dropout(x, c.number("embd_pdrop")))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -47,10 +55,15 @@ def blocks(c: Config) -> tuple[Block, ...]:
     vision, audio = vision.filled(_VISION), audio.filled(AUDIO_DEFAULTS)
     vision = Config({**vision.values, "model_type": "siglip_vision_model", "vision_use_head": True}, c.model_id)
     sound = f"{_PLACE}.audio_embed.encoder"
+    tower = replace(
+        siglip(vision), embedding="siglip_embedding_with_padding", attention_style="padded_images"
+    )  # fmt: skip
+    reads = vision.num_hidden_layers + 1 + feature if (feature := int(vision.get("feature_layer", -2))) < 0 else feature
+    embedding, *language = language_blocks(text, "model", tied=c.flag("tie_word_embeddings"))
     return (
-        *tower_blocks(vision, siglip(vision), f"{_PLACE}.image_embed.img_processor"),
+        *tower_blocks(vision, tower, f"{_PLACE}.image_embed.img_processor", reads),
         _projector("image", vision.hidden_size, text.hidden_size), subsampling(audio, sound),
         *(audio_layer(audio, sound, i) for i in range(audio.size("num_blocks"))),
         _projector("audio", audio.hidden_size, text.hidden_size),
-        *language_blocks(text, "model", tied=c.flag("tie_word_embeddings")),
+        embedding, _image_rows(c, text.hidden_size), *language,
     )  # fmt: skip

@@ -69,8 +69,10 @@ def phi4(c: Config, width: int, height: int) -> ImageTokens:
         -(-(count * (side // patch) - (count * side - kept) // patch) // 2)
         for count, kept in ((columns, wide), (rows, high))
     )
-    line, tiles = side // patch // 2, columns * rows + 1
+    line, tiles = (side // patch + 1) // 2, columns * rows + 1
+    padded = max((columns * side - wide) // patch, (rows * side - high) // patch) > 0
     return ImageTokens(
         line * (line + 1) + 1 + down * (across + 1), tiles * (side // patch) ** 2,
         f"{columns} × {rows} tiles of {side} × {side} pixels, at most {most}, and the whole image, without padding",
+        rows=side // patch, columns=side // patch, tiles=tiles, padded_to=(side // patch) ** 2 if padded else 0,
     )  # fmt: skip

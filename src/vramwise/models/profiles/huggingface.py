@@ -27,7 +27,6 @@ from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.experts_by_modality import ExpertsByModality
 from vramwise.models.profiles.frames import FramePaths
 from vramwise.models.profiles.gates import GatePaths
-from vramwise.models.profiles.gemma_images import GemmaImagePaths
 from vramwise.models.profiles.hyper import HyperPaths
 from vramwise.models.profiles.images import ImagePaths
 from vramwise.models.profiles.images_before_text import ImagesBeforeTextPaths
@@ -45,6 +44,7 @@ from vramwise.models.profiles.near_attention import NearAttentionPaths
 from vramwise.models.profiles.ngram_streams import NgramStreamPaths
 from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.packed_images import PackedImagePaths
+from vramwise.models.profiles.padded_images import PaddedImagePaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
@@ -77,7 +77,7 @@ class HuggingFace(
     ExpertsByModality,
     FramePaths,
     GatePaths,
-    GemmaImagePaths,
+    PaddedImagePaths,
     HyperPaths,
     IndependentStreamPaths,
     InklingPaths,

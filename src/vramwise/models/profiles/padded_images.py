@@ -1,17 +1,19 @@
-"""Gemma 4's images as transformers 5.23 runs them: patches padded to one number, pooled in fp32."""
+"""Gemma 4's and Phi-4's images as transformers 5.23 runs them: patches padded to one number, pooled."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from vramwise.models.autograd.recorder import promote
 from vramwise.models.autograd.size import Dim, exact_quotient
 from vramwise.models.autograd.tape import Tape
-from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.autograd.tensor import Tensor, channels_last_strides
 from vramwise.models.blocks import Op
 from vramwise.models.execution import Execution
 
 
-class GemmaImagePaths:
+class PaddedImagePaths:
     """Every image has as many patches as any may have; masks say which of them are padding."""
 
     tape: Tape
@@ -22,6 +24,7 @@ class GemmaImagePaths:
     num_images: Callable[[], Dim]
     pixels: Callable[..., Tensor]
     raw_pixels: Callable[..., Tensor]
+    siglip_embedding_by_image: Callable[[Op], Tensor]
     _eager_masked: Callable[..., Tensor]
     _sdpa_masked: Callable[..., Tensor]
     _sdpa: Callable[..., Tensor]
@@ -48,9 +51,13 @@ class GemmaImagePaths:
         self.tables["padding of patches"] = (padding,)
         self.tables["dtype of patches"] = (x,)
         if slots > images.patches:
-            dtype = x.dtype if self.execution.attention == "eager" else "bool"
-            self.tables["mask of patches"] = (tape.new((n, 1, slots, slots), dtype, op="mask"),)
+            self._mask_patches(x)
         return x
+
+    def _mask_patches(self, x: Tensor) -> None:
+        """The mask of x (inputs, patches, width) for all layers."""
+        dtype = x.dtype if self.execution.attention == "eager" else "bool"
+        self.tables["mask of patches"] = (self.tape.new((x.shape[0], 1, x.shape[1], x.shape[1]), dtype, op="mask"),)
 
     def clamp_by_buffers(self, op: Op, x: Tensor) -> Tensor:
         """`torch.clamp` between two buffers of one number, which it keeps beside its operand."""
@@ -113,6 +120,54 @@ class GemmaImagePaths:
         rows = self.batch * (images.per_sequence * images.tokens)
         out = self.tape.new((rows, x.shape[-1]), x.dtype, requires_grad=x.requires_grad, op="index")
         self.tape.record("index", [x, valid], [out], [(valid, "indices")])
+        return out
+
+    # -- Phi-4 -----------------------------------------------------------------------------------------------
+
+    def siglip_embedding_with_padding(self, op: Op) -> Tensor:
+        """As `siglip_embedding_by_image`; tiles that an image does not fill have a mask."""
+        images, x = self.execution.images, self.siglip_embedding_by_image(op)
+        if images is not None and images.padded_to:
+            self._mask_patches(x)
+        return x
+
+    def pool_pairs(self, op: Op, x: Tensor) -> Tensor:
+        """`AvgPool2d` of 2 × 2 patches over a view with channels last, which it keeps; an odd side is padded first."""
+        tape, (n, patches, width) = self.tape, x.shape
+        assert isinstance(patches, int)
+        side = math.isqrt(patches)
+        grid = tape.permute(tape.view(x, n, side, side, width), 0, 3, 1, 2)
+        if side % 2:
+            side += 1
+            padded = self._channels_last(grid, side, "reflection_pad2d")
+            tape.record("reflection_pad2d", [grid], [padded], [(grid, "self")])
+            grid = padded
+        pooled = self._channels_last(grid, side // 2, "avg_pool2d")
+        tape.record("avg_pool2d", [grid], [pooled], [(grid, "self")])
+        return tape.view(tape.permute(pooled, 0, 2, 3, 1), n, (side // 2) ** 2, width)
+
+    def _channels_last(self, x: Tensor, side: int, op: str) -> Tensor:
+        shape = (*x.shape[:2], side, side)
+        strides = channels_last_strides(shape)
+        return self.tape.new(shape, x.dtype, requires_grad=x.requires_grad, strides=strides, op=op)
+
+    def separators(self, op: Op, x: Tensor) -> Tensor:
+        """Tiles laid side by side without padding, learned ends of lines and one between tiles and whole image."""
+        tape, images, ends = self.tape, self.execution.images, self.parameters_of(op)
+        assert images is not None
+        rows = self.batch * (images.per_sequence * images.tokens)
+        grad = any(tensor.requires_grad for tensor in (x, *ends))
+        joined = tape.new((rows, x.shape[-1]), promote(x.dtype, ends[0].dtype), requires_grad=grad, op="cat")
+        tape.record("cat", [x, *ends], [joined])
+        return tape.to(joined, ends[0].dtype)
+
+    def image_rows(self, op: Op, x: Tensor, image: Tensor) -> Tensor:
+        """`index_put` at places that `nonzero` found: keeps both numbers of every place."""
+        tape = self.tape
+        image = tape.to(tape.cat([image], 0), x.dtype)
+        places = tape.new((image.shape[0], 2), "int64", op="nonzero")
+        out = tape.like(x, requires_grad=x.requires_grad or image.requires_grad, op="index_put")
+        tape.record("index_put", [x, places, image], [out], [(places, "indices")])
         return out
 
     # -- the unified models ----------------------------------------------------------------------------------
