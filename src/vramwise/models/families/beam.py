@@ -9,8 +9,9 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.design import Design, HeadNorm, LayerKind, sliding_window
-from vramwise.models.layers.mixture import Mixture, every, experts, grouped, sparse_layers
+from vramwise.models.layers.mixture import Mixture, experts, grouped, sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
+from vramwise.models.layers.windows import every
 
 
 def widened_mlp(b: BlockBuilder, x: Value, *, c: Config) -> Value:

@@ -9,9 +9,10 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.design import Design
-from vramwise.models.layers.mixture import Mixture, Parts, experts, sparse_layers, typed_layers
+from vramwise.models.layers.mixture import Mixture, Parts, experts, sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.layers.windows import typed_layers
 
 
 def parts(c: Config, count: int | None) -> Parts:

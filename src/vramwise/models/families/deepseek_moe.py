@@ -12,7 +12,8 @@ from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder import alike
 from vramwise.models.layers.design import Design
-from vramwise.models.layers.mixture import Mixture, experts, full_layers
+from vramwise.models.layers.mixture import Mixture, experts
+from vramwise.models.layers.windows import full_layers
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {

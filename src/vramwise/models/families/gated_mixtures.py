@@ -10,9 +10,10 @@ from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.design import Design, HeadNorm
-from vramwise.models.layers.mixture import Parts, every, sparse_layers, typed_layers
+from vramwise.models.layers.mixture import Parts, sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.sigmoid_routing import corrected
+from vramwise.models.layers.windows import every, typed_layers
 
 
 def afmoe(c: Config, count: int | None) -> Parts:

@@ -6,9 +6,10 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.design import Design, HeadNorm
-from vramwise.models.layers.mixture import full_layers, sparse_layers
+from vramwise.models.layers.mixture import sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.sigmoid_routing import deepseek_style
+from vramwise.models.layers.windows import full_layers
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

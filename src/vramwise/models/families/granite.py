@@ -8,7 +8,7 @@ from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.decoder import model
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.granite_layers import windowed_layers
-from vramwise.models.layers.mixture import full_layers
+from vramwise.models.layers.windows import full_layers
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

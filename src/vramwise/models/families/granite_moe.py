@@ -6,8 +6,9 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers.design import Design
 from vramwise.models.layers.granite_layers import granite_mixture, windowed_layers
-from vramwise.models.layers.mixture import full_layers, model
+from vramwise.models.layers.mixture import model
 from vramwise.models.layers.mixture_defaults import completed
+from vramwise.models.layers.windows import full_layers
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

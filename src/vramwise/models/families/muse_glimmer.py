@@ -10,7 +10,7 @@ from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
-from vramwise.models.layers.mixture import typed_layers
+from vramwise.models.layers.windows import typed_layers
 from vramwise.models.towers.muse_vision import DEFAULTS, projector, tower
 from vramwise.models.towers.vision_tower import tower_blocks
 

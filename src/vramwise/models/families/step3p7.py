@@ -15,8 +15,9 @@ from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.design import Design, HeadNorm, LayerKind
-from vramwise.models.layers.mixture import Mixture, sparse_layers, typed_layers
+from vramwise.models.layers.mixture import Mixture, sparse_layers
 from vramwise.models.layers.sigmoid_routing import corrected
+from vramwise.models.layers.windows import typed_layers
 from vramwise.models.towers.step_vision import DEFAULTS, tower
 from vramwise.models.towers.vision_tower import tower_blocks
 

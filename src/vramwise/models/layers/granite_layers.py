@@ -7,7 +7,8 @@ from dataclasses import replace
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.design import LayerKind
-from vramwise.models.layers.mixture import Mixture, experts, typed_layers
+from vramwise.models.layers.mixture import Mixture, experts
+from vramwise.models.layers.windows import typed_layers
 
 
 def granite_mixture(c: Config, count: int | None, shared: int) -> Mixture:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design, LayerKind, sliding_window
+from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.mlp import gated_mlp, plain_mlp
 from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, expert_mlps, routed, routed_experts
 
@@ -114,24 +114,6 @@ def sparse_layers(c: Config, dense_first: int) -> list[bool]:
     if len(types) < layers:
         raise c.error(f"mlp_layer_types names {len(types)} layers, num_hidden_layers is {layers}")
     return [kind == "sparse" for kind in types[:layers]]
-
-
-def full_layers(c: Config) -> list[LayerKind]:
-    return [LayerKind()] * c.num_hidden_layers
-
-
-def typed_layers(c: Config, default: Sequence[str], *, unturned: str = "", tables: bool = False) -> list[LayerKind]:
-    """Windows by `layer_types`; layers of kind `unturned` have no rotary positions."""
-    window = sliding_window(c)
-    return [
-        LayerKind(window if kind == "sliding_attention" else None, kind != unturned, kind if tables else "")
-        for kind in c.layer_types() or default
-    ]
-
-
-def every(c: Config, period: int) -> list[str]:
-    """Every `period`th layer full, the others sliding."""
-    return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(c.num_hidden_layers)]
 
 
 def model(c: Config, s: Design, m: Mixture, sparse: Sequence[bool], kinds: Sequence[LayerKind]) -> tuple[Block, ...]:
