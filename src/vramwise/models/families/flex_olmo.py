@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.families.olmo import olmo2
+from vramwise.models.families.olmo import design
 from vramwise.models.layers import mixture
 from vramwise.models.layers.mixture import Mixture, experts
 from vramwise.models.layers.mixture_defaults import completed
@@ -16,4 +16,4 @@ def blocks(c: Config) -> tuple[Block, ...]:
     c, count = completed(c)
     keys, normalized = ("num_experts", "num_local_experts"), c.flag("norm_topk_prob")
     e = experts(c, count, keys=keys, routing="qwen", normalized=normalized)
-    return mixture.model(c, olmo2(c), Mixture(e, balanced=True), [True] * c.num_hidden_layers, full_layers(c))
+    return mixture.model(c, design(c), Mixture(e, balanced=True), [True] * c.num_hidden_layers, full_layers(c))

@@ -1,0 +1,16 @@
+"""Hunyuan V1: norms of queries and keys after they are turned."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block
+from vramwise.models.config import Config
+from vramwise.models.layers.class_defaults import with_class_defaults
+from vramwise.models.layers.decoder import alike
+from vramwise.models.layers.design import Design, HeadNorm
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    c = with_class_defaults(c)
+    bias, names = c.flag("attention_bias"), ("query_layernorm", "key_layernorm")
+    return alike(c, Design(qkv_bias=bias, output_bias=bias, qk_norm=HeadNorm("turned", names=names)))

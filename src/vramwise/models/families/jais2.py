@@ -1,0 +1,20 @@
+"""Jais 2: layer norms, biases and a plain MLP."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block
+from vramwise.models.config import Config
+from vramwise.models.layers.class_defaults import with_class_defaults
+from vramwise.models.layers.decoder import alike
+from vramwise.models.layers.design import Design
+
+
+def blocks(c: Config) -> tuple[Block, ...]:
+    """Embedding, layers, head."""
+    c = with_class_defaults(c)
+    bias = c.flag("attention_bias", True)
+    s = Design(
+        norm="layer", norm_style="torch", norm_bias=True, qkv_bias=bias, output_bias=bias,
+        mlp_bias=c.flag("mlp_bias", True), mlp="plain",
+    )  # fmt: skip
+    return alike(c, s)
