@@ -14,7 +14,7 @@ from vramwise.models.layers.bart_ends import closing, embedding, shared_embeddin
 from vramwise.models.layers.bart_layers import Stack, layer
 from vramwise.models.layers.seq2seq_design import design_of
 from vramwise.models.layers.tasks import Task, task_of
-from vramwise.models.towers.sound import frames
+from vramwise.models.towers.whisper_frames import frames
 
 
 def task(c: Config) -> Task:

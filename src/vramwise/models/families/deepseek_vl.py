@@ -7,12 +7,13 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
-from vramwise.models.towers import other_towers, vision_kinds
-from vramwise.models.towers.projectors import tapped
-from vramwise.models.towers.vision_tower import image_tokens, pair, tower_blocks
+from vramwise.models.towers import segment_anything, siglip_vision, tower_defaults
+from vramwise.models.towers.projector_pieces import tapped
+from vramwise.models.towers.tower_design import pair
+from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 # Defaults of SamVisionConfig (transformers 5.23) that Segment Anything's tower does not have already.
-_SAM: dict[str, Any] = other_towers.DEFAULTS["got_ocr2_vision"]
+_SAM: dict[str, Any] = tower_defaults.DEFAULTS["got_ocr2_vision"]
 _HIGH = "model.high_res_vision_model.vision_encoder"
 
 
@@ -62,14 +63,14 @@ def aligner(low: Config, high: Config, width: int) -> Block:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Both towers, what joins them, and the language model."""
-    low = (c.table("vision_config") or Config({}, c.model_id)).filled(vision_kinds.DEFAULTS["siglip_vision_model"])
+    low = (c.table("vision_config") or Config({}, c.model_id)).filled(tower_defaults.DEFAULTS["siglip_vision_model"])
     low, high = Config({**low.values, "model_type": "siglip_vision_model"}, c.model_id), high_config(c)
     text = text_config(c, "llama", {})
     if text.hidden_size % 2:
         raise c.error(f"text_config: both parts of an image take half of hidden_size, got {text.hidden_size}")
     embedding, *language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings", True))
     return (
-        *high_blocks(c, low, high, _HIGH), *tower_blocks(low, vision_kinds.siglip(low), "model.vision_model"),
+        *high_blocks(c, low, high, _HIGH), *tower_blocks(low, siglip_vision.siglip(low), "model.vision_model"),
         aligner(low, high, text.hidden_size), embedding, image_tokens(text.hidden_size, listed=False), *language,
     )  # fmt: skip
 
@@ -77,5 +78,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
 def high_blocks(c: Config, low: Config, high: Config, name: str) -> tuple[Block, ...]:
     """The large images' part, down to as many patches as the small images' has."""
     inner, rows = inner_layer(c, high), pair(low, "image_size")[0] // pair(low, "patch_size")[0]
-    tower = other_towers.got_ocr2(high)
+    tower = segment_anything.got_ocr2(high)
     return (*tower_blocks(high, tower, name, also=frozenset({inner + 1})), downsampled(high, inner, rows))

@@ -13,8 +13,9 @@ from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, shared_experts, sparse_layers
 from vramwise.models.layers.routed_experts import Experts, balancing_loss
-from vramwise.models.towers.projectors import joined, norm, two_products
-from vramwise.models.towers.vision_tower import Tower, image_tokens, layer_norm, tower_blocks
+from vramwise.models.towers.projector_pieces import joined, norm, two_products
+from vramwise.models.towers.tower_design import Tower, layer_norm
+from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 # Defaults of Ernie4_5_VLMoeTextConfig and Ernie4_5_VLMoeVisionConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {

@@ -9,7 +9,8 @@ from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.bert_layer import layer
 from vramwise.models.layers.encoder_design import Design
-from vramwise.models.towers.vision_kinds import DEFAULTS, clip
+from vramwise.models.towers.clip_vision import clip
+from vramwise.models.towers.tower_defaults import DEFAULTS
 from vramwise.models.towers.vision_tower import tower_blocks
 
 # Defaults of GitConfig and GitVisionConfig (transformers 5.23).

@@ -9,7 +9,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import language_model, under
-from vramwise.models.towers.vision_kinds import siglip_blocks
+from vramwise.models.towers.siglip_vision import siglip_blocks
 
 _VISION_DEFAULTS = {
     "hidden_size": 1152, "image_size": 980, "intermediate_size": 4304, "num_attention_heads": 16,

@@ -18,7 +18,7 @@ from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.towers.mllama_vision import DEFAULTS, vision_blocks
-from vramwise.models.towers.projectors import tapped
+from vramwise.models.towers.projector_pieces import tapped
 
 # Defaults of MllamaTextConfig (transformers 5.23).
 _TEXT: dict[str, Any] = {

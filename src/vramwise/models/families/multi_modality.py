@@ -13,7 +13,7 @@ from vramwise.models.config import Config
 from vramwise.models.families import deepseek_vl, janus
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed
-from vramwise.models.towers import vision_kinds
+from vramwise.models.towers import siglip_vision
 from vramwise.models.towers.janus_vision import generation_blocks
 from vramwise.models.towers.siglip_by_name import siglip
 from vramwise.models.towers.vision_tower import tower_blocks
@@ -36,7 +36,7 @@ def _hybrid(c: Config, given: Config, width: int) -> tuple[Block, ...]:
     norms = [b.parameter(f"{n}_layer_norm", leaf, (1024,)) for n in ("high", "low") for leaf in ("weight", "bias")]
     held = b.build(image=b.unary("hold", b.input("image", low.hidden_size), "", norms))
     tower = f"{name}.vision_tower_high.vision_tower"
-    lower = tower_blocks(low, vision_kinds.siglip(low), f"{name}.vision_tower_low.vision_tower")
+    lower = tower_blocks(low, siglip_vision.siglip(low), f"{name}.vision_tower_low.vision_tower")
     upper = deepseek_vl.high_blocks(c, low, high, tower)
     upper = (*upper[:-1], renamed(upper[-1], lambda old: old.replace("model", tower, 1)))
     joined = renamed(deepseek_vl.aligner(low, high, width), lambda old: old.removeprefix("model."))
@@ -50,7 +50,7 @@ def _image_blocks(c: Config, width: int) -> tuple[Block, ...]:
     v, aligner = siglip(c, given), _params(c, "aligner_config")
     sizes = {"projection_dim": aligner.size("n_embed", default=width), "depth": aligner.size("depth", default=1)}
     joined = janus.aligner(Config({**v.values, **sizes}, c.model_id), "aligner")
-    return (*tower_blocks(v, vision_kinds.siglip(v), "vision_model.vision_tower"), joined)
+    return (*tower_blocks(v, siglip_vision.siglip(v), "vision_model.vision_tower"), joined)
 
 
 def _making(c: Config) -> tuple[Block, ...]:

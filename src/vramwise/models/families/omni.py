@@ -12,10 +12,12 @@ from vramwise.models.families.nested import renamed, under
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
-from vramwise.models.towers import other_towers, qwen_vision
-from vramwise.models.towers.projectors import Ends, qwen2_vl
-from vramwise.models.towers.speech import sound_weights
-from vramwise.models.towers.vision_tower import Tower, image_tokens, tower_blocks
+from vramwise.models.towers import qwen_vision, tower_defaults, towers_by_type
+from vramwise.models.towers.omni_speech import sound_weights
+from vramwise.models.towers.projector_pieces import Ends
+from vramwise.models.towers.qwen_projectors import qwen2_vl
+from vramwise.models.towers.tower_design import Tower
+from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 # Defaults of Qwen2_5OmniTalkerConfig (transformers 5.23).
 _TALKER = {
@@ -26,8 +28,8 @@ _TALKER = {
 
 def tower_of(c: Config, key: str, kind: str) -> tuple[Config, Tower]:
     """The config of a tower of the thinker, and the tower."""
-    towers = {**qwen_vision.TOWERS, **other_towers.TOWERS}
-    defaults = {**qwen_vision.DEFAULTS, **other_towers.DEFAULTS}
+    towers = {**qwen_vision.TOWERS, **towers_by_type.TOWERS}
+    defaults = {**qwen_vision.DEFAULTS, **tower_defaults.DEFAULTS}
     given = c.table(key) or Config({}, c.model_id)
     config = Config({**given.filled(defaults[kind]).values, "model_type": kind}, c.model_id)
     return config, towers[kind](config)

@@ -8,8 +8,8 @@ from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
 from vramwise.models.families.omni import tower_of
 from vramwise.models.towers.bridge import with_deep_images
-from vramwise.models.towers.projectors import deep, joined, norm, tapped, two_products
-from vramwise.models.towers.speech3 import experts_of_layer, sound_weights, talker_config, talker_weights
+from vramwise.models.towers.omni3_speech import experts_of_layer, sound_weights, talker_config, talker_weights
+from vramwise.models.towers.projector_pieces import deep, joined, norm, tapped, two_products
 from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 

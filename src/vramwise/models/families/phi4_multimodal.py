@@ -9,7 +9,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Modality
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks
 from vramwise.models.towers.phi4_sound import AUDIO_DEFAULTS, audio_layer, subsampling
-from vramwise.models.towers.vision_kinds import siglip
+from vramwise.models.towers.siglip_vision import siglip
 from vramwise.models.towers.vision_tower import tower_blocks
 
 # Defaults of Phi4MultimodalConfig and Phi4MultimodalVisionConfig (transformers 5.23).

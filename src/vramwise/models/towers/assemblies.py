@@ -2,67 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from vramwise.models.towers import other_projectors, projectors
-from vramwise.models.towers.projectors import Projector
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """What differs between these models.
-
-    `tower_type` and `text_type` are those of configs that name none; a tower of one's own replaces whatever type the
-    table `config` names. `absent_tower` and `absent_text` are the values of a table that is absent altogether.
-    `tied` is the default, None where only the text config counts; `text_ties`: a flag in the text config ties too.
-    `newline`: a learned token ends rows of patches. `text_class` is the class of checkpoints that hold the language
-    model alone; `capped`: its cap on the logits is kept. `features`: the default of the layer whose result is taken,
-    None where it is the whole tower's; `scatters`: the tower's tokens take the places of tokens of the prompt, and
-    `see_each_other`: in which layers those of an image look at all of its own; `listed`: they come as a list of images.
-    `features` may name several layers; `select` and `cut_joined` are those of `Ends`. `unused_tower`: another
-    such tower, for video.
-    """
-
-    tower_type: str
-    text_type: str
-    projector: Projector
-    own_tower: bool = False
-    config: str = "vision_config"
-    tower: str = "model.vision_tower"
-    bridge: str = "model.multi_modal_projector"
-    text: str = "model.language_model"
-    head: str = "lm_head"
-    tied: bool | None = False
-    text_ties: bool = False
-    absent_tower: tuple[tuple[str, Any], ...] = ()
-    absent_text: tuple[tuple[str, Any], ...] = ()
-    newline: bool = False
-    text_class: str = ""
-    capped: bool = False
-    features: int | tuple[int, ...] | None = None
-    select: str = "default"
-    cut_joined: bool = False
-    scatters: bool = False
-    see_each_other: Literal["", "windows", "all"] = ""
-    listed: bool = True
-    unused_tower: str = ""
-
+from vramwise.models.towers import projectors, query_projectors, qwen_projectors
+from vramwise.models.towers.assembly import Assembly
 
 _LLAVA_TOWER = (
     ("hidden_size", 1024), ("intermediate_size", 4096), ("patch_size", 14), ("image_size", 336),
     ("num_hidden_layers", 24), ("num_attention_heads", 16),
 )  # fmt: skip
+
+
 _QWEN: dict[str, Any] = {"own_tower": True, "tower": "model.visual", "bridge": "model.visual.merger", "scatters": True}
+
+
 _QWEN3 = {**_QWEN, "bridge": "model.visual"}
+
+
 _IDEFICS: dict[str, Any] = {
     "own_tower": True, "tower": "model.vision_model", "bridge": "model.connector.modality_projection",
     "text": "model.text_model", "scatters": True,
 }  # fmt: skip
+
+
 ASSEMBLIES: dict[str, Assembly] = {
-    "aria": Assembly("idefics3_vision", "aria_text", other_projectors.aria),
+    "aria": Assembly("idefics3_vision", "aria_text", query_projectors.aria),
     "aya_vision": Assembly(
-        "siglip_vision_model", "cohere2", other_projectors.aya, tied=True, features=-1, select="full", scatters=True,
+        "siglip_vision_model", "cohere2", projectors.aya, tied=True, features=-1, select="full", scatters=True,
         listed=False,
         absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
                       ("num_hidden_layers", 26), ("num_attention_heads", 14), ("vision_use_head", False)),
@@ -79,13 +45,13 @@ ASSEMBLIES: dict[str, Assembly] = {
     "glm4v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN, text_ties=True),
     "glm4v_moe": Assembly("glm4v_vision", "glm4v_moe_text", projectors.glm4v, **_QWEN, text_ties=True),
     "got_ocr2": Assembly(
-        "got_ocr2_vision", "qwen2", other_projectors.got_ocr2, own_tower=True, tied=True, scatters=True,
+        "got_ocr2_vision", "qwen2", projectors.got_ocr2, own_tower=True, tied=True, scatters=True,
         listed=False,
         absent_text=(("vocab_size", 151_860), ("hidden_size", 1024), ("intermediate_size", 2816),
                      ("num_hidden_layers", 24), ("num_attention_heads", 16), ("num_key_value_heads", 16)),
     ),
     "idefics2": Assembly(
-        "idefics3_vision", "mistral", other_projectors.idefics2,
+        "idefics3_vision", "mistral", query_projectors.idefics2,
         **{**_IDEFICS, "bridge": "model.connector", "scatters": False},
     ),
     "idefics3": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),
@@ -93,7 +59,7 @@ ASSEMBLIES: dict[str, Assembly] = {
         "internvl_vision", "qwen2", projectors.internvl, own_tower=True, tied=True, features=-1, scatters=True
     ),
     "llama4": Assembly(
-        "llama4_vision_model", "llama4_text", other_projectors.llama4, own_tower=True, tower="vision_model",
+        "llama4_vision_model", "llama4_text", projectors.llama4, own_tower=True, tower="vision_model",
         bridge="", text="language_model.model", head="language_model.lm_head",
         tied=None, text_ties=True, text_class="Llama4ForCausalLM", scatters=True, listed=False,
     ),
@@ -122,7 +88,7 @@ ASSEMBLIES: dict[str, Assembly] = {
                      ("num_hidden_layers", 40), ("vocab_size", 131_072), ("sliding_window", 0)),
     ),
     "moss_transcribe_diarize": Assembly(
-        "moss_transcribe_diarize_audio", "qwen3", other_projectors.moss, config="audio_config",
+        "moss_transcribe_diarize_audio", "qwen3", projectors.moss, config="audio_config",
         tower="model.audio_tower", tied=True,
         absent_text=(("hidden_size", 1024), ("intermediate_size", 3072), ("num_hidden_layers", 28),
                      ("num_attention_heads", 16), ("num_key_value_heads", 8)),
@@ -146,12 +112,12 @@ ASSEMBLIES: dict[str, Assembly] = {
         "clip_vision_model", "llama", projectors.vipllava, absent_tower=_LLAVA_TOWER, features=(-2, -5, -8, -11, 6),
         scatters=True, listed=False,
     ),
-    "qwen2_5_vl": Assembly("qwen2_5_vl_vision", "qwen2_5_vl_text", projectors.qwen2_vl, **_QWEN, text_ties=True),
+    "qwen2_5_vl": Assembly("qwen2_5_vl_vision", "qwen2_5_vl_text", qwen_projectors.qwen2_vl, **_QWEN, text_ties=True),
     "qwen2_audio": Assembly(
         "qwen2_audio_encoder", "qwen2", projectors.linear, config="audio_config", tower="model.audio_tower"
     ),
-    "qwen2_vl": Assembly("qwen2_vl_vision", "qwen2_vl_text", projectors.qwen2_vl, **_QWEN, text_ties=True),
-    "qwen3_vl": Assembly("qwen3_vl_vision", "qwen3_vl_text", projectors.qwen3_vl, **_QWEN3),
-    "qwen3_vl_moe": Assembly("qwen3_vl_moe_vision", "qwen3_vl_moe_text", projectors.qwen3_vl, **_QWEN3),
+    "qwen2_vl": Assembly("qwen2_vl_vision", "qwen2_vl_text", qwen_projectors.qwen2_vl, **_QWEN, text_ties=True),
+    "qwen3_vl": Assembly("qwen3_vl_vision", "qwen3_vl_text", qwen_projectors.qwen3_vl, **_QWEN3),
+    "qwen3_vl_moe": Assembly("qwen3_vl_moe_vision", "qwen3_vl_moe_text", qwen_projectors.qwen3_vl, **_QWEN3),
     "smolvlm": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),
 }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Weight, layer_norm, with_bias
+from vramwise.models.towers.tower_design import Weight, layer_norm, with_bias
 
 # Defaults of Emu3VQVAEConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Weight, layer_norm
+from vramwise.models.towers.tower_design import Weight, layer_norm
 
 # Defaults of EncodecConfig (transformers 5.23). Codebooks are buffers.
 _DEFAULTS: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.towers.emu3_tokenizer import conv, residual, widths
-from vramwise.models.towers.vision_tower import Tower, Weight, layer_norm, num_patches, pair, with_bias
+from vramwise.models.towers.tower_design import Tower, Weight, layer_norm, num_patches, pair, with_bias
 
 # Defaults of JanusVisionConfig and JanusVQVAEConfig (transformers 5.23).
 VISION: dict[str, Any] = {

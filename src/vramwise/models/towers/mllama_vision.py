@@ -7,7 +7,8 @@ from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Tower, layer, layer_norm, num_patches, pair, tower_blocks
+from vramwise.models.towers.tower_design import Tower, layer_norm, num_patches, pair
+from vramwise.models.towers.vision_tower import layer, tower_blocks
 
 _TILINGS = [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]
 DEFAULTS: dict[str, Any] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Weight
+from vramwise.models.towers.tower_design import Weight
 
 ARCHITECTURE = "mobilenetv5_300m_enc"
 _STEM, WIDTH, _EXPANSION = 64, 2048, 2

@@ -6,7 +6,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Tower, layer_norm
+from vramwise.models.towers.tower_design import Tower, layer_norm
 
 DEFAULTS: dict[str, Any] = {
     "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 50, "num_attention_heads": 16,

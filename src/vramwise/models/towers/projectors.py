@@ -2,73 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from vramwise.models.blocks import BlockBuilder, Value
-from vramwise.models.config import Config
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The configs of a projector's ends: the whole model's, the tower's, and the language model's width.
-
-    `taken`: after how many layers of the tower the results that are taken come, empty for the whole tower's. `select`
-    is the default of `vision_feature_select_strategy`; `cut_joined`: first tokens are cut off after results are joined.
-    """
-
-    model: Config
-    tower: Config
-    width: int
-    taken: tuple[int, ...] = ()
-    select: str = "default"
-    cut_joined: bool = False
-
-
-Projector = Callable[[BlockBuilder, Value, Ends], Value]
-
-
-def joined(b: BlockBuilder, x: Value, tokens: int, way: str = "rows") -> Value:
-    """Neighbouring tokens side by side in one; `way` says how they come to lie so."""
-    return b.unary(f"join_{way}", x, width=x.width * tokens, tokens=tokens)
-
-
-def norm(b: BlockBuilder, x: Value, module: str) -> Value:
-    return b.layer_norm(x, module, part="projector")
-
-
-def two_products(
-    b: BlockBuilder, x: Value, names: tuple[str, str], widths: tuple[int, int], bias: bool = True
-) -> Value:
-    h = b.activation(b.linear(x, names[0], widths[0], bias=bias), "gelu")
-    return b.linear(h, names[1], widths[1], bias=bias, shard="row")
-
-
-def gated(b: BlockBuilder, x: Value, inner: int, width: int, within: str = "") -> Value:
-    """down(silu(gate(x)) · up(x))."""
-    gate, up = (b.linear(x, f"{within}{name}_proj", inner) for name in ("gate", "up"))
-    h = b.multiply(b.activation(gate, "silu"), up)
-    return b.linear(h, f"{within}down_proj", width, shard="row")
-
-
-def _num_features(e: Ends) -> int:
-    """Layers of the tower whose results are taken side by side."""
-    features = e.model.get("vision_feature_layer", -1)
-    return len(features) if isinstance(features, list | tuple) else 1
-
-
-def features(b: BlockBuilder, x: Value, e: Ends) -> Value:
-    """Results of the layers that are taken side by side, without their first token where the config says so."""
-    last = max(e.taken, default=0)
-    found = {count: x if count == last else b.input(tapped(count - 1), x.width) for count in e.taken}
-    results = [found[count] for count in e.taken] or [x]
-    cut = e.model.text("vision_feature_select_strategy", e.select) == "default"
-    if cut and (len(results) == 1 or not e.cut_joined):
-        results = [b.unary("without_first", y) for y in results]
-    if len(results) == 1:
-        return results[0]
-    joint = b.op("join_features", "", results, [x.width * len(results)])[0]
-    return b.unary("without_first", joint) if cut and e.cut_joined else joint
+from vramwise.models.towers.projector_pieces import Ends, features, gated, joined, norm, num_features, two_products
 
 
 def llava(b: BlockBuilder, x: Value, e: Ends) -> Value:
@@ -116,7 +51,7 @@ def mistral3(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A norm, squares of patches merged by a product, then as LLaVA."""
     x = b.rms_norm(x, "norm", part="projector")
     merged = joined(b, x, e.model.size("spatial_merge_size", default=2) ** 2, "unfolded")
-    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), _num_features(e), "features_of_one")
+    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), num_features(e), "features_of_one")
     bias = e.model.flag("multimodal_projector_bias")
     return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias)
 
@@ -140,47 +75,51 @@ def linear(b: BlockBuilder, x: Value, e: Ends) -> Value:
     return b.linear(x, "linear", e.model.size("projection_dim", default=e.width), bias=True)
 
 
-def qwen2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
-    """A norm, squares of patches side by side, two products; Qwen2.5-VL's norm is a root-mean-square one."""
-    rms = e.tower.model_type != "qwen2_vl_vision"
-    x = b.rms_norm(x, "ln_q", part="projector") if rms else norm(b, x, "ln_q")
-    x = joined(b, x, e.tower.size("spatial_merge_size") ** 2)
-    x = two_products(b, x, ("mlp.0", "mlp.2"), (x.width, e.tower.size("out_hidden_size" if rms else "hidden_size")))
-    return b.unary("order_restored", x, tokens=e.tower.size("spatial_merge_size") ** 2) if rms else x
-
-
-def qwen3_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
-    """Qwen2-VL's, and one more for each layer whose result goes to a layer of the language model."""
-    tokens, names = e.tower.size("spatial_merge_size") ** 2, ("linear_fc1", "linear_fc2")
-    widths = (x.width * tokens, e.tower.size("out_hidden_size"))
-    for index, layer in enumerate(e.tower.items("deepstack_visual_indexes") or ()):
-        module = f"deepstack_merger_list.{index}"
-        h = norm(b, joined(b, b.input(tapped(int(layer)), x.width), tokens), f"{module}.norm")
-        h = two_products(b, h, (f"{module}.{names[0]}", f"{module}.{names[1]}"), widths)
-        b.hand_on(deep(index), h)
-    return qwen3_merger(b, x, e.tower)
-
-
-def tapped(layer: int) -> str:
-    """The stream of a tower's layer that the language model reads too."""
-    return f"image after layer {layer}"
-
-
-def deep(index: int) -> str:
-    """The stream of what a layer of the language model adds to its tokens of images."""
-    return f"image for layer {index}"
-
-
-def qwen3_merger(b: BlockBuilder, x: Value, tower: Config) -> Value:
-    """A norm, squares of patches side by side, two products."""
-    tokens = tower.size("spatial_merge_size") ** 2
-    x = joined(b, norm(b, x, "merger.norm"), tokens)
-    return two_products(b, x, ("merger.linear_fc1", "merger.linear_fc2"), (x.width, tower.size("out_hidden_size")))
-
-
 def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A product, a norm, and a gated MLP."""
     width, inner = e.tower.size("out_hidden_size"), e.tower.intermediate_size
     x = b.unary("all_rows", x, width=width)
     x = b.activation(norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
     return gated(b, x, inner, width)
+
+
+def aya(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A norm of joined patches and a gated MLP whose first product makes both halves."""
+    if len(e.taken) > 1:
+        raise e.model.error(f"vision_feature_layer: expected one layer, whose width the norm has, got {len(e.taken)}")
+    x = joined(b, features(b, x, e), e.model.size("downsample_factor", default=2) ** 2, "grid")
+    x = norm(b, x, "layernorm")
+    inner = e.model.size("alignment_intermediate_size", default=e.width)
+    gate, up = b.split(b.linear(x, "linear_1", inner, bias=True), [inner // 2, inner // 2])
+    return b.linear(b.multiply(gate, b.activation(up, "silu")), "linear_2", e.width, bias=True, shard="row")
+
+
+def got_ocr2(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Two convolutions that each halve the sides, and a product."""
+    channels = e.tower.size("output_channels")
+    for index, (given, made) in enumerate(((channels, 2 * channels), (2 * channels, e.width)), 1):
+        weight = b.parameter(f"conv_upsampler{index}", "weight", (made, given, 3, 3))
+        x = b.unary("halving_convolution", x, f"conv_upsampler{index}", [weight], made)
+    return b.linear(b.unary("as_tokens", x), "multimodal_projector", e.width, bias=True)
+
+
+def moss(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Frames side by side, two products, a norm."""
+    x = joined(b, x, e.model.size("audio_merge_size", default=4))
+    bias = e.model.flag("projector_bias", True)
+    return norm(b, two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias), "norm")
+
+
+def llama4(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """The tower's own adapter over shuffled pixels, and one product."""
+    share = e.tower.number("pixel_shuffle_ratio", 0.5)
+    inner, out = (e.tower.size(f"projector_{end}_dim", default=4096) for end in ("input", "output"))
+    if not 0 < share <= 1 or inner != out:
+        raise e.model.error("vision_config: pixel_shuffle_ratio must be above 0, projector dims equal")
+    x = b.unary("without_last", x)
+    x = b.unary("join_squares", x, width=e.tower.intermediate_size, tokens=int(1 / share) ** 2)
+    for index, (name, width) in enumerate(zip(("fc1", "fc2"), (inner, out), strict=True)):
+        x = b.activation(b.linear(x, f"vision_model.vision_adapter.mlp.{name}", width), "gelu")
+        x = b.dropout(x, e.tower.number("projector_dropout")) if not index else x
+    x = b.unary("all_rows", x, width=e.tower.size("vision_output_dim", default=7680))
+    return b.linear(x, "multi_modal_projector.linear_1", e.width)

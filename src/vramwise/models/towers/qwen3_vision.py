@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.towers.projectors import qwen3_merger
+from vramwise.models.towers.qwen_projectors import qwen3_merger
 from vramwise.models.towers.qwen_vision import DEFAULTS, qwen3
 from vramwise.models.towers.vision_tower import tower_blocks
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Tower, Weight, num_patches, pair, with_bias
+from vramwise.models.towers.tower_design import Tower, Weight, num_patches, pair, with_bias
 
 # Defaults of the configuration classes of transformers 5.23.
 _QWEN3: dict[str, Any] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.models.config import Config
-from vramwise.models.towers import vision_kinds
+from vramwise.models.towers import tower_defaults
 
 _SO400M: dict[str, Any] = {
     "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
@@ -34,5 +34,5 @@ def siglip(c: Config, given: Config) -> Config:
     layers, chosen = known["num_hidden_layers"], int(given.number("select_layer", -1))
     layers = min(layers, chosen if chosen > 0 else layers + chosen + 1)
     own = {"image_size": given.size("image_size", default=known["image_size"]), "num_hidden_layers": layers}
-    values = {**vision_kinds.DEFAULTS["siglip_vision_model"], **known, **own, "hidden_act": "gelu"}
+    values = {**tower_defaults.DEFAULTS["siglip_vision_model"], **known, **own, "hidden_act": "gelu"}
     return Config({**values, "model_type": "siglip_vision_model"}, c.model_id)

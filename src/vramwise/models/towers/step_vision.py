@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.models.config import LARGEST_SIZE, Config
-from vramwise.models.towers.vision_tower import Tower, layer_norm, num_patches, with_bias
+from vramwise.models.towers.tower_design import Tower, layer_norm, num_patches, with_bias
 
 DEFAULTS: dict[str, Any] = {
     "hidden_size": 1536, "num_hidden_layers": 47, "num_attention_heads": 16, "num_channels": 3, "image_size": 728,

@@ -1,96 +1,14 @@
-"""Towers that read images or sound: patches or frames in, transformer layers, with the switches of `Tower`."""
+"""Towers that read images or sound: patches or frames in, transformer layers, with the switches of `tower_design`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
-from vramwise.models.blocks import Block, BlockBuilder, Modality, Part, Value
+from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.towers.projectors import tapped
-
-Weight = tuple[str, tuple[int, ...]]
-"""Name below the tower, and shape."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tower:
-    """What differs between towers.
-
-    `before` and `after` are the weights around the layers: patch embedding, positions, norms, pooling. `qkv` names
-    three products or one fused; `biases` says which of q, k, v and the output have one. `mlp` names two products or,
-    gated, three. `scales` names what the results of attention and MLP are multiplied with, of `scale_width`;
-    `of_layer` are weights that attention has besides, by layer. `embedding` and `closing` name the operations that use
-    the weights around the layers, `pooling` weights after them whose result nothing reads. `packed`: the patches of
-    all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`. `turned`
-    names what turns queries and keys by the positions of patches, `turned_by_row` what does so before heads come
-    first. The results of layers `tapped` are read by the language model too. `windows`: patches keep
-    their `rows` and columns, and each layer attends within windows of that side, 0 for the whole image.
-    """
-
-    width: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    function: str
-    before: tuple[Weight, ...]
-    after: tuple[Weight, ...] = ()
-    layers: str = "encoder.layers"
-    norm: Literal["layer", "rms"] = "layer"
-    norms: tuple[str, str] = ("layer_norm1", "layer_norm2")
-    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    output: str = "self_attn.out_proj"
-    biases: tuple[bool, bool, bool, bool] = (True, True, True, True)
-    qk_norms: tuple[str, str] | None = None
-    mlp: tuple[str, ...] = ("mlp.fc1", "mlp.fc2")
-    mlp_bias: bool = True
-    scales: tuple[str, str] | None = None
-    scale_width: int = 0
-    of_layer: tuple[tuple[Weight, ...], ...] = ()
-    windows: tuple[int, ...] = ()
-    rows: int = 0
-    part: Part = "vision"
-    modality: Modality = "image"
-    embedding: str = "patch_embedding"
-    embedding_settings: tuple[tuple[str, int], ...] = ()
-    closing: str = "tower_output"
-    closing_settings: tuple[tuple[str, int], ...] = ()
-    pooling: tuple[Weight, ...] = ()
-    attention_style: str = "llama"
-    eager_only: bool = False
-    turned: str = ""
-    turned_by_row: str = ""
-    packed: bool = False
-    whole_layers: frozenset[int] | None = None
-    tapped: frozenset[int] = frozenset()
-
-
-def pair(c: Config, name: str) -> tuple[int, int]:
-    """Height and width, given as one number or as two."""
-    sides = c.get(name)
-    if not isinstance(sides, list | tuple):
-        return c.size(name), c.size(name)
-    if len(sides) != 2:
-        raise c.error(f"{name}: expected one number or two, got {len(sides)}")
-    height, width = (Config({name: side}, c.model_id).size(name) for side in sides)
-    return height, width
-
-
-def num_patches(c: Config) -> int:
-    """Patches of an image of the tower's own size."""
-    (height, width), (patch_height, patch_width) = pair(c, "image_size"), pair(c, "patch_size")
-    return (height // patch_height) * (width // patch_width)
-
-
-def with_bias(name: str, *shape: int) -> tuple[Weight, Weight]:
-    """Weight and bias of a convolution or product whose first axis is its output's."""
-    return (f"{name}.weight", shape), (f"{name}.bias", shape[:1])
-
-
-def layer_norm(name: str, width: int) -> tuple[Weight, Weight]:
-    """Weight and bias of a layer norm."""
-    return (f"{name}.weight", (width,)), (f"{name}.bias", (width,))
+from vramwise.models.towers.projector_pieces import tapped
+from vramwise.models.towers.tower_design import Tower
 
 
 def _norm(b: BlockBuilder, x: Value, module: str, t: Tower) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Weight, layer_norm, with_bias
+from vramwise.models.towers.tower_design import Weight, layer_norm, with_bias
 
 # Defaults of Qwen3OmniMoeTalkerTextConfig, ...TalkerCodePredictorConfig and ...Code2WavConfig (transformers 5.23).
 _TALKER: dict[str, Any] = {

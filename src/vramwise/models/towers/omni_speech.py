@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.models.config import Config
-from vramwise.models.towers.vision_tower import Weight, with_bias
+from vramwise.models.towers.tower_design import Weight, with_bias
 
 # Defaults of Qwen2_5OmniDiTConfig and Qwen2_5OmniBigVGANConfig (transformers 5.23).
 _DIFFUSION: dict[str, Any] = {

@@ -1,0 +1,58 @@
+"""Projectors with learned queries that read the patches by attention: Aria's and Idefics 2's."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.config import Config
+from vramwise.models.towers.projector_pieces import Ends, gated, norm, two_products
+
+
+def aria(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Learned queries that read the patches by attention, then a plain MLP."""
+    counts = (e.model.table("projector_patch_to_query_dict") or Config({"1225": 128, "4900": 256})).values
+    width, queries = x.width, max(Config(counts).size(name) for name in counts)
+    h = norm(b, x, "cross_attn.layer_norm_kv")
+    for name in "kv":
+        h = b.linear(h, f"cross_attn.{name}_proj", width)
+    q = b.unary("queries", h, "", [b.parameter("", "query", (queries, width))])
+    q = b.linear(norm(b, q, "cross_attn.layer_norm"), "cross_attn.q_proj", width)
+    inner = "cross_attn.multihead_attn"
+    weights = [
+        b.parameter(inner, "in_proj_weight", (3 * width, width)), b.parameter(inner, "in_proj_bias", (3 * width,)),
+        b.parameter(inner, "out_proj.weight", (width, width), is_linear=True),
+        b.parameter(inner, "out_proj.bias", (width,)),
+    ]  # fmt: skip
+    mixed = b.linear(b.unary("cross_attention", q, inner, weights), "cross_attn.linear", width, bias=True)
+    names = ("feed_forward.linear_in", "feed_forward.linear_out")
+    return two_products(b, norm(b, mixed, "layer_norm"), names, (e.width, e.width), bias=False)
+
+
+# Defaults of Idefics2PerceiverConfig (transformers 5.23).
+_PERCEIVER = {
+    "resampler_n_latents": 64, "resampler_depth": 3, "resampler_n_heads": 16, "resampler_head_dim": 96,
+    "num_key_value_heads": 4,
+}  # fmt: skip
+
+
+def idefics2(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A gated MLP, then learned latents that read the patches by attention, layer by layer."""
+    text = e.model.table("text_config") or Config({}, e.model.model_id)
+    inner = text.size("intermediate_size", default=14_336)
+    x = gated(b, x, inner, e.width, "modality_projection.")
+    c = (e.model.table("perceiver_config") or Config({}, e.model.model_id)).filled(_PERCEIVER)
+    heads, groups, d = c.size("resampler_n_heads"), c.size("num_key_value_heads"), c.size("resampler_head_dim")
+    name = "perceiver_resampler"
+    latents = b.parameter(name, "latents", (c.size("resampler_n_latents"), e.width))
+    q = b.unary("queries", x, name, [latents])
+    for i in range(c.size("resampler_depth", least=0)):
+        layer = f"{name}.layers.{i}"
+        h = b.rms_norm(q, f"{layer}.input_latents_norm", part="projector")
+        read = b.op("joined_tokens", layer, [b.rms_norm(x, f"{layer}.input_context_norm", part="projector"), h],
+                    [e.width])[0]  # fmt: skip
+        pieces = ((h, "q", heads), (read, "k", groups), (read, "v", groups))
+        heads_of = [b.linear(y, f"{layer}.self_attn.{piece}_proj", count * d) for y, piece, count in pieces]
+        mixed = b.op("cross_attention", layer, heads_of, [heads * d])[0]
+        q = b.add(q, b.linear(mixed, f"{layer}.self_attn.o_proj", e.width, shard="row"))
+        h = b.rms_norm(q, f"{layer}.post_attention_layernorm", part="projector")
+        q = b.add(q, gated(b, h, 4 * e.width, e.width, f"{layer}.mlp."))
+    return b.rms_norm(q, f"{name}.norm", part="projector")

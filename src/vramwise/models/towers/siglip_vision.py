@@ -1,0 +1,54 @@
+"""SigLIP's tower, 1 and 2, and Idefics 3's."""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Block
+from vramwise.models.config import Config
+from vramwise.models.towers.tower_defaults import SIGLIP
+from vramwise.models.towers.tower_design import (
+    Tower,
+    Weight,
+    encoder_sizes,
+    layer_norm,
+    num_patches,
+    own_size,
+    patch_weights,
+    with_bias,
+)
+from vramwise.models.towers.vision_tower import tower_blocks
+
+
+def siglip(c: Config) -> Tower:
+    """SigLIP: no class token; an attention pooling head where the config does not switch it off.
+
+    SigLIP 2 takes patches that are flat already.
+    """
+    width = c.hidden_size
+    flat, idefics = c.model_type == "siglip2_vision_model", c.model_type == "idefics3_vision"
+    head: tuple[Weight, ...] = ()
+    if c.model_type.endswith("vision_model") and c.flag("vision_use_head", True):
+        head = (
+            ("head.probe", (1, 1, width)), ("head.attention.in_proj_weight", (3 * width, width)),
+            ("head.attention.in_proj_bias", (3 * width,)), *with_bias("head.attention.out_proj", width, width),
+            *layer_norm("head.layernorm", width), *with_bias("head.mlp.fc1", c.intermediate_size, width),
+            *with_bias("head.mlp.fc2", width, c.intermediate_size),
+        )  # fmt: skip
+    positions = ("embeddings.position_embedding.weight", (c.size("num_patches") if flat else num_patches(c), width))
+    patches = patch_weights(c, "embeddings.patch_embedding")
+    if flat:
+        patches = with_bias("embeddings.patch_embedding", width, c.size("num_channels") * c.size("patch_size") ** 2)
+    return Tower(
+        **encoder_sizes(c),
+        before=(*patches, positions),
+        after=layer_norm("post_layernorm", width),
+        closing="layer_norm",
+        pooling=head,
+        embedding="patch_embedding" if flat else "siglip_embedding_by_image" if idefics else "siglip_embedding",
+        embedding_settings=() if flat else own_size(c),
+    )
+
+
+def siglip_blocks(c: Config, name: str) -> tuple[Block, ...]:
+    """SigLIP's tower under a name, with its class's defaults."""
+    c = Config({**c.filled(SIGLIP).values, "model_type": "siglip_vision_model"}, c.model_id)
+    return tower_blocks(c, siglip(c), name)
