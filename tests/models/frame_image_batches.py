@@ -30,6 +30,14 @@ ERNIE: dict[str, Any] = {
 }  # fmt: skip
 
 
+MINIMAX: dict[str, Any] = {
+    "model_type": "minimax_m3_vl_text", "head_dim": 8, "dense_intermediate_size": 40, "shared_intermediate_size": 8,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "mlp_layer_types": ["dense", "sparse"], "rotary_dim": 4,
+    "layer_types": ["full_attention", "full_attention"], "pad_token_id": 0, "rope_parameters": None,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+
 def told_apart(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
     """As `frames`; the experts are told which tokens are an image's, and its marks'."""
     kinds = torch.zeros(count, images.tokens + 3, dtype=torch.int64)
@@ -57,5 +65,11 @@ CASES: dict[str, Case] = {
     "ernie4_5_vl_moe": (
         whole("ernie4_5_vl_moe", {**FRAMES, "model_type": "ernie4_5_vl_moe_vision", "temporal_patch_size": 1}, ERNIE),
         Images(1, 4, 6, tokens=6), told_apart,
+    ),
+    "minimax_m3_vl": (
+        whole("minimax_m3_vl", {**FRAMES, "model_type": "minimax_m3_vl_vision", "num_channels": 3, "hidden_size": 32,
+                                "num_attention_heads": 2, "num_hidden_layers": 2}, MINIMAX, projector_hidden_size=40,
+              merged_hidden_size=128),
+        Images(2, 4, 2, tokens=2), frames,
     ),
 }  # fmt: skip

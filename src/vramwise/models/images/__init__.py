@@ -44,6 +44,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "llava_next": resolutions.llava_next,
     "llava_next_video": resolutions.llava_next,
     "llava_onevision": resolutions.llava_onevision,
+    "minimax_m3_vl": merged.merged(4 * 28 * 28, 451_584, 14),
     "mistral3": longest_side.pixtral,
     "mllama": canvas.mllama,
     "paligemma": one_size.fixed,

@@ -1,4 +1,4 @@
-"""GLM-4V's tower as transformers 5.23 runs it, where it differs from Qwen2-VL's."""
+"""GLM-4V's and MiniMax M3's towers as transformers 5.23 runs them, where they differ from Qwen2-VL's."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class FramePaths:
     """Positions sampled from a grid, squares of patches joined by a convolution."""
 
     tape: Tape
+    tables: dict[str, tuple[Tensor, ...]]
     parameters_of: Callable[[Op], list[Tensor]]
     frames_embedding: Callable[[Op], Tensor]
     rms_norm: Callable[[Op, Tensor], Tensor]
@@ -31,6 +32,26 @@ class FramePaths:
         tape.record("grid_sampler_2d", [whole, grid], [sampled], [(whole, "input"), (grid, "grid")])
         positions = tape.permute(tape.squeeze(tape.squeeze(sampled, 0), -1), 1, 0)
         return tape.add(x, tape.to(positions, table.dtype))
+
+    def normed_frames_embedding(self, op: Op) -> Tensor:
+        """As `frames_embedding`, then a norm; tables for all layers have the dtype of what it reads (MiniMax M3)."""
+        norm = self.parameters_of(op)[1:]
+        x = self.tape.to(self.frames_embedding(replace(op, parameters=op.parameters[:1])), norm[0].dtype)
+        self.tables["dtype of patches"] = (x,)
+        return self.tape.layer_norm(x, *norm)
+
+    def turned_by_thirds(self, x: Tensor) -> Tensor:
+        """A third of a head's pairs turned by the position on each axis, what is left of them passed on: a copy."""
+        tape, (rows, _, d), key = self.tape, x.shape, f"thirds of patches/{x.shape[-1]}"
+        width = 3 * 2 * (d // 3 // 2)
+        if key not in self.tables:
+            dtype = self.tables["dtype of patches"][0].dtype
+            self.tables[key] = tuple(tape.new((rows, width), dtype, op=fn) for fn in ("cos", "sin"))
+        cos, sin = (tape.unsqueeze(table, 1) for table in self.tables[key])
+        part, rest = tape.split(x, [width, d - width])
+        first, second = tape.chunk(part, 2)
+        turned = tape.cat([tape.unary("neg", second), first])
+        return tape.cat([tape.add(tape.mul(part, cos), tape.mul(turned, sin)), rest])
 
     def downsampled(self, op: Op, x: Tensor) -> Tensor:
         """A norm, then a convolution as wide as the squares whose patches lie behind one another."""

@@ -118,7 +118,8 @@ class TowerPaths:
         images, heads = self.execution.images, op.settings["num_heads"]
         assert images is not None
         q, k, v = self._packed_heads(projected, heads)
-        q, k = (self._turned_in_fp32(x) for x in (q, k))
+        turn = getattr(self, op.settings["turned"] or "turned_in_fp32")
+        q, k = (turn(x) for x in (q, k))
         chunks = self.windows if op.settings["windowed"] else ((1, images.patches),)
         run = self._packed_eager if self.execution.attention == "eager" else self._packed_sdpa
         pieces = [run(q, k, v, self.num_images() * count, length) for count, length in chunks]
@@ -132,7 +133,7 @@ class TowerPaths:
         stacked = tape.permute(tape.view(projected[0], rows, 3, heads, -1), 1, 0, 2, 3)
         return tuple(tape.select(stacked, 0) for _ in range(3))
 
-    def _turned_in_fp32(self, x: Tensor) -> Tensor:
+    def turned_in_fp32(self, x: Tensor) -> Tensor:
         """x·cos + rotate_half(x)·sin in fp32, cast back; both tables are made once, in fp32."""
         tape, width = self.tape, x.shape[-1]
         key = f"patches/{width}"
@@ -148,9 +149,9 @@ class TowerPaths:
         """Products over views of one image's rows, which need no copy."""
         tape, (_, heads, d) = self.tape, q.shape
         a, b, c = (tape.as_strided(x, (count * heads, length, d), (x.strides[1], x.strides[0], 1)) for x in (q, k, v))
-        scores = tape.scale(tape.mm("bmm", a, tape.transpose(b, 1, 2)))
+        scores = tape.scale(tape.matmul(a, tape.transpose(b, 1, 2)))
         weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
-        mixed = tape.view(tape.mm("bmm", weights, c), count, heads, length, d)
+        mixed = tape.view(tape.matmul(weights, c), count, heads, length, d)
         return tape.view(tape.contiguous(tape.transpose(mixed, 1, 2)), 1, count * length, heads, d)
 
     def _packed_sdpa(self, q: Tensor, k: Tensor, v: Tensor, count: Dim, length: int) -> Tensor:

@@ -79,7 +79,8 @@ ASSEMBLIES: dict[str, Assembly] = {
     ),
     "lfm2_vl": Assembly("siglip2_vision_model", "lfm2", projectors.lfm2_vl, tied=True),
     "minimax_m3_vl": Assembly(
-        "minimax_m3_vl_vision", "minimax_m3_vl_text", projectors.minimax_m3, own_tower=True, text_ties=True
+        "minimax_m3_vl_vision", "minimax_m3_vl_text", projectors.minimax_m3, own_tower=True, text_ties=True,
+        scatters=True,
     ),
     "mistral3": Assembly(
         "pixtral", "mistral", projectors.mistral3, tied=True, features=-1, scatters=True,

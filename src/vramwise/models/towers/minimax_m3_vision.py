@@ -10,4 +10,7 @@ def minimax_m3(c: Config) -> Tower:
     """MiniMax M3: pairs of frames, a norm before the layers, rotary positions."""
     width, frames = c.hidden_size, c.size("temporal_patch_size")
     weight = ("embeddings.proj.weight", (width, c.size("num_channels"), frames, *pair(c, "patch_size")))
-    return Tower(**encoder_sizes(c), before=(weight, *layer_norm("pre_layrnorm", width)), layers="layers")
+    return Tower(
+        **encoder_sizes(c), before=(weight, *layer_norm("pre_layrnorm", width)), layers="layers", packed=True,
+        embedding="normed_frames_embedding", turned="turned_by_thirds",
+    )  # fmt: skip

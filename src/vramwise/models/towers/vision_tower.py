@@ -44,7 +44,9 @@ def _packed_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     fused = len(t.qkv) == 1
     pieces = [b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0])] if fused else list(_projections(b, x, t))
     windowed = t.whole_layers is not None and index not in t.whole_layers
-    return b.op("packed_attention", "attn", pieces, [t.width], num_heads=t.num_heads, windowed=windowed)[0]
+    return b.op(
+        "packed_attention", "attn", pieces, [t.width], num_heads=t.num_heads, windowed=windowed, turned=t.turned
+    )[0]
 
 
 def _attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
