@@ -19,7 +19,7 @@ VOCAB_MULTIPLE = 64  # vLLM, SGLang: DEFAULT_VOCAB_PADDING_SIZE of vocab_paralle
 PLAIN = Layout()
 FP32_ROPE_TYPES = frozenset({"gpt_oss"})  # vLLM models/gpt_oss.py makes its table in fp32
 # vLLM rotary_embedding/mrope.py, 0.8.5 to 0.33.0 (since Qwen2.5-VL came): four times the positions, for the time index
-# of long videos; not for these types in 0.32.0 and 0.33.0 (qwen3_vl.py mrope_positions_factor; 0.25.0 still does)
+# of long videos; not for these types from 0.32.0 on (qwen3_vl.py mrope_positions_factor; 0.31.0 still does)
 MROPE_VERSION, MROPE_FACTOR = (0, 7, 2), 4
 MROPE_PLAIN_VERSION, MROPE_PLAIN_TYPES = (0, 32), frozenset({"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
 ROPE_SOURCE = "vLLM model_executor/layers/rotary_embedding: one table of positions × rotary_dim for all layers"

@@ -27,6 +27,7 @@ from vramwise.serving.kv_cache import (
 from vramwise.serving.layouts import engine_layout, engine_weights
 from vramwise.serving.lengths import text_config
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
+from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import graphs_node, is_linked
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
@@ -85,13 +86,15 @@ class Budget:
         r = self.resolved
         if not self.pool.block_bytes:
             return 0
-        return self.pool.blocks_per_request(r.max_model_len, r.batched_tokens) * self.pool.block_bytes
+        return self.pool.blocks_per_request(r.max_model_len, r.in_flight_tokens) * self.pool.block_bytes
 
     @property
     def printed_need(self) -> int:
         """The same as vLLM's error message counts it: Σ over layers."""
         r = self.resolved
-        return request_bytes(self.specs, r.max_model_len, self.pool.smallest_block, r.batched_tokens)
+        if self.pool.group_size == 1 and self.pool.num_groups > 1:
+            return self.one_request
+        return request_bytes(self.specs, r.max_model_len, self.pool.smallest_block, r.in_flight_tokens)
 
 
 def total_of(terms: Iterable[Node], end: str = "bytes") -> int:
@@ -193,6 +196,9 @@ def _gib_node(name: str, value: Constant, inputs: dict[str, int]) -> Node:
 def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...], PoolPlan]:
     """Caches of the stage's layers on one rank, and the pool they share."""
     settings, profile = r.settings, r.profile
+    compressed = compressed_pool(model, r.version, r.given_block_size)
+    if compressed is not None:
+        return compressed
     start, stop = stage_layers(model.num_layers, settings.pipeline_parallel_size)[stage]
     layers = list(model.layers())[start:stop]
     caches = list(engine_caches(model, (cache for block in layers for cache in block.caches), drafted_tokens(r)))

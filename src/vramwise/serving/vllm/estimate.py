@@ -75,7 +75,7 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int) -> dict[s
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     blocks = [pool.num_blocks(size) for size in sizes]
-    requests = [pool.max_concurrency(count, r.max_model_len, r.batched_tokens) for count in blocks]
+    requests = [pool.max_concurrency(count, r.max_model_len, r.in_flight_tokens) for count in blocks]
     tokens = [_tokens(budget, count, many) for count, many in zip(blocks, requests, strict=True)]
     return {
         "kv_cache_bytes": Quantity(*sizes),
@@ -83,7 +83,7 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int) -> dict[s
         "kv_cache_tokens": Quantity(*tokens),
         "max_concurrency": Quantity(*requests),
         "max_batch": Quantity(*(min(r.max_num_seqs, int(many)) for many in requests)),
-        "max_seq": Quantity(*(pool.longest_request(count, r.batched_tokens, r.max_model_len) for count in blocks)),
+        "max_seq": Quantity(*(pool.longest_request(count, r.in_flight_tokens, r.max_model_len) for count in blocks)),
     }
 
 

@@ -19,7 +19,7 @@ FLASHINFER_HEADS = frozenset({64, 128, 256})
 WORKSPACE_BY_CHUNK = (0, 26)  # from here on at least 16 bytes for each query element of a prefill chunk
 WORKSPACE_BYTES_PER_ELEMENT = 16
 FULL_GRAPHS_VERSION = (0, 11)  # cudagraph_mode FULL_AND_PIECEWISE by default; pieces alone before
-AUTOTUNED = ((0, 11, 1), (0, 17))
+AUTOTUNED = ((0, 11, 1), (0, 18))
 SERVER_NVLINK = 300  # GB/s, V100; bridges of RTX and A-series cards have 112
 BLACKWELL_SERVER, HOPPER, AMPERE = 10, 9.0, 8.0
 
@@ -42,7 +42,7 @@ def printed_graphs(model: Model, r: Resolved, graphs: Node) -> Quantity:
 
     From compute capability 9.0 on FlashInfer's autotuner runs a whole batch before capture; torch.cuda.graph empties
     PyTorch's pool of it within the measured span, which makes the printed difference small or negative, until vLLM
-    empties the pool before (0.15.1 does not yet, 0.19.0 does).
+    empties the pool before (0.17.1 does not yet, 0.18.1 does).
     """
     pool = graphs.children[0] if graphs.children else graphs
     tunes = r.capability is not None and r.capability >= HOPPER

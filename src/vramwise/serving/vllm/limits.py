@@ -44,7 +44,7 @@ def _room_beside(budget: Budget, total: int, end: str) -> int:
 def _fits(budget: Budget, capacity: Capacity, spare: int) -> str:
     r = budget.resolved
     blocks = budget.pool.num_blocks(budget.available(capacity.usable_bytes, r.utilization))
-    many = budget.pool.max_concurrency(blocks, r.max_model_len, r.batched_tokens)
+    many = budget.pool.max_concurrency(blocks, r.max_model_len, r.in_flight_tokens)
     return (
         f"the KV cache of {amount(spare + budget.one_request)} holds {many:.2f} requests of {r.max_model_len:,} tokens"
     )
@@ -67,7 +67,7 @@ def _problems(model: Model, budget: Budget, capacity: Capacity, gpu: Gpu | None)
     if left < budget.one_request and r.settings.kv_cache_memory_bytes is not None:
         return _given_cache_problems(budget, left, blocks)
     if left < budget.one_request:
-        longest = budget.pool.longest_request(blocks, r.batched_tokens, r.max_model_len)
+        longest = budget.pool.longest_request(blocks, r.in_flight_tokens, r.max_model_len)
         reasons = [
             f"max_model_len {r.max_model_len:,} needs {amount(budget.one_request)} of KV cache, {amount(left)} is left"
         ]
@@ -86,7 +86,7 @@ def _problems(model: Model, budget: Budget, capacity: Capacity, gpu: Gpu | None)
 def _given_cache_problems(budget: Budget, left: int, blocks: int) -> list[str]:
     """A cache of a given size that does not hold one request."""
     r = budget.resolved
-    longest = budget.pool.longest_request(blocks, r.batched_tokens, r.max_model_len)
+    longest = budget.pool.longest_request(blocks, r.in_flight_tokens, r.max_model_len)
     reasons = [
         f"max_model_len {r.max_model_len:,} needs {amount(budget.one_request)} of KV cache, "
         f"kv_cache_memory_bytes gives {amount(left)}"
@@ -101,7 +101,7 @@ def _too_large_cache(budget: Budget, total: int, given: int) -> list[str]:
     r, most = budget.resolved, given + _room_beside(budget, total, "bytes")
     reasons = [f"kv_cache_memory_bytes {amount(given)} and all else lack {amount(given - most)} on {amount(total)}"]
     blocks = budget.pool.num_blocks(max(0, most))
-    longest = budget.pool.longest_request(blocks, r.batched_tokens, r.max_model_len)
+    longest = budget.pool.longest_request(blocks, r.in_flight_tokens, r.max_model_len)
     if not longest:
         return [*reasons, "quantize the weights, take a larger GPU, or more of them"]
     reasons.append(f"set kv_cache_memory_bytes to {most}")

@@ -93,6 +93,7 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
 
 
 STATE_BLOCKS_VERSION = (0, 15)  # a request's states are counted by mode from here on (MambaSpec max_memory_usage_bytes)
+IN_FLIGHT_VERSION = (0, 26)  # windows keep the tokens of every batch in flight (v1/kv_cache_interface.py)
 HYBRID_CACHING_VERSION = (0, 26)  # prefix caching of models with states is on by itself
 # the second model runner: types that take it by default before all do (config/vllm.py use_v2_model_runner)
 V2_RUNNER_TYPES = (

@@ -14,6 +14,8 @@ from vramwise.serving.storage import Storage
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,
     HYBRID_CACHING_VERSION,
+    IN_FLIGHT_VERSION,
+    V2_RUNNER_ALL,
     Profile,
     default_batched_tokens,
     is_old_card,
@@ -43,6 +45,17 @@ class Resolved:
     utilization: float
     block_size: int
     capability: float | None
+    given_block_size: int | None = None
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """Tokens that are scheduled and not settled: from 0.26 on one batch for each step that runs at once, two where
+        steps are scheduled ahead (config/vllm.py max_concurrent_batches, max_in_flight_tokens); windows keep them."""
+        stages = self.settings.pipeline_parallel_size
+        if self.version < IN_FLIGHT_VERSION:
+            return self.batched_tokens
+        ahead = stages == 1 or self.version >= V2_RUNNER_ALL
+        return self.batched_tokens * (stages + 1 if ahead else stages)
 
 
 def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resolved:
@@ -69,7 +82,10 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         enforce_eager=bool(given.enforce_eager),
         enable_prefix_caching=_caches_prefixes(given, model, version, profile),
     )
-    return Resolved(settings, version, profile, storage, length, tokens, seqs, utilization, block, capability_of(gpu))
+    return Resolved(
+        settings, version, profile, storage, length, tokens, seqs, utilization, block, capability_of(gpu),
+        given.block_size,
+    )  # fmt: skip
 
 
 def _caches_prefixes(given: ServeSettings, model: Model, version: tuple[int, ...], profile: Profile) -> bool:

@@ -1,0 +1,84 @@
+"""Pages of DeepSeek V4's caches: compressed keys, the indexer's, a window of whole ones, and the compressors' states.
+
+Sources: vLLM 0.22.0 and 0.33.0 models/deepseek_v4/attention.py, compressor.py, v1/attention/backends/mla/sparse_swa.py
+(pages), v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_groups (up to 0.28), _get_packed_kv_cache_groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models import Model
+from vramwise.serving.kv_cache import LayerGroup, LayerSpec, PoolPlan
+from vramwise.serving.lengths import text_config
+from vramwise.units import round_up
+
+BLOCK = 256  # tokens in a block of compressed keys where none is given
+ROW_BYTES, INDEX_ROW_BYTES = 584, 132  # 448 fp8 + 64 in 16 bit + 8 scales; 128 fp8 and a scale
+ALIGNMENT = 576
+LIGHT, HEAVY = 4, 128  # tokens that one compressed key stands for
+WINDOW_BLOCK, LIGHT_BLOCK, HEAVY_BLOCK = 64, 4, 8
+PACKED_VERSION = (0, 29)
+KEY_WIDTH, INDEX_WIDTH, STATE_BYTES = 512, 128, 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Layers that share page tables: page of each of a layer's caches, tokens in a page, window (None: all tokens)."""
+
+    pages: tuple[int, ...]
+    layers: int
+    block: int
+    window: int | None
+
+
+def compressed_pool(
+    model: Model, version: tuple[int, ...], block_size: int | None
+) -> tuple[tuple[LayerSpec, ...], PoolPlan] | None:
+    """Caches and their pool; None for a model that does not compress its keys."""
+    config = text_config(model)
+    if config.model_type != "deepseek_v4":
+        return None
+    rates = [cache.key_head_dim for cache in model.caches if cache.kind == "full"]
+    light = sum(width == KEY_WIDTH // LIGHT for width in rates)
+    heavy = len(rates) - light
+    block = block_size or BLOCK
+    windows = _Part((_page(WINDOW_BLOCK * ROW_BYTES),), model.num_layers, WINDOW_BLOCK, config.size("sliding_window"))
+    states = [
+        _Part(
+            (_state(LIGHT_BLOCK, 2 * KEY_WIDTH), _state(LIGHT_BLOCK, 2 * INDEX_WIDTH)), light, LIGHT_BLOCK, 2 * LIGHT
+        ),
+        _Part((_state(HEAVY_BLOCK, KEY_WIDTH),), heavy, HEAVY_BLOCK, HEAVY),
+    ]
+    keys = _page(block // LIGHT * ROW_BYTES), _page(block // LIGHT * INDEX_ROW_BYTES)
+    heavy_keys = _page(max(1, block // HEAVY) * ROW_BYTES)
+    parts = [windows, *states]
+    repeats = _least_padding([light, *(part.layers for part in parts)], light)
+    groups = [LayerGroup(LayerSpec("full", sum(keys) // block), light + heavy, 1, block)]
+    in_a_group = []
+    for part in parts:
+        count = -(-part.layers // repeats)
+        spec = LayerSpec("sliding", max(1, part.pages[0] // part.block), part.window)
+        groups.append(LayerGroup(spec, part.layers, count, part.block))
+        in_a_group.append(-(-part.layers // count))
+    if version >= PACKED_VERSION:
+        whole = light * sum(keys) + heavy * heavy_keys
+        block_bytes = max(whole, *(n * sum(part.pages) for n, part in zip(in_a_group, parts, strict=True)))
+    else:
+        block_bytes = max(light, *in_a_group) * (sum(keys) + heavy_keys)
+    specs = tuple(group.spec for group in groups for _ in range(group.num_layers))
+    return specs, PoolPlan(block_bytes, 1, tuple(groups))
+
+
+def _page(size: int) -> int:
+    return round_up(size, ALIGNMENT)
+
+
+def _state(block: int, width: int) -> int:
+    """A page of a compressor's states: keys and scores of `block` tokens in fp32."""
+    return _page(block * 2 * width * STATE_BYTES)
+
+
+def _least_padding(counts: list[int], least: int) -> int:
+    """The group size from `least` on that pads the counts least, the larger of equals (_approximate_gcd)."""
+    return min(range(least, max(counts) + 1), key=lambda size: (sum(-n % size for n in counts), -size))
