@@ -9,6 +9,7 @@ from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.parallel import Placement
+from vramwise.training.settings import loads_kernels_lazily
 from vramwise.units import format_bytes
 
 INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
@@ -23,9 +24,9 @@ def workspace_node(gpu: Gpu | None) -> Node:
     )
 
 
-def context_node(gpu: Gpu | None) -> Node:
+def context_node(train: TrainSettings, gpu: Gpu | None) -> Node:
     """CUDA context and loaded kernels of the process; torch's counters do not see it."""
-    found = context_bytes(gpu)
+    found = context_bytes(gpu, loads_kernels_lazily(train))
     return Node(
         "CUDA context", found.expected, "calibrated", found.low, found.high, formula=found.rule, source=found.source
     )
@@ -34,7 +35,7 @@ def context_node(gpu: Gpu | None) -> Node:
 def outside_torch(train: TrainSettings, gpu: Gpu | None) -> list[Node]:
     """The CUDA context, unless a rollout engine in the same process brought it (its memory is not counted)."""
     shared = any(name.startswith("rollout") for name in train.extra_models)
-    return [] if shared else [context_node(gpu)]
+    return [] if shared else [context_node(train, gpu)]
 
 
 def nccl_node(placement: Placement) -> Node | None:

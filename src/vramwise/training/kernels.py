@@ -68,6 +68,27 @@ def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
     return Forward(tuple(done[id(run)] for run in forward.runs))
 
 
+def with_softmax_inputs(forward: Forward) -> Forward:
+    """Softmax before torch 1.11, whose backward asks the input for its dtype and so keeps it beside the result.
+
+    transformers 4.20 pytorch_utils.py softmax_backward_data tells both signatures apart.
+    """
+    done: dict[int, BlockRun] = {}
+    for run in forward.runs:
+        if id(run) not in done:
+            nodes = (_keeping_input(node) if node.op in _SOFTMAXES else node for node in run.nodes)
+            done[id(run)] = rewritten(run, tuple(nodes))
+    return Forward(tuple(done[id(run)] for run in forward.runs))
+
+
+_SOFTMAXES = frozenset({"_softmax", "_log_softmax"})
+
+
+def _keeping_input(node: Node) -> Node:
+    x = node.inputs[0]
+    return replace(node, saved=(*node.saved, (x.storage, "self"))) if x.requires_grad else node
+
+
 def with_dequantization(forward: Forward, train: TrainSettings) -> Forward:
     """Products with a quantized weight make a 16-bit copy of it for as long as they run.
 

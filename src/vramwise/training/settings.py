@@ -24,6 +24,8 @@ AUTOCAST_ON_16_BIT = frozenset({"axolotl", "llamafactory", "ms-swift"})
 EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
 ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
                                   "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
+# peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
+PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
 # precision -> weights, gradients, master copy, optimizer states, compute
@@ -90,7 +92,7 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         optimizer_state_dtype=train.optimizer_state_dtype or states,
         compute_dtype=train.compute_dtype or compute,
         quantization=quantization,
-        kbit_preparation=bool(train.kbit_preparation),
+        kbit_preparation=bool(train.kbit_preparation) and not (quantization or "").startswith(PREPARED_AS_THEY_ARE),
         sequence_parallel=train.sequence_parallel
         or (train.framework == "torchtitan" and train.tensor_parallel_size > 1),
     )
@@ -159,6 +161,17 @@ def library_version(train: TrainSettings) -> tuple[int, int]:
     """The transformers version that the scenario names; the described one without."""
     found = re.search(r"transformers (\d+)\.(\d+)", train.framework_version or "")
     return (int(found[1]), int(found[2])) if found else (5, 23)
+
+
+def torch_version(train: TrainSettings) -> tuple[int, int]:
+    """The torch version that the scenario names; the described one without."""
+    found = re.search(r"\btorch (\d+)\.(\d+)", train.framework_version or "")
+    return (int(found[1]), int(found[2])) if found else (2, 13)
+
+
+def loads_kernels_lazily(train: TrainSettings) -> bool:
+    """Whether the process loads a kernel when it first runs it: torch 1.13 sets CUDA_MODULE_LOADING (PR 86509)."""
+    return torch_version(train) >= (1, 13)
 
 
 def bitsandbytes_version(train: TrainSettings) -> tuple[int, int, int]:

@@ -18,12 +18,14 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.checkpointing import ROTARY_TABLES, kept_storages
 from vramwise.training.compiled import with_compiled_layers
 from vramwise.training.fp8 import with_fp8_products
-from vramwise.training.kernels import with_dequantization, with_kernels
+from vramwise.training.kernels import with_dequantization, with_kernels, with_softmax_inputs
 from vramwise.training.loss import is_litgpt, logits_held, with_loss
-from vramwise.training.settings import execution
+from vramwise.training.settings import execution, torch_version
 from vramwise.training.sharding import local_model, with_sequence_parallel
 from vramwise.training.shared_weights import Parts, parts_of_gradients
 from vramwise.training.states import rounded
+
+SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
 
 Groups = tuple[tuple[Dim, int], ...]
 """Sizes with how often each occurs."""
@@ -187,6 +189,8 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     if train.compile:
         forward = with_compiled_layers(forward)
     forward = with_loss(forward, train, model)
+    if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:
+        forward = with_softmax_inputs(forward)
     if train.sequence_parallel:
         regathers = train.framework == "megatron"
         forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers)
