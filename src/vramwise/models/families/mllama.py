@@ -6,7 +6,6 @@ Text alone passes by the layers with cross-attention.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
@@ -17,14 +16,10 @@ from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.towers.mllama_vision import DEFAULTS, vision_blocks
 from vramwise.models.towers.projector_pieces import tapped
 
-# Defaults of MllamaTextConfig (transformers 5.23).
-_TEXT: dict[str, Any] = {
-    "vocab_size": 128_256, "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "intermediate_size": 14_336, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
-}  # fmt: skip
 EXTRA_TOKENS = 8
 """Rows of the embedding, for images, that the head has no columns for."""
 
@@ -59,7 +54,7 @@ def cross_layer(c: Config, index: int) -> Block:
 def blocks(c: Config) -> tuple[Block, ...]:
     """Tower, projector, language model."""
     vision = (c.table("vision_config") or Config({}, c.model_id)).filled(DEFAULTS)
-    text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
+    text = (c.table("text_config") or Config({}, c.model_id)).filled(TEXT_DEFAULTS["mllama_text_model"])
     b = BlockBuilder("model", part="projector", modality="image")
     width = vision.hidden_size
     taps = [b.input(tapped(int(i)), width) for i in vision.items("intermediate_layers_indices") or ()]

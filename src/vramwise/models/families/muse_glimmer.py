@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.layers.windows import typed_layers
 from vramwise.models.towers.muse_vision import DEFAULTS, projector, tower
 from vramwise.models.towers.vision_tower import tower_blocks
 
-# Defaults of MuseGlimmerTextConfig (transformers 5.23).
-_TEXT: dict[str, Any] = {
-    "vocab_size": 202_048, "hidden_size": 6656, "intermediate_size": 19_968, "num_hidden_layers": 52,
-    "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "hidden_activation": "silu",
-    "sliding_window": 2048,
-}  # fmt: skip
 _NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 
 
@@ -78,7 +72,7 @@ def text_blocks(c: Config, *, tied: bool) -> tuple[Block, ...]:
 def blocks(c: Config) -> tuple[Block, ...]:
     """Vision tower, projector, language model."""
     v = (c.table("vision_config") or Config({}, c.model_id)).filled(DEFAULTS)
-    text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
+    text = (c.table("text_config") or Config({}, c.model_id)).filled(TEXT_DEFAULTS["muse_glimmer_text"])
     language = text_blocks(text, tied=c.flag("tie_word_embeddings"))
     language = tuple(renamed(block, inside("model.language_model")) for block in language)
     return (*tower_blocks(v, tower(v), "model.vision_tower"), projector(c, text.hidden_size), *language)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
 from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.grouped_attention import grouped_attention
+from vramwise.models.layers.hybrid_defaults import HYBRID_DEFAULTS
 from vramwise.models.layers.layer_kinds import old_names
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped
 from vramwise.models.layers.mlp import plain_mlp
 
-CLASS_DEFAULTS: dict[str, Any] = {
-    "vocab_size": 131_072, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
-    "intermediate_size": 21_504, "mlp_hidden_act": "relu2", "ssm_state_size": 128, "mamba_num_heads": 128,
-    "mamba_head_dim": 64, "mamba_hidden_act": "silu", "n_groups": 8, "conv_kernel": 4, "use_conv_bias": True,
-    "chunk_size": 128, "norm_topk_prob": True, "n_routed_experts": 8, "num_experts_per_tok": 2,
-    "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688,
-}  # fmt: skip
-"""Defaults of `NemotronHConfig` (transformers 5.23)."""
 _LETTERS = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
 _OLDER = {
     "n_groups": "mamba_n_groups", "conv_kernel": "mamba_d_conv", "use_conv_bias": "mamba_conv_bias",
@@ -78,7 +69,7 @@ def layer(c: Config, index: int, kind: str) -> Block:
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head; the class never ties the head's weight."""
     older = {name: c.get(old) for name, old in _OLDER.items() if c.has(old)}
-    c = Config({**c.values, **older}, c.model_id).filled(CLASS_DEFAULTS)
+    c = Config({**c.values, **older}, c.model_id).filled(HYBRID_DEFAULTS["nemotron_h"])
     c = Config({**c.values, "hidden_act": c.text("mlp_hidden_act")}, c.model_id)
     layers = (layer(c, i, kind) for i, kind in enumerate(kinds(c)))
     head = lm_head(c, "model.norm_f", tied=False, norm_style="fp32-weight")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
@@ -17,16 +16,10 @@ from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.design import Design, HeadNorm, LayerKind
 from vramwise.models.layers.mixture import Mixture, sparse_layers
 from vramwise.models.layers.sigmoid_routing import corrected
+from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.layers.windows import typed_layers
 from vramwise.models.towers.step_vision import DEFAULTS, tower
 from vramwise.models.towers.vision_tower import tower_blocks
-
-# Defaults of Step3p7TextConfig (transformers 5.23).
-_TEXT: dict[str, Any] = {
-    "vocab_size": 128_815, "hidden_size": 4096, "intermediate_size": 11_264, "num_hidden_layers": 45,
-    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 8,
-    "moe_intermediate_size": 1280, "n_routed_experts": 288, "share_expert_dim": 1280, "hidden_act": "silu",
-}  # fmt: skip
 
 
 def clamped_mlp(b: BlockBuilder, x: Value, *, width: int, module: str, bias: bool) -> Value:
@@ -76,7 +69,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     """Vision tower, projector, language model."""
     c.size("num_hidden_layers", default=1)  # a flat config's own is not used, but it must be a number of layers
     v = (c.table("vision_config") or Config({}, c.model_id)).filled(DEFAULTS)
-    text = (c.table("text_config") or Config({}, c.model_id)).filled(_TEXT)
+    text = (c.table("text_config") or Config({}, c.model_id)).filled(TEXT_DEFAULTS["step3p7_text"])
     text = Config({**text.values, "tie_word_embeddings": c.flag("tie_word_embeddings")}, c.model_id)
     b = BlockBuilder("model", part="projector", modality="image")
     x = b.input("image", 4 * v.hidden_size)

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder, mamba2_mixer
 from vramwise.models.layers.design import Design
+from vramwise.models.layers.hybrid_defaults import HYBRID_DEFAULTS
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer_by_heads
 from vramwise.models.layers.shared_transformer import transformer, with_shared_weights
-
-_SHARED: dict[str, Any] = {
-    "vocab_size": 32_000, "hidden_act": "gelu", "mamba_d_conv": 4, "mamba_expand": 2, "tie_word_embeddings": True,
-}  # fmt: skip
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "zamba": {
-        **_SHARED, "hidden_size": 3712, "intermediate_size": 14_848, "num_hidden_layers": 76,
-        "num_attention_heads": 16, "num_key_value_heads": 16, "n_mamba_heads": 2, "attn_layer_period": 6,
-        "attn_layer_offset": 4, "mamba_d_state": 16, "mamba_conv_bias": True,
-    },
-    "zamba2": {
-        **_SHARED, "hidden_size": 2560, "num_hidden_layers": 54, "num_attention_heads": 32, "n_mamba_heads": 8,
-        "mamba_d_state": 64, "mamba_ngroups": 1, "chunk_size": 256, "num_mem_blocks": 1, "adapter_rank": 128,
-    },
-}  # fmt: skip
-"""Defaults of the configuration classes (transformers 5.23)."""
 
 
 def kinds(c: Config) -> list[str]:
@@ -69,7 +53,7 @@ def layer(c: Config, index: int, kind: str, slots: range, number: int) -> Block:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
-    c = c.filled(_DEFAULTS[c.model_type])
+    c = c.filled(HYBRID_DEFAULTS[c.model_type])
     found, memory = kinds(c), c.size("num_mem_blocks", default=1)
     hybrids = [i for i, kind in enumerate(found) if kind == "hybrid"]
     layers: list[Block] = []

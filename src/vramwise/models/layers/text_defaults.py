@@ -29,6 +29,20 @@ TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3_text": class_defaults("gemma3_text"),
     "glm4v_text": {"partial_rotary_factor": 1.0, "attention_bias": True, "head_dim": None},
     "glm4v_moe_text": {"vocab_size": 151_424, "attention_bias": True, "use_qk_norm": False},
+    "mllama_text_model": {
+        "vocab_size": 128_256, "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14_336, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
+    },
+    "muse_glimmer_text": {
+        "vocab_size": 202_048, "hidden_size": 6656, "intermediate_size": 19_968, "num_hidden_layers": 52,
+        "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "hidden_activation": "silu",
+        "sliding_window": 2048,
+    },
+    "step3p7_text": {
+        "vocab_size": 128_815, "hidden_size": 4096, "intermediate_size": 11_264, "num_hidden_layers": 45,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 1280, "n_routed_experts": 288, "share_expert_dim": 1280, "hidden_act": "silu",
+    },
     "qwen3_omni_moe_text": {
         "vocab_size": 3584, "hidden_size": 2048, "intermediate_size": 18_944, "num_hidden_layers": 28,
         "num_attention_heads": 28, "num_key_value_heads": 4, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
