@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.inkling2_attention import attention
 from vramwise.models.layers.inkling_attention import convolution
-from vramwise.models.layers.routed_experts import Experts, checked, routed_experts
+from vramwise.models.layers.inkling_ends import own_names, sliding_layers, without_padding
+from vramwise.models.layers.mixture import experts
+from vramwise.models.layers.routed_experts import Experts, routed_experts
 
 # Defaults of Inkling2TextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -18,17 +21,6 @@ _DEFAULTS: dict[str, Any] = {
     "conv_kernel_size": 4, "moe_intermediate_size": 2304, "n_routed_experts": 384, "num_experts_per_tok": 8,
     "n_layers_per_attn_res_block": 6,
 }  # fmt: skip
-_OTHER_NAMES = {
-    "sliding_window": "sliding_window_size", "num_local_experts": "n_routed_experts",
-    "sconv_kernel_size": "conv_kernel_size", "intermediate_size": "moe_intermediate_size",
-}  # fmt: skip
-
-
-def sliding_layers(c: Config) -> list[bool]:
-    types = c.layer_types()
-    if types is not None:
-        return [kind == "hybrid_sliding" for kind in types]
-    return [(i + 1) % 6 > 0 for i in range(c.num_hidden_layers)]
 
 
 def read(b: BlockBuilder, x: Value, states: Value, module: str, count: int = 1) -> tuple[Value, ...]:
@@ -69,12 +61,12 @@ def layer(c: Config, e: Experts, index: int, slides: bool) -> Block:
 
 def blocks(config: Config) -> tuple[Block, ...]:
     """Normed embedding, layers, what is read of all blocks, head; logits of padding rows are dropped."""
-    values = {_OTHER_NAMES.get(name, name): value for name, value in config.values.items()}
+    values = own_names(config)
+    if "intermediate_size" in values:
+        values["moe_intermediate_size"] = values.pop("intermediate_size")
     c, b = Config(values, config.model_id).filled(_DEFAULTS), BlockBuilder("model")
-    e = checked(c, Experts(
-        num_experts=c.size("n_routed_experts"), experts_per_token=c.size("num_experts_per_tok"),
-        intermediate_size=c.size("moe_intermediate_size"), function="", routing="fp32_weight", gating="capped_halves",
-    ))  # fmt: skip
+    e = experts(c, None, keys=("n_routed_experts",), routing="fp32_weight", gating="capped_halves")
+    e = replace(e, function="")
     x = b.embedding("embed_tokens", c.vocab_size, c.hidden_size)
     first = b.build(hidden=b.rms_norm(x, "embed_tokens.embed_norm", style="fp32-product"))
     layers = [layer(c, e, i, slides) for i, slides in enumerate(sliding_layers(c))]
@@ -82,7 +74,4 @@ def blocks(config: Config) -> tuple[Block, ...]:
     (x,) = read(b, b.input("hidden", c.hidden_size), b.input("states", c.hidden_size), "model.final_input")
     logits = b.linear(normed(b, x, "model.norm"), "lm_head", c.vocab_size, shard="vocab", part="head")
     logits = b.softcap(b.unary("to_fp32", logits))
-    kept = c.size("unpadded_vocab_size")
-    if kept < c.vocab_size:
-        logits = b.split(logits, [kept, c.vocab_size - kept])[0]
-    return (first, *layers, b.build(logits=logits))
+    return (first, *layers, b.build(logits=without_padding(b, logits, c)))
