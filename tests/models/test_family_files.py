@@ -1,0 +1,23 @@
+"""Every family has a small file of its own, which the registry reaches by the type's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vramwise.models import registry
+
+FILES = {path.stem: path for path in (Path(registry.__file__).parent / "families").glob("[!_]*.py")}
+COMPOSING = {"language", "nested"}
+"""Not families: what puts a language model into another model."""
+MOST_LINES = 84
+LONGER = {"blt", "nemotron_h", "step3p7"}
+"""Families whose files are longer still."""
+
+
+def test_every_file_is_a_family() -> None:
+    assert set(registry.FAMILY_OF_TYPE.values()) | COMPOSING == set(FILES)
+
+
+def test_no_family_is_long() -> None:
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in FILES.items()}
+    assert {name for name, count in lines.items() if count > MOST_LINES} <= LONGER
