@@ -4,6 +4,7 @@
     FSDP 2      2 gathered units and the root unit;         torch 2.13 distributed/fsdp/_fully_shard
                 in backward 1 reduce-scatter input
     FSDP 1      as FSDP 2, and 1 more padded flat gradient  torch 2.13 distributed/fsdp/_runtime_utils.py
+                1 gathered unit under reentrant checkpointing
                 kept unsharded: gradients between the micro-batches of a pipeline, and
                 weights where they are not resharded after forward
     ZeRO-1, -2  a bucket, whole however small the model     DeepSpeed 0.19 zero/stage_1_and_2.py setup_buckets
@@ -20,11 +21,10 @@ from functools import lru_cache
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE, execution
+from vramwise.training.settings import HUGGING_FACE, execution, reentrant
 from vramwise.training.states import quantizer, stored, trained_tensors, width
 
 DEEPSPEED_BUCKET_NUMEL = 500_000_000  # zero/config.py: reduce_bucket_size, allgather_bucket_size
-GATHERED_UNITS = 2  # the one in use and the one prefetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,26 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
         scattered = _bucket_numel(model, train) * width(train.param_dtype or "bf16") if trains_whole else 0
     elif train.fsdp_version == 1:
         scattered *= 2
-    whole = GATHERED_UNITS * unit if train.reshard_after_forward else layers
+    ahead = unit if train.reshard_after_forward and _gathers_ahead(train) else 0
+    whole = unit + ahead if train.reshard_after_forward else layers
     return Buffers(
         gathered=whole + root,
         unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
         reduce_scatter=scattered,
-        prefetched=unit if train.reshard_after_forward else 0,
+        prefetched=ahead,
         largest_gather=max(unit, root),
         between_layers=root if train.reshard_after_forward else whole + root,
     )
+
+
+def _gathers_ahead(train: TrainSettings) -> bool:
+    """Whether the next unit is gathered while one is in use.
+
+    FSDP 1 does so in backward, for units whose forward left a hook on outputs that need gradients
+    (`_needs_pre_backward_unshard`, torch 2.13 distributed/fsdp/_runtime_utils.py `_get_handle_to_prefetch`). Under
+    reentrant checkpointing forward runs without gradients, so that no unit has one before it is computed again.
+    """
+    return not (train.fsdp != "none" and train.fsdp_version == 1 and reentrant(train))
 
 
 def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placement, grad: int) -> int:
