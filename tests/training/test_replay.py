@@ -63,6 +63,31 @@ def test_process_memory_of_published_runs_on_one_a100(train: dict[str, Any], bat
     assert estimate(table).quantities["nvidia_smi"].expected == pytest.approx(measured_mib * 2**20, rel=0.04)
 
 
+SANTACODER = {**STANDARD, "sequence_length": 2048, "micro_batch_size": 8, "packing": True}
+FULL = {name: value for name, value in SANTACODER.items() if not name.startswith("lora")} | {
+    "method": "full", "param_dtype": "bf16", "grad_dtype": "bf16", "optimizer_state_dtype": "bf16",
+}  # fmt: skip
+QLORA = {**SANTACODER, "method": "qlora", "quantization": "nf4-dq",
+         "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj", "c_attn"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("train", "allocated", "process_mib"), [(FULL, 15_193_274_880, 18_102), (QLORA, 17_486_716_416, 23_092)]
+)
+def test_a_cache_that_checkpointing_does_not_turn_off(train: dict[str, Any], allocated: int, process_mib: int) -> None:
+    """fms-acceleration, santacoder (GPTBigCode, transformers 4.48): outputs hold every layer's fused product."""
+    table = {"model": "bigcode/gpt_bigcode-santacoder", "task": "train", "gpu": "A100-80GB", "train": train}
+    found = estimate(table).quantities
+    assert found["peak_allocated"].expected == pytest.approx(allocated, rel=0.003)
+    assert found["nvidia_smi"].expected == pytest.approx(process_mib * 2**20, rel=0.07)
+    on, off = (
+        next(phase.bytes for phase in estimate({**table, "train": {**train, "framework_version": v}}).phases
+             if phase.name == "loss")
+        for v in ("transformers 4.52.4", "transformers 4.53.0")
+    )  # fmt: skip
+    assert on - off == 24 * 16_384 * (2048 + 256) * (2 if train["method"] == "full" else 4)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -10,8 +10,11 @@ from __future__ import annotations
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.step import BlockRun
 from vramwise.scenario import TrainSettings
+from vramwise.training.settings import HUGGING_FACE, library_version
 
 _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
+
+CACHE_OFF_SINCE = (4, 53)  # transformers modeling_gpt_bigcode.py
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
 
@@ -45,6 +48,19 @@ def boundary(run: BlockRun) -> list[Storage]:
     saved = (storage for storage, _ in run.saved if storage.kind == "activation")
     constants = [s for s in saved if s in read and (s not in made or s.op in ROTARY_TABLES)]
     return list(dict.fromkeys([*streams, *constants]))
+
+
+def cached_by_outputs(run: BlockRun, train: TrainSettings, model_type: str) -> list[Storage]:
+    """What the outputs' cache refers to and a checkpointed layer does not keep.
+
+    Modeling files turn the cache off under checkpointing, but gpt_bigcode's only since transformers 4.53: its keys and
+    values are views of the fused product, all of which stays until the outputs go.
+    """
+    is_old = train.framework in HUGGING_FACE and library_version(train) < CACHE_OFF_SINCE
+    if run.layer is None or train.checkpointing != "full" or model_type != "gpt_bigcode" or not is_old:
+        return []
+    fused = [node for node in run.nodes if "c_attn" in node.module.split(".")]
+    return [fused[-1].outputs[0].storage]
 
 
 def _selected_operations(run: BlockRun) -> list[Storage]:

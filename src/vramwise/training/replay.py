@@ -24,7 +24,7 @@ from vramwise.models.liveness import BackwardWalk, Event, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, runs_in
 from vramwise.scenario import TrainSettings
-from vramwise.training.checkpointing import kept_storages
+from vramwise.training.checkpointing import cached_by_outputs, kept_storages
 from vramwise.training.loss import replaces_logits
 from vramwise.training.offload import offloaded
 from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
@@ -79,8 +79,8 @@ class _Script:
     """What one block does, in order; equal blocks share it.
 
     `stays`: what autograd keeps from forward on; `unreleased`: what of it no operation of backward lets go; `casts`:
-    16-bit weights that autocast keeps for a checkpointed block until forward is over; `arriving` and `finished`:
-    gradients from above and of parameters, `handed`: those for the block below.
+    16-bit weights that autocast keeps for a checkpointed block until forward is over; `cached`: what goes with the
+    outputs; `arriving` and `finished`: gradients from above and of parameters, `handed`: those for the block below.
     """
 
     checkpointed: bool
@@ -95,6 +95,7 @@ class _Script:
     stays: list[int] = field(default_factory=list)
     unreleased: list[int] = field(default_factory=list)
     casts: list[int] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
     arriving: dict[int, str] = field(default_factory=dict)
     handed: list[tuple[int, str]] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)
@@ -131,7 +132,9 @@ class _Writer:
         external = ignored if kept is None else ignored | frozenset(kept)
         script.incoming = [script.place(tensor.storage) for tensor in run.incoming]
         script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
-        script.forward = self.lines(script, walk_forward(run, kept=stays, external=ignored).events)
+        cached = cached_by_outputs(run, self.train, self.model.config.model_type)
+        script.forward = self.lines(script, walk_forward(run, kept=[*stays, *cached], external=ignored).events)
+        script.cached = [script.place(storage) for storage in cached]
         script.stays = [script.place(storage) for storage in stays]
         if script.checkpointed:
             script.again = self.lines(script, walk_forward(run, kept=own, external=external, again=True).events)
@@ -267,6 +270,7 @@ class _Replay:
         streams: dict[str, _Held] = {}
         tables: list[Table] = []
         casts: list[_Held] = []
+        cached: list[_Held] = []
         for script in blocks:
             table: Table = [None] * len(script.places)
             for name, place in zip(script.inputs, script.incoming, strict=False):
@@ -274,6 +278,7 @@ class _Replay:
             came = [held for held in table if held is not None]
             self._forward_of(script, table, streams, sizes)
             casts += self._some(*(sizes[size] for size in script.casts))
+            cached += [held for held in (table[place] for place in script.cached) if held is not None]
             left = [table[place] for place in script.outgoing]
             for held in (table[place] for place in script.stays):
                 if held is not None and (held in came or held in left):
@@ -282,7 +287,7 @@ class _Replay:
                 if held is not None:
                     self._bind(streams, name, held, is_new=held not in came)
             tables.append(table)
-        for held in (*casts, *self._outputs_in_fp32(), *streams.values()):
+        for held in (*casts, *self._outputs_in_fp32(), *cached, *streams.values()):
             self._drop(held)
         return tables
 

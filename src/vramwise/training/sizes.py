@@ -15,7 +15,7 @@ from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
 from vramwise.scenario import TrainSettings
-from vramwise.training.checkpointing import ROTARY_TABLES, kept_storages
+from vramwise.training.checkpointing import ROTARY_TABLES, cached_by_outputs, kept_storages
 from vramwise.training.compiled import with_compiled_layers
 from vramwise.training.fp8 import with_fp8_products
 from vramwise.training.kernels import with_dequantization, with_kernels, with_softmax_inputs
@@ -202,14 +202,14 @@ _shapes: dict[tuple[Model, TrainSettings, Structure, bool], StepShape] = {}
 
 
 def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: bool) -> StepShape:
-    shared = frozenset(shared_leaves(forward))
+    shared, model_type = frozenset(shared_leaves(forward)), model.config.model_type
     parts = parts_of_gradients(forward, model)
     shapes: dict[tuple[int, Parts], RunShape] = {}
     pending: frozenset[Storage] = frozenset()
     # Backward's order: the head's part of a tied weight comes first.
     for run, part in zip(reversed(forward.runs), reversed(parts), strict=True):
         if (id(run), part) not in shapes:
-            shapes[id(run), part] = shape = _run_shape(run, train, accumulating, shared, part, pending)
+            shapes[id(run), part] = shape = _run_shape(run, train, model_type, accumulating, shared, part, pending)
             pending |= shape.waiting_views
     runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
     loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
@@ -262,7 +262,7 @@ def shared_leaves(forward: Forward) -> set[Storage]:
 
 
 def _run_shape(
-    run: BlockRun, train: TrainSettings, accumulating: bool, shared: frozenset[Storage], part: Parts,
+    run: BlockRun, train: TrainSettings, model_type: str, accumulating: bool, shared: frozenset[Storage], part: Parts,
     pending: frozenset[Storage],
 ) -> RunShape:  # fmt: skip
     saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
@@ -296,7 +296,7 @@ def _run_shape(
         transient_forward=undominated(walk_forward(run).moments) if run.layer is None else (),
         weight_gradients=walk.weight_gradients,
         waiting_views=frozenset(walk.waiting_views),
-        outputs_held=_groups(_outputs_held(run)) if is_head and run.name != "loss" else (),
+        outputs_held=_groups(_outputs_held(run) if is_head else cached_by_outputs(run, train, model_type)),
         unsaved=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
         tables=_groups(dict.fromkeys(_tables(run))),
@@ -333,6 +333,8 @@ def _output_modules(run: BlockRun) -> frozenset[str]:
 
 def _outputs_held(run: BlockRun) -> list[Storage]:
     """What the model's outputs refer to and autograd does not: the last hidden states; logits are counted apart."""
+    if run.name == "loss":
+        return []
     saved = {storage for storage, _ in run.saved}
     return [storage for storage in _last_hidden(run) if storage not in saved]
 
