@@ -9,8 +9,8 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.altup import averaged, corrected_streams, low_rank, predicted, stacked
 from vramwise.models.layers.decoder_ends import logits
-from vramwise.models.layers.layer_inputs import layer_input_gate, layer_inputs
-from vramwise.models.layers.shared_keys import LayerSizes, attention, norm, sources
+from vramwise.models.layers.gemma_attention import LayerSizes, attention, norm, sources
+from vramwise.models.layers.per_layer_embeddings import layer_input_gate, layer_inputs
 from vramwise.models.layers.sparse_activations import mlp, sparsities
 
 # Defaults of Gemma3nTextConfig (transformers 5.23).

@@ -12,7 +12,7 @@ from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import gemma4_text
 from vramwise.models.layers.class_defaults import class_defaults
-from vramwise.models.layers.shared_keys import norm
+from vramwise.models.layers.gemma_attention import norm
 
 
 def text_config(c: Config) -> Config:

@@ -7,9 +7,9 @@ from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.layers.gemma4_experts import with_experts
-from vramwise.models.layers.layer_inputs import layer_input_block, layer_input_gate, layer_input_width
+from vramwise.models.layers.gemma_attention import LayerSizes, attention, norm, sources
 from vramwise.models.layers.mlp import gated_mlp
-from vramwise.models.layers.shared_keys import LayerSizes, attention, norm, sources
+from vramwise.models.layers.per_layer_embeddings import layer_input_block, layer_input_gate, layer_input_width
 
 
 def layer_types(c: Config) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers.shared_keys import norm
+from vramwise.models.layers.gemma_attention import norm
 
 
 def num_streams(c: Config) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.gemma_attention import norm
 from vramwise.models.layers.routed_experts import Experts, checked, expert_mlps
-from vramwise.models.layers.shared_keys import norm
 
 
 def with_experts(b: BlockBuilder, dense: Value, x: Value, c: Config, function: str) -> Value:

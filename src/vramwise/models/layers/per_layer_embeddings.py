@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers.shared_keys import norm
+from vramwise.models.layers.gemma_attention import norm
 
 
 def layer_input_width(c: Config) -> int:
