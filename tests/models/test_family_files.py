@@ -10,7 +10,7 @@ FILES = {path.stem: path for path in (Path(registry.__file__).parent / "families
 COMPOSING = {"language", "nested"}
 """Not families: what puts a language model into another model."""
 MOST_LINES = 84
-LONGER = {"blt", "nemotron_h", "step3p7"}
+LONGER = {"blt"}
 """Families whose files are longer still."""
 
 
