@@ -48,3 +48,22 @@ def test_a_given_total_leaves_the_card_no_room() -> None:
     kind = serve("Qwen/Qwen3-8B", "a100-sxm-40gb", 1, "0.17.1").quantities["kv_cache_bytes"]
     card = serve("Qwen/Qwen3-8B", "a100-sxm-40gb", 1, "0.17.1", round(39.5 * GIB)).quantities["kv_cache_bytes"]
     assert kind.high - kind.low > card.high - card.low
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "ranks", "settings", "total", "tokens"),
+    [
+        # vllm-project/vllm issue 21348: four H100, --mem-fraction-static 0.93
+        ("Qwen/Qwen3-235B-A22B-FP8", "h100", 4, {"engine_version": "0.4.9", "mem_fraction_static": 0.93}, None, 367404),
+        # public log of March 2025: four PCIe cards, 21.63 GB free before loading
+        ("Qwen/Qwen2.5-32B-Instruct", "a10", 4, {"engine_version": "0.4.3"}, round(22.06 * GIB), 46611),
+    ],
+)
+def test_sglangs_share_is_of_what_the_communicators_leave(
+    model: str, gpu: str, ranks: int, settings: dict[str, Any], total: int | None, tokens: int
+) -> None:
+    table = {"engine": "sglang", "tensor_parallel_size": ranks, **settings}
+    scenario = {"model": model, "task": "serve", "gpu": gpu, "num_gpus": ranks, "serve": table}
+    found = estimate(scenario | ({"gpu_total_bytes": total} if total else {})).quantities["kv_cache_tokens"]
+    assert found.expected == pytest.approx(tokens, rel=0.04)
+    assert found.low <= tokens <= found.high

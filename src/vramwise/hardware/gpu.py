@@ -12,6 +12,9 @@ from vramwise.hardware.tables import Row, number, table
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
+SERVER_NVLINK_GB_S = 300  # V100
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One row of gpus.csv. Rates are dense, fp16 and bf16 with fp32 accumulation; None means not known.
@@ -43,6 +46,12 @@ class Gpu:
     source: str
     notes: str
     confidence: str
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether cards of this kind usually come linked: by NVLink of a server board, not by a bridge of two cards
+        (112 GB/s on RTX and A-series cards)."""
+        return self.nvlink_gb_s is not None and self.nvlink_gb_s >= SERVER_NVLINK_GB_S
 
     @property
     def usable_bytes(self) -> int | None:

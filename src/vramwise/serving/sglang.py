@@ -145,7 +145,7 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         weights=_weights(model, settings, storage),
         working=(_working(model, settings, storage),),
         graphs=_graphs(model, settings),
-        context=context_node(gpu),
+        context=_outside(settings, gpu),
         cell_bytes=cell,
         fixed_bytes=fixed,
         block_size=settings.block_size or 1,
@@ -154,6 +154,19 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         share_name="mem_fraction_static",
         share=settings.mem_fraction_static or 0.0,
         tensor_parallel=settings.tensor_parallel_size,
+    )
+
+
+def _outside(settings: ServeSettings, gpu: Gpu | None) -> Node:
+    """The CUDA context, and what the ranks' communicators take before the free memory is read that the share is of."""
+    context = context_node(gpu)
+    if settings.tensor_parallel_size == 1:
+        return context
+    links = "distributed_unlinked" if gpu is not None and not gpu.is_linked else "distributed_linked"
+    rest = constant("sglang", links, version_of(settings.engine_version))
+    low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
+    return Node.group(
+        "outside torch", (context, Node("communicators", expected, rest.kind, low, high, source=rest.source))
     )
 
 

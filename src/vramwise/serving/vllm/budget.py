@@ -29,7 +29,7 @@ from vramwise.serving.lengths import text_config
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
-from vramwise.serving.vllm.graphs import graphs_node, is_linked
+from vramwise.serving.vllm.graphs import graphs_node
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.weight_nodes import heaviest_stage
@@ -170,7 +170,7 @@ def _non_torch(r: Resolved, gpu: Gpu | None) -> Node:
     measured = max(size for size in _MEASURED_RANKS if size <= ranks)
     name = f"non_torch_tp{measured}"
     if ranks > 1 and gpu is not None and r.version >= SPLIT_TERMS_VERSION:
-        if not is_linked(gpu):
+        if not gpu.is_linked:
             name = "non_torch_unlinked"
         elif NCCL_COUNTED[0] <= r.version < NCCL_COUNTED[1]:
             name = f"non_torch_linked_tp{measured}"

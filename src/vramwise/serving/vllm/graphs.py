@@ -20,7 +20,6 @@ WORKSPACE_BY_CHUNK = (0, 26)  # from here on at least 16 bytes for each query el
 WORKSPACE_BYTES_PER_ELEMENT = 16
 FULL_GRAPHS_VERSION = (0, 11)  # cudagraph_mode FULL_AND_PIECEWISE by default; pieces alone before
 AUTOTUNED = ((0, 11, 1), (0, 18))
-SERVER_NVLINK = 300  # GB/s, V100; bridges of RTX and A-series cards have 112
 BLACKWELL_SERVER, HOPPER, AMPERE = 10, 9.0, 8.0
 
 
@@ -64,7 +63,7 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
         terms.append((whole * layers, "graph_bytes_per_layer_of_step"))
         if flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
             terms.append((whole, "graph_flashinfer_plan"))
-    if r.settings.tensor_parallel_size > 1 and r.version >= (0, 9) and gpu is not None and not is_linked(gpu):
+    if r.settings.tensor_parallel_size > 1 and r.version >= (0, 9) and gpu is not None and not gpu.is_linked:
         terms.append((2 * layers * (sizes + whole), "graph_bytes_per_nccl_call"))
     values = [(count, constant("vllm", name, r.version)) for count, name in terms]
     low, expected, high = (
@@ -75,11 +74,6 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
         formula="sizes × pieces × bytes + whole decode steps × layers × bytes" if whole else "sizes × layers × bytes",
         inputs={"sizes": sizes, "whole_steps": whole, "layers": layers}, source=values[0][1].source,
     )  # fmt: skip
-
-
-def is_linked(gpu: Gpu) -> bool:
-    """Whether cards of this kind usually come linked: by NVLink of a server board, not by a bridge of two cards."""
-    return gpu.nvlink_gb_s is not None and gpu.nvlink_gb_s >= SERVER_NVLINK
 
 
 def _whole_steps(model: Model, r: Resolved) -> int:
