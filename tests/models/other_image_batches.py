@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from image_batches import SIGLIP, TOWER, Case, square, whole
 
 from vramwise.models.execution import Images
@@ -19,6 +20,11 @@ JANUS = {
     "model_type": "janus_vision_model", "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2,
     "image_size": 16, "patch_size": 4, "num_channels": 3, "projection_dim": 32, "mlp_ratio": 1.5,
 }  # fmt: skip
+SIGLIP2 = {**TOWER, "model_type": "siglip2_vision_model", "num_patches": 9, "vision_use_head": False}
+LFM2: dict[str, Any] = {
+    "model_type": "lfm2", "block_ff_dim": 40, "layer_types": ["full_attention", "conv"], "pad_token_id": 0,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+}  # fmt: skip
 SAM = {
     "hidden_size": 24, "output_channels": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "num_channels": 3,
     "image_size": 20, "patch_size": 4, "window_size": 2, "global_attn_indexes": [1], "mlp_dim": 36,
@@ -31,7 +37,34 @@ def twice(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
     return {**square(config, images, count), "high_res_pixel_values": large}
 
 
+def flat(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Flat patches of every input, those of padding masked, and the grids."""
+    v, grids = config["vision_config"], images.grids * count
+    mask = torch.zeros(len(grids), images.padded_to, dtype=torch.int64)
+    for row, (rows, columns) in zip(mask, grids, strict=True):
+        row[: rows * columns] = 1
+    pixels = torch.zeros(len(grids), images.padded_to, v["num_channels"] * v["patch_size"] ** 2)
+    return {"pixel_values": pixels, "spatial_shapes": torch.tensor(grids), "pixel_attention_mask": mask}
+
+
 CASES: dict[str, Case] = {
+    "lfm2_vl": (
+        whole("lfm2_vl", SIGLIP2, LFM2, downsample_factor=2, projector_hidden_size=40),
+        Images(2, 2, 6, tokens=3, padded_to=16), flat,
+    ),
+    "lfm2_vl of one column": (
+        whole("lfm2_vl", SIGLIP2, LFM2, downsample_factor=2, projector_hidden_size=40),
+        Images(1, 4, 2, tokens=2, padded_to=16), flat,
+    ),
+    "lfm2_vl in tiles": (
+        whole("lfm2_vl", {**SIGLIP2, "vision_use_head": True}, LFM2, downsample_factor=2, projector_hidden_size=40,
+              projector_bias=False, projector_use_layernorm=False),
+        Images(1, 4, 4, tokens=10, tiles=3, padded_to=16, last_grid=(2, 4)), flat,
+    ),
+    "lfm2_vl without padding": (
+        whole("lfm2_vl", SIGLIP2, LFM2, downsample_factor=2, projector_hidden_size=40),
+        Images(1, 4, 4, tokens=4, padded_to=16), flat,
+    ),
     "deepseek_vl_hybrid": (
         whole("deepseek_vl_hybrid", {**SIGLIP, "vision_use_head": False}, LLAMA,
               high_res_vision_config={**SAM, "model_type": "sam_vision_model"}), Images(1, 4, 4, tokens=16), twice,

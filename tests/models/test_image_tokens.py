@@ -265,3 +265,22 @@ def test_a_batch_of_text_says_that_images_are_not_counted(task: str) -> None:
     said = "a batch of text: what an image takes in its part of the model and in the prompt is not counted"
     assert said in estimate({"model": "qwen2.5-vl-7b", "task": task}).notes
     assert not any("batch of text" in note for note in estimate({"model": "gpt2", "task": task}).notes)
+
+
+@many
+@given(sizes)
+def test_lfm2_vl(size: tuple[int, int]) -> None:
+    (width, height), code = size, functions(
+        "lfm2_vl/image_processing_lfm2_vl.py", "round_by_factor", "find_closest_aspect_ratio", "smart_resize",
+        "_is_image_too_large", "_target_ratios",
+    )  # fmt: skip
+    sides = {"encoder_patch_size": 16, "downsample_factor": 2, "max_image_tokens": 256}
+    wide, high = code["smart_resize"](None, height, width, min_image_tokens=64, **sides)
+    columns = rows = 1
+    if code["_is_image_too_large"](None, height, width, max_pixels_tolerance=2.0, **sides):
+        ratios = code["_target_ratios"](None, 2, 10)
+        columns, rows = code["find_closest_aspect_ratio"](width / height, ratios, width, height, 512)
+    whole, several = (wide // 32) * (high // 32), columns * rows > 1
+    found = own({"model_type": "lfm2_vl", "vision_config": {"patch_size": 16}}, width, height)
+    assert found.tokens == whole + 2 + several * (columns * rows * 257 + 1)
+    assert (found.tiles, found.padded_to) == (columns * rows + several, 1024)

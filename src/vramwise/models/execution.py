@@ -25,7 +25,8 @@ class Images:
     """Images of a batch: `per_sequence` for each row, each `tiles` inputs of the tower of `rows` × `columns` patches.
 
     `tokens`: what one image takes of the prompt. `dtype`: that of the pixels, the parameters' where it is empty.
-    `padded_to`: patches to which an input of the tower is padded, 0 where it is not.
+    `padded_to`: patches to which an input of the tower is padded, 0 where it is not. `last_grid`: rows and columns of
+    the last input, where those are others.
     """
 
     per_sequence: int
@@ -35,6 +36,13 @@ class Images:
     tiles: int = 1
     dtype: str = ""
     padded_to: int = 0
+    last_grid: tuple[int, int] | None = None
+
+    @property
+    def grids(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of each input of the tower that one image makes."""
+        own = (self.rows, self.columns)
+        return (own,) * self.tiles if self.last_grid is None else ((own,) * (self.tiles - 1) + (self.last_grid,))
 
     @property
     def patches(self) -> int:

@@ -1,4 +1,4 @@
-"""Tiles of the grid whose ratio is nearest, and a thumbnail: InternVL, Aya Vision, Phi-4."""
+"""Tiles of the grid whose ratio is nearest, and a thumbnail: InternVL, Aya Vision, LFM2-VL, Phi-4."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Callable
 
 from vramwise.errors import UsageError
 from vramwise.models.config import Config
+from vramwise.models.images.merged import within_pixels
 from vramwise.models.images.tokens import ImageTokens, first_side, vision_table
 
 PHI4_NARROWEST = 10
+# image_processing_lfm2_vl.py: tokens of an image, its tiles, their side in pixels, and how much larger is not cut yet.
+LFM2_TOKENS, LFM2_TILES, LFM2_TILE, LFM2_TOLERANCE = (64, 256), (2, 10), 512, 2.0
 MOST_TILES = {"internvl": 12, "internvl_chat": 12, "aya_vision": 12, "phi4_multimodal": 36}
 
 
-def nearest_grid(width: int, height: int, side: int, most: int) -> tuple[int, int]:
+def nearest_grid(width: int, height: int, side: int, most: int, fewest: int = 1) -> tuple[int, int]:
     """Columns and rows of at most `most` tiles whose ratio is nearest; of equal ones more, while not twice the area."""
-    grids = [(w, h) for w in range(1, most + 1) for h in range(1, most + 1) if w * h <= most]
+    grids = [(w, h) for w in range(1, most + 1) for h in range(1, most + 1) if fewest <= w * h <= most]
     best, least = (1, 1), math.inf
     for grid in sorted(grids, key=lambda grid: grid[0] * grid[1]):
         off = abs(width / height - grid[0] / grid[1])
@@ -45,6 +48,32 @@ def tiled(frame: int, each: int) -> Callable[[Config, int, int], ImageTokens]:
         )  # fmt: skip
 
     return rule
+
+
+def lfm2_vl(c: Config, width: int, height: int) -> ImageTokens:
+    """A large image in tiles of 512 pixels and whole, a smaller one only whole; padded to the most patches of either.
+
+    Markers stand before and behind the image and before each of its tiles.
+    """
+    patch, factor = vision_table(c).size("patch_size", default=16), c.size("downsample_factor", default=2)
+    unit, area = patch * factor, (patch * factor) ** 2
+    wide, high = (max(patch, round(length / unit) * unit) for length in (width, height))
+    split = wide * high > LFM2_TOKENS[1] * area * LFM2_TOLERANCE
+    least, most = (tokens * area for tokens in LFM2_TOKENS)
+    wide, high = within_pixels(width, height, unit, least, most)
+    last = (max(high // patch, factor), max(wide // patch, factor))
+    slots = max(LFM2_TOKENS[1] * factor**2, (LFM2_TILE // patch) ** 2)
+    whole = (last[0] // factor) * (last[1] // factor)
+    if not split:
+        said = f"{last[1]} × {last[0]} patches of {patch} × {patch} pixels, padded to {slots:,}"
+        return ImageTokens(whole + 2, slots, said, rows=last[0], columns=last[1], padded_to=slots)
+    columns, rows = nearest_grid(width, height, LFM2_TILE, LFM2_TILES[1], LFM2_TILES[0])
+    side, tiles = LFM2_TILE // patch, columns * rows + 1
+    tokens = columns * rows * ((-(-side // factor)) ** 2 + 1) + whole + 1 + 2
+    return ImageTokens(
+        tokens, tiles * slots, f"{columns} × {rows} tiles of {LFM2_TILE} × {LFM2_TILE} pixels, and the whole image",
+        rows=side, columns=side, tiles=tiles, padded_to=slots, last_grid=last,
+    )  # fmt: skip
 
 
 def phi4(c: Config, width: int, height: int) -> ImageTokens:

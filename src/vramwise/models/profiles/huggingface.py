@@ -25,6 +25,7 @@ from vramwise.models.profiles.early_attention import EarlyAttentionPaths
 from vramwise.models.profiles.encoders import EncoderPaths
 from vramwise.models.profiles.experts import ExpertPaths
 from vramwise.models.profiles.experts_by_modality import ExpertsByModality
+from vramwise.models.profiles.flat_images import FlatImagePaths
 from vramwise.models.profiles.frames import FramePaths
 from vramwise.models.profiles.gates import GatePaths
 from vramwise.models.profiles.hyper import HyperPaths
@@ -77,6 +78,7 @@ class HuggingFace(
     ExpertsByModality,
     FramePaths,
     GatePaths,
+    FlatImagePaths,
     PaddedImagePaths,
     HyperPaths,
     IndependentStreamPaths,

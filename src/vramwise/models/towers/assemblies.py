@@ -77,7 +77,7 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
                       ("num_hidden_layers", 26), ("num_attention_heads", 16), ("vision_use_head", False)),
     ),
-    "lfm2_vl": Assembly("siglip2_vision_model", "lfm2", projectors.lfm2_vl, tied=True),
+    "lfm2_vl": Assembly("siglip2_vision_model", "lfm2", projectors.lfm2_vl, tied=True, scatters=True),
     "minimax_m3_vl": Assembly(
         "minimax_m3_vl_vision", "minimax_m3_vl_text", projectors.minimax_m3, own_tower=True, text_ties=True,
         scatters=True,

@@ -41,7 +41,7 @@ def gemma3(b: BlockBuilder, x: Value, e: Ends) -> Value:
 
 
 def lfm2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
-    x = joined(b, x, e.model.size("downsample_factor", default=2) ** 2)
+    x = joined(b, x, e.model.size("downsample_factor", default=2) ** 2, "unpadded")
     x = norm(b, x, "layer_norm") if e.model.flag("projector_use_layernorm", True) else x
     widths = (e.model.size("projector_hidden_size", default=2560), e.width)
     return two_products(b, x, ("linear_1", "linear_2"), widths, e.model.flag("projector_bias", True))
