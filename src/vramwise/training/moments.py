@@ -32,6 +32,7 @@ from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
+from vramwise.training.evaluation import evaluation_pass
 from vramwise.training.extra_models import TRAINED, CriticPass, critic_pass, extra_model_bytes, role_of
 from vramwise.training.loss import makes_logits
 from vramwise.training.micro_batches import gradient_ratio, longest_comes_first, numel_below, on_stage
@@ -379,30 +380,13 @@ class _Step:
         return most
 
     def _evaluation(self) -> Moment:
-        """A pass without autograd: autocast's casts of trained weights pile up, everything else goes after its use."""
-        batch = self.train.eval_batch_size or self.axes["batch"]
-        axes = with_rounded_axes(batch=int(batch), sequence=int(self.axes["sequence"]))
+        """A pass without autograd, after the gradients went (or beside them)."""
+        batch, sequence = self.train.eval_batch_size or self.axes["batch"], self.axes["sequence"]
         shape, runs = self.shape, self.runs
         if batch != self.axes["batch"]:  # a batch of one is recorded without the axis
-            shape = step_shape(self.model, self.train, int(batch), int(self.axes["sequence"]), accumulating=False)
-            runs = on_stage(shape.at(axes), self.placement)
-        casts = sum(run.casts for run in runs)
-        masks = int(evaluate(shape.unsaved_masks, axes))
-        logits = int(evaluate(shape.logits_in_loss, axes))
+            shape = step_shape(self.model, self.train, int(batch), int(sequence), accumulating=False)
+            runs = on_stage(shape.at(with_rounded_axes(batch=int(batch), sequence=int(sequence))), self.placement)
+        found = evaluation_pass(shape, runs, int(batch), int(sequence), logits=makes_logits(self.train))
         parts = self._base(0 if self.train.set_to_none else self.all_gradients)
-        parts |= {"inputs": 2 * INT64_BYTES * int(batch) * int(axes["sequence"]), "weight casts": casts}
-        last_hidden = sum(run.last_hidden for run in runs)
-        alive, name, embedded = 0, "", 0
-        for run in runs:
-            size = run.unsaved_peak.total
-            if run.shape.layer is not None:
-                # The frame that calls the layers keeps what went into the first of them.
-                size += run.incoming + run.tables + masks + embedded
-                embedded = embedded or run.incoming
-            elif run.shape.name == "loss":
-                size += logits + last_hidden if makes_logits(self.train) else run.incoming
-            else:
-                size += run.incoming
-            if size > alive:
-                alive, name = size, run.unsaved_peak.operation
-        return Moment("evaluation", parts | {"forward temporaries": alive, "reduce-scatter": 0}, name)
+        parts |= {"inputs": found.inputs, "weight casts": found.casts, "forward temporaries": found.temporaries}
+        return Moment("evaluation", parts | {"reduce-scatter": 0}, found.operation)
