@@ -41,11 +41,15 @@ REFUSED_DEFAULTS = frozenset(
 
 def assert_same_parameters(config: dict[str, Any]) -> None:
     described = describe(config)
-    shapes, ties = parameter_table(real_model(config, described.head))
+    model = real_model(config, described.head)
+    shapes, ties = parameter_table(model)
     own = {parameter.name: parameter.shape for parameter in described.all_parameters}
     assert own == shapes
     assert sum(p.tied_to is not None for p in described.all_parameters) == len(ties)
     assert described.num_parameters == sum(_numel(shapes[name]) for name in shapes if name not in ties)
+    # Numbers that correct the choice of experts are frozen too, and few.
+    frozen = {name for name, p in model.named_parameters() if not (p.requires_grad or name.endswith("bias"))}
+    assert {parameter.name for parameter in described.parameters if parameter.frozen} == frozen
 
 
 def _numel(shape: tuple[int, ...]) -> int:

@@ -23,7 +23,7 @@ from vramwise.models.step import record_forward
 
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
 NOT_RUN = {
-    "blt": "gathering bytes into patches depends on the text and is not among the described activations",
+    "blt": "the text decides: held against the class for every number of patches in test_byte_patches.py",
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",
     "git": "no loss without images: held against the class in test_saved_with_images.py",

@@ -27,7 +27,7 @@ class Parameter:
 
     `name` is the name in transformers, `shape` the tensor's own shape; `shard` says how tensor or expert
     parallelism cuts it; `is_linear` marks the weights of linear layers, which 8- and 4-bit quantizers replace;
-    `tied_to` names the parameter whose storage this one shares.
+    `tied_to` names the parameter whose storage this one shares; `frozen`: its class never trains it.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Parameter:
     is_linear: bool = False
     layer: int | None = None
     tied_to: str | None = None
+    frozen: bool = False
 
     @property
     def numel(self) -> int:
@@ -148,10 +149,10 @@ class BlockBuilder:
 
     def parameter(
         self, module: str, leaf: str, shape: Sequence[int], *, part: Part | None = None,
-        shard: Shard = "replicated", is_linear: bool = False, tied_to: str | None = None,
+        shard: Shard = "replicated", is_linear: bool = False, tied_to: str | None = None, frozen: bool = False,
     ) -> Parameter:  # fmt: skip
         name = ".".join(piece for piece in (self.path(module), leaf) if piece)
-        return Parameter(name, tuple(shape), part or self.part, shard, is_linear, self.layer, tied_to)
+        return Parameter(name, tuple(shape), part or self.part, shard, is_linear, self.layer, tied_to, frozen)
 
     def op(
         self, kind: str, module: str, inputs: Sequence[Value], widths: Sequence[int],

@@ -76,7 +76,7 @@ class Model:
         ops = [op for block in self.blocks for op in block.ops]
         biased = (op.settings for op in ops if op.kind == "attention")
         return any(op.kind == "dynamic_mask_attention" for op in ops) or any(
-            settings.get("alibi") or settings["style"] in ("t5", "distance") for settings in biased
+            settings.get("alibi") or settings["style"] in ("t5", "distance", "patches") for settings in biased
         )
 
     @cached_property

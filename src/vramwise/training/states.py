@@ -135,7 +135,7 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
     def of_base(p: Parameter) -> TrainedTensor:
         return trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
 
-    found = [(of_base(p), p) for p in model.parameters if trains(p.name)]
+    found = [(of_base(p), p) for p in model.parameters if trains(p.name) and not p.frozen]
     if train.method in ("lora", "qlora"):
         for adapter in adapters(model, train.lora_targets, train.lora_rank, dora=train.dora):
             found += [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union
 
 Dim = Union[int, "Size"]
@@ -191,25 +191,28 @@ class RoundedAxes(dict[Any, Any]):
         if isinstance(name, tuple):
             self[name] = value = math.prod(self[one] for one in name)
             return value
-        base, found, unit = name.rpartition("_whole_chunks_of_")
+        base, found, unit = name.rpartition("_up_to_")
         if found:
-            self[name] = value = self[base] // int(unit)
-            return value
-        base, found, unit = name.rpartition("_behind_chunks_of_")
-        if found:
-            self[name] = value = self[base] % int(unit)
+            self[name] = value = -(-self[base] // int(unit)) * int(unit)
             return value
         count, found, base = name.partition("*")
-        if found and "_" not in name:
+        if found:
             self[name] = value = int(count) * self[base]
             return value
-        for separator, scaled in (("_up_to_", True), ("_chunks_of_", False)):
+        for separator, part in _PARTS.items():
             base, found, unit = name.rpartition(separator)
             if found:
-                count = -(-self[base] // int(unit))
-                self[name] = value = count * int(unit) if scaled else count
+                self[name] = value = part(self[base], int(unit))
                 return value
         raise KeyError(name)
+
+
+_PARTS: dict[str, Callable[[Any, int], Any]] = {
+    "_behind_chunks_of_": lambda length, chunk: length % chunk,
+    "_whole_chunks_of_": lambda length, chunk: length // chunk,
+    "_chunks_of_": lambda length, chunk: -(-length // chunk),
+}
+"""Lengths derived from an axis, by what stands between its name and that of a chunk."""
 
 
 def with_rounded_axes(**axes: Any) -> RoundedAxes:

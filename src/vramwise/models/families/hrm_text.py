@@ -32,7 +32,7 @@ def start(c: Config) -> Block:
     """The slow state begins as the scaled embedding, the fast one as a vector that is never trained."""
     b, width = BlockBuilder("model"), c.hidden_size
     slow = b.scale(b.embedding("embed_tokens", c.vocab_size, width))
-    vector = b.parameter("", "z_L_init", (width,), part="embedding")
+    vector = b.parameter("", "z_L_init", (width,), part="embedding", frozen=True)
     return b.build(slow=slow, fast=b.unary("repeated_vector", slow, "", [vector]))
 
 

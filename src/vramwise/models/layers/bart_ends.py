@@ -15,7 +15,7 @@ def _fixed_table(b: BlockBuilder, x: Value, c: Config) -> Value:
     if c.model_type in ("m2m_100", "trocr"):  # their tables are no parameters
         return x
     shape = (c.size("max_position_embeddings"), c.hidden_size)
-    return b.unary("hold", x, "embed_positions", [b.parameter("embed_positions", "weight", shape)])
+    return b.unary("hold", x, "embed_positions", [b.parameter("embed_positions", "weight", shape, frozen=True)])
 
 
 def embedding(s: Stack) -> Block:

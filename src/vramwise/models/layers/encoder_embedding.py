@@ -76,5 +76,5 @@ def after_embedding(c: Config, d: Design, root: str) -> tuple[Block, ...]:
     if d.positions == "rotary":
         shape = (c.size("max_position_embeddings"), c.hidden_size // c.num_attention_heads)
         module = "encoder.embed_positions"
-        x = b.unary("hold", x, module, [b.parameter(module, "weight", shape)])
+        x = b.unary("hold", x, module, [b.parameter(module, "weight", shape, frozen=True)])
     return (b.build(hidden=x),) if b.ops else ()

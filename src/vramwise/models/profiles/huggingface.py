@@ -14,6 +14,7 @@ from vramwise.models.blocks import Block, Modality, Op, Parameter
 from vramwise.models.execution import Execution
 from vramwise.models.profiles.activations import apply_activation, xielu
 from vramwise.models.profiles.attention import AttentionPaths
+from vramwise.models.profiles.byte_patches import BytePatchPaths
 from vramwise.models.profiles.capped_experts import CappedExpertPaths
 from vramwise.models.profiles.codes import CodePaths
 from vramwise.models.profiles.compressed_convolution import CompressedConvolutionPaths
@@ -64,6 +65,7 @@ _ADAPTER_LEAVES = ("lora_A", "lora_B", "lora_magnitude")
 
 class HuggingFace(
     AttentionPaths,
+    BytePatchPaths,
     CappedExpertPaths,
     CodePaths,
     CompressedConvolutionPaths,
@@ -157,7 +159,7 @@ class HuggingFace(
         """The tensor of a parameter; tied parameters share one."""
         name = parameter.tied_to or parameter.name
         if name not in self.parameters:
-            trains = self.execution.trains(name)
+            trains = self.execution.trains(name) and not parameter.frozen
             dtype = self.execution.dtype_of(parameter)
             self.parameters[name] = self.tape.parameter(parameter.shape, dtype, requires_grad=trains)
         return self.parameters[name]

@@ -23,8 +23,9 @@ class Tower:
     the weights around the layers, `pooling` weights after them whose result nothing reads. `packed`: the patches of
     all images lie in one row, each image attends to itself, in windows outside the layers `whole_layers`. `turned`
     names what turns queries and keys by the positions of patches, `turned_by_row` what does so before heads come
-    first. The results of layers `tapped` are read by the language model too. `windows`: patches keep
-    their `rows` and columns, and each layer attends within windows of that side, 0 for the whole image.
+    first. The results of layers `tapped` are read by the language model too. `windows`: patches keep their `rows` and
+    columns, and each layer attends within windows of that side, 0 for the whole image. `eager_only`: the class has no
+    other attention. `frozen`: weights that it never trains.
     """
 
     width: int
@@ -57,6 +58,7 @@ class Tower:
     pooling: tuple[Weight, ...] = ()
     attention_style: str = "llama"
     eager_only: bool = False
+    frozen: frozenset[str] = frozenset()
     turned: str = ""
     turned_by_row: str = ""
     packed: bool = False

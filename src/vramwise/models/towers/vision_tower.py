@@ -122,7 +122,7 @@ def tower_blocks(
     if t.width % t.num_heads:
         raise c.error(f"a tower's number of heads ({t.num_heads}) does not divide its width ({t.width})")
     b = BlockBuilder(name, part=t.part, modality=t.modality)
-    weights = [b.parameter("", leaf, shape) for leaf, shape in t.before]
+    weights = [b.parameter("", leaf, shape, frozen=leaf in t.frozen) for leaf, shape in t.before]
     x = b.op(t.embedding, "", [], [t.width], weights, **dict(t.embedding_settings))[0]
     also -= {reads}
     if 0 in also:

@@ -19,6 +19,6 @@ def frames(c: Config) -> Block:
     (x,) = b.op("sound", "", [], [c.size("num_mel_bins")], frames=2 * length)
     x = _convolution(b, _convolution(b, x, "conv1", c.hidden_size, 1), "conv2", c.hidden_size, 2)
     x = b.unary("channels_last", x)
-    table = b.parameter("embed_positions", "weight", (length, x.width))
+    table = b.parameter("embed_positions", "weight", (length, x.width), frozen=True)
     x = b.unary("add_frozen", x, "embed_positions", [table])
     return b.build(hidden=b.dropout(x, c.number("dropout")))

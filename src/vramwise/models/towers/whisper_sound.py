@@ -25,6 +25,7 @@ def whisper(c: Config) -> Tower:
         c.size("encoder_attention_heads", "num_attention_heads"),
         c.text("activation_function"), before=before, after=after, layers="layers", biases=(True, False, True, True),
         norms=("self_attn_layer_norm", "final_layer_norm"), mlp=("fc1", "fc2"), part="audio", modality="audio",
+        frozen=frozenset({"embed_positions.weight"}),
     )  # fmt: skip
 
 
