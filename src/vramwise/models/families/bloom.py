@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -42,8 +43,6 @@ def blocks(c: Config) -> tuple[Block, ...]:
     b = BlockBuilder("transformer")
     words = b.embedding("word_embeddings", c.vocab_size, c.hidden_size)
     first = b.build(hidden=b.layer_norm(words, "word_embeddings_layernorm"))
-    b = BlockBuilder("")
-    x = b.layer_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
-    tied_to = "transformer.word_embeddings.weight" if c.flag("tie_word_embeddings", True) else None
-    last = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
+    tied = c.flag("tie_word_embeddings", True)
+    last = lm_head(c, "transformer.ln_f", tied=tied, layer_norm=True, embedding="transformer.word_embeddings")
     return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)

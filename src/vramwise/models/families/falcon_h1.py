@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers import decoder, mamba2_mixer
-from vramwise.models.layers.design import Design
+from vramwise.models.layers import mamba2_mixer
+from vramwise.models.layers.decoder import alike
+from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba2_mixer import Mamba2
 
@@ -29,22 +31,22 @@ def mixer_sizes(c: Config) -> Mamba2:
     return replace(mamba2_mixer.sizes(c, inner), out_bias=c.flag("projectors_bias"), scaled=True, norm=norm)
 
 
-def layer(c: Config, index: int) -> Block:
-    """Both mixers read the same norm; their scaled results add up, then a scaled MLP."""
-    b = BlockBuilder(f"model.layers.{index}", layer=index)
-    bias, function = c.flag("attention_bias"), c.text("hidden_act")
-    x = b.input("hidden", c.hidden_size)
-    h = b.rms_norm(x, "input_layernorm")
-    recurrent = b.scale(mamba2_mixer.mixer(b, h, mixer_sizes(c), "mamba"))
-    attended = b.scale(grouped_attention(b, b.scale(h), c, bias=bias, output_bias=bias, scaled_keys=True))
-    x = b.add(x, b.add(recurrent, attended))
-    h, module, bias = b.rms_norm(x, "pre_ff_layernorm"), "feed_forward", c.flag("mlp_bias")
+def mixers(b: BlockBuilder, x: Value, *, c: Config) -> Value:
+    """Both mixers read the same norm, and their scaled results add up."""
+    bias = c.flag("attention_bias")
+    recurrent = b.scale(mamba2_mixer.mixer(b, x, mixer_sizes(c), "mamba"))
+    attended = b.scale(grouped_attention(b, b.scale(x), c, bias=bias, output_bias=bias, scaled_keys=True))
+    return b.add(recurrent, attended)
+
+
+def scaled_mlp(b: BlockBuilder, x: Value, *, c: Config) -> Value:
+    """A gated MLP whose gate and result are multiplied by numbers."""
+    module, width, bias = "feed_forward", c.intermediate_size, c.flag("mlp_bias")
     b.part = "mlp"
-    up = b.linear(h, f"{module}.up_proj", c.intermediate_size, bias=bias)
-    gate = b.scale(b.linear(h, f"{module}.gate_proj", c.intermediate_size, bias=bias))
-    h = b.multiply(up, b.activation(gate, function, f"{module}.act_fn"))
-    h = b.scale(b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row"))
-    return b.build(hidden=b.add(x, h))
+    up = b.linear(x, f"{module}.up_proj", width, bias=bias)
+    gate = b.scale(b.linear(x, f"{module}.gate_proj", width, bias=bias))
+    h = b.multiply(up, b.activation(gate, c.text("hidden_act"), f"{module}.act_fn"))
+    return b.scale(b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row"))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -53,6 +55,8 @@ def blocks(c: Config) -> tuple[Block, ...]:
     c = c.filled(CLASS_DEFAULTS)
     if "mamba_d_ssm" in given and given["mamba_d_ssm"] is None:
         c = Config({**c.values, "mamba_d_ssm": None}, c.model_id)
-    s = Design(final_norm="model.final_layernorm", scaled_embedding=True, scaled_logits=True)
-    first, last = decoder.model(c, s, [])
-    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)
+    s = Design(
+        norms=("input_layernorm", None, "pre_ff_layernorm", None), final_norm="model.final_layernorm",
+        scaled_embedding=True, scaled_logits=True,
+    )  # fmt: skip
+    return alike(c, s, LayerKind(attention=partial(mixers, c=c), mlp=partial(scaled_mlp, c=c)))

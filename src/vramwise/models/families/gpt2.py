@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-
-
-def embedding(c: Config) -> Block:
-    """Token plus position embedding."""
-    b = BlockBuilder("transformer")
-    tokens = b.embedding("wte", c.vocab_size, c.hidden_size)
-    positions = b.embedding(
-        "wpe",
-        c.size("max_position_embeddings", default=1024),
-        c.hidden_size,
-        ids="position_ids",
-        shard="replicated",
-    )
-    return b.build(hidden=b.dropout(b.add(tokens, positions), c.number("embd_pdrop", 0.1)))
+from vramwise.models.layers.gpt2_ends import embedding, head
 
 
 def layer(c: Config, index: int) -> Block:
@@ -42,14 +29,7 @@ def layer(c: Config, index: int) -> Block:
     return b.build(hidden=b.add(x, h))
 
 
-def head(c: Config) -> Block:
-    """Final norm and output projection (the token embedding's weight unless untied)."""
-    b = BlockBuilder("")
-    x = b.layer_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
-    tied_to = "transformer.wte.weight" if c.flag("tie_word_embeddings", True) else None
-    return b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
-    return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))
+    first = embedding(c, c.size("max_position_embeddings", default=1024), c.number("embd_pdrop", 0.1))
+    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.gpt2_ends import embedding, head
 
 # Defaults of GPTBigCodeConfig (transformers 5.23).
 _DEFAULTS = {"vocab_size": 50_257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
-
-
-def embedding(c: Config) -> Block:
-    """Token plus position embedding."""
-    b = BlockBuilder("transformer")
-    tokens = b.embedding("wte", c.vocab_size, c.hidden_size)
-    rows = c.size("max_position_embeddings")
-    positions = b.embedding("wpe", rows, c.hidden_size, ids="position_ids", shard="replicated")
-    return b.build(hidden=b.dropout(b.add(tokens, positions), c.number("embd_pdrop", 0.1)))
 
 
 def projections(b: BlockBuilder, x: Value, c: Config) -> tuple[Value, ...]:
@@ -47,17 +39,10 @@ def layer(c: Config, index: int) -> Block:
     return b.build(hidden=b.add(x, b.dropout(b.linear(h, "mlp.c_proj", width, bias=True, shard="row"), after)))
 
 
-def head(c: Config) -> Block:
-    """Final norm and output projection (the token embedding's weight unless untied)."""
-    b = BlockBuilder("")
-    x = b.layer_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
-    tied_to = "transformer.wte.weight" if c.flag("tie_word_embeddings", True) else None
-    return b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     if c.flag("add_cross_attention"):
         raise c.error("add_cross_attention is not described")
     c = Config({**c.filled(_DEFAULTS).values, "head_dim": None}, c.model_id)
-    return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))
+    first = embedding(c, c.size("max_position_embeddings"), c.number("embd_pdrop", 0.1))
+    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.layers.gpt2_ends import embedding, head
 
 DEFAULT_TYPES = [[["global", "local"], 12]]
 
@@ -58,14 +59,7 @@ def layer(c: Config, index: int, kind: str) -> Block:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
-    b = BlockBuilder("transformer")
-    tokens = b.embedding("wte", c.vocab_size, c.hidden_size)
     rows = c.size("max_position_embeddings", default=2048)
-    positions = b.embedding("wpe", rows, c.hidden_size, ids="position_ids", shard="replicated")
-    first = b.build(hidden=b.dropout(b.add(tokens, positions), c.number("embed_dropout")))
+    first = embedding(c, rows, c.number("embed_dropout"))
     layers = [layer(c, i, kind) for i, kind in enumerate(attention_kinds(c))]
-    b = BlockBuilder("")
-    x = b.layer_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
-    tied_to = "transformer.wte.weight" if c.flag("tie_word_embeddings", True) else None
-    last = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
-    return (first, *layers, last)
+    return (first, *layers, head(c))

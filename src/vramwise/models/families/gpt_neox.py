@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head
 
 
 def head_width(c: Config) -> int:
@@ -64,8 +65,6 @@ def blocks(c: Config) -> tuple[Block, ...]:
     embedding = BlockBuilder("gpt_neox")
     words = embedding.embedding("embed_in", c.vocab_size, c.hidden_size)
     first = embedding.build(hidden=embedding.dropout(words, c.number("hidden_dropout")))
-    b = BlockBuilder("")
-    x = b.layer_norm(b.input("hidden", c.hidden_size), "gpt_neox.final_layer_norm")
-    tied_to = "gpt_neox.embed_in.weight" if c.flag("tie_word_embeddings") else None
-    last = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
+    tied = c.flag("tie_word_embeddings")
+    last = lm_head(c, "gpt_neox.final_layer_norm", tied=tied, layer_norm=True, embedding="gpt_neox.embed_in")
     return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)

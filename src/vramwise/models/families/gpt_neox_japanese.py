@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
+from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.layers.design import Design
 
 # Defaults of GPTNeoXJapaneseConfig (transformers 5.23).
@@ -48,8 +49,8 @@ def blocks(c: Config) -> tuple[Block, ...]:
     c = Config({**c.filled(_DEFAULTS).values, "head_dim": None}, c.model_id)
     b = BlockBuilder(_NAME)
     first = b.build(hidden=b.embedding("embed_in", c.vocab_size, c.hidden_size))
-    b = BlockBuilder("")
-    x = b.layer_norm(b.input("hidden", c.hidden_size), f"{_NAME}.final_layer_norm")
-    tied_to = f"{_NAME}.embed_in.weight" if c.flag("tie_word_embeddings", True) else None
-    logits = b.linear(x, "embed_out", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    return (first, *(layer(c, index) for index in range(c.num_hidden_layers)), b.build(logits=logits))
+    tied = c.flag("tie_word_embeddings", True)
+    last = lm_head(
+        c, f"{_NAME}.final_layer_norm", tied=tied, layer_norm=True, module="embed_out", embedding=f"{_NAME}.embed_in"
+    )
+    return (first, *(layer(c, index) for index in range(c.num_hidden_layers)), last)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
-from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.mixture import Mixture, model
+from vramwise.models.layers.routed_experts import Experts, checked
 
 # Defaults of the configuration class of transformers 5.23.
 _DEFAULTS = {
@@ -52,18 +55,9 @@ def experts(c: Config) -> Experts:
     ))  # fmt: skip
 
 
-def layer(c: Config, index: int, window: int | None) -> Block:
-    """A pre-norm decoder layer."""
-    b = BlockBuilder(f"model.layers.{index}", layer=index)
-    x = b.input("hidden", c.hidden_size)
-    x = b.add(x, attention(b, b.rms_norm(x, "input_layernorm", style="fp32-product"), c, window))
-    h = b.rms_norm(x, "post_attention_layernorm", style="fp32-product")
-    return b.build(hidden=b.add(x, routed_experts(b, h, experts(c))))
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = c.filled(_DEFAULTS)
-    layers = tuple(layer(c, i, window) for i, window in enumerate(windows(c)))
-    head = lm_head(c, "model.norm", tied=c.flag("tie_word_embeddings"), norm_style="fp32-product")
-    return (token_embedding(c), *layers, *balancing_loss(c, experts(c), len(layers)), head)
+    kinds = [LayerKind(attention=partial(attention, c=c, window=window)) for window in windows(c)]
+    m = Mixture(experts(c), balanced=True)
+    return model(c, Design(norm_style="fp32-product"), m, [True] * len(kinds), kinds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {
@@ -54,8 +55,6 @@ def blocks(c: Config, name: str = "") -> tuple[Block, ...]:
     c = c.filled(_DEFAULTS)
     b = BlockBuilder("")
     first = b.build(hidden=b.embedding(f"{name}model.tok_embeddings", c.vocab_size, c.hidden_size))
-    b = BlockBuilder("")
-    x = b.rms_norm(b.input("hidden", c.hidden_size), f"{name}model.norm")
-    tied_to = f"{name}model.tok_embeddings.weight" if c.flag("tie_word_embeddings") else None
-    logits = b.linear(x, f"{name}output", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    return (first, *(layer(c, i, name) for i in range(c.num_hidden_layers)), b.build(logits=logits))
+    tied = c.flag("tie_word_embeddings")
+    last = lm_head(c, f"{name}model.norm", tied=tied, module=f"{name}output", embedding=f"{name}model.tok_embeddings")
+    return (first, *(layer(c, i, name) for i in range(c.num_hidden_layers)), last)

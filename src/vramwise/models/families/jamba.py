@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer
+from vramwise.models.layers.mixture import Mixture, model
 from vramwise.models.layers.mlp import gated_mlp
-from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.routed_experts import Experts, checked
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 65_536, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
@@ -35,21 +36,6 @@ def at(c: Config, index: int, name: str) -> bool:
     return index % c.size(f"{name}_period") == c.size(f"{name}_offset", least=0)
 
 
-def layer(c: Config, index: int, e: Experts | None) -> Block:
-    """A pre-norm decoder layer."""
-    b = BlockBuilder(f"model.layers.{index}", layer=index)
-    x = b.input("hidden", c.hidden_size)
-    h = b.rms_norm(x, "input_layernorm")
-    attends = at(c, index, "attn_layer")
-    x = b.add(x, grouped_attention(b, h, c, turned=None) if attends else mixer(b, h, mixer_sizes(c), "mamba"))
-    h = b.rms_norm(x, "pre_ff_layernorm")
-    if e is None:
-        h = gated_mlp(b, h, c.intermediate_size, c.text("hidden_act"), module="feed_forward")
-    else:
-        h = routed_experts(b, h, e)
-    return b.build(hidden=b.add(x, h))
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = c.filled(CLASS_DEFAULTS)
@@ -60,6 +46,9 @@ def blocks(c: Config) -> tuple[Block, ...]:
         router="feed_forward.router", module="feed_forward.experts",
     ))  # fmt: skip
     sparse = [num_experts > 1 and at(c, i, "expert_layer") for i in range(c.num_hidden_layers)]
-    first, last = decoder.model(c, Design(final_norm="model.final_layernorm"), [])
-    layers = tuple(layer(c, i, e if flag else None) for i, flag in enumerate(sparse))
-    return (first, *layers, *balancing_loss(c, e, sum(sparse)), last)
+    mamba = partial(mixer, s=mixer_sizes(c), module="mamba")
+    mlp = partial(gated_mlp, width=c.intermediate_size, function=c.text("hidden_act"), module="feed_forward")
+    attention = partial(grouped_attention, c=c, turned=None)
+    mixers = [attention if at(c, i, "attn_layer") else mamba for i in range(c.num_hidden_layers)]
+    s = Design(norms=("input_layernorm", None, "pre_ff_layernorm", None), final_norm="model.final_layernorm")
+    return model(c, s, Mixture(e, balanced=True), sparse, [LayerKind(attention=own, mlp=mlp) for own in mixers])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {
@@ -50,8 +51,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
     b = BlockBuilder("")
     words = b.embedding("transformer.wte", c.vocab_size, c.hidden_size)
     first = b.build(hidden=b.dropout(words, c.number("emb_dropout_prob")))
-    b = BlockBuilder("")
-    x = b.rms_norm(b.input("hidden", c.hidden_size), "transformer.ln_f")
-    tied_to = "transformer.wte.weight" if c.flag("tie_word_embeddings") else None
-    last = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to))
+    last = lm_head(c, "transformer.ln_f", tied=c.flag("tie_word_embeddings"), embedding="transformer.wte")
     return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)

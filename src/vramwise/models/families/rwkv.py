@@ -7,6 +7,7 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_ends import lm_head
 
 CLASS_DEFAULTS: dict[str, Any] = {"vocab_size": 50_277, "hidden_size": 4096, "num_hidden_layers": 32}
 """Defaults of `RwkvConfig` (transformers 5.23)."""
@@ -60,8 +61,6 @@ def blocks(c: Config) -> tuple[Block, ...]:
     c = c.filled(CLASS_DEFAULTS)
     b = BlockBuilder("")
     first = b.build(hidden=b.embedding("rwkv.embeddings", c.vocab_size, c.hidden_size))
-    b = BlockBuilder("")
-    x = b.layer_norm(b.input("hidden", c.hidden_size), "rwkv.ln_out")
-    tied_to = "rwkv.embeddings.weight" if c.flag("tie_word_embeddings") else None
-    logits = b.linear(x, "head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), b.build(logits=logits))
+    tied = c.flag("tie_word_embeddings")
+    last = lm_head(c, "rwkv.ln_out", tied=tied, layer_norm=True, module="head", embedding="rwkv.embeddings")
+    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)
