@@ -5,12 +5,12 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
-from vramwise.models.towers.assemblies import ASSEMBLIES
-from vramwise.models.towers.assembly import Assembly
 from vramwise.models.towers.bridge import bridge_blocks, layers_taken, scattered, with_deep_images
 from vramwise.models.towers.projector_pieces import Ends
 from vramwise.models.towers.tower_design import Tower
 from vramwise.models.towers.towers_by_type import DEFAULTS, TOWERS
+from vramwise.models.towers.vision_language_design import Assembly
+from vramwise.models.towers.vision_language_models import ASSEMBLIES
 from vramwise.models.towers.vision_tower import UNREAD, tower_blocks
 
 

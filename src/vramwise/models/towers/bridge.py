@@ -5,9 +5,9 @@ from __future__ import annotations
 from vramwise.errors import clipped
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.towers.assembly import Assembly
 from vramwise.models.towers.projector_pieces import Ends, deep
 from vramwise.models.towers.tower_design import Tower
+from vramwise.models.towers.vision_language_design import Assembly
 from vramwise.models.towers.vision_tower import image_tokens
 
 

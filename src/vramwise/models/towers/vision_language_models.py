@@ -1,11 +1,11 @@
-"""The parts that models with images or sound are put together from; `vision_language` builds them."""
+"""Which tower, projector and language model each model with images or sound has; `vision_language` builds them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from vramwise.models.towers import projectors, query_projectors, qwen_projectors
-from vramwise.models.towers.assembly import Assembly
+from vramwise.models.towers.vision_language_design import Assembly
 
 _LLAVA_TOWER = (
     ("hidden_size", 1024), ("intermediate_size", 4096), ("patch_size", 14), ("image_size", 336),
