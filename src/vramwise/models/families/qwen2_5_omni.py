@@ -13,8 +13,8 @@ from vramwise.models.layers import decoder
 from vramwise.models.layers.design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.towers import qwen_vision, tower_defaults, towers_by_type
-from vramwise.models.towers.omni_speech import sound_weights
 from vramwise.models.towers.projector_pieces import Ends
+from vramwise.models.towers.qwen2_5_omni_speech import sound_weights
 from vramwise.models.towers.qwen_projectors import qwen2_vl
 from vramwise.models.towers.tower_design import Tower
 from vramwise.models.towers.vision_tower import image_tokens, tower_blocks

@@ -6,10 +6,10 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
-from vramwise.models.families.omni import tower_of
+from vramwise.models.families.qwen2_5_omni import tower_of
 from vramwise.models.towers.bridge import with_deep_images
-from vramwise.models.towers.omni3_speech import experts_of_layer, sound_weights, talker_config, talker_weights
 from vramwise.models.towers.projector_pieces import deep, joined, norm, tapped, two_products
+from vramwise.models.towers.qwen3_omni_speech import experts_of_layer, sound_weights, talker_config, talker_weights
 from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 
