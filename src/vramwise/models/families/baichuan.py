@@ -11,7 +11,7 @@ from functools import partial
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import alike
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {

@@ -8,7 +8,7 @@ from functools import partial
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
-from vramwise.models.layers.design import Design, HeadNorm, LayerKind, sliding_window
+from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind, sliding_window
 from vramwise.models.layers.mixture import Mixture, experts, grouped, sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.windows import every

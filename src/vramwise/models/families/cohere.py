@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.decoder import model
-from vramwise.models.layers.design import Design, HeadNorm, LayerKind
+from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind
 from vramwise.models.layers.windows import every, full_layers, typed_layers
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.mixture import Mixture, Parts, experts, sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.mlp import gated_mlp

@@ -11,7 +11,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder import alike
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.mixture import Mixture, experts
 from vramwise.models.layers.windows import full_layers
 

@@ -9,8 +9,8 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
+from vramwise.models.layers.decoder_design import sliding_window
 from vramwise.models.layers.decoder_ends import lm_head, token_embedding
-from vramwise.models.layers.design import sliding_window
 from vramwise.models.layers.mlp import gated_mlp
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.indexer import Indexer
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes

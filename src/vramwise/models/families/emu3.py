@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.towers.emu3_tokenizer import tokenizer_blocks
 
 # Defaults of Emu3TextConfig (transformers 5.23).

@@ -9,7 +9,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.experts_by_modality import isolated
 from vramwise.models.layers.mixture import Mixture, experts, sparse_layers
 from vramwise.models.layers.routed_experts import balancing_loss

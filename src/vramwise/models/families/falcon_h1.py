@@ -10,7 +10,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
 from vramwise.models.layers.decoder import alike
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba2_mixer import Mamba2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
-from vramwise.models.layers.design import Design, HeadNorm
+from vramwise.models.layers.decoder_design import Design, HeadNorm
 from vramwise.models.layers.mixture import Mixture, experts
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.windows import typed_layers

@@ -5,8 +5,8 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
+from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.decoder_ends import lm_head
-from vramwise.models.layers.design import Design
 
 # Defaults of GPTNeoXJapaneseConfig (transformers 5.23).
 _DEFAULTS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.granite_layers import granite_mixture, windowed_layers
 from vramwise.models.layers.mixture import model
 from vramwise.models.layers.mixture_defaults import completed

@@ -10,7 +10,7 @@ from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import renamed
 from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 
 # Defaults of HrmTextConfig (transformers 5.23); its class has no grouped queries.
 _DEFAULTS: dict[str, Any] = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
-from vramwise.models.layers.design import Design, HeadNorm
+from vramwise.models.layers.decoder_design import Design, HeadNorm
 from vramwise.models.layers.mixture import sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.sigmoid_routing import corrected

@@ -9,7 +9,7 @@ from typing import Any
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import latent_attention, latent_design
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.kimi_delta import delta_attention
 from vramwise.models.layers.layer_kinds import every, layer_kinds
 from vramwise.models.layers.mixture import Mixture, experts, grouped, model, sparse_layers

@@ -9,7 +9,7 @@ from typing import Any
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import model
-from vramwise.models.layers.design import Design, LayerKind, Piece
+from vramwise.models.layers.decoder_design import Design, LayerKind, Piece
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.lfm_layers import convolution, mlp

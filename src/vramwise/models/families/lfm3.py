@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design, HeadNorm, LayerKind, sliding_window
+from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind, sliding_window
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.lfm_layers import convolution, mlp
 

@@ -10,7 +10,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mixture import Parts, sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.sigmoid_routing import deepseek_style

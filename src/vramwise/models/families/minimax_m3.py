@@ -10,7 +10,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.block_attention import attention
 from vramwise.models.layers.decoder_attention import rotary_columns
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, sparse_layers
 from vramwise.models.layers.sigmoid_routing import corrected
 

@@ -10,8 +10,8 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import layer
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.decoder_ends import lm_head
-from vramwise.models.layers.design import Design, LayerKind
 
 # Defaults of MoshiConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {

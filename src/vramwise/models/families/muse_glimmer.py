@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.layers.windows import typed_layers
 from vramwise.models.towers.muse_vision import DEFAULTS, projector, tower

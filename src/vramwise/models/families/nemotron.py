@@ -6,7 +6,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.decoder import alike
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

@@ -8,8 +8,8 @@ from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_attention import attention
+from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind
 from vramwise.models.layers.delta_net import mixer_of_pieces, sizes
-from vramwise.models.layers.design import Design, HeadNorm, LayerKind
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mlp import gated_mlp
 

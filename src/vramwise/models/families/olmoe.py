@@ -7,7 +7,7 @@ from functools import partial
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, experts
 
 _DEFAULTS = {"num_experts_per_tok": 8, "intermediate_size": 2048}

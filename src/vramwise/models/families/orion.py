@@ -9,7 +9,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import alike
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {

@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder, delta_net, mixture
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.gated_attention import attention
 from vramwise.models.layers.layer_kinds import every, layer_kinds
 from vramwise.models.layers.mixture import Mixture, experts

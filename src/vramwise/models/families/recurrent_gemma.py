@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.sigmoid_routing import deepseek_style
 from vramwise.models.layers.windows import full_layers

@@ -13,7 +13,7 @@ from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder_attention import attention
-from vramwise.models.layers.design import Design, HeadNorm, LayerKind
+from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind
 from vramwise.models.layers.mixture import Mixture, sparse_layers
 from vramwise.models.layers.sigmoid_routing import corrected
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS

@@ -12,7 +12,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import model
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {

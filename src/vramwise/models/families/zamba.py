@@ -7,7 +7,7 @@ from dataclasses import replace
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder, mamba2_mixer
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.hybrid_defaults import HYBRID_DEFAULTS
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mamba2_mixer import Mamba2

@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 
 
 def layers(c: Config, name: str, window: int | None, *, cached: bool = True) -> list[Block]:

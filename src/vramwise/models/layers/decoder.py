@@ -1,4 +1,4 @@
-"""A decoder with the switches of `design`, which its families set."""
+"""A decoder with the switches of `decoder_design`, which its families set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import attention
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mlp import gated_mlp, plain_mlp
 
 

@@ -1,4 +1,4 @@
-"""Grouped-query attention with the switches of `design`."""
+"""Grouped-query attention with the switches of `decoder_design`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vramwise.models.blocks import BlockBuilder, Parameter, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.design import Design, HeadNorm, LayerKind
+from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind
 
 _LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 

@@ -6,7 +6,7 @@ from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
-from vramwise.models.layers.design import Design
+from vramwise.models.layers.decoder_design import Design
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, table: str, *, share: float = 0.25, masked: bool = False) -> Value:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers.design import LayerKind
+from vramwise.models.layers.decoder_design import LayerKind
 from vramwise.models.layers.mixture import Mixture, experts
 from vramwise.models.layers.windows import typed_layers
 

@@ -1,4 +1,4 @@
-"""Decoders with the switches of `design` whose sparse layers have routed experts beside shared ones."""
+"""Decoders with the switches of `decoder_design` whose sparse layers have routed experts beside shared ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
-from vramwise.models.layers.design import Design, LayerKind
+from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mlp import gated_mlp, plain_mlp
 from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, expert_mlps, routed, routed_experts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.models.config import Config
-from vramwise.models.layers.design import LayerKind, sliding_window
+from vramwise.models.layers.decoder_design import LayerKind, sliding_window
 
 
 def full_layers(c: Config) -> list[LayerKind]:
