@@ -33,6 +33,7 @@ from vramwise.training.settings import (
 )
 from vramwise.training.sizes import step_shape
 from vramwise.training.states import ModelStates, leaves_experts_open, model_states
+from vramwise.training.towers import with_whole_towers
 from vramwise.training.tree import activations_node, phase, state_nodes
 
 MOST_SEQUENCES = 1_000_000
@@ -81,6 +82,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     train = resolved(scenario, model)
     check_layout(scenario, train, model)
     check_images(train, model)
+    model = with_whole_towers(train, model)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 
 

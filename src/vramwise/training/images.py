@@ -9,6 +9,7 @@ from vramwise.models.execution import Images
 from vramwise.models.images import ImageTokens, image_tokens
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+from vramwise.training.towers import cuts_towers
 
 DEFAULT_SIZE = "1024x1024"
 _SIZE = re.compile(r"(\d{1,6})\s*[x×]\s*(\d{1,6})", re.IGNORECASE)
@@ -39,8 +40,10 @@ def check_images(train: TrainSettings, model: Model) -> None:
         raise ScenarioError(
             "train.images_per_sequence", f"{problem}; expected a sequence_length of at least {tokens:,}"
         )
-    if train.tensor_parallel_size > 1:
-        raise ScenarioError("train.images_per_sequence", "with tensor_parallel_size above 1 the tower is not described")
+    if cuts_towers(train, model):
+        raise ScenarioError(
+            "train.images_per_sequence", "where tensor parallelism cuts the tower, what it keeps is not described"
+        )
 
 
 def images_note(train: TrainSettings, model: Model) -> str:

@@ -135,6 +135,8 @@ def with_sequence_parallel(forward: Forward, model: Model, tensor_parallel: int,
     if not regathers:
         whole |= _kept_by_products(forward)
     for run in forward.runs:
+        if run.modality != "text":
+            continue
         made = [(tensor, node.module) for node in run.nodes for tensor in node.outputs]
         for tensor, module in [*((tensor, "") for tensor in run.incoming), *made]:
             old = tensor.storage

@@ -1,0 +1,43 @@
+"""Towers under tensor parallelism: most implementations leave them whole on every rank.
+
+transformers 5.23 cuts what a class's `base_model_tp_plan` names, which few vision configs have; torchtitan, torchtune
+and their like cut the language model alone. Megatron's towers have its language model's degree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from vramwise.models.blocks import Block, Parameter
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+
+PLANNED_TOWERS = frozenset({"dots3_note", "ernie4_5_vl_moe", "gemma4", "llama4", "muse_glimmer"})
+"""Model types whose vision config has a plan in transformers 5.23."""
+
+
+def cuts_towers(train: TrainSettings, model: Model) -> bool:
+    """Whether tensor parallelism cuts what is not text, too."""
+    if train.tensor_parallel_size == 1:
+        return False
+    return train.framework == "megatron" or model.config.model_type in PLANNED_TOWERS
+
+
+def with_whole_towers(train: TrainSettings, model: Model) -> Model:
+    """The model with every weight that is not text's on every rank, where its implementation leaves them so."""
+    if train.tensor_parallel_size == 1 or cuts_towers(train, model):
+        return model
+    return _replicated(model) if any(block.modality != "text" for block in model.blocks) else model
+
+
+@lru_cache(maxsize=16)
+def _replicated(model: Model) -> Model:
+    return replace(model, blocks=tuple(b if b.modality == "text" else _whole(b) for b in model.blocks))
+
+
+def _whole(block: Block) -> Block:
+    def whole(p: Parameter) -> Parameter:
+        return replace(p, shard="replicated")
+
+    return replace(block, ops=tuple(replace(op, parameters=tuple(map(whole, op.parameters))) for op in block.ops))
