@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramwise.models.allocator import Block, CachingAllocator
+from vramwise.models.allocator import Block, CachingAllocator, NoRoomError
 from vramwise.units import MIB
 
 
@@ -49,6 +49,20 @@ def test_small_blocks_do_not_serve_large_ones() -> None:
     memory.free(memory.take(2 * MIB))  # 20 MiB are free
     memory.take(MIB)
     assert memory.reserved == 22 * MIB
+
+
+def test_a_full_card_gives_whole_free_segments_back_first() -> None:
+    memory = CachingAllocator(capacity=100 * MIB)
+    whole, kept = memory.take(40 * MIB), memory.take(20 * MIB)
+    memory.free(whole)
+    memory.take(60 * MIB)
+    assert (memory.reserved, memory.peak_reserved) == (80 * MIB, 80 * MIB)
+    memory.free(kept)
+    memory.take(4 * MIB)  # breaks the segment of 20 MiB up
+    with pytest.raises(NoRoomError) as full:
+        memory.take(30 * MIB)
+    assert full.value.wanted == 30 * MIB
+    assert memory.reserved == 80 * MIB
 
 
 SIZES = st.one_of(st.integers(1, 3 * MIB), st.integers(1, 60).map(lambda n: n * MIB))

@@ -63,6 +63,28 @@ def test_process_memory_of_published_runs_on_one_a100(train: dict[str, Any], bat
     assert estimate(table).quantities["nvidia_smi"].expected == pytest.approx(measured_mib * 2**20, rel=0.04)
 
 
+FAST = {"framework_version": "transformers 4.45.2, torch 2.4.1", "checkpointing": "full", "attention": "flash",
+        "sequence_length": 4096, "packing": True, "kernels": ["fms"], "optimizer_impl": "foreach"}  # fmt: skip
+WHOLE = {**FAST, "method": "full", "precision": "bf16", "grad_dtype": "bf16", "optimizer_state_dtype": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("loss", "batch", "runs"), [("fused-linear", 8, True), ("fused-linear", 16, True), ("fused", 8, True),
+                                ("fused", 16, False)],
+)  # fmt: skip
+def test_runs_that_went_out_of_memory_in_pieces(loss: str, batch: int, runs: bool) -> None:
+    """fms-acceleration, Mistral 7B in full on one A100: tensors of every one of these fit."""
+    table = {"model": "mistralai/Mistral-7B-v0.1", "task": "train", "gpu": "A100-80GB",
+             "train": {**WHOLE, "loss": loss, "micro_batch_size": batch}}  # fmt: skip
+    found = estimate(table)
+    assert found.capacity is not None
+    assert found.verdict is not None
+    assert found.quantities["peak_allocated"].expected < found.capacity.usable_bytes
+    assert found.verdict.fits is runs
+    assert any("in one piece" in reason for reason in found.verdict.reasons) is not runs
+    assert (found.quantities["max_batch"].expected >= batch) is runs
+
+
 SANTACODER = {**STANDARD, "sequence_length": 2048, "micro_batch_size": 8, "packing": True}
 FULL = {name: value for name, value in SANTACODER.items() if not name.startswith("lora")} | {
     "method": "full", "param_dtype": "bf16", "grad_dtype": "bf16", "optimizer_state_dtype": "bf16",

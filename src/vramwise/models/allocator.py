@@ -6,10 +6,10 @@ Rules of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (torch
 - the smallest free block that is large enough is taken; what is left of it is split off when it is 512 bytes or more in
   the small pool, more than 1 MiB in the large one; less stays part of the block and counts as allocated
 - without one, a new segment: 2 MiB in the small pool, 20 MiB for less than 10 MiB, else whole 2 MiB
-- a freed block joins its free neighbours in its segment; segments are kept
+- a freed block joins its free neighbours in its segment
+- segments are kept until one more does not fit on the card; then all that are free as a whole are given back first
 
-Not modelled: giving segments back when the card is full, other streams, `max_split_size_mb`,
-`roundup_power2_divisions`.
+Not modelled: other streams, `max_split_size_mb`, `roundup_power2_divisions`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,14 @@ def block_bytes(size: int) -> int:
     return segment if size >= SEGMENT_FROM and segment - size <= SMALL_SIZE else size
 
 
+class NoRoomError(Exception):
+    """A segment of `wanted` bytes does not fit beside those that hold something."""
+
+    def __init__(self, wanted: int) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
 class Block:
     """A piece of a segment, linked to its neighbours there."""
 
@@ -57,16 +65,20 @@ FreeBlocks = list[tuple[int, int, Block]]
 
 
 class CachingAllocator:
-    """Counts `allocated` and `reserved` bytes and their peaks while blocks are taken and freed."""
+    """Counts `allocated` and `reserved` bytes and their peaks while blocks are taken and freed.
 
-    def __init__(self) -> None:
-        self.allocated = self.reserved = self.peak_allocated = 0
+    `capacity`: bytes of the card that segments may take together; None: without limit.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self._small: FreeBlocks = []
         self._large: FreeBlocks = []
         self._made = 0
 
     def take(self, size: int) -> Block:
-        """A block of at least `size` bytes."""
+        """A block of at least `size` bytes. Raises NoRoomError when the card is full."""
         size = max(ROUNDING, -(-size // ROUNDING) * ROUNDING)
         is_small = size <= SMALL_SIZE
         free = self._small if is_small else self._large
@@ -75,7 +87,7 @@ class CachingAllocator:
             block = free.pop(place)[2]
         else:
             block = self._block(segment_bytes(size), free)
-            self.reserved += block.size
+            self._reserve(block.size)
         rest = block.size - size
         if rest >= ROUNDING if is_small else rest > SMALL_SIZE:
             piece = self._block(rest, free)
@@ -109,6 +121,17 @@ class CachingAllocator:
             if after.after is not None:
                 after.after.before = block
         insort(free, (block.size, block.number, block))
+
+    def _reserve(self, size: int) -> None:
+        if self.capacity is not None and self.reserved + size > self.capacity:
+            for pool in (self._small, self._large):
+                whole = [entry for entry in pool if entry[2].before is None and entry[2].after is None]
+                self.reserved -= sum(entry[0] for entry in whole)
+                pool[:] = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
+            if self.reserved + size > self.capacity:
+                raise NoRoomError(size)
+        self.reserved += size
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
 
     def _block(self, size: int, pool: FreeBlocks) -> Block:
         self._made += 1

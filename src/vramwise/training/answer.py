@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import with_rounded_axes
@@ -105,19 +106,31 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     if host:
         quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
     capacity = counters.capacity_of(scenario, gpu)
-    verdict, most = None, None
+    play = _play(job, rank, workspace)
+    verdict, room = None, None
     if capacity is not None:
-        verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name, job.train, gpu)
-        quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
-        if verdict.headroom_bytes >= 0:
-            most = int(capacity.usable_bytes)
-        quantities["max_batch"] = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
+        room = int(capacity.usable_bytes) - sum(node.bytes for node in outside)
+        stuck = None if play is None else reserved.out_of_room(play, quantities["peak_allocated"], room)
+        most = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
+        if stuck is not None:
+            quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
+            most = min(most, job.train.micro_batch_size - 1)
+        verdict = counters.verdict_of(
+            quantities["total_needed"],
+            capacity,
+            peaks[worst].name,
+            job.train,
+            gpu,
+            0 if stuck is None else stuck.wanted,
+        )
+        quantities |= {"oom": Quantity.exact(verdict.headroom_bytes < 0), "max_batch": Quantity.exact(most)}
+        room = room if verdict.headroom_bytes >= 0 else None
     return Result(
         scenario=replace(scenario, train=job.train).to_dict(),
         model=ModelFacts(
             model.id, model.num_parameters, model.num_active_parameters, job.states(rank).num_trainable, source
         ),
-        quantities=_with_reserved(quantities, job, rank, moments, by_ratio, workspace, outside, most),
+        quantities=_with_reserved(quantities, job, rank, moments, by_ratio, play, outside, room),
         phases=phases,
         peak_phase=peaks[worst].name,
         ranks=tuple(Rank(_rank_name(r, len(job.ranks)), peak.total) for (r, _), peak in zip(found, peaks, strict=True)),
@@ -191,30 +204,39 @@ def _quantities(
     }
 
 
+def _play(job: Job, rank: Placement, workspace: Node) -> reserved.Play | None:
+    """The replay of this job's step, where it has everything that allocates."""
+    if not is_replayed(job.train, rank):
+        return None
+    batch, sequence = job.train.micro_batch_size, job.local_sequence
+    return partial(replay, job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes)
+
+
 def _with_reserved(
     quantities: dict[str, Quantity], job: Job, rank: Placement, moments: list[Moment], by_ratio: Quantity,
-    workspace: Node, outside: list[Node], most: int | None,
+    play: reserved.Play | None, outside: list[Node], room: int | None,
 ) -> Mapping[str, Quantity]:  # fmt: skip
-    """The quantities with reserved and process memory, which a run that fits keeps within the card's `most` bytes."""
+    """The quantities with reserved and process memory; a run that fits keeps within torch's `room` on the card."""
 
     def counted(kept: Quantity) -> dict[str, Quantity]:
         process = counters.plus(kept, *outside)
         process = Quantity(process.low, process.expected, process.high + job.states(rank).paged_optimizer)
-        if most is not None:
-            kept = counters.at_most(kept, most - sum(node.bytes for node in outside))
-            process = counters.at_most(process, most)
+        if room is not None:
+            kept = counters.at_most(kept, room)
+            process = counters.at_most(process, room + sum(node.bytes for node in outside))
         return {"peak_reserved": kept, "nvidia_smi": process}
 
     def played() -> dict[str, Quantity]:
-        batch, sequence = job.train.micro_batch_size, job.local_sequence
-        found = replay(job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes)
-        kept = reserved.replayed_reserved(quantities["peak_allocated"], moments, job.train, found)
-        return counted(by_ratio if kept is None else kept)
+        assert play is not None
+        found = reserved.played_within(play, quantities["peak_allocated"], room)
+        if found is None:
+            return counted(by_ratio)
+        return counted(reserved.replayed_reserved(quantities["peak_allocated"], moments, job.train, found))
 
     late = counted(by_ratio)
     before = ("params", "weights", "peak_allocated")
     ordered = {name: quantities[name] for name in before} | late | quantities
-    return LateQuantities(ordered, tuple(late), played) if is_replayed(job.train, rank) else ordered
+    return ordered if play is None else LateQuantities(ordered, tuple(late), played)
 
 
 def _with_quantized_experts(job: Job, rank: Placement) -> int | None:
@@ -233,7 +255,7 @@ def _with_shorter_completions(job: Job, rank: Placement) -> int:
     return max(m.total for m in _moments(job.model, job.structure, rank, batch, sequence, job.accumulates))
 
 
-def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> Quantity:
+def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> int:
     """The largest micro-batch whose expected need is not above the usable memory."""
     fixed = int(needed.expected) - peak.total
     key = _Search(job.model, job.structure, rank, job.local_sequence, job.accumulates, capacity.usable_bytes - fixed)
@@ -244,7 +266,7 @@ def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, 
         _searched[key] = found
         while len(_searched) > _REMEMBERED_SEARCHES:
             del _searched[next(iter(_searched))]
-    return Quantity.exact(found)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,10 +127,13 @@ def left_out_by_the_card(train: TrainSettings, gpu: Gpu | None) -> list[str]:
     return found
 
 
-def verdict_of(needed: Quantity, capacity: Capacity, peak_phase: str, train: TrainSettings, gpu: Gpu | None) -> Verdict:
+def verdict_of(
+    needed: Quantity, capacity: Capacity, peak_phase: str, train: TrainSettings, gpu: Gpu | None, wanted: int = 0
+) -> Verdict:
     """Fits when the expected need is not above the usable memory and the card has the kernels that are asked for.
 
-    The probability is that of a normal error around the expected need.
+    The probability is that of a normal error around the expected need. `wanted`: bytes of a segment for which torch's
+    allocator has no room although all tensors together have.
     """
     headroom = int(capacity.usable_bytes - needed.expected)
     spread = (needed.high - needed.low) / (2 * INTERVAL_Z)
@@ -141,6 +144,9 @@ def verdict_of(needed: Quantity, capacity: Capacity, peak_phase: str, train: Tra
     obstacle = cannot_run(train, gpu)
     if obstacle is not None:
         return Verdict(False, headroom, 0.0, (*reasons, obstacle))
+    if wanted:
+        piece = f"{format_bytes(wanted)} are left in one piece"
+        reasons.append(f"all tensors together fit, but no {piece} (expandable segments break up less)")
     if headroom < 0:
         reasons += left_out_by_the_card(train, gpu)
     return Verdict(headroom >= 0, headroom, probability, tuple(reasons))

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
+from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.training.sizes import RunBytes, StepShape
-
-INT64_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +43,4 @@ def evaluation_pass(
             size += run.incoming
         if size > alive:
             alive, name = size, run.unsaved_peak.operation
-    return EvaluationPass(2 * INT64_BYTES * batch * sequence, sum(run.casts for run in runs), alive, name)
+    return EvaluationPass(2 * ITEM_BYTES["int64"] * batch * sequence, sum(run.casts for run in runs), alive, name)

@@ -16,9 +16,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from vramwise.models.allocator import Block, CachingAllocator
+from vramwise.models.allocator import Block, CachingAllocator, NoRoomError
 from vramwise.models.autograd.size import Dim, evaluate, with_rounded_axes
-from vramwise.models.autograd.tensor import Storage
+from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import walk_forward
 from vramwise.models.liveness import BackwardWalk, Event, walk_backward
 from vramwise.models.model import Model
@@ -34,16 +34,19 @@ from vramwise.training.shared_weights import Parts, parts_of_gradients
 from vramwise.training.sizes import StepShape, is_dequantized, shared_leaves, step_shape
 from vramwise.training.states import quantizer, stored, trained_tensors
 
-INT64_BYTES = 8
 STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Largest allocated bytes, and what was reserved for them, workspaces of the libraries included."""
+    """Largest allocated bytes, and the most reserved in the last step, workspaces of the libraries included.
+
+    `wanted`: bytes of the segment that did not fit on the card any more; 0 where everything did.
+    """
 
     allocated: int
     reserved: int
+    wanted: int = 0
 
 
 def is_replayed(train: TrainSettings, placement: Placement) -> bool:
@@ -58,13 +61,15 @@ def is_replayed(train: TrainSettings, placement: Placement) -> bool:
 
 @lru_cache(maxsize=4096)
 def replay(
-    model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int
-) -> Replayed:
+    model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
+    capacity_bytes: int | None = None,
+) -> Replayed:  # fmt: skip
     """The first steps of one GPU (see the module's docstring).
 
-    `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together.
+    `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together. `capacity_bytes`: what torch
+    can reserve; one more step is then played, after which what is given back on the way has settled.
     """
-    return _Replay(model, train, batch, sequence, accumulating, workspace_bytes).run()
+    return _Replay(model, train, batch, sequence, accumulating, workspace_bytes, capacity_bytes).run()
 
 
 # -- scripts: what blocks allocate and free, without sizes ---------------------------------------------------
@@ -203,25 +208,35 @@ Table = list[_Held | None]
 
 class _Replay:
     def __init__(
-        self, model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int
-    ) -> None:
+        self, model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
+        capacity_bytes: int | None,
+    ) -> None:  # fmt: skip
         self.model, self.train, self.accumulating = model, train, accumulating
         self.axes = with_rounded_axes(batch=batch, sequence=sequence)
-        self.inputs_bytes = INT64_BYTES * batch * sequence
+        self.inputs_bytes = ITEM_BYTES["int64"] * batch * sequence
         self.workspace = workspace_bytes // 2
         self.shape: StepShape = step_shape(model, train, batch, sequence, accumulating=accumulating)
-        self.memory = CachingAllocator()
+        self.memory = CachingAllocator(capacity_bytes)
+        self.steps = STEPS if capacity_bytes is None else STEPS + 1
         self.gradients: list[_Held] = []
 
     def run(self) -> Replayed:
-        self._load()
-        self._some(self.workspace)
-        for step in range(STEPS):
-            self._micro_batch(accumulating=False, is_first=step == 0)
-            if self.accumulating:
-                self._micro_batch(accumulating=True)
-            self._optimizer_step(is_first=step == 0)
-        return Replayed(self.memory.peak_allocated, self.memory.reserved)
+        memory, wanted = self.memory, 0
+        try:
+            self._load()
+            self._some(self.workspace)
+            for step in range(self.steps):
+                memory.peak_reserved = memory.reserved
+                self._step(is_first=step == 0)
+        except NoRoomError as full:
+            wanted = full.wanted
+        return Replayed(memory.peak_allocated, memory.reserved if wanted else memory.peak_reserved, wanted)
+
+    def _step(self, *, is_first: bool) -> None:
+        self._micro_batch(accumulating=False, is_first=is_first)
+        if self.accumulating:
+            self._micro_batch(accumulating=True)
+        self._optimizer_step(is_first=is_first)
 
     def _drop(self, held: _Held) -> None:
         held.holders -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vramwise.result import Node, Quantity
 from vramwise.scenario import TrainSettings
@@ -17,6 +17,8 @@ from vramwise.training.settings import pads
 from vramwise.training.states import ModelStates
 
 REPLAY_TOLERANCE = 0.03
+NEARLY_FULL = 0.7
+"""Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""
 
 
 def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
@@ -82,12 +84,36 @@ def logits_of_another_length(moments: Sequence[Moment]) -> int:
     return max(moment.parts.get("logits and loss", 0) for moment in moments)
 
 
+Play = Callable[[int | None], Replayed]
+"""Replays a step with so many bytes for torch on the card, or without limit."""
+
+
+def played_within(play: Play, allocated: Quantity, room: int | None) -> Replayed | None:
+    """The replay where torch can reserve `room` bytes; None where it does not allocate what the moments do."""
+    found = play(None)
+    if abs(found.allocated - allocated.expected) > REPLAY_TOLERANCE * allocated.expected:
+        return None
+    return found if room is None or found.reserved <= room else play(room)
+
+
+def out_of_room(play: Play, allocated: Quantity, room: int) -> Replayed | None:
+    """The replay of a step whose tensors fit into the room, but not the segments that they lie in."""
+    if not NEARLY_FULL * room < allocated.expected <= room:
+        return None
+    found = played_within(play, allocated, room)
+    return found if found is not None and found.wanted else None
+
+
+def with_segment(needed: Quantity, stuck: Replayed, outside: Sequence[Node]) -> Quantity:
+    """The need of a step that stopped at one segment more: at least that one beside those that it had."""
+    expected = max(needed.expected, stuck.reserved + stuck.wanted + sum(node.bytes for node in outside))
+    return Quantity(needed.low, expected, max(needed.high, expected))
+
+
 def replayed_reserved(
     allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, played: Replayed
-) -> Quantity | None:
-    """What a replay of the step has reserved; None where it does not allocate what the moments do, so says nothing."""
-    if abs(played.allocated - allocated.expected) > REPLAY_TOLERANCE * allocated.expected:
-        return None
+) -> Quantity:
+    """Reserved memory from a replay, with the interval that published runs have around theirs."""
     share = played.reserved / allocated.expected
     kept = Quantity(allocated.low * share, played.reserved, allocated.high * share)
     lengths = logits_of_another_length(moments) if pads(train) else 0
