@@ -9,7 +9,8 @@ from vramwise.models.config import Config
 from vramwise.models.layers.compressed_attention import attention
 from vramwise.models.layers.decoder_ends import logits, token_embedding
 from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
-from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.layers.mixture import Mixture, experts, feed_forward
+from vramwise.models.layers.routed_experts import balancing_loss
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -33,24 +34,22 @@ def layer_types(c: Config) -> list[str]:
     return types or [light if i > 1 and i % 2 else heavy for i in range(layers)]
 
 
-def experts(c: Config) -> Experts:
-    return checked(c, Experts(
-        num_experts=c.size("n_routed_experts", "num_local_experts", default=256),
-        experts_per_token=c.size("num_experts_per_tok"), intermediate_size=c.size("moe_intermediate_size"),
-        function=c.text("hidden_act", "silu"), routing="deepseek_v4", gating="limited",
-    ))  # fmt: skip
+def clamped_mlp(b: BlockBuilder, x: Value, m: Mixture) -> Value:
+    """The shared expert: gates and values are clamped."""
+    width, module, bias = m.shared, m.shared_module, m.bias
+    gate = b.unary("clamp", b.linear(x, f"{module}.gate_proj", width, bias=bias, part="mlp"))
+    up = b.unary("clamp", b.linear(x, f"{module}.up_proj", width, bias=bias, part="mlp"))
+    h = b.multiply(b.activation(gate, m.experts.function, f"{module}.act_fn"), up)
+    return b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp")
 
 
-def feed_forward(b: BlockBuilder, x: Value, c: Config, e: Experts) -> Value:
-    """Routed experts and a shared one; gates and values are clamped."""
-    routed, bias, module = routed_experts(b, x, e), c.flag("mlp_bias"), "mlp.shared_experts"
-    gate = b.unary("clamp", b.linear(x, f"{module}.gate_proj", e.intermediate_size, bias=bias, part="mlp"))
-    up = b.unary("clamp", b.linear(x, f"{module}.up_proj", e.intermediate_size, bias=bias, part="mlp"))
-    h = b.multiply(b.activation(gate, e.function, f"{module}.act_fn"), up)
-    return b.add(routed, b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp"))
+def mixture(c: Config) -> Mixture:
+    """Routed experts, gates and values clamped, and a shared one of their width."""
+    e = experts(c, 256, keys=("n_routed_experts", "num_local_experts"), routing="deepseek_v4", gating="limited")
+    return Mixture(e, shared=e.intermediate_size, shared_mlp=clamped_mlp, bias=c.flag("mlp_bias"))
 
 
-def layer(c: Config, e: Experts, index: int, kind: str) -> Block:
+def layer(c: Config, m: Mixture, index: int, kind: str) -> Block:
     """Attention and MLP, each between a hyper-connection and its mix."""
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x = b.input("hidden", c.hidden_size)
@@ -58,16 +57,16 @@ def layer(c: Config, e: Experts, index: int, kind: str) -> Block:
     h = attention(b, b.rms_norm(h, "input_layernorm", style="fp32-product"), c, kind)
     x = merged(b, ways, h, x)
     *ways, h = connected(b, x, c, "ffn_hc")
-    h = feed_forward(b, b.rms_norm(h, "post_attention_layernorm", style="fp32-product"), c, e)
+    h = feed_forward(b, b.rms_norm(h, "post_attention_layernorm", style="fp32-product"), m=m)
     return b.build(hidden=merged(b, ways, h, x))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, balancing loss, head."""
     c = c.filled(_DEFAULTS)
-    e = experts(c)
-    layers = tuple(layer(c, e, i, kind) for i, kind in enumerate(layer_types(c)))
+    m = mixture(c)
+    layers = tuple(layer(c, m, i, kind) for i, kind in enumerate(layer_types(c)))
     b = BlockBuilder("")
     tied = c.flag("tie_word_embeddings")
     last = b.build(logits=logits(b, joined(b, c), c, "model.norm", tied=tied, norm_style="fp32-product"))
-    return (token_embedding(c), copies(c), *layers, *balancing_loss(c, e, len(layers)), last)
+    return (token_embedding(c), copies(c), *layers, *balancing_loss(c, m.experts, len(layers)), last)

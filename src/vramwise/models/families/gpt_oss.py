@@ -8,23 +8,14 @@ from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_design import Design, LayerKind
-from vramwise.models.layers.mixture import Mixture, model
-from vramwise.models.layers.routed_experts import Experts, checked
+from vramwise.models.layers.mixture import Mixture, experts, model
+from vramwise.models.layers.windows import typed_layers
 
 # Defaults of the configuration class of transformers 5.23.
 _DEFAULTS = {
     "head_dim": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 2880, "intermediate_size": 2880,
-    "num_experts_per_tok": 4, "attention_bias": True,
+    "num_experts_per_tok": 4, "attention_bias": True, "sliding_window": 128,
 }  # fmt: skip
-
-
-def windows(c: Config) -> list[int | None]:
-    """The window of each layer: every other one, the first included, is sliding."""
-    window = c.size("sliding_window", default=128, least=0) or None
-    types = c.layer_types()
-    if types is None:
-        return [window if i % 2 == 0 else None for i in range(c.num_hidden_layers)]
-    return [window if kind == "sliding_attention" else None for kind in types]
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, window: int | None) -> Value:
@@ -45,19 +36,14 @@ def attention(b: BlockBuilder, x: Value, c: Config, window: int | None) -> Value
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
 
 
-def experts(c: Config) -> Experts:
-    """The routed experts of every layer."""
-    return checked(c, Experts(
-        num_experts=c.size("num_local_experts", "num_experts", default=128),
-        experts_per_token=c.size("num_experts_per_tok"),
-        intermediate_size=c.intermediate_size, function="", routing="gpt_oss", bias=True, gating="clamped",
-        transposed=True, router="mlp.router", fused_branches=1,
-    ))  # fmt: skip
-
-
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = c.filled(_DEFAULTS)
-    kinds = [LayerKind(attention=partial(attention, c=c, window=window)) for window in windows(c)]
-    m = Mixture(experts(c), balanced=True)
-    return model(c, Design(norm_style="fp32-product"), m, [True] * len(kinds), kinds)
+    default = ["full_attention" if i % 2 else "sliding_attention" for i in range(c.num_hidden_layers)]
+    kinds = [LayerKind(attention=partial(attention, c=c, window=kind.window)) for kind in typed_layers(c, default)]
+    e = experts(
+        Config({**c.values, "moe_intermediate_size": None, "hidden_act": ""}, c.model_id), 128,
+        keys=("num_local_experts", "num_experts"), routing="gpt_oss", bias=True, gating="clamped", transposed=True,
+        router="mlp.router", fused_branches=1,
+    )  # fmt: skip
+    return model(c, Design(norm_style="fp32-product"), Mixture(e, balanced=True), [True] * len(kinds), kinds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.layers.mlp import gated_mlp
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {
@@ -44,10 +45,9 @@ def layer(c: Config, index: int, name: str) -> Block:
     x = b.input("hidden", c.hidden_size)
     x = b.add(x, attention(b, b.rms_norm(x, "attention_norm"), c))
     h = b.rms_norm(x, "ffn_norm")
-    b.part = "mlp"
-    gate = b.activation(b.linear(h, "feed_forward.w1", c.intermediate_size), c.text("hidden_act", "silu"))
-    h = b.multiply(gate, b.linear(h, "feed_forward.w3", c.intermediate_size))
-    return b.build(hidden=b.add(x, b.linear(h, "feed_forward.w2", x.width, shard="row")))
+    names = ("w1", "w3", "w2")
+    h = gated_mlp(b, h, c.intermediate_size, c.text("hidden_act", "silu"), module="feed_forward", names=names)
+    return b.build(hidden=b.add(x, h))
 
 
 def blocks(c: Config, name: str = "") -> tuple[Block, ...]:

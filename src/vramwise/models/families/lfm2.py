@@ -10,10 +10,11 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import model
 from vramwise.models.layers.decoder_design import Design, LayerKind, Piece
+from vramwise.models.layers.gated_convolution import gated_convolution
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.layer_kinds import layer_kinds
-from vramwise.models.layers.lfm_layers import convolution, mlp
 from vramwise.models.layers.mixture import experts
+from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.routed_experts import routed_experts
 
 _SHARED: dict[str, Any] = {
@@ -50,7 +51,8 @@ def mlp_width(c: Config) -> int:
 def feed_forward(c: Config, index: int) -> Piece:
     """An MLP, in the later layers of LFM 2 MoE routed experts."""
     if c.model_type != "lfm2_moe" or index < c.size("num_dense_layers", least=0):
-        return partial(mlp, width=mlp_width(c))
+        names = ("w1", "w3", "w2")
+        return partial(gated_mlp, width=mlp_width(c), function="silu", module="feed_forward", names=names)
     e = experts(
         c, None, keys=("num_experts",), routing="lfm2_moe", normalized=c.flag("norm_topk_prob"),
         router="feed_forward.gate", module="feed_forward.experts",
@@ -68,7 +70,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     attending = c.items("full_attn_idxs") or ([] if c.has("full_attn_idxs") else layers)
     default = ["full_attention" if i in attending else "conv" for i in layers]
     attention = partial(grouped_attention, c=c, norms=("q_layernorm", "k_layernorm"), output="out_proj")
-    mixers: dict[str, Piece] = {"conv": partial(convolution, c=c), "full_attention": attention}
+    mixers: dict[str, Piece] = {"conv": partial(gated_convolution, c=c), "full_attention": attention}
     names = layer_kinds(c, default, allowed=tuple(mixers))
     kinds = [LayerKind(attention=mixers[name], mlp=feed_forward(c, i)) for i, name in enumerate(names)]
     tied = c.flag("tie_embedding", c.flag("tie_word_embeddings", True))

@@ -9,8 +9,9 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind, sliding_window
+from vramwise.models.layers.gated_convolution import gated_convolution
 from vramwise.models.layers.layer_kinds import layer_kinds
-from vramwise.models.layers.lfm_layers import convolution, mlp
+from vramwise.models.layers.mlp import gated_mlp
 
 # Defaults of Lfm3Config (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -35,9 +36,11 @@ def blocks(c: Config) -> tuple[Block, ...]:
     window = sliding_window(c)
     pattern = {0: "sliding_attention", 2: "full_attention"}
     default = [pattern.get(i % 4, "conv") if i else "conv" for i in range(c.num_hidden_layers)]
+    names = ("w1", "w3", "w2")
+    mlp = partial(gated_mlp, width=c.intermediate_size, function="silu", module="feed_forward", names=names)
     kinds = []
     for kind in layer_kinds(c, default, allowed=("conv", "full_attention", "sliding_attention")):
         own = window if kind == "sliding_attention" else None
-        mixer = partial(convolution, c=c) if kind == "conv" else None
-        kinds.append(LayerKind(own, table=f"fp32 {kind}", attention=mixer, mlp=partial(mlp, width=c.intermediate_size)))
+        mixer = partial(gated_convolution, c=c) if kind == "conv" else None
+        kinds.append(LayerKind(own, table=f"fp32 {kind}", attention=mixer, mlp=mlp))
     return decoder.model(c, design(c), kinds)

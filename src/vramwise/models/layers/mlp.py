@@ -14,15 +14,15 @@ def activated(b: BlockBuilder, x: Value, function: str, module: str) -> Value:
 
 def gated_mlp(
     b: BlockBuilder, x: Value, width: int, function: str, *, module: str = "mlp", bias: bool = False,
-    sub_norm: str | None = None,
+    sub_norm: str | None = None, names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
 ) -> Value:  # fmt: skip
     """down(act(gate(x)) · up(x)), with a norm before the last product where `sub_norm` names one."""
-    gate = b.linear(x, f"{module}.gate_proj", width, bias=bias, part="mlp")
+    gate = b.linear(x, f"{module}.{names[0]}", width, bias=bias, part="mlp")
     gate = b.activation(gate, function, f"{module}.act_fn")
-    up = b.linear(x, f"{module}.up_proj", width, bias=bias, part="mlp")
+    up = b.linear(x, f"{module}.{names[1]}", width, bias=bias, part="mlp")
     h = b.multiply(gate, up)
     h = b.rms_norm(h, sub_norm) if sub_norm else h
-    return b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp")
+    return b.linear(h, f"{module}.{names[2]}", x.width, bias=bias, shard="row", part="mlp")
 
 
 def plain_mlp(

@@ -1,4 +1,4 @@
-"""The two halves of LFM's layers: short gated convolutions, and a gated MLP with names of its own."""
+"""LFM's mixer: a short convolution between two gates, all made by one product."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers.short_convolution import short_convolution
 
 
-def mlp(b: BlockBuilder, x: Value, *, width: int) -> Value:
-    """w2(silu(w1(x)) · w3(x))."""
-    b.part = "mlp"
-    gate = b.activation(b.linear(x, "feed_forward.w1", width), "silu", "feed_forward")
-    h = b.multiply(gate, b.linear(x, "feed_forward.w3", width))
-    return b.linear(h, "feed_forward.w2", x.width, shard="row")
-
-
-def convolution(b: BlockBuilder, x: Value, c: Config) -> Value:
+def gated_convolution(b: BlockBuilder, x: Value, c: Config) -> Value:
     """out(C · conv(B · x)), where (B, C, x) = in(x)."""
     width, kernel, bias = x.width, c.size("conv_L_cache"), c.flag("conv_bias")
     b.part = "mixer"
