@@ -45,6 +45,25 @@ def told_apart(config: dict[str, Any], images: Images, count: int) -> dict[str, 
     return {**frames(config, images, count), "moe_mm_token_type_ids": kinds}
 
 
+KIMI: dict[str, Any] = {
+    "hidden_size": 24, "intermediate_size": 36, "num_attention_heads": 2, "num_hidden_layers": 3, "patch_size": 4,
+    "pos_emb_height": 3, "pos_emb_width": 5,
+}  # fmt: skip
+LATENT: dict[str, Any] = {
+    "model_type": "deepseek_v3", "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
+    "v_head_dim": 8, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8, "n_shared_experts": 1, "first_k_dense_replace": 1, "num_key_value_heads": 4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def patches(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Patches of every image in one row, and its grid."""
+    side = config["vision_config"]["patch_size"]
+    grid = torch.tensor([[1, images.rows, images.columns]] * count)
+    return {"pixel_values": torch.zeros(count * images.patches, 3, side, side), "image_grid_thw": grid}
+
+
 CASES: dict[str, Case] = {
     "glm4v": (whole("glm4v", GLM, GLM_TEXT), Images(1, 4, 6, tokens=6), frames),
     "glm46v": (whole("glm46v", {**GLM, "attention_bias": True}, GLM_TEXT), Images(2, 2, 4, tokens=2), frames),
@@ -71,5 +90,15 @@ CASES: dict[str, Case] = {
                                 "num_attention_heads": 2, "num_hidden_layers": 2}, MINIMAX, projector_hidden_size=40,
               merged_hidden_size=128),
         Images(2, 4, 2, tokens=2), frames,
+    ),
+}  # fmt: skip
+CASES |= {
+    "kimi_k25": (
+        whole("kimi_k25", KIMI, LATENT, projection_hidden_size=24, video_token_id=4), Images(1, 4, 6, tokens=6),
+        patches,
+    ),
+    "kimi_k25 with several images": (
+        whole("kimi_k25", {**KIMI, "merge_kernel_size": [1, 2]}, LATENT, projection_hidden_size=24, video_token_id=4),
+        Images(2, 2, 4, tokens=4), patches,
     ),
 }  # fmt: skip

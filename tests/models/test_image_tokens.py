@@ -284,3 +284,15 @@ def test_lfm2_vl(size: tuple[int, int]) -> None:
     found = own({"model_type": "lfm2_vl", "vision_config": {"patch_size": 16}}, width, height)
     assert found.tokens == whole + 2 + several * (columns * rows * 257 + 1)
     assert (found.tiles, found.padded_to) == (columns * rows + several, 1024)
+
+
+@many
+@given(st.tuples(st.integers(20, 9000), st.integers(20, 9000)))
+def test_kimi_k25(size: tuple[int, int]) -> None:
+    width, height = size
+    assume(max(size) <= 200 * min(size))
+    code = functions("kimi_k25/image_processing_kimi_k25.py", "navit_resize")
+    sides = {"patch_size": 14, "merge_kernel_size": 2, "max_patches": 16_384, "max_size_per_side": 512}
+    _, (high, wide) = code["navit_resize"](height, width, **sides)
+    found = own({"model_type": "kimi_k25"}, width, height)
+    assert (found.rows, found.columns, found.tokens) == (high // 14, wide // 14, high * wide // 28**2)

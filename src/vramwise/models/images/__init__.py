@@ -39,6 +39,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "internvl": nearest_grid.tiled(2, 0),
     "internvl_chat": nearest_grid.tiled(2, 0),
     "janus": one_size.every_patch(384, 16),
+    "kimi_k25": merged.kimi_k25,
     "lfm2_vl": nearest_grid.lfm2_vl,
     "llama4": canvas.llama4,
     "llava": one_size.fixed,

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from vramwise.models.config import Config
 from vramwise.models.images.tokens import ImageTokens, vision_table
 
+KIMI_PATCHES, KIMI_SIDE = 16_384, 512  # image_processing_kimi_k25.py: most patches of an image, and of a side
+
 
 def within_pixels(width: int, height: int, multiple: int, least: int, most: int, frames: int = 1) -> tuple[int, int]:
     """Sides rounded to `multiple` at about the same ratio, so that `least` ≤ frames · pixels ≤ `most`."""
@@ -50,4 +52,19 @@ def glm4v(c: Config, width: int, height: int) -> ImageTokens:
         patches // merge**2, patches,
         f"patches of {size} × {size} pixels, {merge} × {merge} in a token, up to {most:,} pixels in {frames} frames",
         rows=high // size, columns=wide // size,
+    )  # fmt: skip
+
+
+def kimi_k25(c: Config, width: int, height: int) -> ImageTokens:
+    """As large as it is, shrunk to the most patches of all or of a side, padded to whole squares of patches."""
+    v = vision_table(c)
+    size, merge = v.size("patch_size", default=14), [int(n) for n in v.items("merge_kernel_size") or (2, 2)]
+    patches = max(1, height // size) * max(1, width // size)
+    scale = min(1.0, math.sqrt(KIMI_PATCHES / patches), *(KIMI_SIDE * size / side for side in (width, height)))
+    wide, high = (min(max(1, int(side * scale)), KIMI_SIDE * size) for side in (width, height))
+    columns, rows = (-(-side // (size * merge[0])) * merge[0] for side in (wide, high))
+    return ImageTokens(
+        columns * rows // (merge[0] * merge[1]), columns * rows,
+        f"patches of {size} × {size} pixels, {merge[0]} × {merge[1]} in a token, at most {KIMI_PATCHES:,} of them",
+        rows=rows, columns=columns,
     )  # fmt: skip

@@ -1,10 +1,11 @@
-"""GLM-4V's and MiniMax M3's towers as transformers 5.23 runs them, where they differ from Qwen2-VL's."""
+"""GLM-4V's, Kimi K2.5's and MiniMax M3's towers as transformers 5.23 runs them, where they differ from Qwen2-VL's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
+from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
@@ -16,6 +17,8 @@ class FramePaths:
     tape: Tape
     tables: dict[str, tuple[Tensor, ...]]
     parameters_of: Callable[[Op], list[Tensor]]
+    pixels: Callable[..., Tensor]
+    _tower_rows: Callable[[], Dim]
     frames_embedding: Callable[[Op], Tensor]
     rms_norm: Callable[[Op, Tensor], Tensor]
 
@@ -61,3 +64,35 @@ class FramePaths:
         squares = tape.view(x, x.shape[0] // side**2, side, side, x.shape[1])
         joined = tape.patch_conv2d(tape.permute(squares, 0, 3, 1, 2), weight, bias)
         return tape.view(joined, joined.shape[0], weight.shape[0])
+
+    def stretched_grid(self, op: Op) -> Tensor:
+        """A convolution a patch, plus 16 weighted entries of a learned grid, which `embedding_bag` sums (Kimi K2.5)."""
+        tape, (weight, bias, grid) = self.tape, self.parameters_of(op)
+        rows, taps = self._tower_rows(), 16  # bicubic
+        x = tape.patch_conv2d(self.pixels(rows, *weight.shape[1:]), weight, bias)
+        x = tape.view(x, rows, weight.shape[0])
+        table = tape.view(grid, grid.shape[0] * grid.shape[1], grid.shape[2])
+        positions = tape.new((rows, grid.shape[2]), grid.dtype, requires_grad=grid.requires_grad, op="embedding_bag")
+        indices, shares = (tape.new((rows * taps,), dtype, op="_to_copy") for dtype in ("int64", grid.dtype))
+        # aten/src/ATen/native/EmbeddingBag.cpp, cuda/EmbeddingBag.cu: whose bag an index is, and how large bags are.
+        kept = {"indices": indices, "offsets": tape.new((rows,), "int64", op="arange"), "per_sample_weights": shares}
+        sizes = {"offset2bag": (0, rows * taps), "bag_size": (rows, rows), "max_indices": (rows, 0)}
+        kept |= {
+            name: tape.new((length[tape.device != "cpu"],), "int64", op="embedding_bag")
+            for name, length in sizes.items()
+        }
+        tape.record("embedding_bag", [table, indices, shares], [positions], [(x, name) for name, x in kept.items()])
+        return tape.add(x, tape.to(positions, x.dtype))
+
+    def gathered_squares(self, op: Op, x: Tensor) -> Tensor:
+        """Patches of each square behind one another, by an index that is kept; the mean of all frames, of which one is."""
+        tape, (rows, width), tokens = self.tape, x.shape, op.settings["tokens"]
+        squares = rows // tokens
+        index = tape.new((squares, 1, tokens), "int64", op="cat")
+        found = tape.new((squares, 1, tokens, width), x.dtype, requires_grad=x.requires_grad, op="index")
+        tape.record("index", [x, index], [found], [(index, "indices")])
+        return tape.reduce("mean", found, 1, keepdim=False)
+
+    def join_gathered(self, op: Op, x: Tensor) -> Tensor:
+        """The patches of a square side by side: a view."""
+        return self.tape.view(x, x.shape[0], 1, op.outputs[0].width)
