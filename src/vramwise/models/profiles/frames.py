@@ -85,7 +85,7 @@ class FramePaths:
         return tape.add(x, tape.to(positions, x.dtype))
 
     def gathered_squares(self, op: Op, x: Tensor) -> Tensor:
-        """Patches of each square behind one another, by an index that is kept; the mean of all frames, of which one is."""
+        """Patches of each square behind one another, by an index that is kept; the mean of one frame."""
         tape, (rows, width), tokens = self.tape, x.shape, op.settings["tokens"]
         squares = rows // tokens
         index = tape.new((squares, 1, tokens), "int64", op="cat")
