@@ -201,3 +201,12 @@ def test_versions_and_arguments_of_built_engines_are_read(log):
     assert reading.settings["max_num_seqs"] == 12
     assert reading.settings["limit_mm_per_prompt"] == {"image": 0}
     assert reading.settings["gpu_memory_utilization"] == 0.9
+
+
+def test_the_log_says_whether_flashinfer_samples_and_how_many_sequences_are_captured(log):
+    told = VLLM.replace("seed=0", "seed=0, compilation_config={'max_cudagraph_capture_size': 128}") + (
+        "(EngineCore_0 pid=1) INFO 09-04 [topk_topp_sampler.py:50] Using FlashInfer for top-p & top-k sampling.\n"
+    )
+    reading = read_log(log(told))
+    assert reading.settings["flashinfer_sampler"] is True
+    assert reading.settings["max_num_seqs"] == 64

@@ -18,12 +18,19 @@ def serve(model: str, gpu: str, ranks: int, version: str, total: int | None = No
 
 
 # start-up logs: model, card, ranks, version, settings, GiB of KV cache printed
-LOGS = [
+LOGS: list[tuple[str, str, int, str, dict[str, Any], float]] = [
     ("Qwen/Qwen3-32B", "h100", 8, "0.10.0", {"max_model_len": 32768, "kv_cache_dtype": "fp8"}, 55.62),
     ("meta-llama/Meta-Llama-3-8B-Instruct", "h100", 4, "0.13.0", {}, 62.52),
     ("Qwen/Qwen2.5-14B-Instruct", "rtx-3090", 4, "0.9.2", {"max_model_len": 16384}, 12.79),
+    # FlashInfer samples: "Using FlashInfer for top-p & top-k sampling."
+    ("Qwen/Qwen2-7B-Instruct", "a100-sxm-80gb", 2, "0.10.1.1",
+     {"max_model_len": 16384, "gpu_memory_utilization": 0.25, "flashinfer_sampler": True}, 12.02),
+    ("openai/gpt-oss-120b", "a100-sxm-80gb", 4, "0.10.1.1",
+     {"max_model_len": 16384, "gpu_memory_utilization": 0.8, "flashinfer_sampler": True}, 45.32),
+    ("Qwen/Qwen2-7B-Instruct", "a100-sxm-40gb", 2, "0.10.1.1",
+     {"max_model_len": 16384, "gpu_memory_utilization": 0.5}, 11.03),
     ("Qwen/Qwen3-30B-A3B", "h100", 2, "0.12.0", {"max_model_len": 40960, "max_num_seqs": 64}, 41.68),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("model", "gpu", "ranks", "version", "settings", "printed"), LOGS)

@@ -225,6 +225,9 @@ class ServeSettings(Settings):
     decode_context_parallel_size: int = _whole("GPUs that share the KV cache of a request", 1)
     enable_prefix_caching: bool | None = _switch("vLLM, SGLang: blocks of earlier requests are used again")
     use_v1: bool | None = _switch("vLLM 0.8 to 0.10: the newer engine (VLLM_USE_V1)")
+    flashinfer_sampler: bool | None = _switch(
+        "vLLM up to 0.16: FlashInfer samples (in 0.8 to 0.10 where it is installed)"
+    )
     disable_hybrid_kv_cache_manager: bool | None = _switch("vLLM: sliding layers are charged as full attention")
     mem_fraction_static: float | None = _key(
         Fraction(help="SGLang: share for weights and KV cache", optional=True, above_zero=True)

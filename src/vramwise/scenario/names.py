@@ -267,7 +267,7 @@ GGUF_QUANT_SPELLINGS: Final[dict[str, str | None]] = {
 }
 
 SGLANG_KEYS: Final = ("mem_fraction_static", "chunked_prefill_size", "cuda_graph_max_bs", "max_total_tokens")
-VLLM_KEYS: Final = ("disable_hybrid_kv_cache_manager", "use_v1")
+VLLM_KEYS: Final = ("disable_hybrid_kv_cache_manager", "use_v1", "flashinfer_sampler")
 VLLM_ENGINES: Final = ("vllm",)
 SGLANG_ENGINES: Final = ("sglang",)
 LLAMA_CPP_KEYS: Final = (

@@ -73,7 +73,8 @@ def encoder_work(
 def _largest_item(model: Model, vision: Config, video: VideoRule | None) -> _Item:
     if vision.has("image_size") and vision.has("patch_size"):
         patches = (vision.size("image_size") // vision.size("patch_size")) ** 2
-        tokens = model.config.size("mm_tokens_per_image", default=patches)
+        joined = model.config.size("spatial_merge_size", default=1) ** 2  # Mistral 3 joins patches in its projector
+        tokens = model.config.size("mm_tokens_per_image", default=patches // joined)
         return _Item(patches, tokens, tokens)
     merged = vision.size("spatial_merge_size", default=DEFAULT_MERGE) ** 2
     if video is not None and video.tokens * video.counted_per_token > LARGEST_DYNAMIC_TOKENS:

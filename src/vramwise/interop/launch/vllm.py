@@ -62,6 +62,8 @@ def read(start: Start) -> Launch:
         settings["engine_version"] = start.version
     if start.environment.get("VLLM_USE_V1") == "0":
         settings["use_v1"] = False
+    if start.environment.get("VLLM_USE_FLASHINFER_SAMPLER") in ("0", "1"):
+        settings["flashinfer_sampler"] = start.environment["VLLM_USE_FLASHINFER_SAMPLER"] == "1"
     notes: list[str] = []
     _quantization(words, settings, notes)
     _adapters(words, settings)

@@ -104,6 +104,8 @@ def _settings(reading: Reading, found: Collector, line: str) -> None:
         _apply(reading, table(line.partition("non-default args:")[2]))
     elif "args: Namespace(" in line:
         _apply(reading, pairs(line.partition("Namespace(")[2]))
+    elif "Using FlashInfer for top-p & top-k sampling" in line:
+        reading.settings["flashinfer_sampler"] = True
     elif "Chunked prefill is enabled" in line and (tokens := _CHUNKED.search(line)):
         reading.settings.setdefault("max_num_batched_tokens", int(tokens.group(1)))
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 UNPACK_ABOVE_TOKENS = 256
 MARLIN_CAPABILITY = 8.0
+MASKS_VERSION = (0, 17)  # nothing is sorted any more, with FlashInfer or without
 VIDEO_COUNTED = ((0, 11), (0, 13))
 
 _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
@@ -42,6 +43,8 @@ def _sampler(model: Model, r: Resolved) -> Node:
     """Sampling over max_num_seqs rows of the whole vocabulary, on every rank alike, beside the hidden states."""
     rows = min(r.max_num_seqs, r.batched_tokens)
     name = "sampler_v2_bytes_per_logit" if on_v2_runner(model, r) else "sampler_bytes_per_logit"
+    if r.settings.flashinfer_sampler and r.profile.generation == "V1" and r.version < MASKS_VERSION:
+        name = "sampler_flashinfer_bytes_per_logit"
     per_logit = constant("vllm", name, r.version)
     per_row = constant("vllm", "sampler_hidden_bytes_per_row", r.version)
     hidden = model.hidden_size * (r.storage.bytes_per_element * r.batched_tokens + round(per_row.expected) * rows)

@@ -29,7 +29,7 @@ from vramwise.serving.lengths import text_config
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
-from vramwise.serving.vllm.graphs import graphs_node
+from vramwise.serving.vllm.graphs import HOPPER, graphs_node
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.weight_nodes import heaviest_stage
@@ -165,14 +165,20 @@ def _lora(model: Model, r: Resolved) -> Node | None:
 
 
 def _non_torch(r: Resolved, gpu: Gpu | None) -> Node:
-    """What lies outside torch's pool; between cards without NVLink little of it, however many there are."""
+    """What lies outside torch's pool: little, however many cards there are, but for those that NVLink's switches and
+    multicast join (from compute capability 9.0 on), and, up to 0.8, for all with NVLink."""
     ranks = r.settings.tensor_parallel_size
     measured = max(size for size in _MEASURED_RANKS if size <= ranks)
     name = f"non_torch_tp{measured}"
-    if ranks > 1 and gpu is not None and r.version >= SPLIT_TERMS_VERSION:
-        if not gpu.is_linked:
+    split = gpu is not None and r.version >= SPLIT_TERMS_VERSION
+    if ranks == 1 and split and r.capability is not None and r.capability < HOPPER:
+        name = "non_torch_tp1_older"
+    if ranks > 1 and split and gpu is not None:
+        newer = r.profile.generation == "V1" and r.version >= NCCL_COUNTED[0]
+        multicast = gpu.is_linked and r.capability is not None and r.capability >= HOPPER
+        if not gpu.is_linked or (newer and not multicast):
             name = "non_torch_unlinked"
-        elif NCCL_COUNTED[0] <= r.version < NCCL_COUNTED[1]:
+        elif newer and r.version < NCCL_COUNTED[1]:
             name = f"non_torch_linked_tp{measured}"
     return _gib_node("non-torch", constant("vllm", name, r.version), {"tensor_parallel_size": ranks})
 

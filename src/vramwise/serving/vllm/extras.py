@@ -12,10 +12,13 @@ from vramwise.units import round_up
 
 HOPPER = 9.0
 TRITON_MXFP4_VERSION = (0, 11)
-MARLIN_INTERMEDIATE, MARLIN_HIDDEN, TRITON_INTERMEDIATE = 128, 256, 256
+MARLIN_PADS_VERSION = (0, 10, 1)
+TRITON_HOPPER_VERSION = (0, 13)  # Triton's kernels on 9.0 to 10.x alone; before on everything from 9.0 on
+MARLIN_INTERMEDIATE, FLASHINFER_INTERMEDIATE, TRITON_INTERMEDIATE, PADDED_HIDDEN = 128, 256, 256, 256
+MXFP4_BITS = 4.25  # with one 8-bit scale for 32 values
 ABSORBED_VERSIONS = ((0, 7), (0, 8))  # 0.7 multiplies latent up-projections into query and output weights
 
-_MXFP4 = "vLLM quantization/mxfp4.py create_weights; logs of gpt-oss on H100 (0.10.1, 0.11.0) and RTX 3090"
+_MXFP4 = "vLLM quantization/mxfp4.py create_weights; logs of gpt-oss on H100, A100 (0.10.1), H100 (0.11.0) and GB10"
 _MLA = "vLLM attention/backends/mla: process_weights_after_loading"
 
 
@@ -45,10 +48,11 @@ def extra_weights(
 def _expert_padding(
     block: Block, storage: Storage, layout: Layout, version: tuple[int, ...], capability: float | None
 ) -> int:
-    """MXFP4 experts: Marlin pads both sizes with their scales, Triton on Hopper the inner size without them."""
+    """MXFP4 experts: Marlin and FlashInfer (10.x) pad both sizes with their scales, Triton the inner size alone."""
     rule = storage.quantization
-    if rule is None or rule.layout != "mxfp4" or capability is None or capability < HOPPER:
+    if rule is None or rule.layout != "mxfp4" or capability is None or version < MARLIN_PADS_VERSION:
         return 0
+    kernel = _mxfp4_kernel(version, capability)
     added = 0
     for op in block.ops:
         if op.kind != "experts":
@@ -56,13 +60,21 @@ def _expert_padding(
         hidden = op.inputs[0].width
         inner = _inner_width(op, hidden) // (layout.tensor_parallel if layout.expert_parallel == 1 else 1)
         experts = -(-op.settings["num_experts"] // layout.expert_parallel)
-        bits = rule.bits
-        if version < TRITON_MXFP4_VERSION:
-            wide, tall, bits_all = round_up(inner, MARLIN_INTERMEDIATE), round_up(hidden, MARLIN_HIDDEN), 4.25
-            added += round(3 * experts * (wide * tall - inner * hidden) * bits_all / 8)
-        else:
-            added += 3 * experts * (round_up(inner, TRITON_INTERMEDIATE) - inner) * hidden * bits // 8
+        if kernel == "triton":
+            added += 3 * experts * (round_up(inner, TRITON_INTERMEDIATE) - inner) * hidden * rule.bits // 8
+            continue
+        wide = round_up(inner, MARLIN_INTERMEDIATE if kernel == "marlin" else FLASHINFER_INTERMEDIATE)
+        added += round(3 * experts * (wide * round_up(hidden, PADDED_HIDDEN) - inner * hidden) * MXFP4_BITS / 8)
     return added
+
+
+def _mxfp4_kernel(version: tuple[int, ...], capability: float) -> str:
+    """Which kernels run the experts (quantization/mxfp4.py get_mxfp4_backend of 0.11.2, 0.13.0 and 0.16.0)."""
+    if version < TRITON_MXFP4_VERSION or capability < HOPPER:
+        return "marlin"
+    if int(capability) == 10:
+        return "flashinfer"
+    return "marlin" if version >= TRITON_HOPPER_VERSION and capability >= 11 else "triton"
 
 
 def _inner_width(op: Op, hidden: int) -> int:
