@@ -221,3 +221,11 @@ def test_a_variable_that_is_no_switch_is_refused_by_its_name():
 
 def test_every_variable_of_llama_cpp_stands_for_a_flag_it_has():
     assert {flag for flag in VARIABLES.values() if flag not in flags_of("llama.cpp")} == set()
+
+
+def test_a_server_that_starts_now_keeps_few_logits() -> None:
+    settings = read("llama-server -m llama-3.1-8b-Q4_K_M.gguf").scenario["serve"]
+    assert settings["logits_all"] is False
+    for line in ("llama-bench -m llama-3.1-8b.gguf", "llama-server -m llama-3.1-8b.gguf --embedding",
+                 "llama-server -m llama-3.1-8b.gguf -fmoe"):  # fmt: skip
+        assert "logits_all" not in read(line).scenario["serve"]

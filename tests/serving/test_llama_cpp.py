@@ -13,6 +13,7 @@ from vramwise.estimation import described_model, estimate
 from vramwise.models import describe
 from vramwise.result import Result
 from vramwise.serving.llama_cpp.quantizer import typed_tensors
+from vramwise.serving.llama_cpp.settings import LATEST_BUILD, build_of
 from vramwise.units import MIB
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases" / "llamacpp.jsonl"
@@ -258,3 +259,31 @@ def test_experts_on_the_host_are_offered_where_they_help() -> None:
 def test_experts_published_in_mxfp4_stay_so_in_every_file(model: str, weights: int) -> None:
     """`model_size` of the F16 files, lhl/strix-halo-testing llm-bench/gpt-oss-*-F16/results.jsonl."""
     assert serve(f"openai/{model}", gguf_quant="F16").quantities["weights"].expected == weights
+
+
+@pytest.mark.parametrize(
+    ("version", "build"),
+    [("b9849", 9849), ("9293 (1acee6bf8)", 9293), ("0.3.0 (build 10621, commit c1d0e7a00)", 10621),
+     ("2026-05-22", 9293), ("build: 4701 (be3bbd62)", 4701), ("2026-02-31", LATEST_BUILD),
+     ("2026-12-01", LATEST_BUILD), (None, LATEST_BUILD)],
+)  # fmt: skip
+def test_builds_are_read_from_what_programs_print(version: str | None, build: int) -> None:
+    assert build_of(version) == build
+
+
+def test_days_between_two_builds_are_builds_between() -> None:
+    days = [build_of(day) for day in ("2025-12-10", "2026-02-01", "2026-05-14", "2026-05-22", "2026-07-01")]
+    assert days == sorted(days)
+    assert days[2] < 9293 < days[4]
+
+
+def test_the_newest_server_reserves_logits_for_its_slots_alone() -> None:
+    """A public log of b9849 (Vulkan, Qwen3.5 9B, -c 8192 -ub 2048 -np 4) prints 392 MiB; all logits were 1,972 MiB."""
+    settings: dict[str, Any] = {"gguf_quant": "Q4_K_M", "n_ctx": 8192, "n_ubatch": 2048, "n_parallel": 4}
+    new = serve("Qwen/Qwen3.5-9B", engine_version="b9849", kv_unified=False, **settings)
+    old = serve("Qwen/Qwen3.5-9B", engine_version="b9293", kv_unified=False, **settings)
+    unknown = serve("Qwen/Qwen3.5-9B", kv_unified=False, **settings)
+    assert mib(new, "compute_buffer") == pytest.approx(392.44, rel=0.05)
+    assert mib(old, "compute_buffer") == pytest.approx(1972, rel=0.01)
+    found = unknown.quantities["compute_buffer"]
+    assert found.low < new.quantities["compute_buffer"].expected < found.expected

@@ -259,6 +259,7 @@ class ServeSettings(Settings):
     mmproj: str | None = _text("llama.cpp: the projector's file, or auto for the model's own tower in 16 bit")
     mmproj_offload: bool | None = _switch("llama.cpp: the projector runs on the GPU")
     n_parallel: int | None = _whole("llama.cpp: slots")
+    logits_all: bool | None = _switch("llama.cpp: room for the logits of every token of a batch, not of one a slot")
     kv_unified: bool | None = _switch("llama.cpp: one KV buffer for all slots")
     n_cpu_moe: int | None = _whole("llama.cpp: layers whose experts stay on the CPU", minimum=0)
     cpu_moe: bool | None = _switch("llama.cpp: all experts stay on the CPU")

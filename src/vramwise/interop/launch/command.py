@@ -61,6 +61,7 @@ class Start:
     version: str | None
     words: tuple[str, ...]
     environment: Mapping[str, str]
+    program: str = ""
 
 
 def names_a_program(words: Sequence[str]) -> bool:
@@ -92,7 +93,7 @@ def _start(words: Sequence[str]) -> Start | None:
         if PYTHON.fullmatch(program) and rest[:1] == ("-m",) and rest[1:2] and rest[1] in _MODULES:
             return Start(_MODULES[rest[1]], None, rest[2:], environment)
         if program in _PROGRAMS and not (program in ("server", "main") and "/" not in word):
-            return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment)
+            return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program)
     return None
 
 

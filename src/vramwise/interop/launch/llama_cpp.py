@@ -65,6 +65,7 @@ UNCOUNTED = {
     "-ncffn": "MLPs that it keeps on the host are charged to the GPU here",
     "--n-cpu-ffn": "MLPs that it keeps on the host are charged to the GPU here",
 }
+_CHAT_PROGRAMS = frozenset({"", "llama-server", "server", "llama-cli"})  # "": in a container
 _MOST_LAYERS = 100_000
 
 
@@ -80,6 +81,8 @@ def read(start: Start) -> Launch:
         settings["kv_unified"] = False
     if any(flag in words.given for flag in ("-no-fa", "--no-fa", "--no-flash-attn")):
         settings["flash_attn"] = False
+    if start.version is None and "variant" not in settings and _answers_chats(start, words):
+        settings["logits_all"] = False  # the newest is assumed of a program that starts now
     context = whole(_last(words, _CONTEXT) or "0")
     if context:
         settings["n_ctx"] = context
@@ -98,6 +101,14 @@ def read(start: Start) -> Launch:
     _beside(words, settings)
     notes = notes_of("llama.cpp", words, frozenset(MEANINGS) | _APART, UNCOUNTED, words.loose)
     return Launch("llama.cpp", scenario, notes)
+
+
+def _answers_chats(start: Start, words: Words) -> bool:
+    """Whether the program asks for the logits of one token a slot: the server, unless it embeds or ranks."""
+    embeds = any(
+        flag in words.given for flag in ("--embedding", "--embeddings", "--rerank", "--reranking", "--pooling")
+    )
+    return start.program in _CHAT_PROGRAMS and not embeds
 
 
 def _last(words: Words, flags: tuple[str, ...]) -> str | None:

@@ -2,7 +2,7 @@
 
 The graph allocator reuses memory from node to node, so a device needs the larger of its moments: the logits, or a
 block with its masks. Checked against buffer lines of logs and against llama-fit-params of 0c1e57098 (scratch.py);
-u = physical batch, V = vocabulary, E = hidden size, H = heads, n = cells of one stream.
+u = physical batch, o = tokens of it with logits, V = vocabulary, E = hidden size, H = heads, n = cells of one stream.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from vramwise.result import Node
 from vramwise.serving.constants import constant
 from vramwise.serving.llama_cpp.cache import cache_bytes
 from vramwise.serving.llama_cpp.placement import Placement
-from vramwise.serving.llama_cpp.scratch import Sizes, attention_bytes, feed_forward_bytes, index_bytes, sizes_of
+from vramwise.serving.llama_cpp.scratch import (
+    Sizes,
+    attention_bytes,
+    feed_forward_bytes,
+    index_bytes,
+    mixer_bytes,
+    sizes_of,
+)
 from vramwise.serving.llama_cpp.settings import (
     HALF_MASK_BUILD,
     IK_HALF_MASK_BUILD,
@@ -24,6 +31,7 @@ from vramwise.serving.llama_cpp.settings import (
 )
 
 INDEX_BYTES, IK_INDEX_BYTES = 24, 12  # a token's ids, position, output and cache slots
+LEAST_OFFLOADED_BATCH = 32  # tokens from which on a product with a weight on the host is computed on the GPU
 OFFLOADED_EXPERTS_BATCH = 4096  # ik_llama.cpp: from this batch on, experts on the host are computed on the GPU
 
 _SOURCE = "buffer lines of llama.cpp and ik_llama.cpp start-up logs"
@@ -35,16 +43,21 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
     if not plan.devices:
         return Node("compute buffer", 0, "exact", formula="none: nothing runs on a GPU")
     work = _Work(model, plan, placed, s)
+    fewer = _Work(model, replace(plan, settings=plan.settings.replace(logits_all=False)), placed, s)
     alone = plan.devices == 1 or plan.pipelined
-    exact_form = s.latent is None and alone and plan.output_on_gpu and not work.experts
+    logits = plan.outputs > plan.fewest_outputs
+    exact_form = s.latent is None and alone and plan.output_on_gpu and not work.experts and (logits or s.mixer is None)
     spread = constant("llama.cpp", "compute_spread" if exact_form else "compute_spread_other", (0,))
     main = placed.output_device if plan.output_on_gpu else 0  # the first device computes what lies on the host
     used = sorted({main, 0 if work.experts else main, *(one for one in placed.layer_devices if one >= 0)})
     nodes = []
     for device in range(plan.devices):
-        part = work.on_device(device, device == main, device == used[0]) if device in used else 0
+        part, least = (
+            one.on_device(device, device == main, device == used[0]) if device in used else 0
+            for one in (work, fewer if plan.may_keep_fewer_logits else work)
+        )
         nodes.append(Node(
-            device_name(device), part, "calibrated", round(part * spread.low), round(part * spread.high),
+            device_name(device), part, "calibrated", round(least * spread.low), round(part * spread.high),
             formula=work.formula, inputs=work.inputs, source=_SOURCE,
         ))  # fmt: skip
     if len(nodes) == 1:
@@ -55,23 +68,26 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
 class _Work:
     """What one ubatch needs on a device: the logits, or a block with its masks, whichever is more."""
 
-    def __init__(self, model: Model, plan: Plan, placed: Placement, s: Sizes) -> None:
-        u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells
+    def __init__(self, model: Model, plan: Plan, placed: Placement | None, s: Sizes) -> None:
+        u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells if s.heads else 0
         self.plan, self.s, self.u, self.n = plan, s, u, n
-        self.logits = _logits_bytes(plan, s, u)
-        if not plan.output_on_gpu and u >= 32:
-            self.logits += placed.output_bytes
-        self.attention, self.feed_forward = attention_bytes(plan, s, u, n), feed_forward_bytes(plan, s, u)
+        self.logits = _logits_bytes(plan, s, plan.outputs)
+        copied_output = placed.output_bytes if placed and not plan.output_on_gpu else 0
+        if u >= LEAST_OFFLOADED_BATCH:
+            self.logits += copied_output
+        mixer = 0 if plan.is_ik else mixer_bytes(plan, s, u)
+        self.attention, self.feed_forward = max(attention_bytes(plan, s, u, n), mixer), feed_forward_bytes(plan, s, u)
         narrow = (cache_bytes(model, plan).window_cells or n) if reads_windows(model) else 0
         self.masks = (2 if plan.flash else 4) * u * (n + narrow) + index_bytes(plan, s, u)
         casts = plan.flash and not plan.is_ik and plan.build < HALF_MASK_BUILD
         self.cast = 6 * u * (n + narrow) + 8 * u * s.hidden if casts else 0  # the f32 mask beside its copy in f16
-        copied = placed.host_expert_bytes and not (plan.is_ik and plan.settings.fused_moe)
-        self.experts = placed.host_expert_bytes if copied else 0
-        self.inputs = {"u": u, "V": s.vocabulary, "E": s.hidden, "H": s.heads, "n": n, "copies": plan.input_copies,
-                       "copied_output_bytes": placed.output_bytes if not plan.output_on_gpu else 0,
+        copied = placed is not None and not (plan.is_ik and plan.settings.fused_moe)
+        self.experts = placed.host_expert_bytes if placed is not None and copied else 0
+        self.inputs = {"u": u, "o": plan.outputs, "V": s.vocabulary, "E": s.hidden, "H": s.heads, "n": n,
+                       "copies": plan.input_copies,
+                       "copied_output_bytes": copied_output,
                        "copied_expert_bytes": self.experts}  # fmt: skip
-        self.formula = "max(4·u·(V + E) + copied output, block + masks + copied experts)"
+        self.formula = "max(4·o·(V + E) + copied output, block + masks + copied experts)"
 
     def on_device(self, device: int, has_output: bool, is_first: bool) -> int:
         """Pipelined devices keep every copy of their inputs beside whichever is larger. Experts that lie on the host
@@ -83,9 +99,12 @@ class _Work:
             return max(self.logits if has_output else 0, block) + kept
         if not block and not has_output:
             return self._unknown_block()
-        experts = self.experts if device == 0 else 0
-        block = max(self.cast, max(self.attention, self.feed_forward + experts) + self.masks)
+        block = self.block(self.experts if device == 0 else 0)
         return max(self.logits, block) if has_output else block
+
+    def block(self, experts: int = 0) -> int:
+        """A block with its masks, and the experts of the host that are copied for it."""
+        return max(self.cast, max(self.attention, self.feed_forward + experts) + self.masks)
 
     def _unknown_block(self) -> int:
         """ik_llama.cpp's block with flash attention."""
@@ -106,27 +125,29 @@ def _hidden_copies(plan: Plan, s: Sizes) -> int:
     return 2 if plan.is_ik and not s.one_copy else 1
 
 
-def _logits_bytes(plan: Plan, s: Sizes, u: int) -> int:
-    """4·u·(V + E); ik_llama.cpp caps logits (Gemma 2 and 4) into a tensor of their own: no in-place operation of its
+def _logits_bytes(plan: Plan, s: Sizes, outputs: int) -> int:
+    """4·o·(V + E); ik_llama.cpp caps logits (Gemma 2 and 4) into a tensor of their own: no in-place operation of its
     graph allocator, ggml-alloc.c ggml_op_can_inplace."""
     capped = 2 if plan.is_ik and s.caps_logits else 1
-    return 4 * u * (capped * s.vocabulary + _hidden_copies(plan, s) * s.hidden)
+    return 4 * outputs * (capped * s.vocabulary + _hidden_copies(plan, s) * s.hidden)
 
 
 def host_node(model: Model, plan: Plan) -> Node:
     """Pinned inputs beside a GPU (mask, embeddings), or the whole compute buffer of a run on the CPU."""
     s = sizes_of(model)
-    u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells
+    u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells if s.heads else 0
     narrow = (cache_bytes(model, plan).window_cells or n) if reads_windows(model) else 0
     inputs = {"u": u, "n": n, "E": s.hidden, "window_cells": narrow}
     if not plan.devices:
-        logits = _logits_bytes(plan, s, u)
-        attention = 0 if plan.flash or not s.heads else 4 * u * s.heads * n + 4 * u * n + 16 * u * s.hidden
-        size = max(logits, attention and attention + 4 * u * narrow)
+        work = _Work(model, plan, None, s)
+        more = 4 * u * s.hidden if plan.build >= TWO_INPUT_COPIES_BUILD and not plan.is_ik else 0
+        size = max(work.logits, work.block()) + more
+        least = size if not plan.may_keep_fewer_logits else work.block()
         spread = constant("llama.cpp", "cpu_spread", (0,))
         return Node(
-            "host buffer", size, "calibrated", round(size * spread.low), round(size * spread.high),
-            formula="as a compute buffer: max(4·u·(V + E), attention)", inputs=inputs, source=_SOURCE,
+            "host buffer", size, "calibrated", round(least * spread.low), round(size * spread.high),
+            formula="as a compute buffer: max(4·o·(V + E), block + masks); since b8000 4·u·E more",
+            inputs={**inputs, "o": plan.outputs, "V": s.vocabulary}, source=_SOURCE,
         )  # fmt: skip
     cells, copies = u * (n + narrow) * plan.input_copies, _input_copies(model, plan, u) + plan.input_copies - 1
     rest = copies * 4 * u * s.hidden + (IK_INDEX_BYTES if plan.is_ik else INDEX_BYTES) * u

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from vramwise.models import LayerCache, Model
 from vramwise.serving.lengths import engine_conv_elements
-from vramwise.serving.llama_cpp.settings import PADDING, Plan
+from vramwise.serving.llama_cpp.settings import INDEXER_CACHE_BUILD, PADDING, Plan
 from vramwise.serving.llama_cpp.types import tensor_type
 from vramwise.units import round_up
 
@@ -96,6 +96,8 @@ def _cell_bytes(cache: LayerCache, ops: object, plan: Plan) -> int:
     if plan.latent is None:
         return _whole_heads(ops, plan)
     latent = _row(plan.type_k, cache.latent_dim + cache.rope_dim)
+    if cache.index_dim and not plan.is_ik and plan.build >= INDEXER_CACHE_BUILD:
+        latent += _row(plan.type_k, cache.index_dim)
     # -mla 1 keeps a transposed copy of the latent for the values
     return latent + (_row(plan.type_v, cache.latent_dim) if plan.latent == 1 else 0)
 

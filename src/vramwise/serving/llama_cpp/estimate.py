@@ -143,6 +143,11 @@ def _notes(scenario: Scenario, plan: Plan, from_file: bool) -> Iterator[str]:
         yield f"gguf_quant {plan.file_type} is assumed"
     if plan.file_type == "custom" and not from_file:
         yield "a custom mix of tensor types: only the file's header tells its size, weights are left out"
+    if plan.may_keep_fewer_logits and plan.devices:
+        yield (
+            "compute buffer: with the logits of every token of a batch; llama-server since June 2026 keeps one a slot "
+            "(--no-logits-all, or a build in --engine-version)"
+        )
     if plan.devices < scenario.num_gpus:
         yield f"split_mode none: {plan.devices} of {scenario.num_gpus} GPUs is used"
     if len(given.tensor_split) > scenario.num_gpus > 0:

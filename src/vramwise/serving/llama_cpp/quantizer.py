@@ -40,6 +40,7 @@ class _File:
     num_experts: int
     imatrix: bool
     is_70b: bool
+    is_falcon: bool
     experts_in_mxfp4: bool
 
 
@@ -90,18 +91,21 @@ def typed_tensors(model: Model, file_type: str, imatrix: bool) -> tuple[TypedTen
 
 
 def _file(model: Model, file_type: str, imatrix: bool) -> _File:
-    heads = [
-        (op.settings["num_heads"], op.settings["num_key_value_heads"])
+    groups = (
+        op.settings["num_heads"] // cache.num_key_value_heads
         for block in model.layers()
         for op in block.ops
-        if op.kind == "attention"
-    ]
-    grouped = heads[0][0] // heads[0][1] if heads and heads[0][1] else 1
+        for cache in block.caches
+        if op.kind.endswith("attention") and "num_heads" in op.settings and cache.num_key_value_heads
+    )
+    grouped = next(groups, 1)
     experts = max(
         (op.settings["num_experts"] for b in model.layers() for op in b.ops if op.kind == "experts"), default=0
     )
     is_70b = model.num_layers == _LLAMA_70B_LAYERS and grouped > 1
-    return _File(file_type, model.num_layers, grouped, experts, imatrix, is_70b, _published_in_mxfp4(model))
+    is_falcon = model.config.model_type == "falcon"
+    mxfp4 = _published_in_mxfp4(model)
+    return _File(file_type, model.num_layers, grouped, experts, imatrix, is_70b, is_falcon, mxfp4)
 
 
 def _published_in_mxfp4(model: Model) -> bool:
@@ -152,7 +156,7 @@ def more_bits(i: int, num_layers: int) -> bool:
 
 
 def _output(file: _File, default: str, columns: int) -> str:
-    if file.file_type in ("Q8_0", "MXFP4_MOE") or columns % tensor_type(default).block_size:
+    if file.is_falcon or file.file_type in ("Q8_0", "MXFP4_MOE") or columns % tensor_type(default).block_size:
         return "Q8_0"
     if file.file_type in (*_IQ1, *_IQ2, "IQ3_XXS"):
         return "Q5_K"
@@ -204,6 +208,8 @@ def _attention_v_by_type(file: _File, default: str, i: int) -> str:
 
 def _ffn_down(file: _File, default: str, i: int) -> str:
     kind, layers = file.file_type, file.num_layers
+    if file.is_falcon and kind in ("Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M"):
+        return _falcon_down(kind, default, i, layers)
     early = i < layers // 8
     if kind in ("Q4_K_M", "Q5_K_M"):
         return "Q6_K" if more_bits(i, layers) else default
@@ -225,10 +231,21 @@ def _ffn_down(file: _File, default: str, i: int) -> str:
     return first if early else rest
 
 
+def _falcon_down(kind: str, default: str, i: int, layers: int) -> str:
+    """Falcon's down projections get fewer bits than others'."""
+    first, more, rest = {
+        "Q3_K_M": ("Q5_K", "Q4_K", "Q3_K"), "Q3_K_L": ("Q4_K", "Q4_K", "Q4_K"), "Q4_K_S": (default, default, default),
+        "Q4_K_M": ("Q6_K", "Q5_K", "Q4_K"),
+    }[kind]  # fmt: skip
+    return first if i < layers // 16 else more if more_bits(i, layers) else rest
+
+
 def _attention_output(file: _File, default: str) -> str:
     kind = file.file_type
-    if file.num_experts == 8 and kind in _EIGHT_EXPERT_OUTPUT:
-        return "Q5_K"
+    if file.is_falcon:
+        return "Q4_K" if kind == "Q3_K_L" else default
+    if file.num_experts == 8:
+        return "Q5_K" if kind in (*_EIGHT_EXPERT_OUTPUT, *_IQ1, *_IQ2) else default
     if kind in _IQ1:
         return "IQ2_XXS"
     if kind in _IQ2_LARGE:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vramwise.models import Model
+from vramwise.models import Block, LayerCache, Model
+from vramwise.serving.lengths import engine_conv_elements
 from vramwise.serving.llama_cpp.settings import (
     FUSED_GATES_BUILD,
     IK_CHUNKED_LATENT_BUILD,
@@ -35,6 +36,16 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True)
+class Mixer:
+    """A layer with a state that does not grow: kind of scan, channels of its convolution, width, a sequence's state."""
+
+    scan: str
+    channels: int
+    width: int
+    state: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """What the formulas read of a model."""
 
@@ -43,14 +54,16 @@ class Sizes:
     heads: int
     value_width: int
     latent: Latent | None
-    recurrent: bool
+    mixer: Mixer | None
     one_copy: bool
     caps_logits: bool
+    gates: int
     mlp: int
     chosen_experts: int
     expert: int
 
 
+_SCANS = frozenset({"selective_scan", "chunk_scan", "gated_delta_rule"})
 _ONE_HIDDEN_COPY = frozenset({"glm4_moe"})
 
 
@@ -59,7 +72,7 @@ def sizes_of(model: Model) -> Sizes:
     """Vocabulary, widths, heads and experts of a model."""
     heads = values = chosen = 0
     latent: Latent | None = None
-    recurrent = False
+    mixer: Mixer | None = None
     for block in model.layers():
         for op in block.ops:
             if op.kind.endswith("attention") and not heads:
@@ -68,7 +81,8 @@ def sizes_of(model: Model) -> Sizes:
             if op.kind == "experts":
                 chosen = max(chosen, op.settings["experts_per_token"])
         for cache in block.caches:
-            recurrent |= cache.kind == "recurrent"
+            if cache.kind == "recurrent" and mixer is None:
+                mixer = _mixer(model, block, cache)
             if cache.kind == "latent" and latent is None:
                 attention = next(op for op in block.ops if op.kind == "attention")
                 key, value = attention.inputs[1].width, attention.inputs[2].width
@@ -76,6 +90,8 @@ def sizes_of(model: Model) -> Sizes:
                 latent = Latent(cache.latent_dim, cache.rope_dim, key, value, rank)
     tensors = gguf_tensors(model)
     mlp = max((t.shape[-1] for t in tensors if t.name in ("ffn_down", "ffn_down_shexp")), default=0)
+    both = any(t.name == "ffn_up" and t.shape[0] == 2 * mlp for t in tensors)
+    gates = 1 if both else 2 if any(t.name.startswith("ffn_gate") for t in tensors) else 0
     expert = max((t.shape[-1] for t in tensors if t.name == "ffn_down_exps"), default=0)
     norms = max((sum(op.kind in ("rms_norm", "layer_norm") and op.module.count(".") == 0 for op in block.ops)
                  for block in model.layers()), default=0)  # fmt: skip
@@ -83,8 +99,30 @@ def sizes_of(model: Model) -> Sizes:
     language = model.config.table("text_config") or model.config
     capped = bool(language.get("final_logit_softcapping"))
     return Sizes(
-        model.logit_width, model.hidden_size, heads, values, latent, recurrent, one_copy, capped, mlp, chosen, expert
+        model.logit_width, model.hidden_size, heads, values, latent, mixer, one_copy, capped, gates, mlp, chosen, expert
     )
+
+
+def _mixer(model: Model, block: Block, cache: LayerCache) -> Mixer | None:
+    """None for the mixers whose graphs were not measured (short convolutions, RWKV, Kimi's delta rule)."""
+    scan = next((op for op in block.ops if op.kind in _SCANS), None)
+    convolution = next((op for op in block.ops if op.kind == "causal_conv1d"), None)
+    if scan is None or convolution is None:
+        return None
+    kept = engine_conv_elements(model, cache.conv_state_elements) + cache.state_elements
+    return Mixer(scan.kind, convolution.inputs[0].width, scan.outputs[0].width, kept)
+
+
+def mixer_bytes(plan: Plan, s: Sizes, u: int) -> int:
+    """A mixer's live set, within 8 % of what 0c1e57098 reserves for Mamba 1 and 2 and gated delta networks.
+
+    C = channels of the convolution, D = width of the scan; the states of all slots are read and written once.
+    """
+    if s.mixer is None:
+        return 0
+    c, d = s.mixer.channels, s.mixer.width
+    a_token = {"selective_scan": 6 * d, "chunk_scan": 4 * c + 2 * d, "gated_delta_rule": 3 * c + 2 * s.hidden}
+    return 4 * (u * a_token[s.mixer.scan] + plan.slots * s.mixer.state)
 
 
 def index_bytes(plan: Plan, s: Sizes, u: int) -> int:
@@ -140,13 +178,18 @@ def _heads_at_once(heads: int, bytes_a_head: int, plan: Plan) -> int:
 
 
 def feed_forward_bytes(plan: Plan, s: Sizes, u: int) -> int:
-    """Gate, up and their product (in place before gating was an operation of its own), beside three hidden-size
-    tensors; every chosen expert's output. Exact for dense blocks, within 13 % for routed ones."""
+    """Gate, up and their product (in place before gating was an operation of its own) beside hidden-size tensors.
+
+    Without a gate it is up alone. Where gate and up are one product and no norm follows, one hidden-size tensor less is
+    alive. The output of every chosen expert lies where gates and ups were, if it has room there.
+    """
     if plan.is_ik:
         return _ik_feed_forward(plan, s, u)
-    tensors = 3 if plan.build >= FUSED_GATES_BUILD else 2
-    dense = tensors * s.mlp + 3 * s.hidden if s.mlp else 0
-    routed = s.chosen_experts * (tensors * s.expert + s.hidden) + 3 * s.hidden if s.expert else 0
+    fused = plan.build >= FUSED_GATES_BUILD
+    tensors = 1 if not s.gates else 3 if fused else 2
+    dense = tensors * s.mlp + (2 if s.gates == 1 and not s.one_copy else 3) * s.hidden if s.mlp else 0
+    apart = not fused or s.hidden > 2 * s.expert
+    routed = s.chosen_experts * (tensors * s.expert + apart * s.hidden) + 3 * s.hidden if s.expert else 0
     return 4 * u * max(dense, routed)
 
 

@@ -29,7 +29,9 @@ IK_CHUNKED_LATENT_BUILD = 4156  # ik_llama.cpp b85a2a50d (January 2026): heads o
 FOUR_SLOTS_BUILD = 7400  # llama-server: four slots over one cache where -np is not given
 TWO_INPUT_COPIES_BUILD = 8000  # host buffers of b8211 and later hold two embedding inputs, b7342 one
 OUTPUT_FIRST_BUILD = 7400  # PR 16653 (December 2025): the output counts as a layer and goes to the GPU first
-HALF_MASK_BUILD = 9000  # after b8571 the mask is f16 with flash attention (public log of a 15-point sweep)
+HALF_MASK_BUILD = 9390  # PR 23764 (end of May 2026): the mask is f16 with flash attention; b9272 still had f32
+INDEXER_CACHE_BUILD = 9430  # PR 23346 (June 2026): keys of DeepSeek 3.2's indexer have a cache; b8532 had none
+FEW_OUTPUTS_BUILD = 9430  # PR 23861 (by June 2, 2026): llama-server keeps room for the logits of one token a slot
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_BATCH = 2048
@@ -39,16 +41,20 @@ PADDING = 256
 OLD_PADDING = 32  # without flash attention, before the unified cache
 
 _WINDOWED_TYPES = frozenset(
-    {"gemma2", "gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gpt_oss", "cohere2",
-     "llama4", "llama4_text", "exaone4", "olmo3"}
+    {"afmoe", "cohere2", "cohere2_moe", "dots3_note", "dots3_note_text", "exaone4", "exaone_moe", "gemma2", "gemma3",
+     "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text",
+     "gpt_oss", "granite_swa", "granitemoe_swa", "laguna", "llama4", "llama4_text", "mimo_v2_flash", "muse_glimmer",
+     "olmo3", "step3p5", "step3p7"}
 )  # fmt: skip
 """Architectures whose windows llama.cpp implements (src/llama-hparams.cpp users); it ignores Mistral's."""
 
-_BUILD = re.compile(r"\bb(\d{3,5})\b")
+_BUILD = re.compile(r"\bb(\d{3,5})\b|\bbuild:? (\d{3,5})\b|^(?:version: )?(\d{4,5})(?= \()")
 _DATE = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b")
 _DATED_BUILDS = (("2024-03-18", 2459), ("2024-12-05", 4273), ("2025-04-15", 5130), ("2025-05-20", 5427),
-                 ("2025-08-20", 6209), ("2025-10-31", 6895), ("2025-12-10", 7342))  # fmt: skip
-"""Days of llama.cpp's release tags: a version that is a day is the last of these builds before it."""
+                 ("2025-08-20", 6209), ("2025-10-31", 6895), ("2025-12-10", 7342), ("2026-05-22", 9293),
+                 ("2026-08-26", 10586))  # fmt: skip
+"""Days of llama.cpp's builds: a version that is a day lies between the two next to it, by the days that passed."""
+_LAST_RUNNERS_OWN = "2025-12-10"
 _OLLAMA_0_30 = "2026-05-29"  # before, ollama built runners of its own from older sources
 IK_BY_BYTES_BUILD = 4327  # ik_llama.cpp PR 1466 (March 2026): devices are filled by bytes, not by layers
 _NEEDS_IMATRIX = ("IQ1", "IQ2", "IQ3_XXS")
@@ -94,6 +100,26 @@ class Plan:
     def input_copies(self) -> int:
         """Copies of every input that pipeline parallelism keeps (ggml-backend.cpp GGML_SCHED_MAX_COPIES)."""
         return 4 if self.pipelined else 1
+
+    @property
+    def outputs(self) -> int:
+        """Tokens of a batch that there is room for the logits of (tools/server/server-context.cpp
+        server_output_limits). What only the newest llama-server saves is not assumed of a run that states no build.
+        """
+        given, tokens = self.settings.logits_all, min(self.n_ubatch, self.n_ctx)
+        few = not self.is_ik and FEW_OUTPUTS_BUILD <= self.build < LATEST_BUILD
+        return tokens if (not few if given is None else given) else min(tokens, self.fewest_outputs)
+
+    @property
+    def may_keep_fewer_logits(self) -> bool:
+        """Whether it may be one of the newest llama-servers: nothing says which build it is."""
+        return self.settings.logits_all is None and self.build == LATEST_BUILD and not self.is_ik
+
+    @property
+    def fewest_outputs(self) -> int:
+        """One token a slot, and those that a draft model proposes for it."""
+        drafted = (self.settings.speculative or {}).get("num_tokens") or 0
+        return self.slots * (1 + int(drafted))
 
     @property
     def output_goes_first(self) -> bool:
@@ -146,16 +172,31 @@ def reads_windows(model: Model) -> bool:
 
 
 def build_of(version: str | None) -> int:
-    """Build number in a version such as `b5863 (a4575513)`; the latest where there is none."""
+    """Build number in `b5863 (a4575513)`, `9293 (1acee6bf8)`, `0.3.0 (build 10621, …)`; the latest where none is."""
     found = _BUILD.search(version or "")
     if found is not None:
-        return int(found.group(1))
+        return int(found.group(found.lastindex or 1))
     day = _DATE.search(version or "")
-    if day is not None and "ollama" in (version or "") and _DATED_BUILDS[-1][0] < day.group() < _OLLAMA_0_30:
-        return OWN_RUNNER_BUILD
-    if day is None or day.group() > _DATED_BUILDS[-1][0]:
+    if day is None:
         return LATEST_BUILD
-    return max((build for first, build in _DATED_BUILDS if first <= day.group()), default=0)
+    if "ollama" in (version or "") and _LAST_RUNNERS_OWN < day.group() < _OLLAMA_0_30:
+        return OWN_RUNNER_BUILD
+    return _build_on(day.group())
+
+
+def _build_on(day: str) -> int:
+    """The build of a day; 0 before the first that is known, the latest after the last or for a day that is none."""
+    from datetime import date
+
+    later = next((i for i, (known, _) in enumerate(_DATED_BUILDS) if known > day), None)
+    if not later:
+        return LATEST_BUILD if later is None else 0
+    (start, first), (end, last) = _DATED_BUILDS[later - 1], _DATED_BUILDS[later]
+    try:
+        passed, whole = (date.fromisoformat(until) - date.fromisoformat(start) for until in (day, end))
+    except ValueError:  # the 31st of a short month
+        return LATEST_BUILD
+    return first + (last - first) * passed // whole
 
 
 @dataclass(frozen=True, slots=True)

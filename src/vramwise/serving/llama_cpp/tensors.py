@@ -32,15 +32,18 @@ class GgufTensor:
 _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
-        (r"(self_attn|attn|attention)\.(q_proj|q_b_proj|wq)$", "attn_q"),
+        (r"linear_attn\.in_proj_qkv$", "attn_qkv"),
+        (r"linear_attn\.in_proj_z$", "attn_gate"),
+        (r"linear_attn\.out_proj$", "ssm_out"),
+        (r"(self_attn|attn|attention)\.(q_proj|wq)$", "attn_q"),
+        (r"\.q_b_proj$", "attn_q_b"),
         (r"\.q_a_proj$", "attn_q_a"),
         (r"\.kv_a_proj_with_mqa$", "attn_kv_a_mqa"),
-        (r"\.kv_b_proj$", "attn_kv_b"),
         (r"\.k_proj$", "attn_k"),
         (r"\.v_proj$", "attn_v"),
         (r"\.(qkv_proj|query_key_value|c_attn|Wqkv|W_pack)$", "attn_qkv"),
         (r"(attn|attention)\.(o_proj|c_proj|dense|out_proj|wo)$", "attn_output"),
-        (r"experts\.down_proj$", "ffn_down_exps"),
+        (r"(?<!shared_)experts\.down_proj$", "ffn_down_exps"),
         (r"experts\.gate_up_proj$", "ffn_gate_up_exps"),
         (r"shared_experts?\.gate_proj$", "ffn_gate_shexp"),
         (r"shared_experts?\.up_proj$", "ffn_up_shexp"),
@@ -72,7 +75,12 @@ def _of_block(block: Block, met: set[str]) -> Iterator[GgufTensor]:
                 continue
             met.add(parameter.name)
             if parameter.tied_to is None and parameter.part not in ("vision", "audio", "speech", "projector"):
-                yield from _of_parameter(parameter, op)
+                if parameter.name.endswith("linear_attn.in_proj_qkvz.weight"):
+                    yield from _queries_to_gates(parameter, block)
+                elif parameter.name.endswith("kv_b_proj.weight"):
+                    yield from _latent(parameter, block)
+                else:
+                    yield from _of_parameter(parameter, op)
 
 
 def _of_parameter(parameter: Parameter, op: Op) -> Iterator[GgufTensor]:
@@ -92,8 +100,6 @@ def _of_parameter(parameter: Parameter, op: Op) -> Iterator[GgufTensor]:
     quantizable = linear and len(shape) >= 2 and leaf != "bias" and parameter.part != "router"
     if len(shape) == 3 and parameter.part == "experts":
         yield from _experts(name, shape, op, layer)
-    elif name == "attn_kv_b":
-        yield from _latent(shape, op, layer)
     else:
         kept = "kept_exps" if parameter.part == "experts" else "kept"  # biases follow their experts
         yield GgufTensor(name if quantizable else kept, shape, layer, quantizable)
@@ -112,9 +118,21 @@ def _experts(name: str, shape: tuple[int, ...], op: Op, layer: int | None) -> It
         yield GgufTensor("ffn_down_exps", (count, hidden, inner), layer, True)
 
 
-def _latent(shape: tuple[int, ...], op: Op, layer: int | None) -> Iterator[GgufTensor]:
-    """The latent up-projection as one tensor; newer files cut it into attn_k_b and attn_v_b."""
-    yield GgufTensor("attn_kv_b", shape, layer, True)
+def _queries_to_gates(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
+    """Qwen3-Next's one product for queries, keys, values and gates; the gates are a tensor of their own in the file."""
+    rows, columns = parameter.shape
+    values = next(p.shape[1] for p in block.parameters if p.name.endswith("linear_attn.out_proj.weight"))
+    yield GgufTensor("attn_qkv", (rows - values, columns), parameter.layer, True)
+    yield GgufTensor("attn_gate", (values, columns), parameter.layer, True)
+
+
+def _latent(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
+    """The latent's way up in two tensors, for keys (turned over) and for values, as files since April 2025 hold it."""
+    rows, rank = parameter.shape
+    attention = next(op for op in block.ops if op.kind == "attention")
+    heads, values = attention.settings["num_heads"], attention.inputs[2].width
+    yield GgufTensor("attn_k_b", (heads, rank, rows // heads - values), parameter.layer, True)
+    yield GgufTensor("attn_v_b", (heads, values, rank), parameter.layer, True)
 
 
 def _frequencies(model: Model) -> Iterator[GgufTensor]:
