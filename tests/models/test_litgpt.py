@@ -67,8 +67,23 @@ def test_a_product_of_a_trained_weight_keeps_its_input() -> None:
 
 
 def test_what_litgpt_has_no_described_class_for_runs_as_in_transformers() -> None:
-    gemma = {**LLAMA, "model_type": "gemma", "head_dim": 16}
+    gemma = {**LLAMA, "model_type": "gemma2", "head_dim": 16}
     assert litgpt_forward(describe(gemma), Execution(), batch=1, sequence=32) is None
+
+
+def test_gemma_scales_its_embedding_and_gates_with_gelu() -> None:
+    gemma = {**LLAMA, "model_type": "gemma", "head_dim": 16}
+    first, layer = recorded(gemma, QUERIES_AND_VALUES).runs[:2]
+    assert [node.op for node in first.nodes] == ["embedding", "mul_scalar"]
+    assert "gelu" in {node.op for node in layer.nodes}
+
+
+def test_adapters_on_queries_keys_and_values_need_no_zeros_between() -> None:
+    everything = Lora(8, frozenset({"q_proj", "k_proj", "v_proj"}), 0.05, "bf16")
+    operations = [
+        {node.op for node in recorded(LLAMA, lora).runs[2].nodes} for lora in (QUERIES_AND_VALUES, everything)
+    ]
+    assert ["index_copy_" in names for names in operations] == [True, False]
 
 
 def test_heads_that_the_kernel_pads_are_cut_back() -> None:

@@ -5,7 +5,7 @@ queries, keys and values, of which the values that attention reads are a view, s
 fp32 copy; F.gelu as one operation; rotary tables in fp32; adapters on the fused product made with a grouped
 convolution, whose result is scattered among zeros (`index_copy`, which keeps what it scattered).
 
-Not described: Gemma 2 and 3, OLMo 2, mixtures of experts, latent attention; these run as transformers runs them.
+Not described: Gemma 2 and 3, OLMo, mixtures of experts, latent attention; these run as transformers runs them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from vramwise.models.execution import Execution
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 
-# Types whose layers litgpt's Block, CausalSelfAttention, GptNeoxMLP and LLaMAMLP are (litgpt/config.py).
-_DESCRIBED = frozenset({"falcon", "gpt_neox", "llama", "mistral", "phi", "phi3", "qwen2"})
+# Types whose layers litgpt's Block, CausalSelfAttention and its three dense MLPs are (litgpt/config.py).
+_DESCRIBED = frozenset({"falcon", "gemma", "gpt_neox", "llama", "mistral", "phi", "phi3", "qwen2"})
 _ROTARY_SHARES = {"gpt_neox": ("rotary_pct", 0.25), "phi": ("partial_rotary_factor", 0.5)}
 _FUSED_QUERY_KEY_VALUE = frozenset({"query_key_value", "qkv_proj"})
 CHUNK = 128  # positions: finetune/*.py lm_head_chunk_size
@@ -45,6 +45,7 @@ class _Sizes:
     is_gated: bool
     is_parallel: bool
     shares_norm: bool
+    activation: str
 
     @property
     def widths(self) -> tuple[int, int, int]:
@@ -88,6 +89,7 @@ def _sizes(model: Model, layer: Block) -> _Sizes:
         is_gated=len(mlp) == 3 or fused,
         is_parallel=parallel.get(config.model_type, False),
         shares_norm=sum(p.name.endswith(".weight") for p in norms) == 1,
+        activation="gelu" if config.model_type == "gemma" else "silu",
     )
 
 
@@ -173,7 +175,8 @@ class _LitGpt:
     def _embedding(self) -> Tensor:
         (like,) = self._of("embed", "wte")
         ids = self.tape.new((self.batch, self.sequence), "int64", kind="input", op="input_ids")
-        return self.tape.embedding(ids, self._weight(like.shape, like))
+        x = self.tape.embedding(ids, self._weight(like.shape, like))
+        return self.tape.scale(x) if self.model.config.model_type == "gemma" else x
 
     def _norm(self, x: Tensor, parameters: list[Parameter]) -> Tensor:
         tape = self.tape
@@ -245,13 +248,15 @@ class _LitGpt:
     def _adapted_widths(self, parameters: list[Parameter]) -> list[int]:
         """Widths of those of queries, keys and values that have adapters.
 
-        On a fused projection, whose name does not tell them apart, litgpt's defaults: queries and values.
+        On a fused projection, whose name does not tell them apart, all three where the MLP has adapters as well, else
+        litgpt's defaults, queries and values.
         """
         lora = self.execution.lora
         if lora is None:
             return []
         if any(name in lora.targets for name in _FUSED_QUERY_KEY_VALUE):
-            return [self.sizes.widths[0], self.sizes.widths[2]]
+            in_mlp = self._adapted([p for p in self.block.parameters if p.part == "mlp" and len(p.shape) == 2])
+            return list(self.sizes.widths) if in_mlp else [self.sizes.widths[0], self.sizes.widths[2]]
         names = ("q_proj", "k_proj", "v_proj")
         return [width for name, width in zip(names, self.sizes.widths, strict=True) if name in lora.targets]
 
@@ -279,7 +284,7 @@ class _LitGpt:
         if not sizes.is_gated:
             return self._linear(tape.unary("gelu", self._linear(x, sizes.inner, parts[0])), sizes.hidden, parts[-1])
         gate, up = self._linear(x, sizes.inner, parts[0]), self._linear(x, sizes.inner, parts[-2])
-        return self._linear(tape.mul(tape.unary("silu", gate), up), sizes.hidden, parts[-1])
+        return self._linear(tape.mul(tape.unary(sizes.activation, gate), up), sizes.hidden, parts[-1])
 
     def _head(self, x: Tensor) -> Tensor:
         """Logits, in fp32 when the module hands them out."""

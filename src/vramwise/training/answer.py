@@ -13,7 +13,7 @@ from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, R
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters, reserved
 from vramwise.training.communication import buffers
-from vramwise.training.heads import with_head
+from vramwise.training.heads import untied, with_head
 from vramwise.training.images import check_images
 from vramwise.training.largest import largest_within
 from vramwise.training.late import LateQuantities
@@ -80,6 +80,8 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     """The scenario with open settings decided."""
     if scenario.train.head in ("sequence-classification", "none"):
         model = with_head(model, scenario.train.head)
+    if scenario.train.framework == "litgpt":
+        model = untied(model)
     train = resolved(scenario, model)
     check_layout(scenario, train, model)
     check_images(train, model)

@@ -42,6 +42,13 @@ def _decoder(model: Model, labels: int) -> Model:
     return replace(model, blocks=(*layers, replace(last, ops=(*last.ops[:-1], op), outputs={"logits": logits})))
 
 
+def untied(model: Model) -> Model:
+    """The model with an output layer of its own: litgpt's GPT shares no weights between embedding and output."""
+    if not any(parameter.tied_to for parameter in model.blocks[-1].parameters):
+        return model
+    return describe({**model.config.values, "tie_word_embeddings": False}, model.id)
+
+
 def _bare(model: Model) -> Model:
     """The encoder with its pooler and no head, as `AutoModel` builds it."""
     names = {"bert": "BertModel", "roberta": "RobertaModel"}

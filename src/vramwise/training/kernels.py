@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from vramwise.models.autograd.size import product
+from vramwise.models.autograd.size import Dim, product, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
@@ -33,6 +33,7 @@ _ALWAYS = {"megatron": ("transformer-engine",), "unsloth": ("unsloth",)}
 
 INPUTS_LEFT_SINCE = (0, 43, 2)
 NO_HALF_SINCE = (0, 43, 0)
+QUANTIZED_INPUT = "A"
 
 Rewrite = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
@@ -112,6 +113,17 @@ def with_dequantization(forward: Forward, train: TrainSettings) -> Forward:
     return Forward(tuple(done[id(run)] for run in forward.runs))
 
 
+def inputs_kept(forward: Forward) -> Dim:
+    """Bytes of what products with quantized weights keep of their inputs."""
+    alike = {id(run): run for run in forward.runs}
+    sizes = {name: total(storage.nbytes for storage in _inputs_kept(run)) for name, run in alike.items()}
+    return total(sizes[id(run)] for run in forward.runs)
+
+
+def _inputs_kept(run: BlockRun) -> set[Storage]:
+    return {storage for node in run.nodes for storage, role in node.saved if role == QUANTIZED_INPUT}
+
+
 def _with_copies_of_experts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     result: list[Node] = []
     for node in nodes:
@@ -134,7 +146,7 @@ def _dequantizing(node: Node, keeps_inputs: bool, copies: int) -> Node:
     if not frozen:
         return node
     read = next(t for t in node.inputs if not t.is_parameter)
-    kept = ((read.storage, "A"),) if keeps_inputs and read.requires_grad else ()
+    kept = ((read.storage, QUANTIZED_INPUT),) if keeps_inputs and read.requires_grad else ()
     return replace(node, workspace_bytes=2 * copies * frozen[0].numel, saved=(*node.saved, *kept))
 
 

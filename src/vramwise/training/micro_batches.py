@@ -6,8 +6,9 @@ from itertools import accumulate
 
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+from vramwise.training.kernels import INPUTS_LEFT_SINCE
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import execution
+from vramwise.training.settings import bitsandbytes_version, execution, torch_version
 from vramwise.training.sizes import RunBytes
 from vramwise.training.states import width
 
@@ -37,10 +38,20 @@ def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
 def longest_comes_first(train: TrainSettings) -> bool:
     """Whether the longest sample is in a micro-batch that no earlier one left gradients for.
 
-    litgpt's fine-tuning scripts put it into the very first (finetune/lora.py get_batch, `longest_seq_ix`), so that a
-    run goes out of memory at once if it does.
+    lit-gpt's scripts put it into the very first (finetune/lora.py get_batch, `longest_seq_ix`), so that a run goes out
+    of memory at once if it does. What was released as litgpt asks for torch 2.2 and does so no more.
     """
-    return train.framework == "litgpt" and not train.packing
+    return train.framework == "litgpt" and not train.packing and torch_version(train) < (2, 2)
+
+
+def inputs_linger(train: TrainSettings) -> bool:
+    """Whether the inputs that products with 4-bit weights keep outlive their backward pass until the next logits.
+
+    bitsandbytes before 0.43.2 keeps them as attributes of the autograd node, which backward does not empty, and
+    litgpt's loop names the logits, and so their graph, until the next ones (finetune/lora.py fit).
+    """
+    is_old = bitsandbytes_version(train) < INPUTS_LEFT_SINCE and train.quantization is not None
+    return train.framework == "litgpt" and is_old and not longest_comes_first(train)
 
 
 def numel_below(model: Model) -> list[int]:

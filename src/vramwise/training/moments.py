@@ -34,8 +34,9 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
 from vramwise.training.evaluation import evaluation_pass
 from vramwise.training.extra_models import TRAINED, CriticPass, critic_pass, extra_model_bytes, role_of
+from vramwise.training.kernels import inputs_kept
 from vramwise.training.loss import makes_logits
-from vramwise.training.micro_batches import gradient_ratio, longest_comes_first, numel_below, on_stage
+from vramwise.training.micro_batches import gradient_ratio, inputs_linger, longest_comes_first, numel_below, on_stage
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import (
@@ -139,6 +140,7 @@ class _Step:
         flight = placement.micro_batches_in_flight
         self.masks = int(evaluate(shape.masks, axes))
         self.logits_in_loop = int(evaluate(shape.logits_in_loop, axes))
+        self.lingering = int(evaluate(inputs_kept(shape.recorded), axes)) if inputs_linger(train) else 0
         # Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
         self.offloads = away.activations
         self.activations_below = [0, *accumulate(self._kept(run) for run in runs)]
@@ -224,13 +226,17 @@ class _Step:
         if self.train.framework in HUGGING_FACE and autocasts(self.train):
             copy = int(evaluate(self.shape.outputs_upcast, self.axes))
         casts = sum(run.forward_casts for run in self.runs)
-        held = int(evaluate(self.shape.logits_in_outputs, self.axes))
+        logits = self.saved.logits_loss + int(evaluate(self.shape.logits_in_outputs, self.axes))
+        if self.logits_in_loop:  # litgpt: while the head makes them, those of the last step beside them
+            before = 0 if longest_comes_first(self.train) else self.logits_in_loop
+            logits = before + max(run.forward_peak.temporaries for run in self.runs if run.shape.is_head)
         parts = self._base() | {
             "gathered weights": self._gathered_between_layers(),
             "activations": self.saved.activations,
             "weight casts": self.saved.weight_casts + (casts if casts > copy else 0),
-            "logits and loss": self.saved.logits_loss + held + (0 if casts > copy else copy) + SCALAR_BYTES,
+            "logits and loss": logits + (0 if casts > copy else copy) + SCALAR_BYTES,
             "outputs held": sum(run.outputs_held for run in self.runs),
+            "inputs of the last step": self.lingering,
         }
         return Moment("forward return", parts)
 
