@@ -184,8 +184,16 @@ class Config:
         """`head_dim` where given, else hidden_size / num_attention_heads."""
         if self.has("head_dim"):
             return self.size("head_dim")
-        if self.hidden_size % self.num_attention_heads:
-            raise self.error(
-                f"num_attention_heads ({self.num_attention_heads}) does not divide hidden_size ({self.hidden_size})"
-            )
-        return self.hidden_size // self.num_attention_heads
+        return self.hidden_size // self.heads_of(self.hidden_size)
+
+    def heads_of(self, width: int) -> int:
+        """The number of attention heads, which must divide `width`."""
+        heads = self.num_attention_heads
+        if width % heads:
+            number, size = (self._given(name) for name in ("num_attention_heads", "hidden_size"))
+            raise self.error(f"{number} ({heads}) does not divide {size} ({width})")
+        return heads
+
+    def _given(self, name: str) -> str:
+        """The name under which the config has a size."""
+        return next((alias for alias in _ALIASES[name] if self.has(alias)), name)

@@ -7,6 +7,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers.encoder_design import Design, Head
 from vramwise.models.layers.encoder_embedding import after_embedding, embedding
 from vramwise.models.layers.encoder_head import language_model_head, pooler
+from vramwise.models.layers.multi_head_attention import multi_head_attention
 from vramwise.models.layers.tasks import Task, task_of
 
 CLASS_DEFAULTS = {
@@ -30,19 +31,13 @@ def task(c: Config) -> Task:
 
 def attention(b: BlockBuilder, x: Value, c: Config, root: str) -> Value:
     """Multi-head attention with its projection, residual and norm."""
-    heads = c.num_attention_heads
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
-    q, k, v = (
-        b.heads_first(b.heads(b.linear(x, f"{root}.attention.{name}", x.width, bias=True), heads))
-        for name in ("query", "key", "value")
-    )
-    mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module=f"{root}.attention", causal=False, style="plain",
-        dropout=c.number("attention_probs_dropout_prob"), cache=None,
+    module = f"{root}.attention"
+    names = (f"{module}.query", f"{module}.key", f"{module}.value", f"{module}.dense")
+    h = multi_head_attention(
+        b, x, c, names, module=module, causal=False, style="plain", dropout=c.number("attention_probs_dropout_prob"),
+        cache=None,
     )  # fmt: skip
-    h = b.linear(mixed, f"{root}.attention.dense", x.width, bias=True, shard="row")
-    return b.layer_norm(b.add(x, b.dropout(h, c.number("hidden_dropout_prob"))), f"{root}.attention.LayerNorm")
+    return b.layer_norm(b.add(x, b.dropout(h, c.number("hidden_dropout_prob"))), f"{module}.LayerNorm")
 
 
 def layer(c: Config, root: str, index: int) -> Block:

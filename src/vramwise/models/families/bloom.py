@@ -10,9 +10,7 @@ from vramwise.models.layers.decoder_ends import lm_head
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention; the class has no other path than its own."""
     b.part = "attention"
-    heads = c.num_attention_heads
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    heads = c.heads_of(x.width)
     fused = b.heads(b.linear(x, "self_attention.query_key_value", 3 * x.width, bias=True), heads)
     q, k, v = (b.heads_first(piece) for piece in b.split(fused, [x.width // heads] * 3))
     mixed = b.attention(

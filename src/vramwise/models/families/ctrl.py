@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.layers.multi_head_attention import multi_head_attention
 
 CLASS_DEFAULTS = {"vocab_size": 246534, "n_embd": 1280, "dff": 8192, "n_layer": 48, "n_head": 16}
 """Defaults of `CTRLConfig`."""
@@ -19,16 +20,11 @@ def embedding(c: Config) -> Block:
 def layer(c: Config, index: int) -> Block:
     """Attention and feed-forward with norms before them."""
     b = BlockBuilder(f"transformer.h.{index}", layer=index, part="attention")
-    heads, width, dropout = c.num_attention_heads, c.hidden_size, c.number("resid_pdrop", 0.1)
-    if width % heads:
-        raise c.error(f"n_head ({heads}) does not divide n_embd ({width})")
+    width, dropout, module = c.hidden_size, c.number("resid_pdrop", 0.1), "multi_head_attention"
     x = b.input("hidden", width)
-    h, module = b.layer_norm(x, "layernorm1"), "multi_head_attention"
-    q, k, v = (
-        b.heads_first(b.heads(b.linear(h, f"{module}.{name}", width, bias=True), heads)) for name in ("Wq", "Wk", "Wv")
-    )
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, style="plain")
-    x = b.add(x, b.dropout(b.linear(mixed, f"{module}.dense", width, bias=True, shard="row"), dropout))
+    names = (f"{module}.Wq", f"{module}.Wk", f"{module}.Wv", f"{module}.dense")
+    h = multi_head_attention(b, b.layer_norm(x, "layernorm1"), c, names, module=module, style="plain")
+    x = b.add(x, b.dropout(h, dropout))
     b.part = "mlp"
     h = b.activation(b.linear(b.layer_norm(x, "layernorm2"), "ffn.0", c.size("dff"), bias=True), "relu", "ffn.1")
     return b.build(hidden=b.add(x, b.dropout(b.linear(h, "ffn.2", width, bias=True, shard="row"), dropout)))

@@ -42,9 +42,7 @@ def embedding(c: Config) -> Block:
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention; XGLM's has no SDPA path and scales the queries before they are split."""
     b.part = "attention"
-    heads, width, xglm = c.num_attention_heads, c.hidden_size, c.model_type == "xglm"
-    if width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    heads, width, xglm = c.heads_of(c.hidden_size), c.hidden_size, c.model_type == "xglm"
     k, v, q = (b.linear(x, f"self_attn.{name}_proj", width, bias=True) for name in "kvq")
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in (b.scale(q), k, v))
     mixed = b.attention(

@@ -10,9 +10,7 @@ from vramwise.models.layers.gpt2_ends import embedding, head
 def layer(c: Config, index: int) -> Block:
     """A pre-norm decoder layer."""
     b = BlockBuilder(f"transformer.h.{index}", layer=index, part="attention")
-    heads, width = c.num_attention_heads, c.hidden_size
-    if width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    heads, width = c.heads_of(c.hidden_size), c.hidden_size
     residual_dropout = c.number("resid_pdrop", 0.1)
     x = b.input("hidden", width)
     fused = b.conv1d_linear(b.layer_norm(x, "ln_1"), "attn.c_attn", 3 * width)

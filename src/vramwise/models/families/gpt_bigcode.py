@@ -23,9 +23,7 @@ def projections(b: BlockBuilder, x: Value, c: Config) -> tuple[Value, ...]:
 def layer(c: Config, index: int) -> Block:
     """A pre-norm decoder layer."""
     b = BlockBuilder(f"transformer.h.{index}", layer=index, part="attention")
-    heads, width, after = c.num_attention_heads, c.hidden_size, c.number("resid_pdrop", 0.1)
-    if width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    heads, width, after = c.heads_of(c.hidden_size), c.hidden_size, c.number("resid_pdrop", 0.1)
     x = b.input("hidden", width)
     q, k, v = projections(b, b.layer_norm(x, "ln_1"), c)
     mixed = b.attention(

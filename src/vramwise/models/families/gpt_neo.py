@@ -29,9 +29,7 @@ def attention_kinds(c: Config) -> list[str]:
 def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     """Multi-head attention; every layer holds its own table of which positions see each other, and caches them all."""
     b.part = "attention"
-    heads, width = c.num_attention_heads, x.width
-    if width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    heads, width = c.heads_of(x.width), x.width
     projected = (b.linear(x, f"attn.attention.{name}_proj", width) for name in "qkv")
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in projected)
     window = c.size("window_size", default=256) if kind == "local" else None

@@ -13,9 +13,7 @@ CODEGEN_SLICES = 4
 
 def heads_of(b: BlockBuilder, x: Value, c: Config) -> tuple[Value, ...]:
     """q, k and v as (batch, sequence, heads, d), in CodeGen from one product of interleaved slices."""
-    heads, width = c.num_attention_heads, x.width
-    if width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    heads, width = c.heads_of(x.width), x.width
     if c.model_type == "gptj":
         return tuple(b.heads(b.linear(x, f"attn.{name}_proj", width), heads) for name in "qkv")
     if heads % CODEGEN_SLICES:

@@ -7,6 +7,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers.encoder_design import ROBERTA_HEAD, Design
 from vramwise.models.layers.encoder_embedding import embedding
 from vramwise.models.layers.encoder_head import language_model_head, pooler
+from vramwise.models.layers.multi_head_attention import multi_head_attention
 from vramwise.models.layers.tasks import Task, task_of
 
 CLASS_DEFAULTS = {
@@ -35,18 +36,12 @@ def distances(c: Config, root: str) -> Block:
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention, biases added to its scores in place."""
-    heads = c.num_attention_heads
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
-    q, k, v = (
-        b.heads_first(b.heads(b.linear(x, f"attention.attn.{name}", x.width, bias=True), heads)) for name in "qkv"
-    )
-    mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attention.attn", causal=False, style="biased",
-        dropout=c.number("attention_probs_dropout_prob", 0.1), cache=None, eager_only=True,
-        others=[b.input("position_bias", heads)],
+    module = "attention.attn"
+    return multi_head_attention(
+        b, x, c, (f"{module}.q", f"{module}.k", f"{module}.v", f"{module}.o"), module=module, causal=False,
+        style="biased", dropout=c.number("attention_probs_dropout_prob", 0.1), cache=None, eager_only=True,
+        others=[b.input("position_bias", c.num_attention_heads)],
     )  # fmt: skip
-    return b.linear(mixed, "attention.attn.o", x.width, bias=True, shard="row")
 
 
 def layer(c: Config, root: str, index: int) -> Block:

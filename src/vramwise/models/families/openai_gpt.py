@@ -25,10 +25,8 @@ def embedding(c: Config) -> Block:
 def layer(c: Config, index: int) -> Block:
     """A decoder layer with a norm after attention and after the MLP."""
     b = BlockBuilder(f"transformer.h.{index}", layer=index, part="attention")
-    heads, width, after = c.num_attention_heads, c.hidden_size, c.number("resid_pdrop", 0.1)
+    heads, width, after = c.heads_of(c.hidden_size), c.hidden_size, c.number("resid_pdrop", 0.1)
     function = c.text("afn", "gelu")
-    if width % heads:
-        raise c.error(f"n_head ({heads}) does not divide n_embd ({width})")
     if function not in _ACTIVATIONS:
         raise c.error(f"afn: expected one of {', '.join(_ACTIVATIONS)}, got {function!r:.60}")
     x = b.input("hidden", width)

@@ -33,9 +33,7 @@ def embedding(c: Config) -> Block:
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention whose queries are scaled before the product."""
     b.part = "attention"
-    heads, width, bias = c.num_attention_heads, c.hidden_size, c.flag("enable_bias", True)
-    if width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({width})")
+    heads, width, bias = c.heads_of(c.hidden_size), c.hidden_size, c.flag("enable_bias", True)
     q = b.scale(b.linear(x, "self_attn.q_proj", width, bias=bias))
     k = b.linear(x, "self_attn.k_proj", width, bias=bias)
     v = b.linear(x, "self_attn.v_proj", width, bias=bias)

@@ -10,6 +10,7 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.layers.multi_head_attention import multi_head_attention
 
 CLASS_DEFAULTS = {
     "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
@@ -46,19 +47,14 @@ def embedding(c: Config, root: str) -> Block:
 def layer(c: Config, root: str, index: int) -> Block:
     """A pre-norm layer with full attention."""
     b = BlockBuilder(f"{root}layers.{index}", layer=index, part="vision")
-    heads, bias, dropout = c.num_attention_heads, c.flag("qkv_bias", True), c.number("hidden_dropout_prob")
+    dropout = c.number("hidden_dropout_prob")
     x = b.input("image", c.hidden_size)
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
-    h = b.layer_norm(x, "layernorm_before", part="vision")
-    q, k, v = (
-        b.heads_first(b.heads(b.linear(h, f"attention.{piece}_proj", x.width, bias=bias), heads)) for piece in "qkv"
-    )
-    mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None,
-        dropout=c.number("attention_probs_dropout_prob"),
+    names = ("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj")
+    h = multi_head_attention(
+        b, b.layer_norm(x, "layernorm_before", part="vision"), c, names,
+        bias=c.flag("qkv_bias", True), causal=False, cache=None, dropout=c.number("attention_probs_dropout_prob"),
     )  # fmt: skip
-    x = b.add(x, b.dropout(b.linear(mixed, "attention.o_proj", x.width, bias=True, shard="row"), dropout))
+    x = b.add(x, b.dropout(h, dropout))
     h = b.linear(b.layer_norm(x, "layernorm_after", part="vision"), "mlp.fc1", c.intermediate_size, bias=True)
     h = b.linear(b.activation(h, c.text("hidden_act")), "mlp.fc2", x.width, bias=True, shard="row")
     return b.build(image=b.add(x, b.dropout(h, dropout)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.multi_head_attention import multi_head_attention
 
 CLASS_DEFAULTS = {"vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16, "max_position_embeddings": 512}
 """Defaults of `XLMConfig`."""
@@ -35,15 +36,11 @@ def embedding(c: Config) -> Block:
 
 def attention(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
     """Multi-head attention whose queries are scaled before the product."""
-    heads = c.num_attention_heads
-    if x.width % heads:
-        raise c.error(f"n_heads ({heads}) does not divide emb_dim ({x.width})")
-    q, k, v = (b.heads_first(b.heads(b.linear(x, f"{module}.{name}_lin", x.width, bias=True), heads)) for name in "qkv")
-    mixed = b.attention(
-        b.scale(q), k, v, num_heads=heads, num_key_value_heads=heads, module=module, causal=c.flag("causal"),
-        style="xlm", dropout=c.number("attention_dropout", 0.1), cache=None, eager_only=True,
+    return multi_head_attention(
+        b, x, c, (f"{module}.q_lin", f"{module}.k_lin", f"{module}.v_lin", f"{module}.out_lin"), scaled=True,
+        module=module, causal=c.flag("causal"), style="xlm", dropout=c.number("attention_dropout", 0.1), cache=None,
+        eager_only=True,
     )  # fmt: skip
-    return b.linear(mixed, f"{module}.out_lin", x.width, bias=True, shard="row")
 
 
 def layer(c: Config, index: int) -> Block:

@@ -10,9 +10,7 @@ from vramwise.models.layers.language_adapters import language_adapters
 
 def attention(b: BlockBuilder, x: Value, c: Config, d: Design, module: str = "attention") -> Value:
     """Multi-head attention over all positions, or causal where the config says `is_decoder`, and its projection."""
-    heads, bias = c.num_attention_heads, c.flag("use_bias", True)
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    heads, bias = c.heads_of(x.width), c.flag("use_bias", True)
     q, k, v = (
         b.heads_first(b.heads(b.linear(x, f"{module}.self.{name}", x.width, bias=bias), heads))
         for name in ("query", "key", "value")

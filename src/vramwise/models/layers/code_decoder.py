@@ -24,9 +24,7 @@ def bridge(c: Config, given: int, width: int) -> tuple[Block, ...]:
 
 
 def attention(b: BlockBuilder, x: Value, source: Value, c: Config, module: str) -> Value:
-    heads, cross = c.num_attention_heads, source is not x
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    heads, cross = c.heads_of(x.width), source is not x
     b.part, d = "attention", x.width // heads
     pieces = [
         b.heads_first(b.heads(b.linear(value, f"{module}.{name}_proj", x.width), heads))

@@ -14,9 +14,7 @@ def norm(b: BlockBuilder, x: Value, module: str, c: Config) -> Value:
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Attention and its projection; version 1 has one product for queries, keys and values, and two biases."""
-    heads, module = c.num_attention_heads, "attention.self"
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    heads, module = c.heads_of(x.width), "attention.self"
     if first(c):
         fused = b.linear(x, f"{module}.in_proj", 3 * x.width)
         biases = [b.parameter(module, name, (x.width,), shard="column") for name in ("q_bias", "v_bias")]

@@ -30,9 +30,7 @@ def linear(b: BlockBuilder, x: Value, module: str, width: int, c: Config, *, row
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """The class's own attention; on the way to it grouped keys and values are repeated for every query head."""
     b.part = "attention"
-    heads, groups, alibi = c.num_attention_heads, key_value_heads(c), c.flag("alibi")
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    heads, groups, alibi = c.heads_of(x.width), key_value_heads(c), c.flag("alibi")
     d = x.width // heads
     fused = linear(b, x, "self_attention.query_key_value", (heads + 2 * groups) * d, c)
     repeated = c.flag("new_decoder_architecture")

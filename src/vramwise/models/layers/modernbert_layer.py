@@ -16,9 +16,7 @@ def norm(b: BlockBuilder, x: Value, module: str, c: Config) -> Value:
 
 def attention(b: BlockBuilder, x: Value, c: Config, window: int | None) -> Value:
     """Multi-head attention; the encoder's is one product and looks both ways."""
-    heads, bias, dropout = c.num_attention_heads, c.flag("attention_bias"), c.number("attention_dropout")
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
+    heads, bias, dropout = c.heads_of(x.width), c.flag("attention_bias"), c.number("attention_dropout")
     if decodes(c):
         q, k, v = (b.heads(b.linear(x, f"attn.{name}_proj", x.width, bias=bias), heads) for name in "qkv")
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block, BlockBuilder, Modality, Parameter, Part, Value
 from vramwise.models.config import Config
+from vramwise.models.layers.multi_head_attention import multi_head_attention
 
 
 def mlp(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
@@ -28,19 +29,14 @@ def layer(c: Config, name: str, index: int, part: Part | None = None, modality: 
     """A pre-norm layer of either tower; CLIP's text looks back only. A tower beside a language model has no numbers."""
     number = index if modality == "text" else None
     b = BlockBuilder(f"{name}.encoder.layers.{index}", layer=number, part=part or "attention", modality=modality)
-    heads, stream = c.num_attention_heads, "image" if part else "hidden"
+    stream = "image" if part else "hidden"
     x = b.input(stream, c.hidden_size)
-    if x.width % heads:
-        raise c.error(f"num_attention_heads ({heads}) does not divide hidden_size ({x.width})")
-    h = b.layer_norm(x, "layer_norm1", part=part or "norm")
-    q, k, v = (
-        b.heads_first(b.heads(b.linear(h, f"self_attn.{piece}_proj", x.width, bias=True), heads)) for piece in "qkv"
-    )
-    mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=c.number("attention_dropout"), cache=None,
-        causal=part is None and c.flag("looks_back"),
+    names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj")
+    h = multi_head_attention(
+        b, b.layer_norm(x, "layer_norm1", part=part or "norm"), c, names, dropout=c.number("attention_dropout"),
+        cache=None, causal=part is None and c.flag("looks_back"),
     )  # fmt: skip
-    x = b.add(x, b.linear(mixed, "self_attn.out_proj", x.width, bias=True, shard="row"))
+    x = b.add(x, h)
     b.part = part or "mlp"
     h = mlp(b, b.layer_norm(x, "layer_norm2", part=part or "norm"), c, "mlp")
     return b.build(**{stream: b.add(x, h)})
