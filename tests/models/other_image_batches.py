@@ -47,7 +47,37 @@ def flat(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
     return {"pixel_values": pixels, "spatial_shapes": torch.tensor(grids), "pixel_attention_mask": mask}
 
 
+STEP: dict[str, Any] = {
+    "model_type": "step3p7_text", "num_sliding_attention_heads": 4, "head_dim": 8, "num_experts_per_tok": 2,
+    "n_routed_experts": 4, "moe_intermediate_size": 8, "share_expert_dim": 8, "sliding_window": 4, "layer_types":
+    ["full_attention", "sliding_attention"], "mlp_layer_types": ["dense", "sparse"], "pad_token_id": 1,
+    "rope_parameters": {kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}
+                        for kind in ("full_attention", "sliding_attention")},
+}  # fmt: skip
+STEP_TOWER = {
+    "hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 3, "image_size": 16, "patch_size": 4,
+    "mlp_ratio": 1.5, "num_channels": 3,
+}  # fmt: skip
+
+
+def with_tiles(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Whole images, and tiles of another size."""
+    *tiles, (rows, columns) = images.grids
+    found: dict[str, Any] = {"pixel_values": torch.zeros(count, 3, 4 * rows, 4 * columns)}
+    if tiles:
+        height, width = (4 * side for side in tiles[0])
+        found["pixel_values_local"] = torch.zeros(count * len(tiles), 3, height, width)
+        found["num_local_patches"] = [len(tiles)] * count
+    return found
+
+
 CASES: dict[str, Case] = {
+    "step3p7": (
+        whole("step3p7", STEP_TOWER, STEP, projector_bias=True), Images(2, 4, 4, tokens=1), with_tiles,
+    ),
+    "step3p7 in tiles": (
+        whole("step3p7", STEP_TOWER, STEP), Images(1, 6, 6, tokens=9, tiles=3, last_grid=(4, 4)), with_tiles,
+    ),
     "lfm2_vl": (
         whole("lfm2_vl", SIGLIP2, LFM2, downsample_factor=2, projector_hidden_size=40),
         Images(2, 2, 6, tokens=3, padded_to=16), flat,

@@ -296,3 +296,16 @@ def test_kimi_k25(size: tuple[int, int]) -> None:
     _, (high, wide) = code["navit_resize"](height, width, **sides)
     found = own({"model_type": "kimi_k25"}, width, height)
     assert (found.rows, found.columns, found.tokens) == (high // 14, wide // 14, high * wide // 28**2)
+
+
+@many
+@given(st.tuples(st.integers(10, 5000), st.integers(10, 5000)))
+def test_step3p7(size: tuple[int, int]) -> None:
+    width, height = size
+    assume(max(size) <= 200 * min(size))
+    code = functions("step3p7/image_processing_step3p7.py", "_is_extreme_aspect", "_plan_patches")
+    self = SimpleNamespace(_is_extreme_aspect=code["_is_extreme_aspect"], max_image_size=3024)
+    *_, columns, rows, _ = code["_plan_patches"](self, width, height, 728, 504)
+    found = own({"model_type": "step3p7", "vision_config": {}}, width, height)
+    assert found.tokens == 171 + columns * rows * 83 + max(0, rows - 1)
+    assert found.tiles == 1 + columns * rows

@@ -75,7 +75,8 @@ class Block:
     checkpointing wraps and pipeline parallelism deals out; `cache` is what one token leaves behind in it. Blocks of
     another modality than text run only for batches that hold it. `no_grad`: the class runs it without a gradient, so
     that nothing is kept and no product of it has a backward pass; so it is too where nothing reads its results.
-    `tower_layer` marks a layer of a tower, which checkpointing wraps as well.
+    `tower_layer` marks a layer of a tower, which checkpointing wraps as well. `tiled`: it runs only for images that
+    come in tiles besides the whole.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Block:
     modality: Modality = "text"
     no_grad: bool = False
     tower_layer: bool = False
+    tiled: bool = False
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

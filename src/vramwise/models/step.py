@@ -187,7 +187,10 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
 
 def runs_in(block: Block, execution: Execution) -> bool:
     """Whether a batch runs a block: blocks of images only where it holds some."""
-    return block.modality == "text" or (block.modality == "image" and execution.images is not None)
+    if block.modality == "text":
+        return True
+    images = execution.images
+    return block.modality == "image" and images is not None and (not block.tiled or images.last_grid is not None)
 
 
 def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object]) -> BlockRun:

@@ -55,5 +55,11 @@ def inputs_linger(train: TrainSettings) -> bool:
 
 
 def numel_below(model: Model) -> list[int]:
-    """Parameters of the blocks below each block, and of all of them."""
-    return [0, *accumulate(sum(p.numel for p in block.parameters) for block in model.blocks)]
+    """Parameters of the blocks below each block, and of all of them, each in the first block that has it."""
+    met: set[str] = set()
+    counts = []
+    for block in model.blocks:
+        new = {p.name: p.numel for p in block.parameters if not block.tiled or p.name not in met}
+        counts.append(sum(new.values()))
+        met |= new.keys()
+    return [0, *accumulate(counts)]

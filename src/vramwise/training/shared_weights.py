@@ -40,11 +40,10 @@ def parts_of_gradients(forward: Forward, model: Model) -> list[Parts]:
 def _weights_by_run(forward: Forward, model: Model) -> list[dict[Storage, str | Storage]]:
     """The weights that each block trains: their storages in its record, and what they are in the model."""
     ran = {run.modality for run in forward.runs}
-    names = [
-        tuple(parameter.tied_to or parameter.name for parameter in block.parameters)
-        for block in model.blocks
-        if block.modality in ran
-    ]
+    blocks = [block for block in model.blocks if block.modality in ran]
+    if len(forward.runs) < len(blocks):
+        blocks = [block for block in blocks if not block.tiled]
+    names = [tuple(parameter.tied_to or parameter.name for parameter in block.parameters) for block in blocks]
     recorded: dict[Storage, str] = {}
     for run, own in zip(forward.runs, names, strict=False):
         for storage, place in run.weights:

@@ -76,11 +76,11 @@ class Products(Pointwise):
         height, width = (length // weight.shape[2] for length in x.shape[2:])
         return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], height, width))
 
-    def conv2d(self, x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
-        """`F.conv2d` without a bias, padded to keep both sides, then thinned by `stride`."""
+    def conv2d(self, x: Tensor, weight: Tensor, stride: int = 1, bias: Tensor | None = None) -> Tensor:
+        """`F.conv2d`, padded to keep both sides, then thinned by `stride`."""
         height, width = (length if stride == 1 else -(-length // stride) for length in x.shape[2:])
         shape = (x.shape[0], weight.shape[0], height, width)
-        return self._convolution(x, weight, None, shape, channels_last_strides(shape) if is_channels_last(x) else None)
+        return self._convolution(x, weight, bias, shape, channels_last_strides(shape) if is_channels_last(x) else None)
 
     def patch_conv3d(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """`F.conv3d` of patches as large as its kernel: one result each."""

@@ -62,6 +62,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "qwen3_vl": _QWEN3,
     "qwen3_vl_moe": _QWEN3,
     "smolvlm": longest_side.idefics3,
+    "step3p7": resolutions.step3p7,
     "video_llava": one_size.fixed,
     "vipllava": one_size.fixed,
 }

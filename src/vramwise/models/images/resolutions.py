@@ -1,4 +1,4 @@
-"""The whole image and tiles of the best of given resolutions: LLaVA-NeXT, LLaVA-OneVision."""
+"""The whole image and tiles of a resolution that suits it: LLaVA-NeXT, LLaVA-OneVision, Step 3.7."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from vramwise.models.config import Config
 from vramwise.models.images.tokens import ImageTokens, vision_table
 
+STEP_WINDOW, STEP_LARGEST = 504, 3024  # image_processing_step3p7.py
 LEAST_SHRINK = 1.1  # modeling_llava_onevision.py pack_image_features
 _PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
@@ -81,3 +82,43 @@ def unpadded(
     else:
         wide -= (wide - int(round(width * (high / height), 7))) // 2 * 2
     return (high, wide), tiles
+
+
+def step3p7(c: Config, width: int, height: int) -> ImageTokens:
+    """The whole image, and windows of it that do not overlap; small images that are not long have no windows.
+
+    Markers stand around each, and one ends each row of windows but the last.
+    """
+    v = vision_table(c)
+    side, patch = v.size("image_size", default=728), v.size("patch_size", default=14)
+    columns, rows = _windows(width, height, side)
+    whole, window = (side // patch, STEP_WINDOW // patch)
+    tokens, each = (side // (4 * patch)) ** 2 + 2, (STEP_WINDOW // (4 * patch)) ** 2 + 2
+    count = columns * rows
+    said = (
+        f"the image at {side} × {side} and {count} windows of {STEP_WINDOW} × {STEP_WINDOW} pixels, {each} tokens each"
+    )
+    patches, total = whole**2 + count * window**2, tokens + count * each + max(0, rows - 1)
+    if not count:
+        return ImageTokens(total, patches, f"the image at {side} × {side}", rows=whole, columns=whole)
+    return ImageTokens(
+        total, patches, said, rows=window, columns=window, tiles=count + 1, last_grid=(whole, whole)
+    )  # fmt: skip
+
+
+def _windows(width: int, height: int, side: int) -> tuple[int, int]:
+    """Columns and rows of windows, 0 without any."""
+    if min(width, height) < 32 and max(width, height) > 4 * min(width, height):
+        width = height = max(width, height)
+    if max(width, height) > STEP_LARGEST:
+        scale = STEP_LARGEST / max(width, height)
+        width, height = int(width * scale), int(height * scale)
+    short, long = min(width, height), max(width, height)
+    if long <= side:
+        window = short if long / short > 1.5 else 0
+    else:
+        window = min(short, STEP_WINDOW) if long / short > 4 else STEP_WINDOW
+    if not window:
+        return 0, 0
+    columns, rows = (max(1, n // window + (n % window > 0.2 * window and n >= window)) for n in (width, height))
+    return columns, rows

@@ -56,6 +56,7 @@ from vramwise.models.profiles.sliding_windows import SlidingWindowPaths
 from vramwise.models.profiles.tiles import TilePaths
 from vramwise.models.profiles.towers import TowerPaths
 from vramwise.models.profiles.undescribed import UndescribedPaths
+from vramwise.models.profiles.whole_and_tiles import WholeAndTilesPaths
 from vramwise.models.profiles.xlnet import XLNetPaths
 from vramwise.models.profiles.zamba import ZambaPaths
 
@@ -106,6 +107,7 @@ class HuggingFace(
     TilePaths,
     TowerPaths,
     UndescribedPaths,
+    WholeAndTilesPaths,
     XLNetPaths,
     ZambaPaths,
 ):

@@ -14,8 +14,11 @@ DEFAULTS: dict[str, Any] = {
 """Defaults of Step3p7VisionConfig (transformers 5.23)."""
 
 
-def tower(v: Config) -> Tower:
-    """Rotary positions besides learned ones; two convolutions make one patch of sixteen, four times as wide."""
+def tower(v: Config, *, tiles: bool = False) -> Tower:
+    """Rotary positions besides learned ones; two convolutions make one patch of sixteen, four times as wide.
+
+    `tiles`: run over tiles of images, not over the whole.
+    """
     width, patch = v.hidden_size, v.size("patch_size")
     ratio = v.number("mlp_ratio")
     if not 0 < ratio <= LARGEST_SIZE:
@@ -31,4 +34,6 @@ def tower(v: Config) -> Tower:
             *with_bias("downsampler1", 2 * width, width, 3, 3), *with_bias("downsampler2", 4 * width, 2 * width, 3, 3)
         ),
         norms=("layernorm_before", "layernorm_after"), scales=("lambda_1", "lambda_2"), scale_width=width,
+        embedding="resized_positions_embedding", embedding_settings=(("tiles", tiles),), turned_by_row="turned_by_grid",
+        closing="halved_twice", closing_settings=(("tiles", tiles),),
     )  # fmt: skip
