@@ -116,11 +116,13 @@ def test_open_settings_are_written_back() -> None:
 
 
 def test_the_largest_batch_fits_and_one_more_does_not() -> None:
-    found = answer(gpu="A100-80GB", **LORA)
+    """Where segments cannot break up: else tensors may fit and their segments not."""
+    whole = {**LORA, "expandable_segments": True}
+    found = answer(gpu="A100-80GB", **whole)
     most = int(found.quantities["max_batch"].expected)
     assert most > 1
     for batch, fits in ((most, True), (most + 1, False)):
-        verdict = answer(gpu="A100-80GB", micro_batch_size=batch, **LORA).verdict
+        verdict = answer(gpu="A100-80GB", micro_batch_size=batch, **whole).verdict
         assert verdict is not None
         assert verdict.fits is fits
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import with_rounded_axes
@@ -23,7 +22,7 @@ from vramwise.training.moments import Moment, step_moments
 from vramwise.training.notes import host_notes, notes_of
 from vramwise.training.offload import host_parts, offloaded
 from vramwise.training.parallel import Placement, placements
-from vramwise.training.replay import is_replayed, replay
+from vramwise.training.replay import is_replayed
 from vramwise.training.settings import (
     frozen_units_keep_inputs,
     gradients_stay,
@@ -117,22 +116,17 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         if stuck is not None:
             quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
             most = min(most, job.train.micro_batch_size - 1)
-        verdict = counters.verdict_of(
-            quantities["total_needed"],
-            capacity,
-            peaks[worst].name,
-            job.train,
-            gpu,
-            0 if stuck is None else stuck.wanted,
-        )
-        quantities |= {"oom": Quantity.exact(verdict.headroom_bytes < 0), "max_batch": Quantity.exact(most)}
-        room = room if verdict.headroom_bytes >= 0 else None
+        wanted = 0 if stuck is None else stuck.wanted
+        verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name, job.train, gpu, wanted)
+        quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
+        quantities["max_batch"] = Quantity.exact(most)
+    answered = _Replayable(job, rank, moments, outside, room, verdict is not None and verdict.headroom_bytes >= 0)
     return Result(
         scenario=replace(scenario, train=job.train).to_dict(),
         model=ModelFacts(
             model.id, model.num_parameters, model.num_active_parameters, job.states(rank).num_trainable, source
         ),
-        quantities=_with_reserved(quantities, job, rank, moments, by_ratio, play, outside, room),
+        quantities=answered.quantities(quantities, by_ratio, play),
         phases=phases,
         peak_phase=peaks[worst].name,
         ranks=tuple(Rank(_rank_name(r, len(job.ranks)), peak.total) for (r, _), peak in zip(found, peaks, strict=True)),
@@ -211,34 +205,51 @@ def _play(job: Job, rank: Placement, workspace: Node) -> reserved.Play | None:
     if not is_replayed(job.train, rank):
         return None
     batch, sequence = job.train.micro_batch_size, job.local_sequence
-    return partial(replay, job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes)
+    return reserved.Play(job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes)
 
 
-def _with_reserved(
-    quantities: dict[str, Quantity], job: Job, rank: Placement, moments: list[Moment], by_ratio: Quantity,
-    play: reserved.Play | None, outside: list[Node], room: int | None,
-) -> Mapping[str, Quantity]:  # fmt: skip
-    """The quantities with reserved and process memory; a run that fits keeps within torch's `room` on the card."""
+@dataclass(frozen=True, slots=True)
+class _Replayable:
+    """What hangs on reserved memory. `room`: bytes of the card for torch, within which a run that `fits` keeps."""
 
-    def counted(kept: Quantity) -> dict[str, Quantity]:
-        process = counters.plus(kept, *outside)
-        process = Quantity(process.low, process.expected, process.high + job.states(rank).paged_optimizer)
-        if room is not None:
-            kept = counters.at_most(kept, room)
-            process = counters.at_most(process, room + sum(node.bytes for node in outside))
-        return {"peak_reserved": kept, "nvidia_smi": process}
+    job: Job
+    rank: Placement
+    moments: list[Moment]
+    outside: list[Node]
+    room: int | None
+    fits: bool
 
-    def played() -> dict[str, Quantity]:
-        assert play is not None
-        found = reserved.played_within(play, quantities["peak_allocated"], room)
-        if found is None:
-            return counted(by_ratio)
-        return counted(reserved.replayed_reserved(quantities["peak_allocated"], moments, job.train, found))
+    def quantities(
+        self, ready: dict[str, Quantity], by_ratio: Quantity, play: reserved.Play | None
+    ) -> Mapping[str, Quantity]:
+        """All quantities in order; those that a replay decides are worked out when they are read."""
+        counted = {"peak_reserved": self._kept(by_ratio), "nvidia_smi": self._process(by_ratio)}
+        before = ("params", "weights", "peak_allocated")
+        ordered = {name: ready[name] for name in before} | counted | ready
+        if play is None:
+            return ordered
+        allocated = ready["peak_allocated"]
 
-    late = counted(by_ratio)
-    before = ("params", "weights", "peak_allocated")
-    ordered = {name: quantities[name] for name in before} | late | quantities
-    return ordered if play is None else LateQuantities(ordered, tuple(late), played)
+        def reserved_bytes() -> Quantity:
+            found = reserved.played_within(play, allocated, self.room if self.fits else None)
+            train = self.job.train
+            return by_ratio if found is None else reserved.replayed_reserved(allocated, self.moments, train, found)
+
+        late = {
+            "peak_reserved": lambda: self._kept(reserved_bytes()),
+            "nvidia_smi": lambda: self._process(reserved_bytes()),
+        }
+        return LateQuantities(ordered, ordered, late)
+
+    def _kept(self, kept: Quantity) -> Quantity:
+        return kept if self.room is None or not self.fits else counters.at_most(kept, self.room)
+
+    def _process(self, kept: Quantity) -> Quantity:
+        process = counters.plus(kept, *self.outside)
+        process = Quantity(process.low, process.expected, process.high + self.job.states(self.rank).paged_optimizer)
+        if self.room is None or not self.fits:
+            return process
+        return counters.at_most(process, self.room + sum(node.bytes for node in self.outside))
 
 
 def _with_quantized_experts(job: Job, rank: Placement) -> int | None:
@@ -258,7 +269,7 @@ def _with_shorter_completions(job: Job, rank: Placement) -> int:
 
 
 def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> int:
-    """The largest micro-batch whose expected need is not above the usable memory."""
+    """The largest micro-batch whose expected tensors are not above the usable memory."""
     fixed = int(needed.expected) - peak.total
     key = _Search(job.model, job.structure, rank, job.local_sequence, job.accumulates, capacity.usable_bytes - fixed)
     found = _searched.get(key)

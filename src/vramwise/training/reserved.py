@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from vramwise.models.model import Model
 from vramwise.result import Node, Quantity
 from vramwise.scenario import TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
@@ -12,7 +14,7 @@ from vramwise.training.counters import plus, scaled
 from vramwise.training.moments import Moment
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
-from vramwise.training.replay import Replayed
+from vramwise.training.replay import Replayed, replay
 from vramwise.training.settings import pads
 from vramwise.training.states import ModelStates
 
@@ -84,8 +86,20 @@ def logits_of_another_length(moments: Sequence[Moment]) -> int:
     return max(moment.parts.get("logits and loss", 0) for moment in moments)
 
 
-Play = Callable[[int | None], Replayed]
-"""Replays a step with so many bytes for torch on the card, or without limit."""
+@dataclass(frozen=True, slots=True)
+class Play:
+    """A step that can be replayed: on a card with `room` bytes for torch, or without limit."""
+
+    model: Model
+    train: TrainSettings
+    batch: int
+    sequence: int
+    accumulating: bool
+    workspace_bytes: int
+
+    def __call__(self, room: int | None) -> Replayed:
+        sizes = self.batch, self.sequence, self.accumulating, self.workspace_bytes
+        return replay(self.model, self.train, *sizes, room)
 
 
 def played_within(play: Play, allocated: Quantity, room: int | None) -> Replayed | None:
