@@ -13,6 +13,9 @@ from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import pool_verdict
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
+# v1/worker/gpu_worker.py: peak_activation_memory holds cudagraph_memory_estimate_applied in 0.27.1, not in 0.26.0
+PEAK_WITH_GRAPHS_VERSION = (0, 26, 1)
+
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """vLLM's start-up accounting on the worst rank.
@@ -52,10 +55,19 @@ def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
     return {
         "params": Quantity.exact(model.num_parameters),
         "weights": interval(budget.weights),
-        "activation_peak": interval(budget.activation),
+        "activation_peak": _printed_peak(budget),
         "non_torch": interval(budget.non_torch),
         "cuda_graph": printed_graphs(model, budget.resolved, budget.graphs),
     }
+
+
+def _printed_peak(budget: Budget) -> Quantity:
+    """What is printed as peak activation: since PEAK_WITH_GRAPHS_VERSION with the graphs that the budget estimates."""
+    r = budget.resolved
+    terms = [budget.activation]
+    if r.version >= PEAK_WITH_GRAPHS_VERSION and r.profile.graphs_in_budget:
+        terms.append(budget.graphs)
+    return Quantity(*(total_of(terms, end) for end in ("low", "bytes", "high")))
 
 
 def _totals(scenario: Scenario, gpu: Gpu | None, capacity: Capacity) -> tuple[int, int, int]:
