@@ -194,6 +194,7 @@ class _BackwardWalker:
         self.gradients: dict[int, _Gradient] = {}
         self.pieces: dict[tuple[int, str], _Bytes] = {}
         self.written_over: set[Storage] = set()
+        self.begun_here: dict[Storage, bool] = {}
 
     def walk(self) -> BackwardWalk:
         for tensor in self._ends():
@@ -290,15 +291,21 @@ class _BackwardWalker:
             self.gradients[id(tensor)] = _Gradient(summed, False)
 
     def _finish(self, parameter: Tensor, held: _Bytes, is_view: bool) -> None:
-        """AccumulateGrad: the gradient becomes `.grad`, or is added into it and freed."""
+        """AccumulateGrad: the gradient becomes `.grad`, or is added into it and freed.
+
+        So is that of a later use of the same weight in one block, into the part that waits.
+        """
         storage = parameter.storage
+        begun_as_view = self.begun_here.get(storage, False)
+        is_begun = storage in self.shared.begun or storage in self.begun_here
+        self.begun_here[storage] = is_view
         waits = storage in self.shared.waiting
         if waits and is_view:
             self.result.waiting_views.add(storage)
-        if storage in self.shared.pending:
+        if storage in self.shared.pending or begun_as_view:
             self._note("sum of a shared weight's gradients", "", parameter.nbytes)
             self._briefly(parameter.nbytes)
-        if storage not in self.shared.begun and (waits or not self.accumulating):
+        if not is_begun and (waits or not self.accumulating):
             self.finished = self.finished + parameter.nbytes
             self.result.finished.append(self._as_gradient(parameter, held, is_view))
         self._drop(held)

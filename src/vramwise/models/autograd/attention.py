@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.autograd.contractions import Contractions
-from vramwise.models.autograd.size import Dim, axis, product
+from vramwise.models.autograd.size import Dim, axis, name_of, product
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides
 
 
@@ -13,11 +13,7 @@ def rounded_up(dim: Dim, multiple: int) -> Dim:
         return -(-dim // multiple) * multiple
     if all(count % multiple == 0 for count in dim.terms.values()):
         return dim
-    (names,) = dim.terms
-    if len(names) != 1:
-        raise ArithmeticError(f"{dim} is not one axis")
-    count = dim.terms[names]
-    return axis(f"{names[0] if count == 1 else f'{count}*{names[0]}'}_up_to_{multiple}")
+    return axis(f"{name_of(dim)}_up_to_{multiple}")
 
 
 def whole_eights(dim: Dim, axes: frozenset[str]) -> bool:
@@ -139,9 +135,12 @@ class Attention(Contractions):
             (self.new((calls,), "int64", op=op), "philox_seed"),
             (self.new((calls,), "int64", op=op), "philox_offset"),
         ]
+        inputs = [q, k, v]
         if mask is not None:
-            saves.append((self._kernel_mask(mask, q, k), "attn_bias"))
-        self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
+            bias = self._kernel_mask(mask, q, k)
+            saves.append((bias, "attn_bias"))
+            inputs += [bias] if bias.requires_grad else []
+        self.record(op, inputs, [out, stats], saves, flops=flops, backward_flops=backward)
         return out
 
     def _kernel_mask(self, mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -150,7 +149,8 @@ class Attention(Contractions):
         columns = mask.shape[-1]
         if whole_eights(columns, self.rows_of_eight):
             return mask
-        padded = self.new((*mask.shape[:-1], rounded_up(columns, 8)), mask.dtype, op="constant_pad_nd")
+        shape = (*mask.shape[:-1], rounded_up(columns, 8))
+        padded = self.new(shape, mask.dtype, requires_grad=mask.requires_grad, op="constant_pad_nd")
         self.record("constant_pad_nd", [mask], [padded])
         return self.narrow(padded, -1, columns)
 

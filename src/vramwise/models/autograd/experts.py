@@ -106,7 +106,7 @@ class Experts(Losses):
         Slices are no leaves, so autocast casts each anew. All experts count as used.
         """
         (x,) = self.autocast_low(x)
-        (weights,) = self.autocast_low(replace(weights, is_parameter=False))
+        (weights,) = self.autocast_low(self.unleafed(weights))
         shape = (x.shape[0], weights.shape[-1])
         grad = x.requires_grad or weights.requires_grad
         out = self.new(shape, x.dtype, requires_grad=grad, op="mm")

@@ -157,7 +157,11 @@ class Layout(Recorder):
 
     def unleafed(self, x: Tensor) -> Tensor:
         """A view of a parameter, which autocast casts anew each time."""
-        return replace(x, is_parameter=False)
+        if not x.is_parameter:
+            return x
+        out = replace(x, is_parameter=False)
+        self.record("view", [x], [out])
+        return out
 
     def repeat_interleave_heads(self, x: Tensor, times: int) -> Tensor:
         """Key or value heads repeated for grouped queries: (b, kv, s, d) -> (b, kv·times, s, d), a copy."""

@@ -195,6 +195,11 @@ class RoundedAxes(dict[Any, Any]):
         if found:
             self[name] = value = -(-self[base] // int(unit)) * int(unit)
             return value
+        if name.startswith("("):
+            self[name] = value = sum(
+                int(one) if one.lstrip("-").isdigit() else self[one] for one in name[1:-1].split("+")
+            )
+            return value
         count, found, base = name.partition("*")
         if found:
             self[name] = value = int(count) * self[base]
@@ -240,6 +245,16 @@ def whole_chunks_of(dim: Dim, length: int) -> Dim:
     if coefficient != 1 or len(names) != 1:
         raise ArithmeticError(f"{dim} is not a single axis")
     return axis(f"{names[0]}_whole_chunks_of_{length}")
+
+
+def name_of(size: Size) -> str:
+    """A sum of axes as the name of one: `sequence`, `2*sequence`, `(2*sequence+235)`; RoundedAxes reads it."""
+    parts = []
+    for names, count in size.terms.items():
+        if len(names) > 1:
+            raise ArithmeticError(f"{size} is no sum of axes")
+        parts.append(str(count) if not names else names[0] if count == 1 else f"{count}*{names[0]}")
+    return parts[0] if len(parts) == 1 else f"({'+'.join(parts)})"
 
 
 def behind_chunks_of(dim: Dim, length: int) -> Dim:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
@@ -34,7 +33,7 @@ class InklingPaths:
         (weight,) = self.parameters_of(op)
         wide = tape.to(x, "fp32")
         h = tape.to(tape.transpose(self.padding_zeroed(op, wide), 1, 2), weight.dtype)
-        h = tape.depthwise_conv1d(h, replace(weight, is_parameter=False), None, op.parameters[0].shape[-1] - 1)
+        h = tape.depthwise_conv1d(h, tape.unleafed(weight), None, op.parameters[0].shape[-1] - 1)
         h = tape.transpose(tape.to(tape.narrow(h, -1, x.shape[1]), "fp32"), 1, 2)
         h = tape.add(h, wide)
         return tape.to(tape.scale(h) if op.settings["scaled"] else h, x.dtype)
@@ -113,7 +112,7 @@ class InklingPaths:
     def weighed_experts(self, op: Op, x: Tensor, weights: Tensor) -> Tensor:
         """Shared experts as batched products, each weighed like a routed one; summed in fp32."""
         tape, count = self.tape, op.settings["count"]
-        gate, up, down = (tape.transpose(replace(w, is_parameter=False), 1, 2) for w in self.parameters_of(op))
+        gate, up, down = (tape.transpose(tape.unleafed(w), 1, 2) for w in self.parameters_of(op))
         rows = tape.reshape(x, 1, -1, x.shape[-1])
         rows = tape.expand(rows, count, rows.shape[1], x.shape[-1])
         factors = tape.transpose(tape.reshape(weights, -1, count, 1), 0, 1)

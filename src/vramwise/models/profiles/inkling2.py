@@ -35,7 +35,7 @@ class Inkling2Paths:
         (query,) = self.parameters_of(op)
         every = self.unweighted(tape.to(tape.cat([states, tape.unsqueeze(x, -2)], -2), "fp32"))
         queries = tape.view(tape.to(query, "fp32"), -1, x.shape[-1])
-        queries = tape.expand(replace(queries, is_parameter=False), *x.shape[:2], -1, -1)
+        queries = tape.expand(tape.unleafed(queries), *x.shape[:2], -1, -1)
         out = tape.sdpa(queries, every, every, backend=self.execution.sdpa_backend)
         return tuple(tape.select(out, 2) for _ in op.outputs)
 
