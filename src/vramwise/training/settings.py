@@ -26,6 +26,7 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
                                   "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
+UNSLOTH_TILES_LOSSES_SINCE = (2025, 8)  # unsloth pull request 3148
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
 # precision -> weights, gradients, master copy, optimizer states, compute
@@ -100,7 +101,13 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
 
 # torchtune 0.6 recipes/configs: checkpointing on, AdamW(fused=True), CEWithChunkedOutputLoss.
 # torchtitan since February 2025 (#881): optimizer.implementation = "fused". Megatron-LM core/optimizer: FusedAdam.
+# LLaMA-Factory hparams/model_args.py: disable_gradient_checkpointing = False; ms-swift 4 trainers/arguments.py:
+# gradient_checkpointing = True; unsloth 2026.8 models/llama.py get_peft_model: use_gradient_checkpointing = "unsloth",
+# which keeps layers' inputs on the host, and unsloth_fused_ce_loss.
 _RECIPES: dict[str, dict[str, str]] = {
+    "llamafactory": {"checkpointing": "full"},
+    "ms-swift": {"checkpointing": "full"},
+    "unsloth": {"checkpointing": "full", "offload_activations": "cpu", "loss": "fused-linear"},
     "torchtune": {"checkpointing": "full", "optimizer_impl": "fused", "loss": "chunked"},
     "torchtitan": {"optimizer_impl": "fused"},
     "megatron": {"optimizer_impl": "fused"},
@@ -110,6 +117,9 @@ _RECIPES: dict[str, dict[str, str]] = {
 def recipe_defaults(train: TrainSettings) -> dict[str, str]:
     """What the framework's own recipes set and the scenario leaves open."""
     recipe = _RECIPES.get(train.framework, {})
+    found = re.search(r"unsloth (\d+)\.(\d+)", train.framework_version or "")
+    if found and (int(found[1]), int(found[2])) < UNSLOTH_TILES_LOSSES_SINCE:
+        recipe = {**recipe, "loss": "fused"}
     return {name: value for name, value in recipe.items() if name not in train.explicit}
 
 
@@ -194,11 +204,14 @@ def has_expert_modules(train: TrainSettings, model: Model) -> bool:
 
 
 def reentrant(train: TrainSettings) -> bool:
-    """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5."""
+    """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5.
+
+    LLaMA-Factory asks for it still (hparams/model_args.py use_reentrant_gc).
+    """
     return (
         train.checkpointing == "full"
         and train.framework in HUGGING_FACE
-        and library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
+        and (library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE or train.framework == "llamafactory")
     )
 
 

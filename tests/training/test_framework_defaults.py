@@ -1,0 +1,52 @@
+"""What a framework sets where the scenario says nothing: defaults of released sources, and how they are left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.estimation import estimate
+
+
+def step(framework: str, version: str = "", **changed: Any) -> Any:
+    train = {"framework": framework, "method": "qlora", "micro_batch_size": 2, **changed}
+    if version:
+        train["framework_version"] = version
+    return estimate({"model": "meta-llama/Llama-3.1-8B", "task": "train", "train": train})
+
+
+def settings(framework: str, version: str = "", **changed: Any) -> dict[str, Any]:
+    found: dict[str, Any] = step(framework, version, **changed).scenario["train"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("framework", "checkpointing"),
+    [
+        ("transformers", "none"),
+        ("axolotl", "none"),
+        ("llamafactory", "full"),
+        ("ms-swift", "full"),
+        ("unsloth", "full"),
+    ],
+)
+def test_who_checkpoints_unasked(framework: str, checkpointing: str) -> None:
+    assert settings(framework)["checkpointing"] == checkpointing
+    assert settings(framework, checkpointing="selective", recompute=["mlp"])["checkpointing"] == "selective"
+
+
+def test_unsloth_offloads_inputs_of_layers_and_makes_no_logits_since_august_2025() -> None:
+    assert settings("unsloth")["offload_activations"] == "cpu"
+    assert settings("unsloth", offload_activations="none")["offload_activations"] == "none"
+    assert [settings("unsloth", version)["loss"] for version in ("unsloth 2025.7.8", "unsloth 2025.8.4", "")] == [
+        "fused", "fused-linear", "fused-linear",
+    ]  # fmt: skip
+
+
+def test_unsloth_keeps_only_adapters_and_one_layer_beside_the_weights() -> None:
+    """Two samples of 2,048 tokens: 31 more layers' inputs of 2 · 2048 · 4096 bf16 values would be 0.97 GiB."""
+    sizes = [
+        step("unsloth", offload_activations=away).quantities["peak_allocated"].expected for away in ("cpu", "none")
+    ]
+    assert sizes[1] - sizes[0] == pytest.approx(31 * 2 * 2 * 2048 * 4096, rel=0.1)
