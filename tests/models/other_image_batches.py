@@ -71,7 +71,29 @@ def with_tiles(config: dict[str, Any], images: Images, count: int) -> dict[str, 
     return found
 
 
+ARIA: dict[str, Any] = {
+    "model_type": "aria_text", "intermediate_size": 8, "moe_num_experts": 4, "moe_topk": 2, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def masked(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Square images, the last rows of which are padding where any is."""
+    found = square(config, images, count)
+    mask = torch.ones(count, *found["pixel_values"].shape[2:], dtype=torch.bool)
+    if images.padded_to:
+        mask[:, -5:] = False
+    return {**found, "pixel_mask": mask}
+
+
 CASES: dict[str, Case] = {
+    "aria": (
+        whole("aria", {**TOWER, "model_type": "idefics3_vision"}, ARIA, projector_patch_to_query_dict={9: 4, 16: 6}),
+        Images(1, 3, 3, tokens=4), masked,
+    ),
+    "aria with padding": (
+        whole("aria", {**TOWER, "model_type": "idefics3_vision", "image_size": 16}, ARIA,
+              projector_patch_to_query_dict={9: 4, 16: 6}), Images(2, 4, 4, tokens=6, padded_to=16), masked,
+    ),
     "step3p7": (
         whole("step3p7", STEP_TOWER, STEP, projector_bias=True), Images(2, 4, 4, tokens=1), with_tiles,
     ),

@@ -309,3 +309,9 @@ def test_step3p7(size: tuple[int, int]) -> None:
     found = own({"model_type": "step3p7", "vision_config": {}}, width, height)
     assert found.tokens == 171 + columns * rows * 83 + max(0, rows - 1)
     assert found.tiles == 1 + columns * rows
+
+
+@pytest.mark.parametrize(("size", "padded"), [((980, 980), 0), ((500, 497), 0), ((500, 400), 4900), ((30, 2000), 4900)])
+def test_aria(size: tuple[int, int], padded: int) -> None:
+    found = own({"model_type": "aria", "vision_config": {"patch_size": 14, "image_size": 980}}, *size)
+    assert (found.tokens, found.rows, found.padded_to) == (256, 70, padded)

@@ -23,6 +23,7 @@ _QWEN2 = merged.merged(56 * 56, 12_845_056, 14)  # preprocessor_config.json of Q
 _QWEN3 = merged.merged(65_536, 16_777_216, 16)  # preprocessor_config.json of Qwen3-VL and Qwen3.5
 _QWEN3_OMNI = merged.merged(56 * 56, 12_845_056, 16)  # preprocessor_config.json of Qwen3-Omni
 _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
+    "aria": longest_side.aria,
     "aya_vision": nearest_grid.tiled(3, 1),
     "deepseek_vl": one_size.every_patch(224, 16),
     "ernie4_5_vl_moe": merged.merged(56 * 56, 28 * 28 * 6177, 14),

@@ -1,4 +1,4 @@
-"""The longest side decides: rows of tiles (Idefics 3) or of patches (Pixtral), each with a mark."""
+"""The longest side decides: rows of tiles (Idefics 3) or of patches (Pixtral), each with a mark; a square (Aria)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from vramwise.models.config import Config
 from vramwise.models.images.tokens import ImageTokens, vision_table
 
 IDEFICS_LARGEST_SIDE = 4096  # image_processing_idefics3.py MAX_IMAGE_SIZE
+ARIA_SIDE, ARIA_LEAST = 980, 336  # image_processing_aria.py: the longest side, and the least of the other
 
 
 def idefics3(c: Config, width: int, height: int) -> ImageTokens:
@@ -53,4 +54,18 @@ def pixtral(c: Config, width: int, height: int) -> ImageTokens:
         (columns + 1) * rows, columns * rows * merge**2,
         f"sides up to {longest:,} pixels, a token for {size * merge} × {size * merge} and one at the end of each line",
         rows=rows * merge, columns=columns * merge,
+    )  # fmt: skip
+
+
+def aria(c: Config, width: int, height: int) -> ImageTokens:
+    """The longest side as given, the other at least so long, padded to a square; a number of queries reads it."""
+    patch, queries = vision_table(c).size("patch_size", default=32), c.table("projector_patch_to_query_dict")
+    rows = ARIA_SIDE // patch
+    tokens = (queries or Config({"1225": 128, "4900": 256})).size(str(rows**2), default=256)
+    scale = ARIA_SIDE / max(width, height)
+    padded = max(int(min(width, height) * scale), ARIA_LEAST) <= ARIA_SIDE - patch
+    side = rows if vision_table(c).size("image_size", default=224) == ARIA_SIDE else 0
+    return ImageTokens(
+        tokens, rows**2, f"every image is padded to {ARIA_SIDE} × {ARIA_SIDE} pixels, {tokens} queries read it",
+        rows=side, columns=side, padded_to=rows**2 if padded else 0,
     )  # fmt: skip

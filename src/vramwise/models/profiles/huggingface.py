@@ -47,6 +47,7 @@ from vramwise.models.profiles.ngram_streams import NgramStreamPaths
 from vramwise.models.profiles.norms import NormPaths
 from vramwise.models.profiles.packed_images import PackedImagePaths
 from vramwise.models.profiles.padded_images import PaddedImagePaths
+from vramwise.models.profiles.query_projectors import QueryProjectorPaths
 from vramwise.models.profiles.relative_bias import RelativeBiasPaths
 from vramwise.models.profiles.residual_streams import ResidualStreamPaths
 from vramwise.models.profiles.rwkv import RwkvPaths
@@ -98,6 +99,7 @@ class HuggingFace(
     NgramStreamPaths,
     NormPaths,
     PackedImagePaths,
+    QueryProjectorPaths,
     RelativeBiasPaths,
     RwkvPaths,
     ResidualStreamPaths,

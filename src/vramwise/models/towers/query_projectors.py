@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from vramwise.models.blocks import BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.towers.projector_pieces import Ends, gated, norm, two_products
+from vramwise.models.towers.projector_pieces import Ends, gated, norm
 
 
 def aria(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """Learned queries that read the patches by attention, then a plain MLP."""
-    counts = (e.model.table("projector_patch_to_query_dict") or Config({"1225": 128, "4900": 256})).values
-    width, queries = x.width, max(Config(counts).size(name) for name in counts)
+    table = e.model.table("projector_patch_to_query_dict") or Config({"1225": 128, "4900": 256})
+    counts = {name: Config(table.values).size(name) for name in table.values}
+    width, queries = x.width, max(counts.values())
     h = norm(b, x, "cross_attn.layer_norm_kv")
-    for name in "kv":
-        h = b.linear(h, f"cross_attn.{name}_proj", width)
-    q = b.unary("queries", h, "", [b.parameter("", "query", (queries, width))])
+    k, v = (b.linear(h, f"cross_attn.{name}_proj", width) for name in "kv")
+    q = b.unary("queries", x, "", [b.parameter("", "query", (queries, width))], by_patches=tuple(counts.items()))
     q = b.linear(norm(b, q, "cross_attn.layer_norm"), "cross_attn.q_proj", width)
     inner = "cross_attn.multihead_attn"
     weights = [
@@ -22,9 +22,10 @@ def aria(b: BlockBuilder, x: Value, e: Ends) -> Value:
         b.parameter(inner, "out_proj.weight", (width, width), is_linear=True),
         b.parameter(inner, "out_proj.bias", (width,)),
     ]  # fmt: skip
-    mixed = b.linear(b.unary("cross_attention", q, inner, weights), "cross_attn.linear", width, bias=True)
-    names = ("feed_forward.linear_in", "feed_forward.linear_out")
-    return two_products(b, norm(b, mixed, "layer_norm"), names, (e.width, e.width), bias=False)
+    mixed = b.op("multihead_attention", inner, [q, k, v], [width], weights, num_heads=e.tower.num_attention_heads)[0]
+    mixed = norm(b, b.linear(mixed, "cross_attn.linear", width, bias=True), "layer_norm")
+    h = b.activation(b.linear(mixed, "feed_forward.linear_in", e.width), "gelu_new")
+    return b.linear(h, "feed_forward.linear_out", e.width, shard="row")
 
 
 # Defaults of Idefics2PerceiverConfig (transformers 5.23).

@@ -43,8 +43,8 @@ def siglip(c: Config) -> Tower:
         after=layer_norm("post_layernorm", width),
         closing="layer_norm",
         pooling=head,
-        attention_style="padded_images" if flat else "llama",
-        embedding="flat_patches" if flat else "siglip_embedding_by_image" if idefics else "siglip_embedding",
+        attention_style="padded_images" if flat or idefics else "llama",
+        embedding="flat_patches" if flat else "siglip_embedding_with_padding" if idefics else "siglip_embedding",
         embedding_settings=() if flat else own_size(c),
     )
 

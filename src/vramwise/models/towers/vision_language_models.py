@@ -26,7 +26,9 @@ _IDEFICS: dict[str, Any] = {
 
 
 ASSEMBLIES: dict[str, Assembly] = {
-    "aria": Assembly("idefics3_vision", "aria_text", query_projectors.aria),
+    "aria": Assembly(
+        "idefics3_vision", "aria_text", query_projectors.aria, features=-1, select="full", scatters=True, listed=False
+    ),
     "aya_vision": Assembly(
         "siglip_vision_model", "cohere2", projectors.aya, tied=True, features=-1, select="full", scatters=True,
         listed=False,
