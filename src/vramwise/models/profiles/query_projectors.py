@@ -20,20 +20,20 @@ class QueryProjectorPaths:
         """As many queries as that many patches have, a copy for each image."""
         tape, (table,) = self.tape, self.parameters_of(op)
         counts = {int(patches): count for patches, count in op.settings["by_patches"]}
-        if x.shape[1] not in counts:
+        patches = x.shape[1]
+        assert isinstance(patches, int)
+        if patches not in counts:
             said = ", ".join(str(count) for count in counts)
-            raise UnsupportedModelError(f"images of {x.shape[1]} patches: projector_patch_to_query_dict has {said}")
-        return tape.repeat_rows(tape.unsqueeze(tape.narrow(table, 0, counts[x.shape[1]]), 0), x.shape[0])
+            raise UnsupportedModelError(f"images of {patches} patches: projector_patch_to_query_dict has {said}")
+        return tape.repeat_rows(tape.unsqueeze(tape.narrow(table, 0, counts[patches]), 0), x.shape[0])
 
     def multihead_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`nn.MultiheadAttention`, batch first, which hands back its weights too, so that no kernel fuses it."""
         tape, heads = self.tape, op.settings["num_heads"]
         weight, bias, out_weight, out_bias = self.parameters_of(op)
         n, length, width = q.shape
-        pieces = zip(
-            (q, k, v), tape.split(tape.unleafed(weight), [width] * 3, 0), tape.split(tape.unleafed(bias), [width] * 3, 0),
-            strict=True,
-        )  # fmt: skip
+        weights_of, biases = (tape.split(tape.unleafed(p), [width] * 3, 0) for p in (weight, bias))
+        pieces = zip((q, k, v), weights_of, biases, strict=True)
         q, k, v = (tape.linear(tape.transpose(x, 0, 1), w, b) for x, w, b in pieces)
         q, k, v = (tape.transpose(tape.view(x, x.shape[0], n * heads, width // heads), 0, 1) for x in (q, k, v))
         weights = tape.softmax(tape.matmul(tape.scale(q), tape.transpose(k, 1, 2)))
