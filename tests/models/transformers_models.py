@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ def _made(values: dict[str, Any], head: str, device: str, attention: str, dtype:
         named = getattr(transformers, (config.architectures or [""])[0], None)
         with torch.device(device):
             return named._from_config(config) if named else transformers.AutoModel.from_config(config)
-    if config.model_type == "gemma3n":
+    if config.model_type == "gemma3n" and find_spec("timm") is None:
         stand_in_for_timm()
     loader = dict(_LOADERS)[head]
     if type(config) not in loader._model_mapping or config.model_type in _PUBLISHED_WITH_VISION:

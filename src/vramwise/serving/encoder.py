@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Config, Model
+from vramwise.models.images import image_tokens
 from vramwise.serving.forward import block_live_set
 
 DEFAULT_MERGE = 2  # Qwen2-VL and its followers join 2 × 2 patches into one token
+SQUARE = 1024  # sides of an image whose size a tower of convolutions does not read
 LARGEST_DYNAMIC_TOKENS = 16384  # Qwen2-VL image processor: max_pixels 12,845,056 = 16,384 tokens of 28 × 28
 
 
@@ -76,6 +78,10 @@ def _largest_item(model: Model, vision: Config, video: VideoRule | None) -> _Ite
         joined = model.config.size("spatial_merge_size", default=1) ** 2  # Mistral 3 joins patches in its projector
         tokens = model.config.size("mm_tokens_per_image", default=patches // joined)
         return _Item(patches, tokens, tokens)
+    if any(op.kind == "square_pixels" for block in model.blocks for op in block.ops):
+        square = image_tokens(model.config, SQUARE, SQUARE)
+        assert square is not None
+        return _Item(square.patches, square.tokens, square.tokens)
     merged = vision.size("spatial_merge_size", default=DEFAULT_MERGE) ** 2
     if video is not None and video.tokens * video.counted_per_token > LARGEST_DYNAMIC_TOKENS:
         return _Item(video.tokens * merged, video.tokens, round(video.tokens * video.counted_per_token))

@@ -53,7 +53,7 @@ def _largest(block: Block, ranks: int = 1) -> LiveSet:
     reads: dict[int, int] = {}
     frames: list[int] = []
     for value in block.inputs.values():
-        root[value.id], sizes[value.id] = value.id, value.width
+        root[value.id], sizes[value.id] = value.id, value.width * _places(block, value)
         frames.append(value.id)
     for op in block.ops:
         _trace(op, root, sizes)
@@ -85,6 +85,12 @@ def _largest(block: Block, ranks: int = 1) -> LiveSet:
     return best
 
 
+def _places(block: Block, value: Value) -> int:
+    """Places of what a block reads for each that is counted: more than one where convolutions thin them out later."""
+    reading = (op.settings["places_read"] for op in block.ops if value in op.inputs and "places_read" in op.settings)
+    return next(reading, 1)
+
+
 def _is_cut(op: Op, root: dict[int, int], cut: set[int]) -> bool:
     """Whether each rank makes its share of the outputs only."""
     shards = {parameter.shard for parameter in op.parameters}
@@ -110,7 +116,8 @@ def _elements(op: Op, value: Value, source: int) -> int:
     """Elements a token of an output; values seen as heads carry a head's width only."""
     if op.kind.startswith("rotary") or (op.kind in _NORMS and source > value.width):
         return source
-    return value.width
+    places: int = op.settings.get("places", 1)
+    return value.width * places
 
 
 def _inside(op: Op) -> int:

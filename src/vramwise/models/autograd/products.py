@@ -82,6 +82,10 @@ class Products(Pointwise):
         shape = (x.shape[0], weight.shape[0], height, width)
         return self._convolution(x, weight, bias, shape, channels_last_strides(shape) if is_channels_last(x) else None)
 
+    def conv2d_to(self, x: Tensor, weight: Tensor, bias: Tensor | None, height: int, width: int) -> Tensor:
+        """`F.conv2d` with results of height × width places."""
+        return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], height, width))
+
     def patch_conv3d(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """`F.conv3d` of patches as large as its kernel: one result each."""
         return self._convolution(x, weight, bias, (x.shape[0], weight.shape[0], 1, 1, 1))

@@ -11,6 +11,7 @@ from vramwise.models.families.language import language_blocks
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.towers import mobilenet_v5
 from vramwise.models.towers.gemma_sound import AUDIO_3N_DEFAULTS, audio_tower_3n
+from vramwise.models.towers.vision_tower import image_tokens
 
 # Defaults of Gemma3nVisionConfig and Gemma3nAudioConfig (transformers 5.23).
 _VISION: dict[str, Any] = {"hidden_size": 2048, "vocab_size": 128}
@@ -27,11 +28,12 @@ def merged(b: BlockBuilder, x: Value, c: Config, name: str) -> Value:
     return b.op("among_tokens", "model", [h, x], [x.width])[0]
 
 
-def soft_norm(c: Config, name: str, modality: Modality) -> Block:
-    """The norm of what an encoder makes, before the projection that its vocabulary has too."""
+def softly(c: Config, name: str, modality: Modality, width: int) -> Block:
+    """What an encoder makes: a norm of its own, then the projection that its vocabulary has too."""
     b = BlockBuilder(name, part="projector", modality=modality)
     x = b.rms_norm(b.input(modality, c.hidden_size), "soft_embedding_norm", style="gemma4", part="projector")
-    return b.build(**{modality: x})
+    x = b.linear(x, "embedding_projection", width, shard="replicated", part="projector")
+    return b.build(**{modality: b.unary("rms_norm", x, "embedding_post_projection_norm", style="gemma4")})
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -47,13 +49,14 @@ def blocks(c: Config) -> tuple[Block, ...]:
             x = merged(b, x, config, f"model.{name}")
         return x
 
-    place = inside(_TEXT)
-    first = gemma3n_text.embedding(text, merge)
+    first, second = gemma3n_text.embeddings(text, merge)
     others = tuple(p.name for op in first.ops for p in op.parameters if p.part == "projector")
+    place, width = inside(_TEXT), text.hidden_size
     first = renamed(first, lambda name: name if name in others else place(name))
-    language = language_blocks(text, _TEXT, tied=c.flag("tie_word_embeddings", True), capped=True)
+    _, _, *language = language_blocks(text, _TEXT, tied=c.flag("tie_word_embeddings", True), capped=True)
     return (
-        *mobilenet_v5.tower(vision, "model.vision_tower.timm_model"), soft_norm(vision, "model.embed_vision", "image"),
-        *audio_tower_3n(audio, "model.audio_tower"), soft_norm(audio, "model.embed_audio", "audio"),
-        first, *language[1:],
+        *mobilenet_v5.tower(vision, "model.vision_tower.timm_model"),
+        softly(vision, "model.embed_vision", "image", width), *audio_tower_3n(audio, "model.audio_tower"),
+        softly(audio, "model.embed_audio", "audio", width), first, image_tokens(width, listed=False),
+        renamed(second, place), *language,
     )  # fmt: skip

@@ -57,13 +57,15 @@ def with_defaults(c: Config) -> Config:
     return Config({**_DEFAULTS, **c.values}, c.model_id)
 
 
-def embedding(c: Config, merge: Callable[[BlockBuilder, Value], Value] = lambda b, x: x) -> Block:
-    """Tokens' embeddings, those for each layer, and the streams; `merge` puts images' and sounds' among the first."""
+def embeddings(c: Config, merge: Callable[[BlockBuilder, Value], Value] = lambda b, x: x) -> tuple[Block, Block]:
+    """Tokens' embeddings, among which `merge` puts other vocabularies'; those for each layer and the streams."""
     b = BlockBuilder("")
     x = b.scale_by_buffer(b.embedding("model.embed_tokens", c.vocab_size, c.hidden_size), "model.embed_tokens")
-    x = merge(b, x)
+    first = b.build(hidden=merge(b, x))
+    b = BlockBuilder("")
+    x = b.input("hidden", c.hidden_size)
     inputs = layer_inputs(b, x, c)
-    return b.build(hidden=stacked(b, x, c), layer_inputs=inputs)
+    return first, b.build(hidden=stacked(b, x, c), layer_inputs=inputs)
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -75,4 +77,4 @@ def blocks(c: Config) -> tuple[Block, ...]:
     x = averaged(b, b.input("hidden", c.hidden_size), c)
     tied, capped = c.flag("tie_word_embeddings", True), c.has("final_logit_softcapping")
     last = b.build(logits=logits(b, x, c, "model.norm", tied=tied, norm_style="gemma4", capped=capped))
-    return (embedding(c), *layers, last)
+    return (*embeddings(c), *layers, last)

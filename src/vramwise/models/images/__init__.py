@@ -29,6 +29,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "ernie4_5_vl_moe": merged.merged(56 * 56, 28 * 28 * 6177, 14),
     "deepseek_vl_hybrid": one_size.every_patch(224, 16),
     "gemma3": one_size.gemma3,
+    "gemma3n": one_size.gemma3n,
     "gemma4": one_size.gemma4,
     "gemma4_unified": one_size.gemma4,
     "git": one_size.before_text,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from vramwise.models.config import Config
 from vramwise.models.images.tokens import ImageTokens, vision_table
 
+GEMMA3N_SIDE = 768  # preprocessor_config.json of Gemma 3n
 GEMMA4_TOKENS = 280
 Rule = Callable[[Config, int, int], ImageTokens]
 
@@ -65,6 +66,18 @@ def gemma3(c: Config, width: int, height: int) -> ImageTokens:
     return ImageTokens(
         tokens, (side // patch) ** 2, f"every image is {side} × {side} pixels, pooled to {tokens} tokens (one crop)",
         rows=side // patch, columns=side // patch,
+    )  # fmt: skip
+
+
+def gemma3n(c: Config, width: int, height: int) -> ImageTokens:
+    """A square of 768 × 768 pixels, of which an encoder of convolutions makes a token for each of 16 × 16 places.
+
+    A patch is a place of its last stage, which halves the sides for the fifth time.
+    """
+    tokens, places = c.size("vision_soft_tokens_per_image", default=256), GEMMA3N_SIDE // 2**5
+    return ImageTokens(
+        tokens, places**2, f"every image is {GEMMA3N_SIDE} × {GEMMA3N_SIDE} pixels, pooled to {tokens} tokens",
+        rows=places, columns=places,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from vramwise.models.profiles.byte_patches import BytePatchPaths
 from vramwise.models.profiles.capped_experts import CappedExpertPaths
 from vramwise.models.profiles.codes import CodePaths
 from vramwise.models.profiles.compressed_convolution import CompressedConvolutionPaths
+from vramwise.models.profiles.convolutions import ConvolutionPaths
 from vramwise.models.profiles.cpmant import CpmAntPaths
 from vramwise.models.profiles.deberta import DebertaPaths
 from vramwise.models.profiles.delta_rule import DeltaRulePaths
@@ -71,6 +72,7 @@ class HuggingFace(
     CappedExpertPaths,
     CodePaths,
     CompressedConvolutionPaths,
+    ConvolutionPaths,
     CpmAntPaths,
     DebertaPaths,
     DeltaRulePaths,

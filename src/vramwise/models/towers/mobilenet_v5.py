@@ -5,74 +5,132 @@ Stages, names and shapes: timm 1.0.31, `timm/models/mobilenetv5.py` and `_effici
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
 from vramwise.models.config import Config
-from vramwise.models.towers.tower_design import Weight
 
 ARCHITECTURE = "mobilenetv5_300m_enc"
+GRID = 16
+"""Places of the result on a side, whatever the image's size."""
 _STEM, WIDTH, _EXPANSION = 64, 2048, 2
+_FUNCTION = "gelu_pytorch_tanh"
 _ATTENTION = ((640, 12, 64, 3), (1280, 16, 96, 0))
 """Width, heads, columns of a head and the kernel that thins keys out, of the stages with attention."""
+_FINER, _COARSER = "image at the finer scale", "image at the coarser scale"
+
+_PIXELS = 32
+"""Pixels on a side of a place of the last stage, the coarsest."""
 
 
-def _convolution(name: str, out: int, given: int, kernel: int = 1) -> tuple[Weight, Weight]:
-    """A convolution without bias and its norm."""
-    return (f"{name}.conv.weight", (out, given, kernel, kernel)), (f"{name}.bn.weight", (out,))
+@dataclass
+class _Maker(BlockBuilder):
+    """Says of every operation how many places it reads and makes for each place of the coarsest stage."""
+
+    places: int = 1
+    places_read: int = 1
+
+    def op(
+        self, kind: str, module: str, inputs: Sequence[Value], widths: Sequence[int],
+        parameters: Sequence[Parameter] = (), **settings: Any,
+    ) -> tuple[Value, ...]:  # fmt: skip
+        places = {"places": self.places, "places_read": self.places_read}
+        self.places_read = self.places
+        return super().op(kind, module, inputs, widths, parameters, **places, **settings)
 
 
-def edge_residual(given: int, out: int) -> list[Weight]:
+Layer = Callable[[_Maker, Value], Value]
+"""A block of a stage: values of (images, channels, height, width) in and out."""
+
+
+def _convolution(
+    b: _Maker, x: Value, name: str, out: int, kernel: int = 1, *, stride: int = 1, by_channel: bool = False,
+    bias: bool = False,
+) -> Value:  # fmt: skip
+    weights = [b.parameter(name, "weight", (out, 1 if by_channel else x.width, kernel, kernel))]
+    weights += [b.parameter(name, "bias", (out,))] if bias else []
+    b.places //= stride**2
+    return b.unary("same_convolution", x, name, weights, out, stride=stride)
+
+
+def _norm(b: _Maker, x: Value, name: str) -> Value:
+    return b.unary("channel_norm", x, name, [b.parameter(name, "weight", (x.width,))])
+
+
+def _normed(
+    b: _Maker, x: Value, name: str, out: int, kernel: int = 1, *, stride: int = 1, by_channel: bool = False,
+    activated: bool = False,
+) -> Value:  # fmt: skip
+    """A convolution, its norm, and a function where it is `activated`."""
+    x = _convolution(b, x, f"{name}.conv", out, kernel, stride=stride, by_channel=by_channel)
+    x = _norm(b, x, f"{name}.bn")
+    return b.activation(x, _FUNCTION, f"{name}.bn.act") if activated else x
+
+
+def _scaled(b: _Maker, x: Value) -> Value:
+    return b.unary("channel_scale", x, "layer_scale", [b.parameter("layer_scale", "gamma", (x.width,))])
+
+
+def edge_residual(b: _Maker, x: Value, *, out: int, stride: int = 1) -> Value:
     """A convolution to four times the width given, and a product to the width made."""
-    inner = 4 * given
-    return [
-        ("conv_exp.weight", (inner, given, 3, 3)), ("bn1.weight", (inner,)),
-        ("conv_pwl.weight", (out, inner, 1, 1)), ("bn2.weight", (out,)),
-    ]  # fmt: skip
+    h = _norm(b, _convolution(b, x, "conv_exp", 4 * x.width, 3, stride=stride), "bn1")
+    h = _norm(b, _convolution(b, b.activation(h, _FUNCTION, "bn1.act"), "conv_pwl", out), "bn2")
+    return b.add(h, x) if stride == 1 and out == x.width else h
 
 
-def inverted_residual(given: int, out: int, expansion: int, start: int = 0, mid: int = 0) -> list[Weight]:
-    """Products to a multiple of the width and back, convolutions by channel (`start`, `mid`: kernels) before each."""
-    inner = expansion * given
-    weights = [*_convolution("dw_start", given, 1, start)] if start else []
-    weights += _convolution("pw_exp", inner, given)
-    weights += _convolution("dw_mid", inner, 1, mid) if mid else ()
-    return [*weights, *_convolution("pw_proj", out, inner)]
+def inverted_residual(
+    b: _Maker, x: Value, *, out: int, expansion: int, start: int = 0, mid: int = 0, stride: int = 1,
+    within: str = "", bare: bool = False,
+) -> Value:  # fmt: skip
+    """Products to a multiple of the width and back, convolutions by channel (`start`, `mid`: kernels) before each.
+
+    `bare`: neither scaled nor added to what came in.
+    """
+    h, inner = x, expansion * x.width
+    if start:
+        h = _normed(b, h, f"{within}dw_start", x.width, start, by_channel=True)
+    h = _normed(b, h, f"{within}pw_exp", inner, activated=True)
+    if mid:
+        h = _normed(b, h, f"{within}dw_mid", inner, mid, stride=stride, by_channel=True, activated=True)
+    h = _normed(b, h, f"{within}pw_proj", out)
+    if bare:
+        return h
+    h = _scaled(b, h)
+    return b.add(h, x) if stride == 1 and out == x.width else h
 
 
-def shared_key_attention(width: int, heads: int, head_dim: int, kernel: int) -> list[Weight]:
+def shared_key_attention(b: _Maker, x: Value, *, heads: int, head_dim: int, kernel: int) -> Value:
     """One head of keys and values for all queries, made of fewer places where a kernel thins them out."""
-    weights: list[Weight] = [("norm.weight", (width,)), ("attn.query.proj.weight", (heads * head_dim, width, 1, 1))]
+    normed = _norm(b, x, "norm")
+    q = _convolution(b, normed, "attn.query.proj", heads * head_dim)
+    pair, places = [], b.places
     for name in ("key", "value"):
+        h, b.places_read = normed, places
         if kernel:
-            weights += [(f"attn.{name}.down_conv.weight", (width, 1, kernel, kernel))]
-            weights += [(f"attn.{name}.norm.weight", (width,))]
-        weights += [(f"attn.{name}.proj.weight", (head_dim, width, 1, 1))]
-    return [*weights, ("attn.output.proj.weight", (width, heads * head_dim, 1, 1))]
+            h = _convolution(b, h, f"attn.{name}.down_conv", x.width, kernel, stride=2, by_channel=True)
+            h = _norm(b, h, f"attn.{name}.norm")
+        pair.append(_convolution(b, h, f"attn.{name}.proj", head_dim))
+        b.places = places
+    mixed = b.op("shared_key_attention", "attn", [q, *pair], [q.width], num_heads=heads)[0]
+    return b.add(_scaled(b, _convolution(b, mixed, "attn.output.proj", x.width)), x)
 
 
-def _scaled(weights: list[Weight], width: int) -> list[Weight]:
-    return [*weights, ("layer_scale.gamma", (width,))]
-
-
-def stages() -> list[list[list[Weight]]]:
-    """The weights of every block of the four stages."""
-    first = [edge_residual(given, 128) for given in (_STEM, 128, 128)]
-    second = [_scaled(inverted_residual(128, 256, 6, 3, 5), 256)]
-    second += [_scaled(inverted_residual(256, 256, 4, kernel), 256) for kernel in (5, 3, 5, 3)]
-    third = [_scaled(inverted_residual(256, 640, 6, 5, 5), 640)]
-    third += [_scaled(inverted_residual(640, 640, 4, 5), 640)] * 7 + [_scaled(inverted_residual(640, 640, 1), 640)]
-    fourth = [_scaled(inverted_residual(640, 1280, 6, 5, 5), 1280)]
-    for stage, pairs, (width, *sizes) in zip((third, fourth), (14, 19), _ATTENTION, strict=True):
-        attention = _scaled(shared_key_attention(width, *sizes), width)
-        stage += [attention, _scaled(inverted_residual(width, width, 2), width)] * pairs
+def stages() -> list[list[Layer]]:
+    """The blocks of the four stages, each of which halves the sides first."""
+    residual = inverted_residual
+    first: list[Layer] = [partial(edge_residual, out=128, stride=1 + (i == 0)) for i in range(3)]
+    second: list[Layer] = [partial(residual, out=256, expansion=6, start=3, mid=5, stride=2)]
+    second += [partial(residual, out=256, expansion=4, start=kernel) for kernel in (5, 3, 5, 3)]
+    third: list[Layer] = [partial(residual, out=640, expansion=6, start=5, mid=5, stride=2)]
+    third += [partial(residual, out=640, expansion=4, start=5)] * 7 + [partial(residual, out=640, expansion=1)]
+    fourth: list[Layer] = [partial(residual, out=1280, expansion=6, start=5, mid=5, stride=2)]
+    for stage, pairs, (width, heads, head_dim, kernel) in zip((third, fourth), (14, 19), _ATTENTION, strict=True):
+        attention = partial(shared_key_attention, heads=heads, head_dim=head_dim, kernel=kernel)
+        stage += [attention, partial(residual, out=width, expansion=2)] * pairs
     return [first, second, third, fourth]
-
-
-def _block(name: str, weights: list[Weight], width: int, x: int | None) -> Block:
-    b = BlockBuilder(name, part="vision", modality="image")
-    inputs: list[Value] = [] if x is None else [b.input("image", x)]
-    return b.build(
-        image=b.op("convolutions", "", inputs, [width], [b.parameter("", leaf, shape) for leaf, shape in weights])[0]
-    )
 
 
 def tower(c: Config, name: str) -> tuple[Block, ...]:
@@ -80,14 +138,27 @@ def tower(c: Config, name: str) -> tuple[Block, ...]:
     given = c.text("architecture", ARCHITECTURE)
     if given != ARCHITECTURE or c.get("model_args"):
         raise c.error(f"vision_config: of timm's architectures {ARCHITECTURE} without model_args is described")
-    stem = [("conv_stem.conv.weight", (_STEM, 3, 3, 3)), ("conv_stem.conv.bias", (_STEM,))]
-    blocks = [_block(name, [*stem, ("conv_stem.bn.weight", (_STEM,))], _STEM, None)]
-    x, widths = _STEM, []
+    b = _Maker(name, part="vision", modality="image", places=_PIXELS**2)
+    pixels = b.op("square_pixels", "", [], [3], side=_PIXELS)[0]
+    h = _norm(b, _convolution(b, pixels, "conv_stem.conv", _STEM, 3, stride=2, bias=True), "conv_stem.bn")
+    blocks, width, places = [b.build(image=b.activation(h, _FUNCTION, "conv_stem.bn.act"))], _STEM, b.places
     for s, stage in enumerate(stages()):
-        for i, weights in enumerate(stage):
-            out = weights[-1][1][0]
-            blocks.append(_block(f"{name}.blocks.{s}.{i}", weights, out, x))
-            x = out
-        widths.append(x)
-    fused = [(f"ffn.{leaf}", shape) for leaf, shape in inverted_residual(sum(widths[2:]), WIDTH, _EXPANSION)]
-    return (*blocks, _block(f"{name}.msfa", [*fused, ("norm.weight", (WIDTH,))], WIDTH, x))
+        for i, layer in enumerate(stage):
+            b = _Maker(f"{name}.blocks.{s}.{i}", part="vision", modality="image", places=places, places_read=places)
+            x = layer(b, b.input("image", width))
+            width, places = x.width, b.places
+            if s >= 2 and i + 1 == len(stage):
+                b.hand_on(_FINER if s == 2 else _COARSER, x)
+            blocks.append(b.build(image=x))
+    return (*blocks, _fusion(f"{name}.msfa"))
+
+
+def _fusion(name: str) -> Block:
+    """The last two stages side by side, widened, brought to one number of places."""
+    b = _Maker(name, part="vision", modality="image", places=4, places_read=4)
+    (finer, *_), (coarser, *_) = _ATTENTION
+    streams = [b.input(_FINER, finer), b.input(_COARSER, coarser)]
+    x = b.op("joined_scales", "", streams, [finer + coarser])[0]
+    x = inverted_residual(b, x, out=WIDTH, expansion=_EXPANSION, within="ffn.", bare=True)
+    x = _norm(b, b.unary("pool_to_grid", x, "", grid=GRID), "norm")
+    return b.build(image=b.unary("places_as_tokens", x))
