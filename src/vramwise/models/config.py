@@ -120,10 +120,10 @@ class Config:
         types = self.by_layer("layer_types")
         return None if types is None else [str(kind) for kind in types]
 
-    def by_layer(self, name: str) -> list[Any] | None:
+    def by_layer(self, name: str, *, empty_is_absent: bool = False) -> list[Any] | None:
         """What a list holds for each layer; what it holds beyond the last layer is not looked at."""
         values = self.items(name)
-        if values is None:
+        if values is None or (empty_is_absent and not values):
             return None
         if len(values) < self.num_hidden_layers:
             raise self.error(f"{name} names {len(values)} layers, num_hidden_layers is {self.num_hidden_layers}")

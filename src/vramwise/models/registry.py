@@ -152,7 +152,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "lfm3": "lfm3",
     "llama": "llama",
     "llama4": "vision_language",
-    "llama4_text": "llama4",
+    "llama4_text": "llama4_text",
     "llava": "vision_language",
     "llava_next": "vision_language",
     "llava_next_video": "vision_language",

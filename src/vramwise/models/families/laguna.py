@@ -27,9 +27,8 @@ def blocks(c: Config) -> tuple[Block, ...]:
     m = corrected(c, count, shared=shared, epsilon=False, scaled=False, cast=True, capped=capped)
     m = replace(m, scaled=True, correction=("mlp.gate", "e_score_correction_bias", (m.experts.num_experts,)))
     types = c.layer_types() or ["full_attention"] * c.num_hidden_layers
-    heads = c.items("num_attention_heads_per_layer") or [c.num_attention_heads] * len(types)
-    if len(heads) < len(types):
-        raise c.error(f"num_attention_heads_per_layer names {len(heads)} layers, num_hidden_layers is {len(types)}")
+    own_heads = c.by_layer("num_attention_heads_per_layer", empty_is_absent=True)
+    heads = own_heads or [c.num_attention_heads] * len(types)
     shares = {"full_attention": 0.5, "sliding_attention": 1.0}
     rope = c.table("rope_parameters")
     kinds = []

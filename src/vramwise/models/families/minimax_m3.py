@@ -35,13 +35,12 @@ def shared(b: BlockBuilder, x: Value, m: Mixture) -> Value:
 
 def indexed_layers(c: Config) -> list[bool]:
     """Which layers have an indexer: by `layer_types`, or as checkpoints name them."""
-    layers, types = c.num_hidden_layers, c.layer_types()
+    types, old = c.layer_types(), c.table("sparse_attention_config") or Config({}, c.model_id)
     if types is not None:
         return [kind == "minimax_m3_sparse" for kind in types]
-    own = (c.table("sparse_attention_config") or Config({}, c.model_id)).items("sparse_attention_freq") or [0] * layers
-    if len(own) < layers:
-        raise c.error(f"sparse_attention_freq names {len(own)} layers, num_hidden_layers is {layers}")
-    return [bool(flag) for flag in own[:layers]]
+    old = Config({**old.values, "num_hidden_layers": c.num_hidden_layers}, c.model_id)
+    flags = old.by_layer("sparse_attention_freq", empty_is_absent=True)
+    return [bool(flag) for flag in flags or [0] * c.num_hidden_layers]
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

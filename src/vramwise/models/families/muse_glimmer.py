@@ -45,12 +45,10 @@ def layer_kinds(c: Config) -> list[LayerKind]:
     last = c.num_hidden_layers - 1
     full = [(last - i) % 4 == 0 for i in range(last + 1)]
     types = ["full_attention" if flag else "sliding_attention" for flag in full]
-    thetas = c.items("layer_rope_theta") or [not flag for flag in full]
-    if len(thetas) <= last:
-        raise c.error(f"layer_rope_theta names {len(thetas)} layers, num_hidden_layers is {last + 1}")
+    thetas = c.by_layer("layer_rope_theta", empty_is_absent=True) or [not flag for flag in full]
     return [
         LayerKind(attention=partial(attention, c=c, window=kind.window, turned=bool(theta)))
-        for kind, theta in zip(typed_layers(c, types), thetas, strict=False)
+        for kind, theta in zip(typed_layers(c, types), thetas, strict=True)
     ]
 
 

@@ -5,7 +5,6 @@ Without a `text_config` the class takes its text part's defaults, whatever else 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -19,8 +18,8 @@ from vramwise.models.layers.mixture import Mixture, sparse_layers
 from vramwise.models.layers.sigmoid_routing import corrected
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.layers.windows import typed_layers
-from vramwise.models.towers.step_vision import DEFAULTS, tower
-from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
+from vramwise.models.towers.step_vision import DEFAULTS, whole_and_tiles
+from vramwise.models.towers.vision_tower import image_tokens
 
 
 def clamped_mlp(b: BlockBuilder, x: Value, *, width: int, module: str, bias: bool) -> Value:
@@ -73,30 +72,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
     text = (c.table("text_config") or Config({}, c.model_id)).filled(TEXT_DEFAULTS["step3p7_text"])
     text = Config({**text.values, "tie_word_embeddings": c.flag("tie_word_embeddings")}, c.model_id)
     embedding, *language = (renamed(block, inside("model.language_model")) for block in text_blocks(text))
-    whole, tiles = (image_blocks(c, v, text.hidden_size, tiles=tiles) for tiles in (False, True))
-    b = BlockBuilder("", modality="image")
-    results = [b.input(name, text.hidden_size) for name in ("image", TILES)]
-    joined = b.build(image=b.op("tiles_and_whole", "", results, [text.hidden_size])[0])
-    images = (*whole, *map(of_tiles, tiles), replace(joined, tiled=True), embedding, image_tokens(text.hidden_size))
-    return (*images, *language)
-
-
-def image_blocks(c: Config, v: Config, width: int, *, tiles: bool) -> tuple[Block, ...]:
-    """Tower and projector over whole images or over tiles."""
-    b = BlockBuilder("model", part="projector", modality="image")
-    x = b.unary("hold", b.input("image", v.hidden_size), width=4 * v.hidden_size)
-    projected = b.linear(x, "multi_modal_projector", width, bias=c.flag("projector_bias"))
-    return (*tower_blocks(v, tower(v, tiles=tiles), "model.vision_model"), b.build(image=projected))
-
-
-TILES = "tiles of them"
-
-
-def of_tiles(block: Block) -> Block:
-    """The block on a stream of its own, which only batches with tiles have."""
-
-    def renamed_streams(streams: Mapping[str, Value]) -> dict[str, Value]:
-        return {name.replace("image", TILES): value for name, value in streams.items()}
-
-    inputs, outputs = renamed_streams(block.inputs), renamed_streams(block.outputs)
-    return replace(block, inputs=inputs, outputs=outputs, tiled=True)
+    images = whole_and_tiles(v, text.hidden_size, bias=c.flag("projector_bias"))
+    return (*images, embedding, image_tokens(text.hidden_size), *language)

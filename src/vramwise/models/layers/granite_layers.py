@@ -34,7 +34,7 @@ def fused_mlp(b: BlockBuilder, x: Value, *, width: int, function: str) -> Value:
 
 def windowed_layers(c: Config) -> list[LayerKind]:
     """Every fourth layer is full; layers can have rotary tables of their own, or no rotary positions."""
-    thetas = c.by_layer("layer_rope_theta") or [1.0] * c.num_hidden_layers
+    thetas = c.by_layer("layer_rope_theta", empty_is_absent=True) or [1.0] * c.num_hidden_layers
     kinds = typed_layers(c, ["sliding_attention" if i % 4 else "full_attention" for i in range(c.num_hidden_layers)])
     return [
         replace(kind, turned=bool(theta), table=f"theta {theta}") for kind, theta in zip(kinds, thetas, strict=True)

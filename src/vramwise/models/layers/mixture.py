@@ -107,13 +107,10 @@ def experts(
 
 def sparse_layers(c: Config, dense_first: int) -> list[bool]:
     """Which layers are sparse: by `mlp_layer_types` where given, else all after the first `dense_first`."""
-    layers = c.num_hidden_layers
-    types = c.items("mlp_layer_types")
+    types = c.by_layer("mlp_layer_types")
     if types is None:
-        return [i >= dense_first for i in range(layers)]
-    if len(types) < layers:
-        raise c.error(f"mlp_layer_types names {len(types)} layers, num_hidden_layers is {layers}")
-    return [kind == "sparse" for kind in types[:layers]]
+        return [i >= dense_first for i in range(c.num_hidden_layers)]
+    return [kind == "sparse" for kind in types]
 
 
 def model(c: Config, s: Design, m: Mixture, sparse: Sequence[bool], kinds: Sequence[LayerKind]) -> tuple[Block, ...]:

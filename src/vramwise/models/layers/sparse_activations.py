@@ -10,7 +10,7 @@ def sparsities(c: Config) -> list[bool]:
     """Whether the MLP of each layer keeps only the largest of its gates."""
     layers = c.num_hidden_layers
     default = [0.95] * 10 + [0.0] * (layers - 10) if layers > 10 else [0.0] * layers
-    return [share > 0 for share in c.by_layer("activation_sparsity_pattern") or default]
+    return [share > 0 for share in c.by_layer("activation_sparsity_pattern", empty_is_absent=True) or default]
 
 
 def mlp(b: BlockBuilder, x: Value, width: int, function: str, sparse: bool) -> Value:

@@ -69,7 +69,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = c.filled(_DEFAULTS)
     layers, period = range(c.num_hidden_layers), c.size("no_rope_layer_interval", default=4)
-    turned = c.by_layer("no_rope_layers") or [int((i + 1) % period != 0) for i in layers]
+    turned = c.by_layer("no_rope_layers", empty_is_absent=True) or [int((i + 1) % period != 0) for i in layers]
     types = c.layer_types() or ["chunked_attention" if flag else "full_attention" for flag in turned]
     step, given = c.size("interleave_moe_layer_step", default=1), c.items("moe_layers")
     sparse = range(step - 1, len(layers), step) if given is None else given
