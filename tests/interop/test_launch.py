@@ -229,3 +229,12 @@ def test_a_server_that_starts_now_keeps_few_logits() -> None:
     for line in ("llama-bench -m llama-3.1-8b.gguf", "llama-server -m llama-3.1-8b.gguf --embedding",
                  "llama-server -m llama-3.1-8b.gguf -fmoe"):  # fmt: skip
         assert "logits_all" not in read(line).scenario["serve"]
+
+
+def test_a_path_of_the_machine_that_will_serve_is_the_known_model_of_that_name():
+    launch = read_command(["vllm", "serve", "/models/Qwen3-32B", "--tensor-parallel-size", "2"])
+    assert launch.scenario["model"] == "Qwen3-32B"
+    assert any("/models/Qwen3-32B is not on this machine" in note for note in launch.notes)
+    unknown = read_command(["vllm", "serve", "/models/mine-merged"])
+    assert unknown.scenario["model"] == "/models/mine-merged"
+    assert not any("not on this machine" in note for note in unknown.notes)

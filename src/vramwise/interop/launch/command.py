@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -76,7 +76,18 @@ def read_command(words: Sequence[str]) -> Launch:
         raise UsageError(f'no engine in "{clipped(" ".join(words), 80)}": expected {_EXPECTED}')
     module = import_module(f"vramwise.interop.launch.{_READERS[start.engine]}")
     read: Callable[[Start], Launch] = module.read
-    return read(start)
+    return _with_known_model(read(start))
+
+
+def _with_known_model(launch: Launch) -> Launch:
+    """The command of another machine: a model's path that is not here is the known model of that name."""
+    from vramwise.sources import model_elsewhere
+
+    model = launch.scenario.get("model")
+    found = model_elsewhere(model) if isinstance(model, str) else None
+    if found is None:
+        return launch
+    return replace(launch, scenario={**launch.scenario, "model": found[0]}, notes=(*launch.notes, found[1]))
 
 
 def _start(words: Sequence[str]) -> Start | None:
