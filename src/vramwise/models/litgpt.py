@@ -56,10 +56,14 @@ class _Sizes:
 
 def litgpt_forward(model: Model, execution: Execution, *, batch: int, sequence: int) -> Forward | None:
     """The recorded pass, or None where litgpt's classes for this model are not described."""
-    is_plain = model.config.model_type in _DESCRIBED and model.head == "causal-lm" and execution.images is None
-    if not is_plain or batch < 1 or sequence <= 1:
+    if not is_described(model) or execution.images is not None or sequence <= 1:
         return None
     return _recorded(model, execution, batch == 1)
+
+
+def is_described(model: Model) -> bool:
+    """Whether litgpt's layers for this model are among those of this file."""
+    return model.config.model_type in _DESCRIBED and model.head == "causal-lm"
 
 
 @lru_cache(maxsize=64)

@@ -178,7 +178,7 @@ def _quantities(
 ) -> tuple[Quantity, dict[str, Quantity]]:
     """Reserved memory by a calibrated ratio, and every counter but those that hang on it."""
     peak, load = max(moments, key=lambda moment: moment.total), moments[0]
-    low, high = counters.profile_error(job.train, rank)
+    low, high = counters.profile_error(job.train, rank, job.model)
     tensors = counters.widened(peak.total, low, high)
     quantized = _with_quantized_experts(job, rank)
     if quantized is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from vramwise.hardware import Gpu, context_bytes
+from vramwise.models.litgpt import is_described
+from vramwise.models.model import Model
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
@@ -53,10 +55,15 @@ def nccl_node(placement: Placement) -> Node | None:
     )
 
 
-def profile_error(train: TrainSettings, placement: Placement) -> tuple[float, float]:
+def profile_error(train: TrainSettings, placement: Placement, model: Model) -> tuple[float, float]:
     """Relative ends of the allocated peak's interval, by how closely the framework's own operations are known."""
-    described = train.framework in {"transformers", "pytorch"} and not train.kernels and not train.compile
-    found = calibrated("profile_error_transformers" if described else "profile_error_other")
+    kind = "other"
+    if not train.kernels and not train.compile:
+        if train.framework in {"transformers", "pytorch"}:
+            kind = "transformers"
+        elif train.framework == "litgpt" and is_described(model) and train.method != "full":
+            kind = "litgpt"
+    found = calibrated(f"profile_error_{kind}")
     low, high = found.low, found.high
     if placement.weight_shards > 1 or placement.stages > 1 or placement.tensor_parallel > 1:
         other = calibrated("profile_error_other")
