@@ -69,8 +69,9 @@ class ChunkScanPaths:
         x = tape.mul(x, tape.to(tape.unsqueeze(dt, -1), "fp32"))
         a = tape.mul(a, tape.to(dt, "fp32"))
         x, a, b, c = (self._in_chunks(tensor, length) for tensor in (x, a, b, c))
-        out = self._chunks(x, tape.permute(a, 0, 3, 1, 2), b, c)
+        out, named = self._chunks(x, tape.permute(a, 0, 3, 1, 2), b, c)
         out = tape.add(tape.reshape(out, out.shape[0], -1, *out.shape[3:]), skipped)
+        tape.record("locals", [x, a, b, c, dt, *named], [])  # names of the function, until it returns
         out = tape.narrow(out, 1, self.sequence)
         return tape.reshape(out, *out.shape[:2], -1)
 
@@ -92,8 +93,11 @@ class ChunkScanPaths:
         chunks = chunks_of(self.sequence, length) if length in self.windows_reached else 1
         return self.tape.reshape(padded, padded.shape[0], chunks, length, *padded.shape[2:])
 
-    def _chunks(self, x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        """x (b,c,l,h,p), a (b,h,c,l), b and c (b,c,l,h,n): within chunks, between them, and both added."""
+    def _chunks(self, x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """x (b,c,l,h,p), a (b,h,c,l), b and c (b,c,l,h,n): within chunks, between them, and both added.
+
+        Also what names of the class's function refer to until it returns.
+        """
         tape = self.tape
         cumulated = tape.cumsum(a)
         decay = tape.unary("exp", self._segment_sum(a))
@@ -111,7 +115,8 @@ class ChunkScanPaths:
         from_start = tape.unary("exp", cumulated)
         before = tape.einsum("bclhn,bchpn->bclhp", c, states)
         before = tape.mul(before, tape.unsqueeze(tape.permute(from_start, 0, 2, 3, 1), -1))
-        return tape.contiguous(tape.add(within, before))
+        named = (cumulated, scores, within, weighted, states, before)
+        return tape.contiguous(tape.add(within, before)), named
 
     def _segment_sum(self, x: Tensor) -> Tensor:
         """Sums over every run of positions: two triangular masks, each kept."""
