@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from processor_code import functions
 from transformers.image_processing_utils import select_best_resolution
+from transformers.models.gemma3n.processing_gemma3n import Gemma3nProcessor
 from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.internvl.processing_internvl import InternVLProcessor
@@ -61,15 +63,33 @@ def test_qwen(size: tuple[int, int], family: tuple[str, int, int, int]) -> None:
 
 
 @many
+@given(sizes, st.sampled_from([("ernie4_5_vl_moe", 56 * 56, 28 * 28 * 6177), ("minimax_m3_vl", 4 * 28 * 28, 451_584)]))
+def test_merged_as_qwen(size: tuple[int, int], family: tuple[str, int, int]) -> None:
+    (width, height), (kind, least, most) = size, family
+    code = functions(f"{kind}/image_processing_{kind}.py", "smart_resize", "get_number_of_image_patches")
+    self = SimpleNamespace(size={"shortest_edge": least, "longest_edge": most}, patch_size=14, merge_size=2)
+    patches = code["get_number_of_image_patches"](self, height, width)
+    found = own({"model_type": kind}, width, height)
+    assert (found.patches, found.tokens) == (patches, patches // 4)
+
+
+def test_gemma3n() -> None:
+    """Squares whose fifth halving leaves 24 places on a side, pooled to what the processor puts into the prompt."""
+    published = signature(Gemma3nProcessor.__init__).parameters["image_seq_length"].default
+    assert (own({"model_type": "gemma3n"}, 640, 480).tokens, own({"model_type": "gemma3n"}, 9, 9).patches) == (
+        published, 24 * 24,
+    )  # fmt: skip
+
+
+@many
 @given(sizes)
 def test_glm4v(size: tuple[int, int]) -> None:
     width, height = size
     code = functions("glm4v/image_processing_glm4v.py", "smart_resize", "get_number_of_image_patches")
     edges = {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15000}
     self = SimpleNamespace(size=edges, patch_size=14, merge_size=2, temporal_patch_size=2)
-    assert own({"model_type": "glm4v"}, width, height).patches == code["get_number_of_image_patches"](
-        self, height, width
-    )
+    patches = code["get_number_of_image_patches"](self, height, width)
+    assert {own({"model_type": kind}, width, height).patches for kind in ("glm4v", "glm46v", "glm4v_moe")} == {patches}
 
 
 @many
@@ -215,6 +235,7 @@ def test_phi4(size: tuple[int, int]) -> None:
     found = own({"model_type": "phi4_multimodal"}, width, height)
     assert found.tokens == 256 + 1 + int(kept.sum()) + int(kept[:, 0].sum()) + 16
     assert found.patches == mask.numel() + 1024
+    assert bool(found.padded_to) == bool((mask == 0).any())
 
 
 @pytest.mark.parametrize(
