@@ -28,6 +28,7 @@ _EIGHT_EXPERT_OUTPUT = (
     "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M", "IQ4_NL", "IQ4_XS",
 )  # fmt: skip
 _LLAMA_70B_LAYERS = 80
+_VALUES = frozenset({"attn_v", "attn_qkv"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ class _File:
     is_70b: bool
     is_falcon: bool
     experts_in_mxfp4: bool
+    values: tuple[int, ...]
+    downs: tuple[int, ...]
+    """Layers with values, and layers with an MLP, which the rule counts; where there are experts it counts layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,12 @@ def typed_tensors(model: Model, file_type: str, imatrix: bool) -> tuple[TypedTen
     if given:
         return given
     tensors = gguf_tensors(model)
-    file = _file(model, file_type, imatrix)
+    file = _file(model, tensors, file_type, imatrix)
     tied = not any(tensor.name == "output" for tensor in tensors)
     return tuple(TypedTensor(tensor, _typed(tensor, file, tied)) for tensor in tensors)
 
 
-def _file(model: Model, file_type: str, imatrix: bool) -> _File:
+def _file(model: Model, tensors: tuple[GgufTensor, ...], file_type: str, imatrix: bool) -> _File:
     groups = (
         op.settings["num_heads"] // cache.num_key_value_heads
         for block in model.layers()
@@ -105,7 +109,9 @@ def _file(model: Model, file_type: str, imatrix: bool) -> _File:
     is_70b = model.num_layers == _LLAMA_70B_LAYERS and grouped > 1
     is_falcon = model.config.model_type == "falcon"
     mxfp4 = _published_in_mxfp4(model)
-    return _File(file_type, model.num_layers, grouped, experts, imatrix, is_70b, is_falcon, mxfp4)
+    values = tuple(sorted(t.layer or 0 for t in tensors if t.name in _VALUES))
+    downs = tuple(sorted(t.layer or 0 for t in tensors if t.name == "ffn_down")) if experts < 2 else ()
+    return _File(file_type, model.num_layers, grouped, experts, imatrix, is_70b, is_falcon, mxfp4, values, downs)
 
 
 def _published_in_mxfp4(model: Model) -> bool:
@@ -134,14 +140,14 @@ def _wanted(tensor: GgufTensor, file: _File, tied: bool) -> str:
         return "MXFP4" if name.endswith("_exps") else default
     if name == "token_embd":
         return _embedding(file, default)
-    if name in ("attn_v", "attn_qkv", "attn_kv_b"):
-        return _attention_v(file, default, i)
+    if name in _VALUES:
+        return _attention_v(file, default, file.values.index(i))
     if name == "attn_k" and file.num_experts == 8:
         return "Q4_K" if file.file_type in (*_IQ1, *_IQ2) else "Q8_0"
     if name in ("attn_k", "attn_q"):
         return {"IQ3_XS": "IQ3_XXS", "IQ3_XXS": "IQ2_S"}.get(file.file_type, default)
     if name.startswith("ffn_down"):
-        return _ffn_down(file, default, i)
+        return _ffn_down(file, default, file.downs.index(i) if i in file.downs else i)
     if name == "attn_output":
         return _attention_output(file, default)
     if name.startswith(("ffn_gate", "ffn_up")) and file.file_type == "IQ3_XS":
@@ -184,7 +190,7 @@ def _attention_v(file: _File, default: str, i: int) -> str:
 def _attention_v_by_type(file: _File, default: str, i: int) -> str:
     kind, grouped = file.file_type, file.grouped >= 4
     if kind in ("Q4_K_M", "Q5_K_M"):
-        return "Q6_K" if more_bits(i, file.num_layers) else default
+        return "Q6_K" if more_bits(i, len(file.values)) else default
     if kind == "Q4_K_S":
         return "Q5_K" if i < 4 else default
     if kind == "Q3_K_M":

@@ -35,22 +35,26 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"linear_attn\.in_proj_qkv$", "attn_qkv"),
         (r"linear_attn\.in_proj_z$", "attn_gate"),
         (r"linear_attn\.out_proj$", "ssm_out"),
-        (r"(self_attn|attn|attention)\.(q_proj|wq)$", "attn_q"),
+        (r"(self_attn|attn|attention|mixer)\.(q_proj|wq)$|attention\.self\.query$", "attn_q"),
         (r"\.q_b_proj$", "attn_q_b"),
         (r"\.q_a_proj$", "attn_q_a"),
         (r"\.kv_a_proj_with_mqa$", "attn_kv_a_mqa"),
-        (r"\.k_proj$", "attn_k"),
-        (r"\.v_proj$", "attn_v"),
+        (r"\.k_proj$|attention\.self\.key$", "attn_k"),
+        (r"\.v_proj$|attention\.self\.value$", "attn_v"),
         (r"\.(qkv_proj|query_key_value|c_attn|Wqkv|W_pack)$", "attn_qkv"),
-        (r"(attn|attention)\.(o_proj|c_proj|dense|out_proj|wo)$", "attn_output"),
+        (
+            r"(attn|attention|mixer)\.(o_proj|c_proj|dense|wo)$|attn\.out_proj$|attention\.(output\.dense|out_proj)$",
+            "attn_output",
+        ),
         (r"(?<!shared_)experts\.down_proj$", "ffn_down_exps"),
         (r"experts\.gate_up_proj$", "ffn_gate_up_exps"),
         (r"shared_experts?\.gate_proj$", "ffn_gate_shexp"),
         (r"shared_experts?\.up_proj$", "ffn_up_shexp"),
         (r"shared_experts?\.down_proj$", "ffn_down_shexp"),
-        (r"\.gate_proj$", "ffn_gate"),
-        (r"\.(up_proj|gate_up_proj|fc1|c_fc|dense_h_to_4h|fc_in)$", "ffn_up"),
-        (r"\.(down_proj|fc2|dense_4h_to_h|fc_out|mlp\.c_proj)$", "ffn_down"),
+        (r"shared_mlp\.output_linear$", "ffn_down_shexp"),
+        (r"\.gate_proj$|feed_forward\.w1$", "ffn_gate"),
+        (r"\.(up_proj|gate_up_proj|fc1|c_fc|dense_h_to_4h|fc_in|intermediate\.dense)$|feed_forward\.w3$", "ffn_up"),
+        (r"\.(down_proj|fc2|dense_4h_to_h|fc_out|mlp\.c_proj|output\.dense)$|feed_forward\.w2$", "ffn_down"),
         (r"\.in_proj$", "ssm_in"),
         (r"\.out_proj$", "ssm_out"),
         (r"\.x_proj$", "ssm_x"),
@@ -75,12 +79,8 @@ def _of_block(block: Block, met: set[str]) -> Iterator[GgufTensor]:
                 continue
             met.add(parameter.name)
             if parameter.tied_to is None and parameter.part not in ("vision", "audio", "speech", "projector"):
-                if parameter.name.endswith("linear_attn.in_proj_qkvz.weight"):
-                    yield from _queries_to_gates(parameter, block)
-                elif parameter.name.endswith("kv_b_proj.weight"):
-                    yield from _latent(parameter, block)
-                else:
-                    yield from _of_parameter(parameter, op)
+                cut = next((cut for end, cut in _CUTS.items() if parameter.name.endswith(end)), None)
+                yield from cut(parameter, block) if cut else _of_parameter(parameter, op)
 
 
 def _of_parameter(parameter: Parameter, op: Op) -> Iterator[GgufTensor]:
@@ -109,7 +109,10 @@ def _experts(name: str, shape: tuple[int, ...], op: Op, layer: int | None) -> It
     """Stacked experts; the fused gate and up are two tensors in the file. Rows of the hidden size come last."""
     hidden = op.inputs[0].width
     count, one, other = shape
-    if name == "ffn_gate_up_exps":
+    if name == "ffn_up":  # Nemotron's experts have no gate
+        inner = one if other == hidden else other
+        yield GgufTensor("ffn_up_exps", (count, inner, hidden), layer, True)
+    elif name == "ffn_gate_up_exps":
         inner = (one if other == hidden else other) // 2
         yield GgufTensor("ffn_gate_exps", (count, inner, hidden), layer, True)
         yield GgufTensor("ffn_up_exps", (count, inner, hidden), layer, True)
@@ -133,6 +136,32 @@ def _latent(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
     heads, values = attention.settings["num_heads"], attention.inputs[2].width
     yield GgufTensor("attn_k_b", (heads, rank, rows // heads - values), parameter.layer, True)
     yield GgufTensor("attn_v_b", (heads, values, rank), parameter.layer, True)
+
+
+def _fused_queries(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
+    """InternLM 2's one product for queries, keys and values: three tensors in the file."""
+    rows, columns = parameter.shape
+    heads = next(op.settings["num_heads"] for op in block.ops if op.kind == "attention")
+    groups = block.caches[0].num_key_value_heads
+    width = rows // (heads + 2 * groups)
+    for name, count in (("attn_q", heads), ("attn_k", groups), ("attn_v", groups)):
+        yield GgufTensor(name, (count * width, columns), parameter.layer, True)
+
+
+def _fused_gates(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
+    """Granite's gate and up of every layer's MLP, which stands beside experts where there are any."""
+    rows, columns = parameter.shape
+    for name in ("ffn_gate_shexp", "ffn_up_shexp"):
+        yield GgufTensor(name, (rows // 2, columns), parameter.layer, True)
+
+
+_CUTS = {
+    "linear_attn.in_proj_qkvz.weight": _queries_to_gates,
+    "kv_b_proj.weight": _latent,
+    "attention.wqkv.weight": _fused_queries,
+    "shared_mlp.input_linear.weight": _fused_gates,
+}
+"""Parameters that are several tensors in the file."""
 
 
 def _frequencies(model: Model) -> Iterator[GgufTensor]:
