@@ -17,7 +17,7 @@ _REMEMBERED_MODELS = 256
 _models: dict[int, tuple[ModelSource, Model]] = {}
 
 
-def estimate(scenario: Scenario | Mapping[str, Any]) -> Result:
+def estimate(scenario: Scenario | Mapping[str, Any], *, replays: bool = True) -> Result:
     """The memory that a scenario takes: quantities, moments with their trees, verdict.
 
     `scenario` is a `Scenario` or the same as a table. Raises ScenarioError (a wrong key or value), UnknownNameError
@@ -25,6 +25,9 @@ def estimate(scenario: Scenario | Mapping[str, Any]) -> Result:
     not described). Nothing is downloaded. A type that no family describes is answered as far as its tensors say: from
     the safetensors files under its path, else from transformers' own class where that is installed, the only case in
     which torch is imported; the result's notes say so.
+
+    `replays`: whether a training step on one GPU may be replayed on a model of torch's allocator, which takes 10 to
+    100 ms once reserved memory is read; else that is a calibrated ratio.
     """
     if not isinstance(scenario, Scenario):
         scenario = Scenario.from_dict(scenario)
@@ -35,7 +38,7 @@ def estimate(scenario: Scenario | Mapping[str, Any]) -> Result:
         found = resolve(scenario.model)
         result = _undescribed(scenario, found, gpu, problem)
     else:
-        result = _answer(scenario, model, found.origin, gpu)
+        result = _answer(scenario, model, found.origin, gpu, replays=replays)
     notes = [note for note in (found.note, gpu_note, *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes)) if notes else result
 
@@ -91,11 +94,11 @@ def _gpu(scenario: Scenario) -> tuple[Gpu | None, str | None]:
     return match.gpu, match.note
 
 
-def _answer(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+def _answer(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool) -> Result:
     if scenario.task == "train":
         from vramwise.training import estimate_training
 
-        return estimate_training(scenario, model, source, gpu)
+        return estimate_training(scenario, model, source, gpu, replays=replays)
     if scenario.task != "load" and "hidden" not in model.blocks[-1].inputs:
         raise ScenarioError("task", f"{model.id} ({model.family}) takes no text: expected load or train")
     from vramwise.serving import estimate_generate, estimate_load, estimate_serving

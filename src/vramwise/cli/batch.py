@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TextIO
 
@@ -41,6 +42,10 @@ class Answer(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON Lines, one scenario or measured case a line; - is stdin")
     parser.add_argument("-o", "--output", metavar="OUT", help="write there, all at once when done (default: stdout)")
+    parser.add_argument(
+        "--replay", action="store_true",
+        help="replay training steps on one GPU for reserved memory and the verdict, as estimate does (slower)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
@@ -49,9 +54,9 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     Raises SourceError when the input cannot be read, OSError when the output cannot be written.
     """
     if estimate is None:
-        from vramwise.estimation import estimate as closed_form
+        from vramwise.estimation import estimate as answered
 
-        estimate = closed_form
+        estimate = partial(answered, replays=args.replay)
     count, bad = 0, []
     to_terminal = args.output is None and sys.stdout.isatty()
     with (

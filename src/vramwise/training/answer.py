@@ -88,7 +88,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 
 
-def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool) -> Result:
     """Memory of one training step on the rank that needs most (see `vramwise.training`)."""
     job = job_of(scenario, model, gpu)
     model = job.model
@@ -107,7 +107,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     if host:
         quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
     capacity = counters.capacity_of(scenario, gpu)
-    play = _play(job, rank, workspace)
+    play = _play(job, rank, workspace) if replays else None
     verdict, room = None, None
     if capacity is not None:
         room = int(capacity.usable_bytes) - sum(node.bytes for node in outside)

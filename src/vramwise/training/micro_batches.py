@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import accumulate
 
 from vramwise.models.model import Model
@@ -54,7 +55,8 @@ def inputs_linger(train: TrainSettings) -> bool:
     return train.framework == "litgpt" and is_old and not longest_comes_first(train)
 
 
-def numel_below(model: Model) -> list[int]:
+@lru_cache(maxsize=512)
+def numel_below(model: Model) -> tuple[int, ...]:
     """Parameters of the blocks below each block, and of all of them, each in the first block that has it."""
     met: set[str] = set()
     counts = []
@@ -62,4 +64,4 @@ def numel_below(model: Model) -> list[int]:
         new = {p.name: p.numel for p in block.parameters if not block.tiled or p.name not in met}
         counts.append(sum(new.values()))
         met |= new.keys()
-    return [0, *accumulate(counts)]
+    return (0, *accumulate(counts))

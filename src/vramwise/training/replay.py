@@ -174,7 +174,7 @@ class _Scripts:
     sizes: list[Dim]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _scripts(shape: StepShape, model: Model, train: TrainSettings, accumulating: bool) -> _Scripts:
     runs = shape.recorded.runs
     streams = [
