@@ -76,6 +76,16 @@ ARIA: dict[str, Any] = {
 }  # fmt: skip
 
 
+def split(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
+    """Inputs of one image of any size, the last rows of all but one padding where any is."""
+    patch = config["vision_config"]["patch_size"]
+    height, width = images.pixels or (images.rows * patch, images.columns * patch)
+    mask = torch.ones(count, images.tiles, height, width, dtype=torch.int64)
+    if images.padded_to:
+        mask[:, :-1, -5:] = 0
+    return {"pixel_values": torch.ones(count, images.tiles, 3, height, width), "pixel_attention_mask": mask}
+
+
 def masked(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
     """Square images, the last rows of which are padding where any is."""
     found = square(config, images, count)
@@ -85,7 +95,20 @@ def masked(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]
     return {**found, "pixel_mask": mask}
 
 
+MISTRAL: dict[str, Any] = {"model_type": "mistral", "sliding_window": None, "pad_token_id": 0}
+PERCEIVER = {
+    "hidden_act": "silu", "resampler_n_latents": 5, "resampler_depth": 2, "resampler_n_heads": 4,
+    "resampler_head_dim": 6, "num_key_value_heads": 2, "hidden_size": 32,
+}  # fmt: skip
 CASES: dict[str, Case] = {
+    "idefics2": (
+        whole("idefics2", {**TOWER, "model_type": "idefics2_vision"}, MISTRAL, perceiver_config=PERCEIVER),
+        Images(1, 3, 3, tokens=5), split,
+    ),
+    "idefics2 split": (
+        whole("idefics2", {**TOWER, "model_type": "idefics2_vision"}, MISTRAL, perceiver_config=PERCEIVER),
+        Images(1, 2, 4, tokens=25, tiles=5, padded_to=8, pixels=(11, 17)), split,
+    ),
     "aria": (
         whole("aria", {**TOWER, "model_type": "idefics3_vision"}, ARIA, projector_patch_to_query_dict={9: 4, 16: 6}),
         Images(1, 3, 3, tokens=4), masked,

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
+import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from processor_code import functions
@@ -336,3 +337,20 @@ def test_step3p7(size: tuple[int, int]) -> None:
 def test_aria(size: tuple[int, int], padded: int) -> None:
     found = own({"model_type": "aria", "vision_config": {"patch_size": 14, "image_size": 980}}, *size)
     assert (found.tokens, found.rows, found.padded_to) == (256, 70, padded)
+
+
+@many
+@given(st.tuples(st.integers(2, 5000), st.integers(2, 5000)))
+def test_idefics2(size: tuple[int, int]) -> None:
+    width, height = size
+    assume(max(size) <= 200 * min(size))
+    resize = functions("idefics2/image_processing_idefics2.py", "get_resize_output_image_size", SizeDict=Any)
+    split = functions("idefics2/image_processing_idefics2.py", "split_images")["split_images"]
+    sides = SimpleNamespace(shortest_edge=378, longest_edge=980)
+    (parts,) = split(None, np.zeros((1, 1, height, width), dtype=np.bool_))
+    sizes = [resize["get_resize_output_image_size"](part, sides) for part in parts]
+    high, wide = (max(lengths) for lengths in zip(*sizes, strict=True))
+    found = own({"model_type": "idefics2", "vision_config": {"patch_size": 14}}, width, height)
+    grids = {(h // 14, w // 14) for h, w in sizes}
+    assert (found.pixels, found.rows, found.columns) == ((high, wide), high // 14, wide // 14)
+    assert (found.tiles, found.tokens, bool(found.padded_to)) == (5, 326, len(grids) > 1)

@@ -26,7 +26,7 @@ class Images:
 
     `tokens`: what one image takes of the prompt. `dtype`: that of the pixels, the parameters' where it is empty.
     `padded_to`: patches to which an input of the tower is padded, 0 where it is not. `last_grid`: rows and columns of
-    the last input, where those are others.
+    the last input, where those are others. `pixels`: height and width of an input that is no whole number of patches.
     """
 
     per_sequence: int
@@ -37,6 +37,7 @@ class Images:
     dtype: str = ""
     padded_to: int = 0
     last_grid: tuple[int, int] | None = None
+    pixels: tuple[int, int] | None = None
 
     @property
     def grids(self) -> tuple[tuple[int, int], ...]:

@@ -26,7 +26,7 @@ def images_of(train: TrainSettings, model: Model) -> Images | None:
     found = _tokens(train, model)
     return Images(
         train.images_per_sequence, found.rows, found.columns, tokens=found.tokens, tiles=found.tiles, dtype="fp32",
-        padded_to=found.padded_to, last_grid=found.last_grid,
+        padded_to=found.padded_to, last_grid=found.last_grid, pixels=found.pixels,
     )  # fmt: skip
 
 

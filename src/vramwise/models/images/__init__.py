@@ -37,6 +37,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "glm4v": merged.glm4v,
     "glm4v_moe": merged.glm4v,
     "got_ocr2": one_size.got_ocr2,
+    "idefics2": longest_side.idefics2,
     "idefics3": longest_side.idefics3,
     "internvl": nearest_grid.tiled(2, 0),
     "internvl_chat": nearest_grid.tiled(2, 0),

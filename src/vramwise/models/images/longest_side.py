@@ -1,4 +1,7 @@
-"""The longest side decides: rows of tiles (Idefics 3) or of patches (Pixtral), each with a mark; a square (Aria)."""
+"""The longest side decides: rows of tiles (Idefics 3) or of patches (Pixtral), each with a mark; a square (Aria).
+
+Idefics 2: the image as it is and its four quarters.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,34 @@ from vramwise.models.images.tokens import ImageTokens, vision_table
 
 IDEFICS_LARGEST_SIDE = 4096  # image_processing_idefics3.py MAX_IMAGE_SIZE
 ARIA_SIDE, ARIA_LEAST = 980, 336  # image_processing_aria.py: the longest side, and the least of the other
+
+IDEFICS2_LONGEST, IDEFICS2_SHORTEST = 980, 378  # preprocessor_config.json of Idefics2: do_image_splitting too
+
+
+def idefics2(c: Config, width: int, height: int) -> ImageTokens:
+    """Four quarters and the whole image, each within two sides, padded to one size, with markers between them."""
+    patch = vision_table(c).size("patch_size", default=32)
+    latents = (c.table("perceiver_config") or Config({})).size("resampler_n_latents", default=64)
+    inputs = [(width, height)]
+    inputs += [(w, h) for w in (width // 2, width - width // 2) for h in (height // 2, height - height // 2)]
+    sizes = [_between(*size, IDEFICS2_SHORTEST, IDEFICS2_LONGEST) for size in inputs if min(size)]
+    wide, high = (max(sides) for sides in zip(*sizes, strict=True))
+    columns, rows = wide // patch, high // patch
+    padded = any((w // patch, h // patch) != (columns, rows) for w, h in sizes)
+    return ImageTokens(
+        len(sizes) * (latents + 1) + 1, len(sizes) * rows * columns,
+        f"four quarters and the whole image of {wide} × {high} pixels, {latents} tokens each, with markers",
+        rows=rows, columns=columns, tiles=len(sizes), padded_to=rows * columns if padded else 0, pixels=(high, wide),
+    )  # fmt: skip
+
+
+def _between(width: int, height: int, shortest: int, longest: int) -> tuple[int, int]:
+    ratio = width / height
+    if width >= height and width > longest:
+        width, height = longest, int(longest / ratio)
+    elif height > width and height > longest:
+        width, height = int(longest * ratio), longest
+    return max(width, shortest), max(height, shortest)
 
 
 def idefics3(c: Config, width: int, height: int) -> ImageTokens:

@@ -14,6 +14,7 @@ class ImageTokens:
     `cross_tokens` are states that layers of cross-attention read instead of tokens of the prompt. The tower takes
     `tiles` inputs of `rows` × `columns` patches each; 0 where that is not one grid. `padded_to`: patches to which they
     are padded, 0 where they are not. `last_grid`: rows and columns of the last of them, where those are others.
+    `pixels`: height and width of an input that need not be a whole number of patches.
     """
 
     tokens: int
@@ -25,6 +26,7 @@ class ImageTokens:
     tiles: int = 1
     padded_to: int = 0
     last_grid: tuple[int, int] | None = None
+    pixels: tuple[int, int] | None = None
 
 
 def vision_table(c: Config) -> Config:

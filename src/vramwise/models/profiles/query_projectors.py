@@ -8,17 +8,26 @@ from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
+from vramwise.models.execution import Execution
 
 
 class QueryProjectorPaths:
     """Queries are the same for every image."""
 
     tape: Tape
+    execution: Execution
+    hidden_dtype: str
+    tables: dict[str, tuple[Tensor, ...]]
     parameters_of: Callable[[Op], list[Tensor]]
+    _eager_masked: Callable[..., Tensor]
+    _sdpa_masked: Callable[..., Tensor]
+    _sdpa: Callable[..., Tensor]
 
     def queries(self, op: Op, x: Tensor) -> Tensor:
-        """As many queries as that many patches have, a copy for each image."""
+        """As many queries as that many patches have, a copy for each image; else all of them, not copied."""
         tape, (table,) = self.tape, self.parameters_of(op)
+        if "by_patches" not in op.settings:
+            return tape.expand(tape.unsqueeze(table, 0), x.shape[0], *table.shape)
         counts = {int(patches): count for patches, count in op.settings["by_patches"]}
         patches = x.shape[1]
         assert isinstance(patches, int)
@@ -26,6 +35,27 @@ class QueryProjectorPaths:
             said = ", ".join(str(count) for count in counts)
             raise UnsupportedModelError(f"images of {patches} patches: projector_patch_to_query_dict has {said}")
         return tape.repeat_rows(tape.unsqueeze(tape.narrow(table, 0, counts[patches]), 0), x.shape[0])
+
+    def joined_tokens(self, op: Op, *parts: Tensor) -> Tensor:
+        """One behind the other."""
+        return self.tape.cat(list(parts), 1)
+
+    def resampling(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Queries read patches and themselves, with a mask where patches are padding (Idefics 2)."""
+        tape, images = self.tape, self.execution.images
+        heads, groups = (op.settings[name] for name in ("num_heads", "num_key_value_heads"))
+        pieces = ((q, heads), (k, groups), (v, groups))
+        q, k, v = (tape.transpose(tape.view(x, *x.shape[:2], n, x.shape[-1] // n), 1, 2) for x, n in pieces)
+        eager, key = self.execution.attention == "eager", "mask of queries"
+        if images is not None and images.padded_to and key not in self.tables:
+            dtype = self.hidden_dtype if eager else "bool"
+            self.tables[key] = (tape.new((q.shape[0], 1, q.shape[2], k.shape[2]), dtype, op="mask"),)
+        (mask,) = self.tables.get(key, (None,))
+        if eager:
+            out = self._eager_masked(op, q, k, v, mask)
+        else:
+            out = self._sdpa(op, q, k, v) if mask is None else self._sdpa_masked(op, q, k, v, mask)
+        return tape.reshape(out, *out.shape[:2], -1)
 
     def multihead_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`nn.MultiheadAttention`, batch first, which hands back its weights too, so that no kernel fuses it."""

@@ -62,8 +62,9 @@ class TowerPaths:
         return tape.add(x, given["position_embeddings"]) if "position_embeddings" in given else x
 
     def _tower_patches(self, op: Op, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        side = op.settings["image_size"]
-        pixels = self.pixels(self.num_images(), op.settings["num_channels"], side, side)
+        images, side = self.execution.images, op.settings["image_size"]
+        height, width = (images.pixels if images is not None else None) or (side, side)
+        pixels = self.pixels(self.num_images(), op.settings["num_channels"], height, width)
         patches = self.tape.patch_conv2d(pixels, weight, bias)
         return self.tape.transpose(self.tape.reshape(patches, *patches.shape[:2], -1), 1, 2)
 

@@ -48,11 +48,14 @@ def idefics2(b: BlockBuilder, x: Value, e: Ends) -> Value:
     for i in range(c.size("resampler_depth", least=0)):
         layer = f"{name}.layers.{i}"
         h = b.rms_norm(q, f"{layer}.input_latents_norm", part="projector")
-        read = b.op("joined_tokens", layer, [b.rms_norm(x, f"{layer}.input_context_norm", part="projector"), h],
-                    [e.width])[0]  # fmt: skip
+        context = b.rms_norm(x, f"{layer}.input_context_norm", part="projector")
+        read = b.op("joined_tokens", layer, [context, h], [e.width])[0]
         pieces = ((h, "q", heads), (read, "k", groups), (read, "v", groups))
         heads_of = [b.linear(y, f"{layer}.self_attn.{piece}_proj", count * d) for y, piece, count in pieces]
-        mixed = b.op("cross_attention", layer, heads_of, [heads * d])[0]
+        mixed = b.op(
+            "resampling", layer, heads_of, [heads * d], num_heads=heads, num_key_value_heads=groups,
+            dropout=c.number("attention_dropout", 0.0), style="resampled", causal=False, window=None,
+        )[0]  # fmt: skip
         q = b.add(q, b.linear(mixed, f"{layer}.self_attn.o_proj", e.width, shard="row"))
         h = b.rms_norm(q, f"{layer}.post_attention_layernorm", part="projector")
         q = b.add(q, gated(b, h, 4 * e.width, e.width, f"{layer}.mlp."))

@@ -54,7 +54,7 @@ ASSEMBLIES: dict[str, Assembly] = {
     ),
     "idefics2": Assembly(
         "idefics3_vision", "mistral", query_projectors.idefics2,
-        **{**_IDEFICS, "bridge": "model.connector", "scatters": False},
+        **{**_IDEFICS, "bridge": "model.connector"},
     ),
     "idefics3": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),
     "internvl": Assembly(
