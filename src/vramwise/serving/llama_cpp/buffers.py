@@ -171,7 +171,7 @@ def _input_copies(model: Model, plan: Plan, u: int) -> int:
                  default=0)  # fmt: skip
     if plan.is_ik:
         return chosen if chosen and plan.experts_on_host and u < OFFLOADED_EXPERTS_BATCH else 1
-    return 2 if plan.build >= TWO_INPUT_COPIES_BUILD else 1
+    return (2 if plan.build >= TWO_INPUT_COPIES_BUILD else 1) + sizes_of(model).deep_inputs
 
 
 def output_node(model: Model, plan: Plan) -> Node:

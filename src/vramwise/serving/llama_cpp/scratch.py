@@ -61,9 +61,11 @@ class Sizes:
     mlp: int
     chosen_experts: int
     expert: int
+    deep_inputs: int
 
 
 _SCANS = frozenset({"selective_scan", "chunk_scan", "gated_delta_rule"})
+_DEEP_LAYERS = (8, 16, 24)  # Qwen3VLVisionConfig
 _ONE_HIDDEN_COPY = frozenset({"glm4_moe"})
 
 
@@ -99,8 +101,28 @@ def sizes_of(model: Model) -> Sizes:
     language = model.config.table("text_config") or model.config
     capped = bool(language.get("final_logit_softcapping"))
     return Sizes(
-        model.logit_width, model.hidden_size, heads, values, latent, mixer, one_copy, capped, gates, mlp, chosen, expert
+        model.logit_width,
+        model.hidden_size,
+        heads,
+        values,
+        latent,
+        mixer,
+        one_copy,
+        capped,
+        gates,
+        mlp,
+        chosen,
+        expert,
+        _deep_inputs(model),
     )
+
+
+def _deep_inputs(model: Model) -> int:
+    """Features of earlier vision layers that enter beside the embeddings, each of the hidden size (Qwen3-VL)."""
+    vision = model.config.table("vision_config")
+    if vision is None or not model.config.model_type.startswith("qwen3_vl"):
+        return 0
+    return len(vision.items("deepstack_visual_indexes") or _DEEP_LAYERS)
 
 
 def _mixer(model: Model, block: Block, cache: LayerCache) -> Mixer | None:
@@ -187,9 +209,10 @@ def feed_forward_bytes(plan: Plan, s: Sizes, u: int) -> int:
         return _ik_feed_forward(plan, s, u)
     fused = plan.build >= FUSED_GATES_BUILD
     tensors = 1 if not s.gates else 3 if fused else 2
-    dense = tensors * s.mlp + (2 if s.gates == 1 and not s.one_copy else 3) * s.hidden if s.mlp else 0
+    copies = (2 if s.gates == 1 and not s.one_copy else 3) + s.deep_inputs
+    dense = tensors * s.mlp + copies * s.hidden if s.mlp else 0
     apart = not fused or s.hidden > 2 * s.expert
-    routed = s.chosen_experts * (tensors * s.expert + apart * s.hidden) + 3 * s.hidden if s.expert else 0
+    routed = s.chosen_experts * (tensors * s.expert + apart * s.hidden) + copies * s.hidden if s.expert else 0
     return 4 * u * max(dense, routed)
 
 
