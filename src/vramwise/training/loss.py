@@ -26,7 +26,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.kernels import rewritten
-from vramwise.training.settings import HUGGING_FACE, execution, library_version
+from vramwise.training.settings import HUGGING_FACE, execution, library_version, liger_version
 from vramwise.units import MIB
 
 CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
@@ -46,6 +46,8 @@ NO_UPCAST = frozenset(
     }
 )  # fmt: skip
 """Types whose files hand the logits to the loss as they are until transformers 4.49 (read in 4.38 to 4.48)."""
+
+LIGER_SUMS_IN_FP32_SINCE = (0, 6, 2)
 
 KERNEL = "cross_entropy_kernel"
 """Its gradient is new."""
@@ -74,7 +76,8 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
     if is_litgpt(forward):
         return forward
     if variant == "fused-linear":
-        return _without_logits(below, head, loss, fused_linear)
+        sums = train.framework != "unsloth" and liger_version(train) >= LIGER_SUMS_IN_FP32_SINCE
+        return _without_logits(below, head, loss, partial(fused_linear, sums_in_fp32=sums))
     if variant == "chunked":
         if train.framework == "litgpt":
             return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=False))
@@ -238,10 +241,12 @@ def softmax_in_place(tape: Tape, logits: Tensor) -> None:
     in_one_kernel(tape, tape.to(logits, "fp32"), IN_PLACE)
 
 
-def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
+def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor, sums_in_fp32: bool = True) -> None:
     """Tiles of about tokens · hidden logits; gradients of hidden states and weight exist from forward on.
 
-    A tile has tokens / ⌈vocabulary / hidden⌉ rows (rounded up to a power of two, which is not counted).
+    A tile has tokens / ⌈vocabulary / hidden⌉ rows (rounded up to a power of two, which is not counted). A trained
+    weight's gradient grows by one tile's product at a time: `sums_in_fp32` makes it, and an fp32 copy of it, anew
+    (Liger 0.6.2 to 0.8.5 ops/fused_linear_cross_entropy.py `mm(...).float()`); 0.6.1 added it in place (`addmm`).
     """
     vocabulary, width = weight.shape
     assert isinstance(vocabulary, int)
@@ -249,13 +254,17 @@ def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
     tile_width = -(-vocabulary // -(-vocabulary // width))
     tile = tape.new((_rows(hidden), tile_width), hidden.dtype, op="tile of logits")
     tape.record("tile_of_logits", [hidden, weight], [tile])
-    saves = []
+    saves, read = [], [hidden, weight, tile]
     if hidden.requires_grad:
         saves.append((tape.new(hidden.shape, hidden.dtype, op="gradient of hidden states"), "gradient"))
     if weight.requires_grad:
         saves.append((tape.new(weight.shape, hidden.dtype, op="gradient of the output layer"), "gradient"))
+        if sums_in_fp32 and weight.dtype == hidden.dtype != "fp32":
+            made = [tape.new(weight.shape, dtype, op="gradient of a tile") for dtype in (hidden.dtype, "fp32")]
+            tape.record("gradient_of_a_tile", [tile, hidden], made)
+            read += made
     outputs = [_loss_of(tape, hidden), *(tensor for tensor, _ in saves)]
-    tape.record("fused_linear_cross_entropy", [hidden, weight, tile], outputs, saves)
+    tape.record("fused_linear_cross_entropy", read, outputs, saves)
 
 
 def tiled(tape: Tape, hidden: Tensor, weight: Tensor) -> None:

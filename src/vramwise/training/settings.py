@@ -26,6 +26,7 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
                                   "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
+MET_LIGER_0_6_2 = (4, 56)  # transformers of 29 August 2025; Liger 0.6.2 is of 21 August
 UNSLOTH_TILES_LOSSES_SINCE = (2025, 8)  # unsloth pull request 3148
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
@@ -171,6 +172,14 @@ def library_version(train: TrainSettings) -> tuple[int, int]:
     """The transformers version that the scenario names; the described one without."""
     found = re.search(r"transformers (\d+)\.(\d+)", train.framework_version or "")
     return (int(found[1]), int(found[2])) if found else (5, 23)
+
+
+def liger_version(train: TrainSettings) -> tuple[int, int, int]:
+    """The Liger kernels' version that the scenario names, else the newest that its transformers version met."""
+    found = re.search(r"liger(?:[-_ ]kernel)? (\d+)\.(\d+)(?:\.(\d+))?", train.framework_version or "", re.IGNORECASE)
+    if found:
+        return int(found[1]), int(found[2]), int(found[3] or 0)
+    return (0, 8, 5) if library_version(train) >= MET_LIGER_0_6_2 else (0, 6, 1)
 
 
 def torch_version(train: TrainSettings) -> tuple[int, int]:
