@@ -12,12 +12,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import transformers
+from encoder_image_batches import CASES as ENCODER_CASES
 from remote_code_pairs import PAIRS, REMOTE_CODE_TYPES
 from test_caches_match_transformers import NOT_RUN as NO_CACHE_RUN
 from test_parameters_match_transformers import NOT_BUILT
 from test_saved_for_backward import NOT_RUN as NO_FORWARD_RUN
+from test_saved_with_images import CASES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from vramwise.models.images import types_with_rule
 from vramwise.models.registry import FAMILY_OF_TYPE
 
 _HEAD = """# Model types
@@ -80,6 +83,21 @@ def unknown_types() -> list[str]:
     return sorted(set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - set(FAMILY_OF_TYPE))
 
 
+def with_images() -> str:
+    """Types that train with images: compared, or described as another is."""
+    compared = {config["model_type"] for config, *_ in (CASES | ENCODER_CASES).values()}
+    trained, counted = (", ".join(f"`{name}`" for name in sorted(names)) for names in (
+        compared & set(types_with_rule()), set(types_with_rule()) - compared))  # fmt: skip
+    return f"""## Images in training
+
+`vramwise estimate MODEL --task train --images-per-sequence N --image-size WxH` counts what the vision part, the
+projector and the text keep. What autograd saves of a batch with images equals the real classes' byte for byte for
+{trained}.
+
+By the same code, but not compared with images themselves: {counted}.
+"""
+
+
 def page() -> str:
     """The whole page."""
     described, unknown = rows(), unknown_types()
@@ -91,7 +109,7 @@ def page() -> str:
         causal=causal, known=causal - len(unknown),
     )  # fmt: skip
     tail = f"Unknown causal language models of transformers ({len(unknown)}): {named or 'none'}.\n"
-    return "\n".join([head, *(row.line for row in described), "", tail])
+    return "\n".join([head, *(row.line for row in described), "", tail, with_images()])
 
 
 if __name__ == "__main__":

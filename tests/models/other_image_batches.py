@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from image_batches import SIGLIP, TOWER, Case, square, whole
+from image_batches import POSITIONED, SIGLIP, TOWER, Case, frames, square, tiled, whole
 
 from vramwise.models.execution import Images
 
@@ -100,7 +100,27 @@ PERCEIVER = {
     "hidden_act": "silu", "resampler_n_latents": 5, "resampler_depth": 2, "resampler_n_heads": 4,
     "resampler_head_dim": 6, "num_key_value_heads": 2, "hidden_size": 32,
 }  # fmt: skip
+EXPERTS: dict[str, Any] = {
+    "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "decoder_sparse_step": 1,
+    "mlp_only_layers": [], "shared_expert_intermediate_size": 8,
+}  # fmt: skip
+DELTA: dict[str, Any] = {
+    "linear_num_value_heads": 2, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "layer_types": ["full_attention", "full_attention"],
+}  # fmt: skip
 CASES: dict[str, Case] = {
+    "qwen3_vl_moe": (
+        whole("qwen3_vl_moe", {**POSITIONED, "model_type": "qwen3_vl_moe", "depth": 3, "deepstack_visual_indexes": [1]},
+              {**EXPERTS, "model_type": "qwen3_vl_moe_text"}), Images(1, 4, 6, tokens=6), frames,
+    ),
+    "qwen3_5_moe": (
+        whole("qwen3_5_moe", {**POSITIONED, "model_type": "qwen3_5_moe"},
+              {**EXPERTS, **DELTA, "model_type": "qwen3_5_moe_text"}), Images(2, 2, 4, tokens=2), frames,
+    ),
+    "smolvlm": (
+        whole("smolvlm", {**TOWER, "model_type": "smolvlm_vision", "image_size": 16},
+              {"model_type": "llama", "pad_token_id": 0}, scale_factor=2), Images(1, 4, 4, tokens=12, tiles=3), tiled,
+    ),
     "idefics2": (
         whole("idefics2", {**TOWER, "model_type": "idefics2_vision"}, MISTRAL, perceiver_config=PERCEIVER),
         Images(1, 3, 3, tokens=5), split,

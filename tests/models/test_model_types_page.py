@@ -9,11 +9,12 @@ import pytest
 pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
-from model_types_page import PAGE, page, row_of, rows, unknown_types
+from model_types_page import PAGE, page, row_of, rows, unknown_types, with_images
 from remote_code_pairs import REMOTE_CODE_TYPES
 
 from vramwise.cli.main import main
 from vramwise.models import supported_types
+from vramwise.models.images import types_with_rule
 
 
 def test_every_described_type_has_one_row_and_an_exact_one_is_compared() -> None:
@@ -24,6 +25,12 @@ def test_every_described_type_has_one_row_and_an_exact_one_is_compared() -> None
     assert all(row.reason for row in described if row.status == "close")
     assert not set(unknown_types()) & set(supported_types())
     assert f"Of {len(described)} described types, {len(exact)} are exact" in page()
+
+
+def test_types_that_train_with_images_have_a_rule_for_tokens() -> None:
+    line = with_images().partition("byte for byte for\n")[2].partition(".\n")[0]
+    assert set(re.findall("`(.*?)`", line)) <= set(types_with_rule())
+    assert "`idefics2`" in line
 
 
 def test_what_the_published_page_calls_exact_is() -> None:
