@@ -5,7 +5,8 @@ queries, keys and values, of which the values that attention reads are a view, s
 fp32 copy; F.gelu as one operation; rotary tables in fp32; adapters on the fused product made with a grouped
 convolution, whose result is scattered among zeros (`index_copy`, which keeps what it scattered).
 
-Not described: Gemma 2 and 3, OLMo, mixtures of experts, latent attention; these run as transformers runs them.
+Not described: Gemma 2 and 3, OLMo, mixtures of experts, latent attention, and what litgpt does not have (DoRA, tensor
+parallelism in training); these run as transformers runs them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class _Sizes:
 
 def litgpt_forward(model: Model, execution: Execution, *, batch: int, sequence: int) -> Forward | None:
     """The recorded pass, or None where litgpt's classes for this model are not described."""
-    if not is_described(model) or execution.images is not None or sequence <= 1:
+    has_dora = execution.lora is not None and execution.lora.dora
+    if not is_described(model) or execution.images is not None or has_dora or sequence <= 1:
         return None
     return _recorded(model, execution, batch == 1)
 

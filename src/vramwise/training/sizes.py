@@ -175,7 +175,7 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     tensor_parallel = train.tensor_parallel_size
     local = local_model(model, tensor_parallel, train.expert_parallel_size)
     try:
-        own = litgpt_forward if train.framework == "litgpt" else None
+        own = litgpt_forward if train.framework == "litgpt" and tensor_parallel == 1 else None
         found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
         forward = found or record_forward(local, execution(train, model), batch=batch, sequence=sequence)
     except ValueError as error:
