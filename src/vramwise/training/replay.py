@@ -67,8 +67,12 @@ def replay(
     """The first steps of one GPU (see the module's docstring).
 
     `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together. `capacity_bytes`: what torch
-    can reserve; one more step is then played, after which what is given back on the way has settled.
+    can reserve; one more step is then played, after which what is given back on the way has settled. Nothing is played
+    of a pass that does not run the model's blocks one by one.
     """
+    shape = step_shape(model, train, batch, sequence, accumulating=accumulating)
+    if len(shape.recorded.runs) - len(_streams(model, train)) not in (0, 1):
+        return Replayed(0, 0)
     return _Replay(model, train, batch, sequence, accumulating, workspace_bytes, capacity_bytes).run()
 
 
@@ -174,12 +178,16 @@ class _Scripts:
     sizes: list[Dim]
 
 
+def _streams(model: Model, train: TrainSettings) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Names of what goes into and comes out of every block that a batch runs."""
+    blocks = (block for block in model.blocks if runs_in(block, execution(train, model)))
+    return [(tuple(block.inputs), tuple(block.outputs)) for block in blocks]
+
+
 @lru_cache(maxsize=256)
 def _scripts(shape: StepShape, model: Model, train: TrainSettings, accumulating: bool) -> _Scripts:
     runs = shape.recorded.runs
-    streams = [
-        (tuple(block.inputs), tuple(block.outputs)) for block in model.blocks if runs_in(block, execution(train, model))
-    ]
+    streams = _streams(model, train)
     if len(runs) == len(streams) + 1:
         streams.append((("logits",), ()))
     writer = _Writer(model, train, frozenset(shared_leaves(shape.recorded)), accumulating)
