@@ -87,14 +87,14 @@ def with_images() -> str:
     """Types that train with images: compared, or described as another is."""
     compared = {config["model_type"] for config, *_ in (CASES | ENCODER_CASES).values()}
     trained, counted = (", ".join(f"`{name}`" for name in sorted(names)) for names in (
-        compared & set(types_with_rule()), set(types_with_rule()) - compared))  # fmt: skip
+        compared & set(types_with_rule()), set(types_with_rule()) - compared - REMOTE_CODE_TYPES))  # fmt: skip
     return f"""## Images in training
 
 `vramwise estimate MODEL --task train --images-per-sequence N --image-size WxH` counts what the vision part, the
 projector and the text keep. What autograd saves of a batch with images equals the real classes' byte for byte for
 {trained}.
 
-By the same code, but not compared with images themselves: {counted}.
+By the same code, but not compared with images themselves: {counted}. Others are refused.
 """
 
 
