@@ -48,6 +48,8 @@ NO_UPCAST = frozenset(
 """Types whose files hand the logits to the loss as they are until transformers 4.49 (read in 4.38 to 4.48)."""
 
 LIGER_SUMS_IN_FP32_SINCE = (0, 6, 2)
+FUSED_LINEAR_IS_LIGERS = frozenset({"transformers", "llamafactory", "ms-swift"})
+"""Others have losses of that kind of their own (torchtune, unsloth) or offer another (axolotl: cut-cross-entropy)."""
 
 KERNEL = "cross_entropy_kernel"
 """Its gradient is new."""
@@ -76,7 +78,8 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
     if is_litgpt(forward):
         return forward
     if variant == "fused-linear":
-        sums = train.framework != "unsloth" and liger_version(train) >= LIGER_SUMS_IN_FP32_SINCE
+        of_liger = "liger" in train.kernels or train.framework in FUSED_LINEAR_IS_LIGERS
+        sums = of_liger and liger_version(train) >= LIGER_SUMS_IN_FP32_SINCE
         return _without_logits(below, head, loss, partial(fused_linear, sums_in_fp32=sums))
     if variant == "chunked":
         if train.framework == "litgpt":
