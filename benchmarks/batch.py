@@ -1,4 +1,4 @@
-"""How many scenarios a second `vramwise batch` answers on one core, reading and writing included.
+"""How many scenarios a second `vramwise batch --no-replay` answers on one core, reading and writing included.
 
     python benchmarks/batch.py [--count 1512] [--profile load]
 
@@ -68,7 +68,7 @@ def answered(folder: Path, endless: Iterator[scenarios.Scenario], count: int) ->
     asked.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     start = time.process_time()
     with contextlib.redirect_stderr(io.StringIO()):
-        code = vramwise(["batch", str(asked), "-o", str(out)])
+        code = vramwise(["batch", "--no-replay", str(asked), "-o", str(out)])
     spent = time.process_time() - start
     if code:
         raise SystemExit(f"vramwise batch: exit code {code}")
