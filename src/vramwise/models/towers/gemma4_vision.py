@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Modality, Value
+from vramwise.models.blocks import Block, BlockBuilder, Modality, Shard, Value
 from vramwise.models.config import Config
 
 # Defaults of Gemma4VisionConfig (transformers 5.23).
@@ -22,11 +22,11 @@ def _norm(b: BlockBuilder, x: Value, name: str) -> Value:
     return b.rms_norm(x, name, style="gemma4", part="vision")
 
 
-def _linear(b: BlockBuilder, x: Value, c: Config, name: str, width: int) -> Value:
+def _linear(b: BlockBuilder, x: Value, c: Config, name: str, width: int, shard: Shard = "column") -> Value:
     """A product whose input and result are clamped where the config says so."""
     clipped = c.flag("use_clipped_linears")
     x = b.unary("clamp_by_buffers", x, name) if clipped else x
-    x = b.linear(x, f"{name}.linear", width)
+    x = b.linear(x, f"{name}.linear", width, shard=shard)
     return b.unary("clamp_by_buffers", x, name) if clipped else x
 
 
@@ -46,11 +46,11 @@ def layer(c: Config, name: str, index: int) -> Block:
         q, k, v, num_heads=heads, num_key_value_heads=groups, causal=False, cache=None, style="padded_images",
         dropout=c.number("attention_dropout"),
     )  # fmt: skip
-    h = _linear(b, h, c, "self_attn.o_proj", x.width)
+    h = _linear(b, h, c, "self_attn.o_proj", x.width, "row")
     x = b.add(x, _norm(b, h, "post_attention_layernorm"))
     h = _norm(b, x, "pre_feedforward_layernorm")
     gate = b.activation(_linear(b, h, c, "mlp.gate_proj", inner), c.text("hidden_activation"))
-    h = _linear(b, b.multiply(gate, _linear(b, h, c, "mlp.up_proj", inner)), c, "mlp.down_proj", x.width)
+    h = _linear(b, b.multiply(gate, _linear(b, h, c, "mlp.up_proj", inner)), c, "mlp.down_proj", x.width, "row")
     return b.build(image=b.add(x, _norm(b, h, "post_feedforward_layernorm")))
 
 

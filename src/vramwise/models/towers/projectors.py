@@ -118,8 +118,9 @@ def llama4(b: BlockBuilder, x: Value, e: Ends) -> Value:
         raise e.model.error("vision_config: pixel_shuffle_ratio must be above 0, projector dims equal")
     x = b.unary("without_last", x)
     x = b.unary("join_squares", x, width=e.tower.intermediate_size, tokens=int(1 / share) ** 2)
-    for index, (name, width) in enumerate(zip(("fc1", "fc2"), (inner, out), strict=True)):
-        x = b.activation(b.linear(x, f"vision_model.vision_adapter.mlp.{name}", width), "gelu")
-        x = b.dropout(x, e.tower.number("projector_dropout")) if not index else x
+    module = "vision_model.vision_adapter.mlp"
+    x = b.activation(b.linear(x, f"{module}.fc1", inner), "gelu")
+    x = b.dropout(x, e.tower.number("projector_dropout"))
+    x = b.activation(b.linear(x, f"{module}.fc2", out, shard="row"), "gelu")
     x = b.unary("all_rows", x, width=e.tower.size("vision_output_dim", default=7680))
     return b.linear(x, "multi_modal_projector.linear_1", e.width)
