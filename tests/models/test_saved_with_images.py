@@ -17,7 +17,7 @@ import padded_image_batches
 import tiled_image_batches
 from image_batches import image_inputs
 from saved_by_autograd import saved_by_autograd
-from test_saved_for_backward import completed
+from test_saved_for_backward import NO_AUTOCAST, completed
 
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
@@ -48,8 +48,13 @@ MODULES = (
     tiled_image_batches,
 )
 CASES = {name: case for module in MODULES for name, case in module.CASES.items()}
-# Two runs a case, of each kind in its turn.
-PAIRS = [(name, run) for i, name in enumerate(CASES) for j, run in enumerate(RUNS) if (i + j) % 3 == 0]
+# Two runs a case, of each kind in its turn; casts of experts that no token reaches are not made.
+PAIRS = [
+    (name, run)
+    for i, name in enumerate(CASES)
+    for j, run in enumerate(RUNS)
+    if (i + j) % 3 == 0 and not (run[0] == "bf16-mixed" and CASES[name][0]["model_type"] in NO_AUTOCAST)
+]
 
 
 @pytest.mark.oracle
