@@ -26,7 +26,7 @@ from transformers.models.llava_onevision.processing_llava_onevision import Llava
 
 from vramwise import estimate
 from vramwise.cli.main import main
-from vramwise.errors import UsageError
+from vramwise.errors import UsageError, VramwiseError
 from vramwise.models import Config, describe
 from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
 from vramwise.sources import catalog, resolve
@@ -72,6 +72,13 @@ def test_merged_as_qwen(size: tuple[int, int], family: tuple[str, int, int]) -> 
     patches = code["get_number_of_image_patches"](self, height, width)
     found = own({"model_type": kind}, width, height)
     assert (found.patches, found.tokens) == (patches, patches // 4)
+
+
+def test_more_tokens_than_patches_are_refused() -> None:
+    """The class's own default: 14 × 14 patches for 256 tokens."""
+    config = {"model_type": "gemma3", "text_config": {}, "vision_config": {"image_size": 224, "patch_size": 16}}
+    with pytest.raises(VramwiseError, match="mm_tokens_per_image .256. is more than the 196 patches"):
+        estimate({"model": config, "task": "train", "train": {"images_per_sequence": 1}})
 
 
 def test_gemma3n() -> None:

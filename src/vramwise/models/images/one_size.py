@@ -63,8 +63,11 @@ def gemma3(c: Config, width: int, height: int) -> ImageTokens:
     v = vision_table(c)
     side, patch = v.size("image_size", default=896), v.size("patch_size", default=14)
     tokens = c.size("mm_tokens_per_image", default=256)
+    patches = (side // patch) ** 2
+    if tokens > patches:
+        raise c.error(f"mm_tokens_per_image ({tokens}) is more than the {patches} patches of an image")
     return ImageTokens(
-        tokens, (side // patch) ** 2, f"every image is {side} × {side} pixels, pooled to {tokens} tokens (one crop)",
+        tokens, patches, f"every image is {side} × {side} pixels, pooled to {tokens} tokens (one crop)",
         rows=side // patch, columns=side // patch,
     )  # fmt: skip
 
