@@ -47,9 +47,10 @@ def flat(config: dict[str, Any], images: Images, count: int) -> dict[str, Any]:
     return {"pixel_values": pixels, "spatial_shapes": torch.tensor(grids), "pixel_attention_mask": mask}
 
 
+# Every token goes to every expert: those that no token goes to would save nothing.
 STEP: dict[str, Any] = {
     "model_type": "step3p7_text", "num_sliding_attention_heads": 4, "head_dim": 8, "num_experts_per_tok": 2,
-    "n_routed_experts": 4, "moe_intermediate_size": 8, "share_expert_dim": 8, "sliding_window": 4, "layer_types":
+    "n_routed_experts": 2, "moe_intermediate_size": 8, "share_expert_dim": 8, "sliding_window": 4, "layer_types":
     ["full_attention", "sliding_attention"], "mlp_layer_types": ["dense", "sparse"], "pad_token_id": 1,
     "rope_parameters": {kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}
                         for kind in ("full_attention", "sliding_attention")},
