@@ -111,7 +111,8 @@ class MatrixLstmPaths:
         gated = tape.mul(k, tape.unsqueeze(tape.unary("exp", tape.add(inward, tape.unsqueeze(scale, -1))), -1))
         decay = tape.unary("exp", tape.add(before, scale))
         added = tape.matmul(tape.transpose(gated, -2, -1), self._values_by_chunk(values, v))
-        states = [self._walked(decay, x, dtype) for x in (added, tape.reduce("sum", gated, 3, keepdim=False))]
+        later = tape.new((n - 1, b, h), decay.dtype, op="exp") if n != 1 else None
+        states = [self._walked(decay, later, x, dtype) for x in (added, tape.reduce("sum", gated, 3, keepdim=False))]
         found = []
         for state in (*states, scale):
             rows = state.shape[3:4] or (1,)
@@ -130,17 +131,22 @@ class MatrixLstmPaths:
             return tape.as_strided(v, v.shape, contiguous_strides(v.shape))
         return tape.contiguous(v)
 
-    def _walked(self, decay: Tensor, added: Tensor, dtype: str) -> Tensor:
-        """state = decay · state + added, from chunk to chunk."""
+    def _walked(self, decay: Tensor, later: Tensor | None, added: Tensor, dtype: str) -> Tensor:
+        """state = decay · state + added, from chunk to chunk.
+
+        Decays keep the states before them; those without a gradient are kept themselves, the `later` ones, for states.
+        """
         tape, n = self.tape, decay.shape[2]
         one = (*added.shape[:2], *added.shape[3:])
         wide = promote(decay.dtype, dtype, added.dtype)
         grad = decay.requires_grad or added.requires_grad
-        kept = [(tape.new(one, dtype, op="zeros"), "other")]
-        if n != 1:
-            kept.append((tape.new((n - 1, *one), wide, requires_grad=grad, op="add"), "other"))
+        kept = [] if later is None else [(later, "self")]
+        if decay.requires_grad:
+            kept = [(decay, "self"), (tape.new(one, dtype, op="zeros"), "other")]
+            if n != 1:
+                kept.append((tape.new((n - 1, *one), wide, requires_grad=grad, op="add"), "other"))
         out = tape.new(added.shape, wide, requires_grad=grad, op="add")
-        tape.record("mul", [decay, added], [out], [*kept, (decay, "self")])
+        tape.record("mul", [decay, added], [out], kept)
         return out
 
     def _within(
