@@ -9,6 +9,7 @@ import pytest
 from vramwise.estimation import estimate
 from vramwise.models import Model, describe
 from vramwise.result import Result
+from vramwise.serving.encoder import encoder_work
 from vramwise.serving.forward import block_live_set
 from vramwise.sources import resolve
 from vramwise.units import GIB
@@ -66,3 +67,17 @@ def test_the_largest_video_of_qwen3_vl_counts_153600_tokens() -> None:
     assert old.quantities["activation_peak"].expected - new.quantities["activation_peak"].expected > 1.9 * GIB
     still = serve("Qwen/Qwen3-VL-30B-A3B-Instruct", 2, engine_version="0.12.0", limit_mm_per_prompt={"video": 0})
     assert still.quantities["activation_peak"].expected == new.quantities["activation_peak"].expected
+
+
+@pytest.mark.parametrize(
+    ("model", "patches"),
+    [
+        ("nvidia/Gemma-4-26B-A4B-NVFP4", 2520),  # 280 tokens of 3 × 3 patches
+        ("OpenGVLab/InternVL2-2B", 13 * 32**2),  # 12 tiles and a thumbnail of 448 × 448 pixels
+        ("google/gemma-3-27b-it", 64**2),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", 65_536),
+    ],
+)
+def test_the_largest_image_is_that_of_the_models_own_processor(model: str, patches: int) -> None:
+    found = resolve(model)
+    assert encoder_work(describe(found.config, found.id), 1, 2).patches == patches

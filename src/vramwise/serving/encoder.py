@@ -10,7 +10,8 @@ from vramwise.models.images import image_tokens
 from vramwise.serving.forward import block_live_set
 
 DEFAULT_MERGE = 2  # Qwen2-VL and its followers join 2 × 2 patches into one token
-SQUARE = 1024  # sides of an image whose size a tower of convolutions does not read
+LARGEST_SIDE = 4096  # pixels: more than any processor keeps
+_SHAPES = ((2, 2), (2, 1), (1, 2), (3, 1), (1, 3), (4, 3), (3, 4), (4, 1), (1, 4))
 LARGEST_DYNAMIC_TOKENS = 16384  # Qwen2-VL image processor: max_pixels 12,845,056 = 16,384 tokens of 28 × 28
 
 
@@ -51,10 +52,10 @@ def encoder_work(
 ) -> EncoderWork:  # fmt: skip
     """The tower over max(budget, one item) tokens' worth of the largest item, on one of `ranks` ranks.
 
-    A tower with a fixed image size turns it into (image_size / patch_size)² patches and mm_tokens_per_image tokens;
-    one with free sizes takes its processor's largest image, or video where `video` says so. The batch keeps the images
-    themselves meanwhile (cast to the model's dtype by vLLM's multimodal processor), and the cache of outputs those of
-    every deepstack level too (vLLM models/qwen3_vl.py joins them along the hidden size).
+    That is the image of most tokens by the rule of its processor (`vramwise.models.images`), or a video where `video`
+    says so; without a rule, (image_size / patch_size)² patches of a fixed size, or as many as Qwen2-VL takes. The batch
+    keeps the images themselves meanwhile (cast to the model's dtype by vLLM's multimodal processor), and the cache of
+    outputs those of every deepstack level too (vLLM models/qwen3_vl.py joins them along the hidden size).
     """
     vision = model.config.table("vision_config")
     live = max((block_live_set(b, ranks) for b in model.blocks if _is_vision(b.parameters)), default=0)
@@ -73,18 +74,17 @@ def encoder_work(
 
 
 def _largest_item(model: Model, vision: Config, video: VideoRule | None) -> _Item:
-    if vision.has("image_size") and vision.has("patch_size"):
-        patches = (vision.size("image_size") // vision.size("patch_size")) ** 2
-        joined = model.config.size("spatial_merge_size", default=1) ** 2  # Mistral 3 joins patches in its projector
-        tokens = model.config.size("mm_tokens_per_image", default=patches // joined)
-        return _Item(patches, tokens, tokens)
-    if any(op.kind == "square_pixels" for block in model.blocks for op in block.ops):
-        square = image_tokens(model.config, SQUARE, SQUARE)
-        assert square is not None
-        return _Item(square.patches, square.tokens, square.tokens)
     merged = vision.size("spatial_merge_size", default=DEFAULT_MERGE) ** 2
     if video is not None and video.tokens * video.counted_per_token > LARGEST_DYNAMIC_TOKENS:
         return _Item(video.tokens * merged, video.tokens, round(video.tokens * video.counted_per_token))
+    shapes = [image_tokens(model.config, LARGEST_SIDE * wide, LARGEST_SIDE * high) for wide, high in _SHAPES]
+    images = [image for image in shapes if image is not None and image.tokens > 1]  # 1: states for cross-attention
+    if images:
+        largest = max(images, key=lambda image: image.tokens)
+        return _Item(largest.patches, largest.tokens, largest.tokens)
+    if vision.has("image_size") and vision.has("patch_size"):
+        patches = (vision.size("image_size") // vision.size("patch_size")) ** 2
+        return _Item(patches, patches, patches)
     return _Item(LARGEST_DYNAMIC_TOKENS * merged, LARGEST_DYNAMIC_TOKENS, LARGEST_DYNAMIC_TOKENS)
 
 
