@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "cases"
 COUNTS = {
     "llamacpp.jsonl": (159, 470),
     "serving.jsonl": (162, 393),
-    "serving-logs.jsonl": (50, 220),
+    "serving-logs.jsonl": (51, 222),
     "training.jsonl": (435, 490),
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),

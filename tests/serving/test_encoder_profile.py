@@ -81,3 +81,45 @@ def test_the_largest_video_of_qwen3_vl_counts_153600_tokens() -> None:
 def test_the_largest_image_is_that_of_the_models_own_processor(model: str, patches: int) -> None:
     found = resolve(model)
     assert encoder_work(describe(found.config, found.id), 1, 2).patches == patches
+
+
+# 0.8.1 and 0.23 print the encoder's budget for 128,000 tokens: 98304 and 114688, "profiled with 1 video items"
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({"engine_version": "0.8.1"}, 98304),
+        ({"engine_version": "0.23.0"}, 114688),
+        ({"engine_version": "0.23.0", "max_model_len": 32768}, 32768),
+        ({"engine_version": "0.23.0", "max_model_len": 8192}, 16384),
+        ({"engine_version": "0.23.0", "limit_mm_per_prompt": {"video": 0}}, 16384),
+        ({"engine_version": "0.8.1", "limit_mm_per_prompt": {"image": 0}}, 114688),
+        ({"engine_version": "0.8.1", "use_v1": False}, 16384),
+    ],
+)
+def test_the_largest_video_of_qwen25_vl_is_as_long_as_the_model(settings: dict[str, Any], tokens: int) -> None:
+    table = {"engine": "vllm", **settings}
+    result = estimate({"model": "Qwen/Qwen2.5-VL-7B-Instruct", "task": "serve", "gpu": "a100-80gb-sxm", "serve": table})
+    patches = _patches_of_the_profile(result)
+    assert patches is None or patches == 4 * tokens
+    if tokens > 32768:
+        assert patches is not None
+
+
+def _patches_of_the_profile(result: Result) -> float | None:
+    """None where another phase is the largest."""
+    running = result.phases[1].components.find("profile run: encoder")
+    return None if running is None else float(running.inputs["patches"])
+
+
+def test_qwen25_vl_3b_has_128000_positions() -> None:
+    """vLLM 0.7.4 prints 7.16 GiB of weights: its four rotary tables are 0.12 of them."""
+    table = {"engine": "vllm", "engine_version": "0.7.4", "max_model_len": 32768}
+    result = estimate({"model": "Qwen/Qwen2.5-VL-3B-Instruct", "task": "serve", "serve": table})
+    assert result.quantities["weights"].expected / GIB == pytest.approx(7.16, abs=0.01)
+
+
+def test_the_largest_video_alone_takes_more_than_a_small_share_of_a_card() -> None:
+    """A start of vLLM 0.23.0 at 22 % of an A100 is refused with -14.28 GiB for the cache."""
+    table = {"engine": "vllm", "engine_version": "0.23.0", "gpu_memory_utilization": 0.22}
+    result = estimate({"model": "Qwen/Qwen2.5-VL-7B-Instruct", "task": "serve", "gpu": "a100-80gb-sxm", "serve": table})
+    assert result.quantities["kv_cache_bytes"].expected / GIB == pytest.approx(-14.28, rel=0.15)

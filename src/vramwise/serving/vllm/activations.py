@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 UNPACK_ABOVE_TOKENS = 256
 MARLIN_CAPABILITY = 8.0
 MASKS_VERSION = (0, 17)  # nothing is sorted any more, with FlashInfer or without
-VIDEO_COUNTED = ((0, 11), (0, 13))
+VIDEO_COUNTED = ((0, 11), (0, 13))  # Qwen3-VL's largest video (25,165,824 values = 12,288 tokens of 2 × 32 × 32) counts
+# 12.5 tokens for each of its own, more than an image; its outputs are padded to that (0.11.2 models/qwen3_vl.py
+# get_max_video_tokens, v1/worker/gpu_model_runner.py; the logs say "a budget of 153600 tokens"). 0.13.0 does neither.
+VIDEO_ALONE_VERSION = (0, 11)  # no image beside the largest video
 
 _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
 
@@ -180,13 +183,28 @@ def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:
 
 
 def _video_rule(model: Model, r: Resolved) -> VideoRule | None:
-    """Qwen3-VL's largest video (25,165,824 values = 12,288 tokens of 2 × 32 × 32) counts 12.5 tokens for each of its
-    own in 0.11 and 0.12, more than an image; its outputs are padded to that (0.11.2 models/qwen3_vl.py
-    get_max_video_tokens, v1/worker/gpu_model_runner.py; the logs say "a budget of 153600 tokens"). 0.13.0 does neither.
-    """
+    """The largest video that the version profiles, where it counts more tokens than an image does."""
     from vramwise.serving.encoder import VideoRule
 
     limits = r.settings.limit_mm_per_prompt or {}
-    qwen = model.config.model_type in ("qwen3_vl", "qwen3_vl_moe") and limits.get("video") != 0
+    if limits.get("video") == 0:
+        return None
+    if model.config.model_type in ("qwen2_vl", "qwen2_5_vl"):
+        return VideoRule(_frames_tokens(r), 1, padded=False) if r.profile.generation == "V1" else None
     first, last = VIDEO_COUNTED
-    return VideoRule(12288, 12.5, padded=True) if qwen and first <= r.version < last else None
+    counted = model.config.model_type in ("qwen3_vl", "qwen3_vl_moe") and first <= r.version < last
+    return VideoRule(12288, 12.5, padded=True) if counted else None
+
+
+def _frames_tokens(r: Resolved) -> int:
+    """Qwen2-VL's and 2.5-VL's largest video: as many of the largest images as max_model_len takes, two frames in each,
+    at most 14 frames; before 0.11 16 frames, and an image beside them (models/qwen2_vl.py
+    get_num_frames_with_most_features of 0.8.5, 0.11.2, 0.19 and 0.33; the logs of 0.8 and 0.23 say budgets of 98,304
+    and of 114,688 tokens for 128,000).
+    """
+    from vramwise.serving.encoder import LARGEST_DYNAMIC_TOKENS
+
+    alone = r.version >= VIDEO_ALONE_VERSION or (r.settings.limit_mm_per_prompt or {}).get("image") == 0
+    room = r.max_model_len - (0 if alone else LARGEST_DYNAMIC_TOKENS)
+    most = 7 if r.version >= VIDEO_ALONE_VERSION else 8
+    return LARGEST_DYNAMIC_TOKENS * max(1, min(most, room // LARGEST_DYNAMIC_TOKENS))
