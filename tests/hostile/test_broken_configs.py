@@ -36,6 +36,7 @@ OPTIONAL = (
 # What the class's own defaults lack for a model that runs.
 _WIDE_HEADS = {"text_config": {"head_dim": 128}}
 REQUIRED = {
+    "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "qwen3_omni_moe_thinker": _WIDE_HEADS,
     "qwen3_omni_moe": {
         "thinker_config": _WIDE_HEADS,
