@@ -238,3 +238,8 @@ def test_a_path_of_the_machine_that_will_serve_is_the_known_model_of_that_name()
     unknown = read_command(["vllm", "serve", "/models/mine-merged"])
     assert unknown.scenario["model"] == "/models/mine-merged"
     assert not any("not on this machine" in note for note in unknown.notes)
+
+
+def test_ik_llama_cpp_can_be_told_to_reserve_for_few_logits() -> None:
+    settings = read("llama-server -m llama-3.1-8b-Q4_K_M.gguf -ub 4096 -wgt 1 -mtp").scenario["serve"]
+    assert (settings["variant"], settings["logits_all"]) == ("ik_llama.cpp", False)

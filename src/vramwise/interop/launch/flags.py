@@ -2,8 +2,9 @@
 
 flags.csv lists, by engine, every flag and how many values it takes: 0, 1, 2, `?` (none or one), `+` (any number).
 Read in the released wheels vLLM 0.8.5, 0.11.2, 0.19.0, 0.33.0 and SGLang 0.5.4, 0.5.23, in llama.cpp's
-tools/server/README.md as llama-cpp-python 0.3.36 ships it and ik_llama.cpp's docs/parameters.md. Those of TensorRT-LLM
-and of text-generation-inference follow their documentation and have not been held against a release.
+tools/server/README.md as llama-cpp-python 0.3.36 ships it and ik_llama.cpp's common/common.cpp (8337e4cd3). Those of
+text-generation-inference are its launcher's (launcher/src/main.rs); TensorRT-LLM's follow its documentation and have
+not been held against a release.
 """
 
 from __future__ import annotations

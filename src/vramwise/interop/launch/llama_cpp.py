@@ -40,11 +40,14 @@ _LONG = {
     ("--swa-full",): Meaning("swa_full", switch),
     ("-mla", "--mla-use"): Meaning("mla_attn", whole),
     ("-amb", "--attention-max-batch"): Meaning("attn_max_b", whole),
+    ("-wgt", "--worst-graph-tokens"): Meaning("logits_all", lambda text: False if whole(text) else None),
     ("-fmoe", "--fused-moe"): Meaning("fused_moe", lambda text: int(switch(text))),
 }
 MEANINGS = {flag: meaning for flags, meaning in _LONG.items() for flag in flags}
-_IK_ALONE = frozenset({"-mla", "--mla-use", "-amb", "--attention-max-batch", "-fmoe", "--fused-moe", "-rtr", "-ser",
-                       "-ger", "-khad", "-no-fug", "-no-mmad", "-muge", "-mqkv", "-smgs"})  # fmt: skip
+_IK_ALONE = frozenset({
+    "-mla", "--mla-use", "-wgt", "--worst-graph-tokens", "-amb", "--attention-max-batch", "-fmoe", "--fused-moe",
+    "-rtr", "-ser", "-ger", "-khad", "-no-fug", "-no-mmad", "-muge", "-mqkv", "-smgs",
+})  # fmt: skip
 _MODEL = ("-m", "--model")
 _REPOSITORY = ("-hf", "-hfr", "--hf-repo")
 _CONTEXT = ("-c", "--ctx-size")
@@ -62,6 +65,11 @@ UNCOUNTED = {
     "--cache-ram": "the prompt cache in host memory",
     "--rpc": "other machines' devices",
     "--moe-cache-mib": "the cache of experts",
+    "--swa-compress": "caches of windowed layers are charged at their full length",
+    "-mtp": "layers that predict further tokens",
+    "--multi-token-prediction": "layers that predict further tokens",
+    "-dsa": "the indexer's keys",
+    "--dsa": "the indexer's keys",
     "-ncffn": "MLPs that it keeps on the host are charged to the GPU here",
     "--n-cpu-ffn": "MLPs that it keeps on the host are charged to the GPU here",
 }
