@@ -53,3 +53,8 @@ def test_the_flags_that_give_more_are_named(screen):
 @pytest.mark.parametrize("flags", [("--engine", "llama.cpp", "--gpu", "rtx-4090"), ("--engine", "vllm")])
 def test_without_a_pool_or_a_card_there_is_no_budget(screen, flags):
     assert "at once" not in screen(*flags)
+
+
+def test_the_title_names_the_type_of_the_file(screen):
+    title = screen("--engine", "llama.cpp", "--gguf-quant", "Q4_K_M", "--n-ctx", "4096").splitlines()[0]
+    assert "llama.cpp · Q4_K_M · context 4,096" in title

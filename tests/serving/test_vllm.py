@@ -326,3 +326,13 @@ def test_a_tower_keeps_its_images_and_its_deepstack_levels() -> None:
     """vLLM 0.7.4 log of Qwen2.5-VL-3B at 32,768 tokens: 4.06 GiB at the peak."""
     settings = {"total": 24, "engine_version": "0.7.4", "max_model_len": 32768}
     assert gib(serve("Qwen/Qwen2.5-VL-3B-Instruct", **settings), "activation_peak") == pytest.approx(4.06, rel=0.06)
+
+
+def test_an_encoder_gets_no_kv_cache() -> None:
+    """vLLM v1/engine/core.py _initialize_kv_caches: no memory for caches where no layer has one."""
+    result = serve("bert-base-uncased")
+    assert result.quantities["kv_cache_bytes"].high == 0
+    assert result.quantities["nvidia_smi"].expected < 4 * GIB
+    assert result.verdict is not None
+    assert result.verdict.fits
+    assert result.verdict.reasons[0].startswith("the model keeps no KV cache")

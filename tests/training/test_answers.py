@@ -186,3 +186,19 @@ def test_recurrent_layers_say_which_path_is_counted(model: str, package: str) ->
     found = estimate({"model": model, "task": "train"})
     assert any("PyTorch code" in note and package in note for note in found.notes)
     assert not any("PyTorch code" in note for note in estimate({"model": "gpt2", "task": "train"}).notes)
+
+
+def test_notes_say_whose_layers_are_counted_and_where_positions_end() -> None:
+    def notes(model: str, **train: Any) -> str:
+        return " ".join(answer(model, **train).notes)
+
+    assert "transformers' operations" in notes("gpt2", framework="litgpt")
+    assert "transformers' operations" not in notes("meta-llama/Llama-2-7b-hf", framework="litgpt", method="lora")
+    assert "beyond the model's own 1,024 positions" in notes("gpt2", sequence_length=1025)
+    assert "beyond" not in notes("gpt2", sequence_length=1024)
+
+
+def test_states_of_8_bit_optimizers_are_not_said_to_be_fp32() -> None:
+    step = next(phase for phase in answer("gpt2", optimizer="adamw-8bit").phases if phase.name == "optimizer step")
+    states = next(node for node in nodes(step.components) if node.name == "optimizer states")
+    assert "states in 8 bits with a scale for 256 values" in states.formula

@@ -13,8 +13,6 @@ from math import prod
 
 from vramwise.errors import UnknownNameError, UsageError, nearest
 
-SOURCE = "gguf 0.19.0 (ggml-org/llama.cpp gguf-py) constants.py GGML_QUANT_SIZES"
-
 
 @dataclass(frozen=True, slots=True)
 class GgufType:

@@ -30,7 +30,6 @@ DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 256
 DEFAULT_VERSION = "5.23.0"  # the version whose rules are the latest that were read
 LAST_LOGITS_ONLY = (4, 45)  # generation/utils.py: num_logits_to_keep=1 for the prefill since 4.45
-FP32_LOGITS_UNTIL = (4, 45)  # modeling files: logits.float() of everything kept
 LATENT_CACHE = (5,)  # modeling_deepseek_v3.py: earlier versions cache whole heads
 QUANTIZED_DTYPES, QUANTIZED_DEFAULT = ("int4", "int8"), "int4"
 DEQUANTIZED_COPIES = 2  # keys and values of a layer unpacked, and joined with the newest

@@ -36,7 +36,8 @@ def check_images(train: TrainSettings, model: Model) -> None:
         return
     tokens, sequence = _tokens(train, model).tokens * train.images_per_sequence, train.sequence_length or 0
     if tokens > sequence:
-        problem = f"{train.images_per_sequence} take {tokens:,} tokens of a sequence of {sequence:,}"
+        images = "1 image takes" if train.images_per_sequence == 1 else f"{train.images_per_sequence} images take"
+        problem = f"{images} {tokens:,} tokens of a sequence of {sequence:,}"
         raise ScenarioError(
             "train.images_per_sequence", f"{problem}; expected a sequence_length of at least {tokens:,}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
@@ -39,10 +40,14 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
             "recurrent layers follow transformers' PyTorch code; they keep less where its package "
             f"{' or '.join(sorted(packages))} is installed"
         )
-    if train.framework not in _DESCRIBED:
+    if train.framework not in _DESCRIBED and not _runs_litgpts_layers(train, model):
         notes.append(
             f"activations follow transformers' operations; {train.framework}'s own kernels may keep less or more"
         )
+    sequence = train.sequence_length or 1
+    longest = model.config.size("max_position_embeddings", default=sequence)
+    if sequence > longest:
+        notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions")
     if train.compile:
         notes.append("torch.compile: pointwise operations of a layer are taken as fused; the loss is not")
     if leaves_experts_open(train, model):
@@ -59,6 +64,12 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
         default = "; it is on in torchtune's recipes" if train.framework == "torchtune" else ""
         notes.append(f"full checkpointing computes the forward pass of every layer twice{default}")
     return tuple(notes)
+
+
+def _runs_litgpts_layers(train: TrainSettings, model: Model) -> bool:
+    """Whether the activations are those of litgpt's own classes."""
+    cut_or_added = train.tensor_parallel_size > 1 or train.images_per_sequence or train.dora
+    return train.framework == "litgpt" and is_described(model) and not cut_or_added
 
 
 def _about_extra_models(train: TrainSettings) -> list[str]:

@@ -58,6 +58,16 @@ class TrainedTensor:
         return prod(self.shape)
 
 
+def state_format(optimizer: str, dtype: str | None) -> str | None:
+    """How the states are stored, in words; `dtype` is that of states without a format of the optimizer's own."""
+    if optimizer in _EIGHT_BIT:
+        wide = f"fp32 below {MIN_8BIT_NUMEL:,}, and embeddings in Trainer"
+        return f"8 bits with a scale for {BLOCKWISE_BLOCK_SIZE} values ({wide})"
+    if optimizer in _TORCHAO:
+        return f"{optimizer.rpartition('-')[2]} with a scale for {_TORCHAO[optimizer][1]} values"
+    return dtype
+
+
 def kept_bytes(optimizer: str, tensor: TrainedTensor, *, fp32_embeddings: bool = False) -> tuple[int, ...]:
     """Bytes of each tensor that `optimizer` keeps for one trained tensor (see the module's table)."""
     n, z = tensor.numel, tensor.state_bytes

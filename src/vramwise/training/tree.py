@@ -9,6 +9,7 @@ from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.result import Node, Phase
 from vramwise.scenario import TrainSettings
 from vramwise.training.moments import Moment
+from vramwise.training.optimizers import state_format
 from vramwise.training.sizes import RunBytes, RunShape
 from vramwise.training.states import ModelStates, rounded
 
@@ -43,6 +44,7 @@ def _sizes(axes: Axes) -> dict[str, Any]:
 def state_nodes(states: ModelStates, train: TrainSettings) -> dict[str, Node]:
     """Weights, adapters, gradients, master copy and optimizer states as terms."""
     trains = f"{states.num_trainable:,} trained"
+    kept_as = state_format(train.optimizer, train.optimizer_state_dtype)
     found = {
         "weights": Node(
             "weights", states.weights + states.frozen_weights, "exact",
@@ -63,7 +65,7 @@ def state_nodes(states: ModelStates, train: TrainSettings) -> dict[str, Node]:
         ),
         "optimizer states": Node(
             "optimizer states", states.optimizer, "exact",
-            formula=f"{train.optimizer} on {trains} values, states in {train.optimizer_state_dtype}",
+            formula=f"{train.optimizer} on {trains} values, states in {kept_as}",
             source="training/optimizers.py: table of optimizers with sources",
         ),
     }  # fmt: skip

@@ -32,6 +32,7 @@ BYTE_COUNTERS = {
     "output_buffer": "output buffer",
     "recurrent_state_bytes": "recurrent state",
 }
+_SERVED_AS = ("engine", "engine_version", "dtype", "quantization", "gguf_quant")
 COUNTS = {
     "kv_cache_tokens": "tokens in cache",
     "kv_cache_blocks": "blocks",
@@ -87,7 +88,7 @@ def settings_summary(result: Result) -> list[str]:
     table: dict[str, Any] = dict(scenario.get(task) or {})
     if task == "train":
         return _training_summary(result, table)
-    words = [str(table[key]) for key in ("engine", "engine_version", "dtype", "quantization") if table.get(key)]
+    words = [str(table[key]) for key in _SERVED_AS if table.get(key) not in (None, "auto")]
     sizes = {"max_model_len": "context {:,}", "batch_size": "batch {:,}", "prompt_tokens": "prompt {:,}",
              "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}", "tensor_parallel_size": "TP {}"}  # fmt: skip
     return [task, *words, *(form.format(table[key]) for key, form in sizes.items() if table.get(key) not in (None, 1))]

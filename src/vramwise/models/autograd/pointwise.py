@@ -7,7 +7,7 @@ from typing import Literal
 
 from vramwise.models.autograd.layout import Layout
 from vramwise.models.autograd.recorder import promote
-from vramwise.models.autograd.size import Dim, probe
+from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides
 
 # What backward of a one-operand function reads: its input or its result.
@@ -200,7 +200,3 @@ class Pointwise(Layout):
         out = self.like(x, requires_grad=x.requires_grad, op="cumsum")
         self.record("cumsum", [x], [out])
         return out
-
-    def same_size(self, a: Dim, b: Dim) -> bool:
-        """Whether two sizes are the same polynomial."""
-        return probe(a) == probe(b)

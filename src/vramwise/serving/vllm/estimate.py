@@ -13,6 +13,8 @@ from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import pool_verdict
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
+# v1/engine/core.py _initialize_kv_caches: a model without caches is given no memory for them; encoders since 0.10.1
+CACHELESS_VERSION = (0, 10, 1)
 # v1/worker/gpu_worker.py: peak_activation_memory holds cudagraph_memory_estimate_applied in 0.27.1, not in 0.26.0
 PEAK_WITH_GRAPHS_VERSION = (0, 26, 1)
 
@@ -83,6 +85,8 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int) -> dict[s
     r, pool = budget.resolved, budget.pool
     # the fewest bytes are left when every term is at its high end
     ends = ((least, "high"), (total, "bytes"), (most, "low"))
+    if not pool.block_bytes and r.version >= CACHELESS_VERSION:
+        return {"kv_cache_bytes": Quantity.exact(0)}
     sizes = [budget.available(size, r.utilization, end) for size, end in ends]
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}

@@ -30,8 +30,8 @@ def _room_beside(budget: Budget, total: int, end: str) -> int:
     r = budget.resolved
     share = min(round(total * r.utilization), total)
     given = r.settings.kv_cache_memory_bytes
-    if given is not None:  # the utilization is not looked at then
-        share = total_of(budget.charged, end) + given
+    if given is not None or not budget.pool.block_bytes:  # nothing fills the share up then
+        share = total_of(budget.charged, end) + (given or 0)
     outside = getattr(budget.context, end) if not r.profile.counts_context else 0
     if budget.nccl is not None:
         outside += getattr(budget.nccl, end)
@@ -43,6 +43,8 @@ def _room_beside(budget: Budget, total: int, end: str) -> int:
 
 def _fits(budget: Budget, capacity: Capacity, spare: int) -> str:
     r = budget.resolved
+    if not budget.pool.block_bytes:
+        return f"the model keeps no KV cache; {amount(spare)} of its share are left"
     blocks = budget.pool.num_blocks(budget.available(capacity.usable_bytes, r.utilization))
     many = budget.pool.max_concurrency(blocks, r.max_model_len, r.in_flight_tokens)
     return (
