@@ -173,6 +173,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "minicpmv": "minicpmv",
     "minimax": "minimax",
     "minimax_m2": "minimax_m2",
+    "minimax_m3": "minimax_m3",
     "minimax_m3_vl": "vision_language",
     "minimax_m3_vl_text": "minimax_m3",
     "ministral": "ministral",
