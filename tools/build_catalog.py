@@ -109,7 +109,7 @@ def quantization(value: dict[str, Any]) -> dict[str, Any]:
         by_algorithm.setdefault(json.dumps(how, sort_keys=True), []).append(module)
     if by_algorithm:
         kept["quantized_layers"] = [
-            {"modules": folded(names)} | json.loads(how) for how, names in sorted(by_algorithm.items())
+            {"modules": folded(folded(names))} | json.loads(how) for how, names in sorted(by_algorithm.items())
         ]
     return kept
 

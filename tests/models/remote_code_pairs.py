@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 REMOTE_CODE_TYPES = frozenset(
     {
         "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2", "mimo",
-        "minicpm", "minicpmv", "multi_modality", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan",
+        "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
@@ -137,6 +137,7 @@ PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "mimo": lambda: alike("mimo", "qwen2", grouped=True),
     "minicpm": lambda: alike("minicpm", "llama", grouped=True),
     "minicpm-moe": minicpm_moe,
+    "minimax_m3": lambda: MIXTURES["minimax_m3_vl_text"]().map(lambda c: ({**c, "model_type": "minimax_m3"}, c)),
     "multi_modality": lambda: sizes(grouped=True).map(deepseek_vl),
     "nemotron-nas": searched,
     "orion": lambda: alike("orion", "stablelm", grouped=True, use_parallel_residual=False, use_qkv_bias=False),

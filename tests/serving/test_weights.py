@@ -9,6 +9,7 @@ from vramwise.models import Model, describe
 from vramwise.models.allocator import block_bytes
 from vramwise.serving.storage import storage_of
 from vramwise.serving.weights import Layout, rope_cache_bytes, stage_layers, stage_weights
+from vramwise.sources import resolve
 from vramwise.units import GIB, MIB
 
 LLAMA_3_8B = {
@@ -109,3 +110,16 @@ def test_blocks_keep_remainders_of_up_to_one_mebibyte() -> None:
     assert block_bytes(1) == 512
     assert block_bytes(43 * MIB) == 44 * MIB
     assert block_bytes(24 * MIB + MIB // 2) == 24 * MIB + MIB // 2
+
+
+def test_layers_and_experts_are_stored_as_the_checkpoint_names_them() -> None:
+    """nvidia/MiniMax-M3-NVFP4: 1 + 1/32 byte a weight of attention and MLPs, 1/2 + 1/16 one of routed experts."""
+    model = describe(resolve("nvidia/MiniMax-M3-NVFP4").config)
+    storage = storage_of(model, "auto", None, None)
+    found = {p.part: storage.rule_for(p) for p in model.parameters if len(p.shape) > 1}
+    assert {part: rule.name for part, rule in found.items() if rule} == {
+        "attention": "mxfp8", "mlp": "mxfp8", "experts": "nvfp4"
+    }  # fmt: skip
+    product = next(p for p in model.parameters if p.name.endswith("layers.0.self_attn.q_proj.weight"))
+    assert storage.quantization is not None
+    assert storage.quantization.bytes_for(product.shape) == product.numel + product.numel // 32

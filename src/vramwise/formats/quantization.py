@@ -31,6 +31,7 @@ _W8A8 = "vllm compressed_tensors_w8a8_int8.py: int8 weight, one fp32 scale an ou
 _FP8 = "vllm quantization/fp8.py: fp8 weight, fp32 weight_scale and input_scale, or weight_scale_inv by block"
 _FP8_DYNAMIC = "vllm compressed_tensors_w8a8_fp8.py: fp8 weight, one fp32 scale an output channel"
 _MXFP4 = "OCP microscaling formats 1.0: 32 values of 4 bits share one 8-bit exponent"
+_MXFP8 = "OCP microscaling formats 1.0: 32 values of 8 bits share one 8-bit exponent"
 _NVFP4 = "compressed-tensors 0.20.0 compressors/nvfp4: weight_packed, fp8 weight_scale of 16, global scales"
 _INT8 = "bitsandbytes 0.50.2 nn/modules.py Int8Params: CB int8, SCB fp32 an output row"
 _GGUF = "the file's own tensor types, see GGUF_TYPES"
@@ -162,6 +163,10 @@ def _mxfp4(rule: QuantFormat, out: int, inner: int) -> Tensors:
     return (("blocks", out * -(-inner // 2)), ("scales", out * _groups(inner, rule.group_size)))
 
 
+def _mxfp8(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    return (("weight", out * inner), ("weight_scale", out * _groups(inner, rule.group_size)))
+
+
 def _nvfp4(rule: QuantFormat, out: int, inner: int) -> Tensors:
     return (
         ("weight_packed", out * -(-inner // 2)),
@@ -186,6 +191,7 @@ _LAYOUTS: dict[str, Callable[[QuantFormat, int, int], Tensors]] = {
     "by-channel": _by_channel,
     "fp8": _fp8,
     "mxfp4": _mxfp4,
+    "mxfp8": _mxfp8,
     "nvfp4": _nvfp4,
     "gguf": _gguf,
 }
@@ -220,6 +226,7 @@ QUANTIZATIONS: tuple[QuantFormat, ...] = (
     QuantFormat("fp8", 8, 0, _FP8, "fp8"),
     QuantFormat("fp8-dynamic", 8, 0, _FP8_DYNAMIC, "by-channel"),
     QuantFormat("mxfp4", 4, 32, _MXFP4, "mxfp4", only_parts=frozenset({"experts"})),
+    QuantFormat("mxfp8", 8, 32, _MXFP8, "mxfp8"),
     QuantFormat("nvfp4", 4, 16, _NVFP4, "nvfp4"),
     QuantFormat("gguf", 0, 0, _GGUF, "gguf", skipped_parts=frozenset({"norm"})),
 )

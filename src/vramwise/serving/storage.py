@@ -99,8 +99,31 @@ def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: 
 
 
 def _expert_format(model: Model) -> QuantFormat | None:
-    """4-bit experts beside 8-bit layers: blocks of 32 with one 8-bit scale (vLLM's config_utils.py)."""
+    """4-bit experts beside 8-bit layers: as named layer by layer, else blocks of 32 (vLLM's config_utils.py)."""
+    named = _named_formats(_quantization_table(model) or {})
+    if named is not None:
+        return named[1]
     return quantization("mxfp4") if model.config.get("expert_dtype") == "fp4" else None
+
+
+_ALGORITHMS = {"FP8": "fp8", "MXFP8": "mxfp8", "NVFP4": "nvfp4"}
+
+
+def _named_formats(table: Mapping[str, Any]) -> tuple[QuantFormat, QuantFormat] | None:
+    """modelopt's `quantized_layers` without groups: the format of layers and that of routed experts, if one each."""
+    named = table.get("quantized_layers")
+    if not named or table.get("config_groups"):
+        return None
+    rows = [([name], how) for name, how in named.items()] if isinstance(named, Mapping) else None
+    rows = rows or [(row.get("modules", ()), row) for row in named if isinstance(row, Mapping)]
+    found: tuple[set[str], set[str]] = (set(), set())
+    for modules, how in rows:
+        for name in modules:
+            found["experts" in name.split(".")].add(str(how.get("quant_algo")).upper())
+    layers, experts = found
+    if len(layers) != 1 or len(experts) != 1 or not layers | experts <= _ALGORITHMS.keys():
+        return None
+    return quantization(_ALGORITHMS[layers.pop()]), quantization(_ALGORITHMS[experts.pop()])
 
 
 def _quantization_table(model: Model) -> Mapping[str, Any] | None:
@@ -145,8 +168,11 @@ def _grouped_format(table: Mapping[str, Any]) -> QuantFormat | None:
         if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping)
     ]
     algorithm = str(table.get("quant_algo") or "").upper()
+    named = _named_formats(table)
+    if named is not None:
+        return named[0]
     if not weights:
-        return quantization({"FP8": "fp8", "NVFP4": "nvfp4"}[algorithm]) if algorithm in ("FP8", "NVFP4") else None
+        return quantization(_ALGORITHMS[algorithm]) if algorithm in _ALGORITHMS else None
     rule = min(weights, key=lambda w: int(w.get("num_bits") or 16))
     bits, kind, group = rule.get("num_bits"), rule.get("type"), rule.get("group_size")
     if kind == "float" and bits == 4:
