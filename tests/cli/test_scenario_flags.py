@@ -164,3 +164,20 @@ def test_help_is_printed(capsys):
     out = capsys.readouterr().out
     assert "--micro-batch-size N" in out
     assert "--packing, --no-packing" in out
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ("--limit-mm-per-prompt", "image=0,video=1"),
+        ("--limit-mm-per-prompt", "image=0", "--limit-mm-per-prompt", "video=1"),
+        ("--limit-mm-per-prompt", '{"image": 0, "video": 1}'),
+    ],
+)
+def test_limits_are_one_list_two_flags_or_json(limits):
+    scenario = scenario_from_flags(parse("m", "--task", "serve", *limits))
+    assert scenario.serve.limit_mm_per_prompt == {"image": 0, "video": 1}
+
+
+def test_a_list_given_twice_is_both():
+    assert read("m --task train --kernels liger --kernels fms").train.kernels == ("liger", "fms")

@@ -214,6 +214,18 @@ def test_a_version_of_two_parts_is_the_last_release_of_its_series():
     assert release("0.6") < release("0.7.0")
 
 
+@pytest.mark.parametrize("version", ["v0.11.0", "V0.11.0", "0.11.0+cu128"])
+def test_a_version_written_like_its_tag_is_that_version(version: str) -> None:
+    said, plain = serve(engine_version=version), serve(engine_version="0.11.0")
+    assert said.quantities == plain.quantities
+    assert said.scenario["serve"] == {**plain.scenario["serve"], "engine_version": version}
+
+
+def test_a_version_without_a_number_is_said_to_be_the_newest() -> None:
+    assert any(note.startswith('"nightly" is no version number') for note in serve(engine_version="nightly").notes)
+    assert not any("version number" in note for note in serve(engine_version="0.11.0").notes)
+
+
 def test_the_older_engine_can_be_named():
     newer, older, told = (
         serve(engine_version=version, max_model_len=32768, **more)

@@ -14,7 +14,7 @@ from vramwise.errors import ScenarioError, UnknownNameError, UsageError, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.names import TASKS
-from vramwise.scenario.values import Kind, Switch, Text, Whole
+from vramwise.scenario.values import Kind, Several, Switch, Table, Text, Whole
 
 HYPERPARAMETERS: dict[str, Kind] = {
     "model_type": Text(help="its transformers model type (default: llama)"),
@@ -214,4 +214,15 @@ def _add_flag(group: argparse._ArgumentGroup, key: str, kind: Kind, help: str) -
     if isinstance(kind, Switch):
         group.add_argument(flag(key), dest=key, action=argparse.BooleanOptionalAction, default=None, help=help)
     else:
-        group.add_argument(*_SHORT.get(key, ()), flag(key), dest=key, metavar=kind.metavar, help=help)
+        action: str | type[argparse.Action] = _Joined if isinstance(kind, Several | Table) else "store"
+        group.add_argument(*_SHORT.get(key, ()), flag(key), dest=key, metavar=kind.metavar, help=help, action=action)
+
+
+class _Joined(argparse.Action):
+    """A flag of several values: given again it adds to them, as the engines' own flags do."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if before is None else f"{before},{values}")

@@ -286,6 +286,12 @@ class Table(Kind):
         return kind
 
     def from_text(self, text: str) -> object:
+        """KEY=VALUE,… or a JSON object; any other text as it is, for `read` to refuse."""
+        if text.lstrip().startswith("{"):
+            try:
+                return json.loads(text)
+            except ValueError:
+                return text
         table: dict[str, object] = {}
         for part in text.split(","):
             key, equals, entry = part.strip().partition("=")

@@ -104,7 +104,7 @@ V2_RUNNER_TYPES = (
 V2_RUNNER_DENSE, V2_RUNNER_ALL = (0, 25), (0, 29)
 V2_RUNNER_EXPERTS = frozenset({"deepseek_v2", "qwen2_moe", "granitemoe"})
 LAST_PATCH = 999
-_V0_ENGINE = re.compile(r"\s*\(?\bV0\b\)?", re.IGNORECASE)
+_V0_ENGINE = re.compile(r"\s*\(?\bV0\b(?!\.\d)\)?", re.IGNORECASE)  # not the beginning of v0.11.0
 
 
 def release(text: str) -> tuple[int, ...]:
