@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
+from strategies_mixtures import STRATEGIES as MIXTURES
 
 REMOTE_CODE_TYPES = frozenset(
     {
