@@ -31,7 +31,7 @@ def read(task, num_gpus=None, **table):
         (
             "train",
             {"num_gpus": 6, "tensor_parallel_size": 4},
-            "train.tensor_parallel_size: tensor_parallel_size 4 = 4 does not divide num_gpus 6",
+            "train.tensor_parallel_size: tensor_parallel_size 4 does not divide num_gpus 6",
         ),
         (
             "train",
@@ -44,7 +44,7 @@ def read(task, num_gpus=None, **table):
         (
             "serve",
             {"num_gpus": 1, "tensor_parallel_size": 2},
-            "serve.tensor_parallel_size: tensor_parallel_size 2 = 2 does not divide num_gpus 1",
+            "serve.tensor_parallel_size: tensor_parallel_size 2 does not divide num_gpus 1",
         ),
         ("serve", {"n_ctx": 4096}, "serve.n_ctx: belongs to the engine llama.cpp; the engine is vllm"),
         (

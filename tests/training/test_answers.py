@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vramwise import estimate
-from vramwise.errors import UnsupportedModelError
+from vramwise.errors import ScenarioError, UnsupportedModelError
 from vramwise.models import Model
 from vramwise.result import Node, Result, result_schema
 from vramwise.training.answer import estimate_training
@@ -202,3 +202,14 @@ def test_states_of_8_bit_optimizers_are_not_said_to_be_fp32() -> None:
     step = next(phase for phase in answer("gpt2", optimizer="adamw-8bit").phases if phase.name == "optimizer step")
     states = next(node for node in nodes(step.components) if node.name == "optimizer states")
     assert "states in 8 bits with a scale for 256 values" in states.formula
+
+
+def test_a_part_that_no_parameter_is_called_is_refused() -> None:
+    assert answer("gpt2", method="freeze", trainable=["ln_f"]).model.num_trainable_parameters == 2 * 768
+    with pytest.raises(ScenarioError, match=r'train.trainable: "ln_x" is in no parameter.s name; they have .*ln_'):
+        answer("gpt2", method="freeze", trainable=["ln_x"])
+
+
+def test_images_of_a_model_with_a_tower_of_its_own_are_not_described_rather_than_unknown() -> None:
+    with pytest.raises(UnsupportedModelError, match="images of clip models"):
+        answer("openai/clip-vit-base-patch32", images_per_sequence=1)

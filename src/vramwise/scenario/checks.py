@@ -113,9 +113,10 @@ def _check_split(scenario: Scenario, table: str, splits: dict[str, int]) -> Scen
     needed = prod(splits.values())
     if needed == 1 or (scenario.num_gpus and scenario.num_gpus % needed == 0):
         return scenario
-    product = " × ".join(f"{key} {size}" for key, size in splits.items() if size > 1)
+    factors = [f"{key} {size}" for key, size in splits.items() if size > 1]
+    product = " × ".join(factors) + (f" = {needed}" if len(factors) > 1 else "")
     if "num_gpus" not in scenario.explicit:
-        note = f"num_gpus {needed}: {product}"
+        note = f"num_gpus {needed}: {' × '.join(factors)}"
         return scenario.replace(num_gpus=needed, notes=(*scenario.notes, note))
     first = next(key for key, size in splits.items() if size > 1)
-    raise ScenarioError(f"{table}.{first}", f"{product} = {needed} does not divide num_gpus {scenario.num_gpus}")
+    raise ScenarioError(f"{table}.{first}", f"{product} does not divide num_gpus {scenario.num_gpus}")

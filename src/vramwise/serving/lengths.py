@@ -50,7 +50,10 @@ def model_length(model: Model) -> int:
     Source: vLLM config/model.py _get_and_verify_max_len.
     """
     config = text_config(model)
-    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
+    names = (
+        "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+        "max_target_positions",
+    )  # fmt: skip
     unstated = CLASS_LENGTHS.get(config.model_type, UNSTATED_LENGTH)
     positions = next((config.size(name) for name in names if config.has(name)), unstated)
     if config.model_type in SCALED_ALREADY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vramwise.errors import ScenarioError, nearest
+from vramwise.errors import ScenarioError, clipped, nearest
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 
@@ -38,6 +38,16 @@ def target_names(model: Model, targets: str | tuple[str, ...]) -> frozenset[str]
         close = ", ".join(nearest(asked, known) or known)
         raise ScenarioError("train.lora_targets", f'no module of the model is called "{asked}"; it has {close}')
     return frozenset(found)
+
+
+def check_trainable(model: Model, pieces: tuple[str, ...]) -> None:
+    """Raises `ScenarioError` for a piece that is in no parameter's name, so that it would train nothing."""
+    names = [parameter.name for parameter in model.all_parameters] if pieces else []
+    for piece in pieces:
+        if not any(piece in name for name in names):
+            known = sorted({part for name in names for part in name.split(".") if not part.isdigit()})
+            problem = f'"{clipped(piece)}" is in no parameter\'s name'
+            raise ScenarioError("train.trainable", f"{problem}; they have {', '.join(nearest(piece, known) or known)}")
 
 
 def targeted(model: Model, targets: str | tuple[str, ...]) -> Iterator[Parameter]:

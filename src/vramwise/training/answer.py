@@ -11,12 +11,13 @@ from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters, reserved
+from vramwise.training.adapters import check_trainable
 from vramwise.training.communication import buffers
 from vramwise.training.heads import untied, with_head
 from vramwise.training.images import check_images
 from vramwise.training.largest import largest_within
-from vramwise.training.late import LateQuantities
 from vramwise.training.layouts import check_layout
+from vramwise.training.lazy_quantities import LazyQuantities
 from vramwise.training.micro_batches import on_stage
 from vramwise.training.moments import Moment, step_moments
 from vramwise.training.notes import host_notes, notes_of
@@ -84,6 +85,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     train = resolved(scenario, model)
     check_layout(scenario, train, model)
     check_images(train, model)
+    check_trainable(model, train.trainable)
     model = with_whole_towers(train, model)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 
@@ -239,7 +241,7 @@ class _Replayable:
             "peak_reserved": lambda: self._kept(reserved_bytes()),
             "nvidia_smi": lambda: self._process(reserved_bytes()),
         }
-        return LateQuantities(ordered, ordered, late)
+        return LazyQuantities(ordered, ordered, late)
 
     def _kept(self, kept: Quantity) -> Quantity:
         return kept if self.room is None or not self.fits else counters.at_most(kept, self.room)

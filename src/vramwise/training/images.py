@@ -63,7 +63,7 @@ def _tokens(train: TrainSettings, model: Model) -> ImageTokens:
         given = clipped(size)
         raise ScenarioError("train.image_size", f'expected WIDTHxHEIGHT in pixels, such as 1024x768, got "{given}"')
     kind = clipped(model.config.model_type)
-    if all(block.modality != "image" for block in model.blocks):
+    if all(block.modality != "image" for block in model.blocks) and not model.config.has("vision_config"):
         raise ScenarioError("train.images_per_sequence", f"{kind} reads no images; expected 0")
     found = image_tokens(model.config, int(match[1]), int(match[2]), train.images_per_sequence)
     if found is None or not found.rows or not model.describes_images:

@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.result import Quantity
 
 
-class LateQuantities(Mapping[str, Quantity]):
+class LazyQuantities(Mapping[str, Quantity]):
     """A table of quantities; each one in `late` is made once it is asked for. `names` is their order.
 
     Replaying a step takes ten times as long as the rest of an estimate, which often nobody asks for.
