@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hypothesis import strategies as st
-from strategies_vision import COUNT, FLAG, POOLED, TIED, WIDTH, Config, Strategy, any_text, vision, whole
+from strategies_vision import POOLED, TIED
+from vision_tables import COUNT, FLAG, WIDTH, Config, Strategy, any_text, vision, whole
 
 SAM = vision(
     "sam_vision_model", image_size=st.just(16), mlp_dim=st.none() | st.integers(5, 20), output_channels=WIDTH,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 from strategies_gemma4 import gemma4 as gemma4_text
-from strategies_vision import COUNT, FLAG, WIDTH, Config, Strategy, text, vision
+from vision_tables import COUNT, FLAG, WIDTH, Config, Strategy, text, vision
 
 
 @st.composite

@@ -287,3 +287,13 @@ def test_the_newest_server_reserves_logits_for_its_slots_alone() -> None:
     assert mib(old, "compute_buffer") == pytest.approx(1972, rel=0.01)
     found = unknown.quantities["compute_buffer"]
     assert found.low < new.quantities["compute_buffer"].expected < found.expected
+
+
+@pytest.mark.parametrize("rule", ["exps", "((=CPU", "blk.1=CPU,exps"])
+def test_a_rule_that_llama_cpp_would_refuse_is_said_to_be_left_out(rule: str) -> None:
+    def notes(*rules: str) -> tuple[str, ...]:
+        settings = {"engine": "llama.cpp", "override_tensor": list(rules)}
+        return estimate({"model": "meta-llama/Llama-3.1-8B", "task": "serve", "serve": settings}).notes
+
+    assert f'override_tensor "{rule.rpartition(",")[2]}" is no PATTERN=DEVICE: left out' in notes(rule)
+    assert not any("override_tensor" in note for note in notes("exps=CPU", "blk\\.1.*=CUDA1"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from vramwise.errors import clipped
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Quantity, Rank, Result, Verdict
@@ -21,7 +22,7 @@ from vramwise.serving.llama_cpp.fitting import (
     with_context,
     with_split,
 )
-from vramwise.serving.llama_cpp.placement import Placement, placement
+from vramwise.serving.llama_cpp.placement import Placement, placement, unread_rules
 from vramwise.serving.llama_cpp.quantizer import file_tensors
 from vramwise.serving.llama_cpp.settings import AUTO_CONTEXT_BUILD, DEFAULT_QUANT, Plan, resolve_plan
 from vramwise.serving.llama_cpp.terms import Terms
@@ -143,6 +144,8 @@ def _notes(scenario: Scenario, plan: Plan, from_file: bool) -> Iterator[str]:
         yield f"gguf_quant {plan.file_type} is assumed"
     if plan.file_type == "custom" and not from_file:
         yield "a custom mix of tensor types: only the file's header tells its size, weights are left out"
+    for rule in unread_rules(given.override_tensor):
+        yield f'override_tensor "{clipped(rule)}" is no PATTERN=DEVICE: left out'
     if plan.may_keep_fewer_logits and plan.devices:
         yield (
             "compute buffer: with the logits of every token of a batch; llama-server since June 2026 keeps one a slot "

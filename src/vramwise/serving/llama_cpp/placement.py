@@ -161,13 +161,25 @@ def _on_gpu(piece: Piece, plan: Plan, patterns: tuple[re.Pattern[str], ...]) -> 
 
 def _patterns(plan: Plan) -> tuple[re.Pattern[str], ...]:
     """Patterns of `override_tensor` that send tensors to the CPU; what is no such pattern is passed over."""
-    found = []
-    for rule in plan.settings.override_tensor:
-        for piece in rule.split(","):
-            match = _CPU_RULE.match(piece.strip().removeprefix("-ot ").strip('"'))
-            if match:
-                try:
-                    found.append(re.compile(match["pattern"]))
-                except re.error:
-                    continue
-    return tuple(found)
+    rules = (_CPU_RULE.match(rule) for rule in _rules(plan.settings.override_tensor))
+    found = (_compiled(match["pattern"]) for match in rules if match)
+    return tuple(pattern for pattern in found if pattern is not None)
+
+
+def unread_rules(override_tensor: tuple[str, ...]) -> tuple[str, ...]:
+    """Rules that are no PATTERN=DEVICE, or whose pattern is no regular expression: llama.cpp refuses them."""
+    return tuple(
+        rule for rule in _rules(override_tensor) if "=" not in rule or _compiled(rule.rpartition("=")[0]) is None
+    )
+
+
+def _rules(override_tensor: tuple[str, ...]) -> list[str]:
+    pieces = (piece for text in override_tensor for piece in text.split(",") if piece.strip())
+    return [piece.strip().removeprefix("-ot ").strip('"') for piece in pieces]
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(pattern)
+    except re.error:
+        return None
