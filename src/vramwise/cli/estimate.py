@@ -43,6 +43,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--sweep",
         nargs="+",
+        action="extend",
         metavar="KEY=VALUES",
         help="a grid over one or two keys, such as micro_batch_size=1,2,4 sequence_length=1k..32k (by doubling)",
     )

@@ -31,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runs.add_argument("--steps", metavar="N", default="3", help="training steps, or calls of generate (at least 3)")
     runs.add_argument("--repeats", metavar="N", default="1", help="fresh processes; the spread is the interval")
     runs.add_argument(
-        "--sweep", nargs="+", metavar="KEY=VALUES", help="runs over sizes: micro_batch_size=1,2,4 or a..b"
+        "--sweep",
+        nargs="+",
+        action="extend",
+        metavar="KEY=VALUES",
+        help="runs over sizes: micro_batch_size=1,2,4 or a..b",
     )
     runs.add_argument("--largest", metavar="KEY", help="search the largest micro_batch_size, sequence_length, …")
     runs.add_argument("--memory-cap", metavar="SIZE", help="let the card stand for a smaller one, such as 24GiB")

@@ -32,6 +32,12 @@ class Axis:
     labels: tuple[str, ...]
     values: tuple[Any, ...]
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The labels, numbers among them with commas between thousands; names such as the GPU 4090 as they are."""
+        pairs = zip(self.labels, self.values, strict=True)
+        return tuple(f"{value:,}" if type(value) is int and label.isdecimal() else label for label, value in pairs)
+
 
 @dataclass(frozen=True, slots=True)
 class Point:

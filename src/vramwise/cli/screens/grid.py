@@ -49,11 +49,10 @@ def _summary(base: Result, swept: set[str]) -> list[str]:
 
 def _table(axes: Sequence[Axis], points: Sequence[Point], width: int) -> list[Line]:
     rows = axes[0]
-    columns = axes[1].labels if len(axes) == 2 else ("needed",)
+    heads = axes[1].shown if len(axes) == 2 else ("needed",)
     corner = f"{rows.key} ↓  {axes[1].key} →" if len(axes) == 2 else rows.key
-    first = max(len(corner), *(len(_number(label)) for label in rows.labels))
+    first = max(len(corner), *map(len, rows.shown))
     cells = [_cell(point) for point in points]
-    heads = [_number(label) for label in columns]
     each = max(len(head) for head in heads)
     each = max(each, *(len(text) for text, _ in cells))
     at_once = max(1, (width - first) // (each + _GAP))
@@ -63,17 +62,13 @@ def _table(axes: Sequence[Axis], points: Sequence[Point], width: int) -> list[Li
         if start:
             lines.append("")
         lines.append(corner.ljust(first) + "".join(" " * _GAP + heads[j].rjust(each) for j in shown))
-        for i, label in enumerate(rows.labels):
-            line: list[Segment] = [(_number(label).rjust(first), "")]
+        for i, label in enumerate(rows.shown):
+            line: list[Segment] = [(label.rjust(first), "")]
             for j in shown:
                 text, style = cells[i * len(heads) + j]
                 line.append((" " * _GAP + text.rjust(each), style))
             lines.append(line)
     return lines
-
-
-def _number(label: str) -> str:
-    return f"{int(label):,}" if label.isascii() and label.isdigit() else label
 
 
 def _cell(point: Point) -> Segment:

@@ -104,8 +104,7 @@ def _frame(title: str, across: Axis, y_of: _Vertical, step: float) -> str:
         y = y_of(tick * step)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
         parts.append(_text(LEFT - 8, y + 4, f"{tick * step:,.{decimals}f}", "end"))
-    for i, label in enumerate(across.labels):
-        shown = f"{int(label):,}" if label.isdigit() else label
+    for i, shown in enumerate(across.shown):
         parts.append(_text(_x(i, len(across.labels)), HEIGHT - BOTTOM + 20, shown))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, across.key))
     parts.append(_text(LEFT, TOP - 10, "GiB needed", "middle"))
