@@ -67,7 +67,8 @@ def essentials(config: dict[str, Any]) -> dict[str, Any]:
     """The keys of `config` that some modeling code reads for shapes, caches, precision or structure."""
     kept: dict[str, Any] = {}
     for key, value in sorted(config.items()):
-        if key in DROPPED or key.endswith(DROPPED_ENDINGS) or value == {}:
+        token = key.endswith(DROPPED_ENDINGS) and key != "num_experts_per_token"
+        if key in DROPPED or token or value == {}:
             continue
         if key == "quantization_config":
             kept[key] = quantization(value)

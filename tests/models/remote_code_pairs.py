@@ -10,8 +10,9 @@ from strategies_mixtures import STRATEGIES as MIXTURES
 
 REMOTE_CODE_TYPES = frozenset(
     {
-        "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2", "mimo",
-        "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan",
+        "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2",
+        "kimi_k3", "mimo", "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas", "orion", "phi3_v",
+        "qwen", "yuan",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""

@@ -142,6 +142,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "jetmoe": "jetmoe",
     "kimi_k2": "deepseek",
     "kimi_k25": "kimi_k25",
+    "kimi_k3": "kimi_k3",
     "kimi_linear": "kimi_linear",
     "kolibri1": "kolibri1",
     "laguna": "laguna",

@@ -8,11 +8,11 @@ from typing import Any
 
 from vramwise.models.blocks import Block, BlockBuilder, Value
 from vramwise.models.config import Config
-from vramwise.models.layers import latent_attention, latent_design
+from vramwise.models.layers import latent_attention, latent_design, layer_residuals
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.kimi_delta import delta_attention
 from vramwise.models.layers.layer_kinds import every, layer_kinds
-from vramwise.models.layers.mixture import Mixture, experts, grouped, model, sparse_layers
+from vramwise.models.layers.mixture import Mixture, experts, grouped, model, narrowed, sparse_layers
 
 _SHARED: dict[str, Any] = {
     "num_attention_heads": 32, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128,
@@ -38,7 +38,8 @@ _OTHER_NAMES = {
     "short_conv_kernel_size": "linear_conv_kernel_dim",
 }  # fmt: skip
 _NESTED_NAMES = {
-    "head_dim": "linear_head_dim", "num_heads": "linear_num_heads", "short_conv_kernel_size": "linear_conv_kernel_dim"
+    "head_dim": "linear_head_dim", "num_heads": "linear_num_heads", "short_conv_kernel_size": "linear_conv_kernel_dim",
+    "use_full_rank_gate": "use_full_rank_gate"
 }  # fmt: skip
 
 
@@ -75,9 +76,9 @@ def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head; the classes never tie the head's weight."""
     c, names = completed(c)
     mixers = {"linear_attention": delta_attention, "full_attention": latent}
-    kinds = [LayerKind(attention=partial(mixers[name], c=c)) for name in names]
+    kinds = [LayerKind(attention=partial(layer_residuals.before_mixer, c=c, mixer=mixers[name])) for name in names]
     e = experts(c, None, keys=("num_local_experts",), routing="deepseek_v3", normalized=c.flag("norm_topk_prob"))
-    m = Mixture(e, routing=grouped(c, e), shared=e.intermediate_size * c.size("n_shared_experts"))
+    m = narrowed(c, Mixture(e, routing=grouped(c, e), shared=e.intermediate_size * c.size("n_shared_experts")))
     sparse = sparse_layers(c, c.size("first_k_dense_replace", least=0))
     c = Config({**c.values, "tie_word_embeddings": False}, c.model_id)
-    return model(c, Design(), m, sparse, kinds)
+    return layer_residuals.before_head(c, model(c, Design(), m, sparse, kinds))

@@ -26,8 +26,9 @@ def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     beta = b.linear(x, f"{module}.b_proj", heads)
     settings: dict[str, Any] = {"num_heads": heads, "chunk_size": CHUNK}
     (mixed,) = b.op("kimi_delta_rule", module, [q, k, v, beta, decay], [width], **settings)
-    gate = b.linear(x, f"{module}.g_a_proj", d, shard="replicated") if kimi else x
-    gate = b.linear(gate, f"{module}.{'g_b_proj' if kimi else 'g_proj'}", width)
+    narrow = kimi and not c.flag("use_full_rank_gate")
+    gate = b.linear(x, f"{module}.g_a_proj", d, shard="replicated") if narrow else x
+    gate = b.linear(gate, f"{module}.{'g_b_proj' if narrow else 'g_proj'}", width)
     weight = b.parameter(f"{module}.o_norm", "weight", (d,), part="norm")
     (mixed,) = b.op("sigmoid_gated_norm", f"{module}.o_norm", [mixed, gate], [width], [weight])
     b.keep(LayerCache("recurrent", conv_state_elements=3 * width * kernel, state_elements=width * d))
@@ -37,7 +38,10 @@ def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
 def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, module: str) -> Value:
     """The logarithm of the decay of every channel; Kimi's comes through a narrow product."""
     module, kimi = f"{module}.forget_gate", c.model_type == "kimi_linear"
-    rates = b.parameter(module, "A_log", (1, 1, heads, 1) if kimi else (heads,), shard="column")
+    shape = (1, 1, heads, 1) if kimi else (heads,)
+    # Kimi K3's files have one for each channel of a head; its 96 heads read the first 96 of 128.
+    shape = (width // heads,) if c.flag("use_full_rank_gate") else shape
+    rates = b.parameter(module, "A_log", shape, shard="column")
     parameters = [b.parameter(module, "dt_bias", (width,), shard="column"), rates]
     if kimi:
         h = b.linear(x, f"{module}.f_a_proj", width // heads, shard="replicated")

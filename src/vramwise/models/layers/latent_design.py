@@ -47,4 +47,5 @@ def sizes(c: Config) -> Latent:
         own=c.size("qk_nope_head_dim"), turned=c.size("qk_rope_head_dim"), compressed=c.size("kv_lora_rank"),
         value_dim=c.size("v_head_dim"), rank=c.size("q_lora_rank") if c.has("q_lora_rank") else None,
         bias=c.flag("attention_bias"), style="interleaved_cat" if c.flag("rope_interleave", True) else "half",
+        output_gate="by_element" if c.flag("mla_use_output_gate") else "",
     )  # fmt: skip

@@ -22,7 +22,8 @@ class Mixture:
     `shared`: width of the shared experts, 0 without any, in `shared_module`, and `shared_gate` weighs them by a sigmoid
     for each token; `joined` says how their result meets the routed one's; `routing` are settings of the router's own
     code path, `correction` the parameter that corrects the choice of experts (buffers are no parameters); `narrow`: the
-    width of the copy of the stream that the experts work on, 0 without one; `jitters`: how often noise is multiplied
+    width of the copy of the stream that the experts work on, 0 without one, `narrow_norm` names the norm of what they
+    make there; `jitters`: how often noise is multiplied
     in; `balanced`: whether the class can add a balancing loss.
     """
 
@@ -34,6 +35,7 @@ class Mixture:
     shared_mlp: Callable[[BlockBuilder, Value, Mixture], Value] | None = None
     shared_gate: bool = False
     narrow: int = 0
+    narrow_norm: str | None = None
     bias: bool = False
     joined: Literal["sum", "mean", "fp32"] = "sum"
     scaled: bool = False
@@ -58,6 +60,7 @@ def feed_forward(b: BlockBuilder, x: Value, *, m: Mixture) -> Value:
         h = b.linear(h, f"{beside}.fc1_latent_proj", m.narrow, bias=m.bias, shard="replicated", part="mlp")
     h = expert_mlps(b, h, weights, indices, m.experts)
     if m.narrow:
+        h = b.rms_norm(h, m.narrow_norm) if m.narrow_norm else h
         h = b.linear(h, f"{beside}.fc2_latent_proj", x.width, bias=m.bias, shard="replicated", part="mlp")
     h = b.scale(h) if m.scaled else h
     if m.shared:
@@ -91,6 +94,14 @@ def grouped(c: Config, e: Experts, groups: str = "n_group", chosen: str = "topk_
     if e.num_experts % num_groups or num_chosen > num_groups:
         raise c.error(f"{groups} ({num_groups}) must divide the number of experts ({e.num_experts}) and reach {chosen}")
     return {"num_groups": num_groups, "num_chosen_groups": num_chosen}
+
+
+def narrowed(c: Config, m: Mixture) -> Mixture:
+    """Routed experts that work on a narrower copy of the stream, where the config says its width (Kimi K3)."""
+    if not c.has("routed_expert_hidden_size"):
+        return m
+    norm = f"{m.experts.module.rpartition('.')[0]}.routed_expert_norm" if c.flag("latent_moe_use_norm") else None
+    return replace(m, narrow=c.size("routed_expert_hidden_size"), narrow_norm=norm)
 
 
 def experts(

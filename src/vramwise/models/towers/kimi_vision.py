@@ -1,7 +1,8 @@
-"""Kimi K2.5's tower: patches of frames in one row, a learned grid stretched to the image's, rotary positions."""
+"""Kimi K2.5's and K3's towers: patches of frames in one row, a learned grid stretched to theirs, rotary positions."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from vramwise.models.config import Config
@@ -36,4 +37,17 @@ def kimi_tower(v: Config) -> Tower:
         ),
         after=layer_norm("final_layernorm", width), closing="layer_norm", layers="layers", norms=("norm1", "norm2"),
         qkv=tuple(f"attn.{n}_proj" for n in "qkv"), output="attn.proj", packed=True, embedding="stretched_grid",
+    )  # fmt: skip
+
+
+def kimi_k3_tower(v: Config) -> Tower:
+    """K3's: root mean square norms, no biases, and heads that are wider together than the stream."""
+    if v.flag("attn_bias") or v.flag("linear_bias") or v.flag("patch_embed_proj_bias"):
+        raise v.error("a tower of Kimi K3 with biases is not described")
+    t = kimi_tower(v)
+    return replace(
+        t, before=tuple(weight for weight in t.before if not weight[0].endswith(".bias")),
+        after=(("encoder.final_layernorm.weight", (t.width,)),), closing="rms_norm", norm="rms",
+        layers="encoder.blocks", norms=("norm0", "norm1"), inner=v.size("qkv_hidden_size", default=t.width),
+        biases=(False, False, False, False), mlp=("mlp.fc0", "mlp.fc1"), mlp_bias=False,
     )  # fmt: skip

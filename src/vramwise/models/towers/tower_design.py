@@ -25,7 +25,7 @@ class Tower:
     names what turns queries and keys by the positions of patches, `turned_by_row` what does so before heads come
     first. The results of layers `tapped` are read by the language model too. `windows`: patches keep their `rows` and
     columns, and each layer attends within windows of that side, 0 for the whole image. `eager_only`: the class has no
-    other attention. `frozen`: weights that it never trains.
+    other attention. `frozen`: weights that it never trains. `inner`: columns of all heads, 0 where they are `width`.
     """
 
     width: int
@@ -62,6 +62,7 @@ class Tower:
     turned: str = ""
     turned_by_row: str = ""
     packed: bool = False
+    inner: int = 0
     whole_layers: frozenset[int] | None = None
     tapped: frozenset[int] = frozenset()
 

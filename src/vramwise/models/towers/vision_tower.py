@@ -19,7 +19,7 @@ def _projections(b: BlockBuilder, x: Value, t: Tower) -> Sequence[Value]:
     """q, k and v from products of their own or a fused one, normed whole where the tower does so."""
     if len(t.qkv) == 1:
         return b.split(b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0]), [t.width] * 3)
-    pieces = [b.linear(x, name, t.width, bias=bias) for name, bias in zip(t.qkv, t.biases[:3], strict=True)]
+    pieces = [b.linear(x, name, t.inner or t.width, bias=bias) for name, bias in zip(t.qkv, t.biases[:3], strict=True)]
     if t.qk_norms is not None:
         pieces[:2] = [b.rms_norm(x, name, part=t.part) for x, name in zip(pieces[:2], t.qk_norms, strict=True)]
     return pieces
@@ -44,9 +44,8 @@ def _packed_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     fused = len(t.qkv) == 1
     pieces = [b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0])] if fused else list(_projections(b, x, t))
     windowed = t.whole_layers is not None and index not in t.whole_layers
-    return b.op(
-        "packed_attention", "attn", pieces, [t.width], num_heads=t.num_heads, windowed=windowed, turned=t.turned
-    )[0]
+    width, heads = t.inner or t.width, t.num_heads
+    return b.op("packed_attention", "attn", pieces, [width], num_heads=heads, windowed=windowed, turned=t.turned)[0]
 
 
 def _attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
@@ -119,8 +118,8 @@ def tower_blocks(
     `reads`: after how many layers the result that is taken comes, instead of that of the whole tower; `also`: after how
     many further ones come that are taken besides.
     """
-    if t.width % t.num_heads:
-        raise c.error(f"a tower's number of heads ({t.num_heads}) does not divide its width ({t.width})")
+    if (t.inner or t.width) % t.num_heads:
+        raise c.error(f"a tower's number of heads ({t.num_heads}) does not divide its width ({t.inner or t.width})")
     b = BlockBuilder(name, part=t.part, modality=t.modality)
     weights = [b.parameter("", leaf, shape, frozen=leaf in t.frozen) for leaf, shape in t.before]
     x = b.op(t.embedding, "", [], [t.width], weights, **dict(t.embedding_settings))[0]
