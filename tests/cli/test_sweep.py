@@ -142,3 +142,12 @@ def test_a_png_without_its_converter_is_one_sentence(capsys, tmp_path, monkeypat
 def test_ranges_double():
     (axis,) = axes_of(["sequence_length=1k..6k,100"], "train")
     assert axis.values == (1024, 2048, 4096, 100)
+
+
+def test_two_sweeps_are_one_grid_and_a_gpu_is_no_number(capsys):
+    arguments = ["estimate", "gpt2", "--task", "train", "--sweep", "gpu=4090,h100"]
+    out = printed(capsys, *arguments, "--sweep", "sequence_length=512,1024")
+    assert out == printed(capsys, *arguments, "sequence_length=512,1024")
+    rows = [line.split() for line in out.splitlines()]
+    assert next(row for row in rows if row[:1] == ["gpu"])[-2:] == ["512", "1,024"]
+    assert any(row[:1] == ["4090"] for row in rows)

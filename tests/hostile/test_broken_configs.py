@@ -17,7 +17,7 @@ from vramwise.errors import VramwiseError
 from vramwise.models import supported_types
 from vramwise.models.config import MOST_LAYERS
 from vramwise.models.registry import FAMILY_OF_TYPE, _described
-from vramwise.sources import catalog
+from vramwise.sources import catalog, resolve
 
 MOST_CPU_SECONDS = 20.0
 MOST_MORE_BYTES = 2**30
@@ -159,3 +159,22 @@ def test_the_number_of_layers_has_a_bound():
 @example(value="llama\n")
 def test_any_model_type(value):
     assert not answered({"model_type": value}, "describe")
+
+
+@pytest.mark.parametrize(
+    ("model", "table", "key", "value", "serve"),
+    [
+        ("deepseek-ai/DeepSeek-V4-Flash", "quantization_config", "weight_block_size", [], {}),
+        ("poolside/Laguna-XS.2-FP8", "rope_parameters", "sliding_attention", 3, {}),
+        ("deepseek-ai/DeepSeek-V3", "rope_scaling", "original_max_position_embeddings", -1, {"engine": "tgi"}),
+    ],
+)
+def test_broken_values_inside_tables_are_refused_or_left_alone(model, table, key, value, serve):
+    config = resolve(model).config
+    broken = {**config, table: {**config[table], key: value}}
+    scenario = {"model": broken, "gpu": "h100-sxm-80gb", "task": "serve" if serve else "load", "serve": serve}
+    if not serve:
+        with pytest.raises(VramwiseError, match=key):
+            estimate(scenario)
+    else:
+        assert estimate(scenario).quantities["total_needed"].low > 0

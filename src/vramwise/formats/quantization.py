@@ -264,8 +264,9 @@ def quantization(
     if found is None:
         raise UnknownNameError("quantization", name, nearest(name, [*_BY_NAME, *ALIASES]), "vramwise dtypes lists all")
     if weight_block_size is not None:
-        if found.layout != "fp8" or min(weight_block_size) < 1:
-            raise UsageError(f"{found.name} has no weight_block_size {list(weight_block_size)}: only fp8 does")
+        if found.layout != "fp8" or len(weight_block_size) != 2 or min(weight_block_size) < 1:
+            given = f"{found.name} has no weight_block_size {list(weight_block_size)}"
+            raise UsageError(f"{given}: only fp8 does, two numbers of at least 1")
         found = replace(found, weight_block_size=weight_block_size)
     if group_size is None or group_size == found.group_size or not found.takes_group_size:
         return found

@@ -61,9 +61,9 @@ def model_length(model: Model) -> int:
     scaling = rope_scaling(model)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "")
     factor = scaling.get("factor")
-    if isinstance(factor, int | float) and kind in ("yarn", "linear", "dynamic"):
+    if isinstance(factor, int | float) and factor > 0 and kind in ("yarn", "linear", "dynamic"):
         original = scaling.get("original_max_position_embeddings")
-        base = original if kind == "yarn" and isinstance(original, int) else positions
+        base = original if kind == "yarn" and isinstance(original, int) and original > 0 else positions
         return round(base * factor)
     return positions
 

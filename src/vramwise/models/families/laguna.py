@@ -33,7 +33,8 @@ def blocks(c: Config) -> tuple[Block, ...]:
     rope = c.table("rope_parameters")
     kinds = []
     for index, kind in enumerate(typed_layers(c, types, tables=True)):
-        own = (rope.get(types[index]) if rope else None) or {"partial_rotary_factor": shares.get(types[index], 1.0)}
+        stated = rope.table(types[index]) if rope else None
+        own = stated.values if stated and stated.values else {"partial_rotary_factor": shares.get(types[index], 1.0)}
         values = {
             **c.values,
             "num_attention_heads": heads[index],
