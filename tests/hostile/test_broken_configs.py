@@ -167,6 +167,7 @@ def test_any_model_type(value):
         ("deepseek-ai/DeepSeek-V4-Flash", "quantization_config", "weight_block_size", [], {}),
         ("poolside/Laguna-XS.2-FP8", "rope_parameters", "sliding_attention", 3, {}),
         ("deepseek-ai/DeepSeek-V3", "rope_scaling", "original_max_position_embeddings", -1, {"engine": "tgi"}),
+        ("deepseek-ai/DeepSeek-V3", "rope_scaling", "original_max_position_embeddings", -1, {"engine": "sglang"}),
     ],
 )
 def test_broken_values_inside_tables_are_refused_or_left_alone(model, table, key, value, serve):

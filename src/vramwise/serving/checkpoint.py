@@ -1,7 +1,7 @@
 """What a checkpoint's files hold beyond the model: further-token prediction, buffers, tied copies, scales.
 
 Loaders skip the first; buffers are loaded but are no parameters; a tied weight is one tensor in memory. Held against
-published totals of safetensors files (tests/serving/test_checkpoint.py).
+published totals of safetensors files (tests/models/test_checkpoint_contents.py).
 """
 
 from __future__ import annotations

@@ -173,18 +173,23 @@ def _grouped_format(table: Mapping[str, Any]) -> QuantFormat | None:
         return named[0]
     if not weights:
         return quantization(_ALGORITHMS[algorithm]) if algorithm in _ALGORITHMS else None
-    rule = min(weights, key=lambda w: int(w.get("num_bits") or 16))
+    rule = min(weights, key=_bits_of)
     bits, kind, group = rule.get("num_bits"), rule.get("type"), rule.get("group_size")
     if kind == "float" and bits == 4:
         return quantization("mxfp4" if group == 32 else "nvfp4")
     if kind == "float" and bits == 8:
         block = rule.get("block_structure")
-        if isinstance(block, list):
+        if isinstance(block, list) and len(block) == 2 and all(isinstance(size, int) for size in block):
             return quantization("fp8", None, (int(block[0]), int(block[1])))
         return quantization("fp8-dynamic" if rule.get("strategy") == "channel" else "fp8")
     if kind == "int" and bits == 4:
         return quantization("w4a16", group if isinstance(group, int) else -1)
     return quantization("w8a8") if kind == "int" and bits == 8 else None
+
+
+def _bits_of(weights: Mapping[str, Any]) -> int:
+    bits = weights.get("num_bits")
+    return bits if isinstance(bits, int) and bits else 16
 
 
 def _ignored(table: Mapping[str, Any] | None) -> Ignored:

@@ -264,7 +264,9 @@ def rope_positions(model: Model) -> int:
     scaling = rope_scaling(model)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "")
     original = scaling.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
+    original = original if isinstance(original, int) and original > 0 else None
     factor = scaling.get("factor")
+    factor = factor if isinstance(factor, int | float) and factor > 0 else None
     if kind in ("yarn", "deepseek_yarn") and isinstance(factor, int | float):
         return round((original if isinstance(original, int) else positions) * factor)
     if kind in ("longrope", "su") and isinstance(original, int):
