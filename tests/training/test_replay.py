@@ -138,3 +138,12 @@ def test_reserved_memory_is_worked_out_when_it_is_read() -> None:
     assert reserved > found.quantities["peak_allocated"].expected
     assert json.loads(found.to_json())["quantities"]["peak_reserved"]["expected"] == reserved
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("batch", [1, 8, 9, 14])
+def test_the_largest_batch_is_the_same_whichever_is_asked_for(batch: int) -> None:
+    """By its tensors 9 fit; the replay finds no room for the segments of more than 8."""
+    train = {"method": "lora", "checkpointing": "full", "micro_batch_size": batch, "sequence_length": 1024}
+    result = estimate({"model": "Qwen/Qwen2.5-3B-Instruct", "task": "train", "gpu": "rtx-4090", "train": train})
+    assert result.verdict is not None
+    assert (result.quantities["max_batch"].expected, result.verdict.fits) == (8, batch <= 8)

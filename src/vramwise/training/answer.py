@@ -38,6 +38,7 @@ from vramwise.training.towers import with_whole_towers
 from vramwise.training.tree import activations_node, phase, state_nodes
 
 MOST_SEQUENCES = 1_000_000
+_MOST_REPLAYED = 8  # micro-batches below the largest by its tensors; a step keeps some per cent in holes at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +115,12 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     if capacity is not None:
         room = int(capacity.usable_bytes) - sum(node.bytes for node in outside)
         stuck = None if play is None else reserved.out_of_room(play, quantities["peak_allocated"], room)
-        most = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
+        quantities["max_batch"] = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
         if stuck is not None:
             quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
-            most = min(most, job.train.micro_batch_size - 1)
         wanted = 0 if stuck is None else stuck.wanted
         verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name, job.train, gpu, wanted)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
-        quantities["max_batch"] = Quantity.exact(most)
     answered = _Replayable(job, rank, moments, outside, room, verdict is not None and verdict.headroom_bytes >= 0)
     return Result(
         scenario=replace(scenario, train=job.train).to_dict(),
@@ -241,7 +240,20 @@ class _Replayable:
             "peak_reserved": lambda: self._kept(reserved_bytes()),
             "nvidia_smi": lambda: self._process(reserved_bytes()),
         }
+        if self.room is not None:
+            late["max_batch"] = lambda: self._largest_that_runs(int(ready["max_batch"].expected), play)
         return LazyQuantities(ordered, ordered, late)
+
+    def _largest_that_runs(self, most: int, play: reserved.Play) -> Quantity:
+        """The largest micro-batch up to `most`, which fits by its tensors, whose segments find room as well."""
+        job, rank = self.job, self.rank
+        assert self.room is not None
+        for batch in range(most, max(0, most - _MOST_REPLAYED), -1):
+            moments = _moments(job.model, job.structure, rank, batch, job.local_sequence, job.accumulates)
+            tensors = max(moment.total for moment in moments) + play.workspace_bytes
+            if reserved.out_of_room(replace(play, batch=batch), Quantity.exact(tensors), self.room) is None:
+                return Quantity.exact(batch)
+        return Quantity.exact(max(0, most - _MOST_REPLAYED))
 
     def _kept(self, kept: Quantity) -> Quantity:
         return kept if self.room is None or not self.fits else counters.at_most(kept, self.room)
@@ -270,7 +282,7 @@ def _with_shorter_completions(job: Job, rank: Placement) -> int:
     return max(m.total for m in _moments(job.model, job.structure, rank, batch, sequence, job.accumulates))
 
 
-def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> int:
+def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, peak: Moment) -> Quantity:
     """The largest micro-batch whose expected tensors are not above the usable memory."""
     fixed = int(needed.expected) - peak.total
     key = _Search(job.model, job.structure, rank, job.local_sequence, job.accumulates, capacity.usable_bytes - fixed)
@@ -281,7 +293,7 @@ def _max_batch(job: Job, rank: Placement, capacity: Capacity, needed: Quantity, 
         _searched[key] = found
         while len(_searched) > _REMEMBERED_SEARCHES:
             del _searched[next(iter(_searched))]
-    return found
+    return Quantity.exact(found)
 
 
 @dataclass(frozen=True, slots=True)
