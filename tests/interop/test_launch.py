@@ -219,6 +219,11 @@ def test_a_variable_that_is_no_switch_is_refused_by_its_name():
         read_command(["LLAMA_ARG_CPU_MOE=some", "llama-server", "-m", "llama-3.1-8b.gguf"])
 
 
+def test_variables_of_other_programs_say_nothing():
+    settings = read("NO_KV_OFFLOAD=1 CTX_SIZE=8192 llama-server -m llama-3.1-8b-Q4_K_M.gguf").scenario["serve"]
+    assert not {"no_kv_offload", "n_ctx"} & settings.keys()
+
+
 def test_every_variable_of_llama_cpp_stands_for_a_flag_it_has():
     assert {flag for flag in VARIABLES.values() if flag not in flags_of("llama.cpp")} == set()
 

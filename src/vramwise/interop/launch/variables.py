@@ -31,17 +31,17 @@ _NEGATIVE = frozenset({"KV_UNIFIED", "KV_OFFLOAD", "MMPROJ_AUTO", "MMPROJ_OFFLOA
 
 def words_of(engine: str, environment: Mapping[str, str]) -> list[str]:
     """The words that the variables stand for. Raises UsageError for a switch that is neither on nor off."""
-    pieces = [_llama_cpp(name, value) if engine == "llama.cpp" else _tgi(name, value) if engine == "tgi" else []
-              for name, value in environment.items()]  # fmt: skip
-    return [word for piece in pieces for word in piece]
+    read = {"llama.cpp": _llama_cpp, "tgi": _tgi}.get(engine)
+    return [word for name, value in environment.items() for word in read(name, value)] if read else []
 
 
 def _llama_cpp(name: str, value: str) -> list[str]:
     key = name.removeprefix(_PREFIX)
     if key == name:
         return []
-    if key.removeprefix("NO_") in _NEGATIVE and key.startswith("NO_"):
-        return [LLAMA_CPP_VARIABLES[key.removeprefix("NO_")].replace("--", "--no-", 1)]
+    positive = key.removeprefix("NO_")
+    if key != positive and positive in _NEGATIVE:
+        return [_off(LLAMA_CPP_VARIABLES[positive])]
     flag = LLAMA_CPP_VARIABLES.get(key)
     if flag is None:
         return []
@@ -63,4 +63,10 @@ def _switched(name: str, flag: str, value: str, can_be_off: bool) -> list[str]:
         on = switch(value)
     except UsageError as problem:
         raise UsageError(f"{clipped(name)}: {problem}") from None
-    return [flag] if on else [flag.replace("--", "--no-", 1)] if can_be_off else []
+    if on:
+        return [flag]
+    return [_off(flag)] if can_be_off else []
+
+
+def _off(flag: str) -> str:
+    return flag.replace("--", "--no-", 1)

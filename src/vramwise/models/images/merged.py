@@ -23,17 +23,18 @@ def within_pixels(width: int, height: int, multiple: int, least: int, most: int,
     return wide, high
 
 
+def _in_squares(columns: int, rows: int, size: int, merge: int, bounds: str) -> ImageTokens:
+    """A token for each square of `merge` × `merge` patches."""
+    said = f"patches of {size} × {size} pixels, {merge} × {merge} in a token, {bounds}"
+    return ImageTokens(columns * rows // merge**2, columns * rows, said, rows=rows, columns=columns)
+
+
 def merged(least: int, most: int, patch: int) -> Callable[[Config, int, int], ImageTokens]:
     def rule(c: Config, width: int, height: int) -> ImageTokens:
         v = vision_table(c)
         size, merge = v.size("patch_size", default=patch), v.size("spatial_merge_size", default=2)
         wide, high = within_pixels(width, height, size * merge, least, most)
-        patches = (wide // size) * (high // size)
-        return ImageTokens(
-            patches // merge**2, patches,
-            f"patches of {size} × {size} pixels, {merge} × {merge} in a token, {least:,} to {most:,} pixels",
-            rows=high // size, columns=wide // size,
-        )  # fmt: skip
+        return _in_squares(wide // size, high // size, size, merge, f"{least:,} to {most:,} pixels")
 
     return rule
 
@@ -47,12 +48,7 @@ def glm4v(c: Config, width: int, height: int) -> ImageTokens:
         grow = max(multiple / height, multiple / width)
         width, height = int(width * grow), int(height * grow)
     wide, high = within_pixels(width, height, multiple, least, most, frames)
-    patches = (wide // size) * (high // size)
-    return ImageTokens(
-        patches // merge**2, patches,
-        f"patches of {size} × {size} pixels, {merge} × {merge} in a token, up to {most:,} pixels in {frames} frames",
-        rows=high // size, columns=wide // size,
-    )  # fmt: skip
+    return _in_squares(wide // size, high // size, size, merge, f"up to {most:,} pixels in {frames} frames")
 
 
 def kimi_k25(c: Config, width: int, height: int) -> ImageTokens:

@@ -42,8 +42,9 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
     s = sizes_of(model)
     if not plan.devices:
         return Node("compute buffer", 0, "exact", formula="none: nothing runs on a GPU")
-    work = _Work(model, plan, placed, s)
-    fewer = _Work(model, replace(plan, settings=plan.settings.replace(logits_all=False)), placed, s)
+    work = fewest = _Work(model, plan, placed, s)
+    if plan.may_keep_fewer_logits:
+        fewest = _Work(model, replace(plan, settings=plan.settings.replace(logits_all=False)), placed, s)
     alone = plan.devices == 1 or plan.pipelined
     logits = plan.outputs > plan.fewest_outputs
     exact_form = s.latent is None and alone and plan.output_on_gpu and not work.experts and (logits or s.mixer is None)
@@ -53,8 +54,7 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
     nodes = []
     for device in range(plan.devices):
         part, least = (
-            one.on_device(device, device == main, device == used[0]) if device in used else 0
-            for one in (work, fewer if plan.may_keep_fewer_logits else work)
+            one.on_device(device, device == main, device == used[0]) if device in used else 0 for one in (work, fewest)
         )
         nodes.append(Node(
             device_name(device), part, "calibrated", round(least * spread.low), round(part * spread.high),
