@@ -115,7 +115,7 @@ def test_a_reference_is_divided_as_the_weights_are() -> None:
 
 def test_a_rollout_engine_is_not_counted_and_an_unknown_role_is_refused() -> None:
     found = answer(method="lora", extra_models=["rollout:vllm"])
-    assert any(note.startswith("not counted: rollout:vllm") for note in found.notes)
+    assert any(note.startswith("not counted: rollout:vllm") and "rollout_gpu_memory" in note for note in found.notes)
     assert found.quantities["peak_allocated"].expected < 100 * GIB
     with pytest.raises(ScenarioError, match=r"extra_models.*rewrad.*reward"):
         answer(extra_models=["rewrad"])
@@ -164,3 +164,46 @@ def test_a_critic_with_a_pass_of_its_own_comes_after_the_policy() -> None:
     assert part(apart, "backward: critic", "critic activations") > 32 * 2 * 1024 * 4096 * 2
     larger = answer(extra_models=["critic:meta-llama/Llama-3.1-70B"], framework="deepspeed", **CRITIC)
     assert part(larger, "backward: critic", "critic activations") > 80 * 2 * 1024 * 8192 * 2
+
+
+ON_AN_H100 = {"model": "meta-llama/Llama-3.2-1B", "task": "train", "gpu": "h100-sxm-80gb"}
+SHARE = {"precision": "bf16", "rollout_gpu_memory_utilization": 0.3}
+
+
+def test_an_engine_that_is_awake_takes_its_share_in_every_moment() -> None:
+    alone = estimate({**ON_AN_H100, "train": {"precision": "bf16"}})
+    both = estimate({**ON_AN_H100, "train": SHARE})
+    assert both.scenario["train"]["extra_models"] == ["rollout"]
+    assert both.capacity is not None
+    share = round(0.3 * both.capacity.usable_bytes)
+    assert [a.bytes + share for a in alone.phases] == [b.bytes for b in both.phases]
+    assert both.quantities["peak_allocated"].expected == alone.quantities["peak_allocated"].expected
+    assert both.quantities["nvidia_smi"].expected == alone.quantities["nvidia_smi"].expected + share
+
+
+def test_an_engine_that_sleeps_leaves_its_graphs_and_has_a_moment_of_its_own() -> None:
+    awake, asleep = (estimate({**ON_AN_H100, "train": {**SHARE, "rollout_sleep": sleep}}) for sleep in (False, True))
+    rollout = next(phase for phase in asleep.phases if phase.name == "rollout")
+    terms = {term.name: term.bytes for term in rollout.components.children}
+    step = next(phase for phase in awake.phases if phase.name == "optimizer step").components
+    for name in ("weights", "optimizer states", "CUDA context", "rollout engine"):
+        term = step.find(name)
+        assert term is not None
+        assert terms.pop(name) == term.bytes
+    assert not terms
+    left = asleep.phases[0].components.find("rollout engine")
+    assert left is not None
+    assert 0.5 * 2**30 < left.bytes < 1.5 * 2**30
+    most = max(phase.bytes for phase in asleep.phases)
+    assert asleep.quantities["nvidia_smi"].expected >= asleep.quantities["total_needed"].expected >= most
+    large = estimate({**ON_AN_H100, "train": {**SHARE, "rollout_gpu_memory_utilization": 0.95, "rollout_sleep": True}})
+    assert large.peak_phase == "rollout"
+    assert large.verdict is not None
+    assert not large.verdict.fits
+
+
+def test_an_engine_without_a_share_or_a_card_says_what_is_missing() -> None:
+    with pytest.raises(ScenarioError, match="rollout_gpu_memory_utilization"):
+        answer(rollout_sleep=True)
+    found = answer(**SHARE)
+    assert any("a GPU says what its share is" in note for note in found.notes)

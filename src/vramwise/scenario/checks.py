@@ -41,6 +41,9 @@ def _check_train(scenario: Scenario) -> Scenario:
         )
     if train.recompute and train.checkpointing == "none" and "checkpointing" in train.explicit:
         raise ScenarioError("train.recompute", "needs checkpointing selective or full; it is none")
+    if train.image_size is not None and not train.images_per_sequence:
+        raise ScenarioError("train.image_size", "needs images_per_sequence above 0")
+    scenario = _fill_rollout(scenario)
     scenario = _check_some_gpu(scenario, may_be_cpu=False)
     scenario = _fill_quantization(scenario)
     splits = {key: getattr(scenario.train, key) for key in TRAIN_SPLITS}
@@ -77,6 +80,17 @@ def _fill_quantization(scenario: Scenario) -> Scenario:
         return scenario
     note = "method qlora without a quantization: nf4 is assumed"
     return scenario.replace(train=train.replace(quantization="nf4"), notes=(*scenario.notes, note))
+
+
+def _fill_rollout(scenario: Scenario) -> Scenario:
+    train = scenario.train
+    if train.rollout_gpu_memory_utilization is None:
+        if train.rollout_sleep:
+            raise ScenarioError("train.rollout_sleep", "needs rollout_gpu_memory_utilization, the engine's share awake")
+        return scenario
+    if any(name.startswith("rollout") for name in train.extra_models):
+        return scenario
+    return scenario.replace(train=train.replace(extra_models=(*train.extra_models, "rollout")))
 
 
 def _check_serve(scenario: Scenario) -> Scenario:

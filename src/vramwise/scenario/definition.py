@@ -169,6 +169,10 @@ class TrainSettings(Settings):
     expandable_segments: bool = _switch("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", False)
     trainable: tuple[str, ...] = _texts("which parts train, by name")
     extra_models: tuple[str, ...] = _texts("other models on the GPU (reference, rollout:vllm, …)")
+    rollout_gpu_memory_utilization: float | None = _key(
+        Fraction(help="share of each card that a rollout engine on it takes", optional=True, above_zero=True)
+    )
+    rollout_sleep: bool = _switch("the rollout engine sleeps while the policy trains", False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -10,7 +10,7 @@ from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
-from vramwise.training import counters, reserved
+from vramwise.training import counters, reserved, rollout
 from vramwise.training.adapters import check_trainable
 from vramwise.training.communication import buffers
 from vramwise.training.heads import untied, with_head
@@ -99,17 +99,24 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     peaks = [max(moments, key=lambda moment: moment.total) for _, moments in found]
     worst = max(range(len(found)), key=lambda i: peaks[i].total)
     rank, moments = found[worst]
-    outside = counters.outside_torch(job.train, gpu)
+    capacity = counters.capacity_of(scenario, gpu)
+    outside = counters.outside_torch(job.train, gpu, rollout.during_training(job.train, capacity))
     nccl = counters.nccl_node(rank)
     if nccl is not None:
         outside.append(nccl)
     workspace = counters.workspace_node(gpu)
     phases = _phases(job, rank, moments, workspace, tuple(outside))
+    peak_phase = peaks[worst].name
+    stepped = "optimizer in backward" if releases_gradients(job.train) else "optimizer step"
+    step = next(phase for phase in phases if phase.name == stepped)
+    generating = rollout.generation(job.train, capacity, step, tuple(outside))
+    if generating is not None:
+        phases = (*phases, generating)
+        peak_phase = max(phases, key=lambda phase: phase.bytes).name
     by_ratio, quantities = _quantities(job, rank, moments, workspace, outside)
     host = _host_parts(job, rank)
     if host:
         quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
-    capacity = counters.capacity_of(scenario, gpu)
     play = _play(job, rank, workspace) if replays else None
     verdict, room = None, None
     if capacity is not None:
@@ -118,10 +125,12 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         quantities["max_batch"] = _max_batch(job, rank, capacity, quantities["total_needed"], peaks[worst])
         if stuck is not None:
             quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
+        quantities["total_needed"] = rollout.at_least(quantities["total_needed"], generating)
         wanted = 0 if stuck is None else stuck.wanted
-        verdict = counters.verdict_of(quantities["total_needed"], capacity, peaks[worst].name, job.train, gpu, wanted)
+        verdict = counters.verdict_of(quantities["total_needed"], capacity, peak_phase, job.train, gpu, wanted)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
-    answered = _Replayable(job, rank, moments, outside, room, verdict is not None and verdict.headroom_bytes >= 0)
+    fits = verdict is not None and verdict.headroom_bytes >= 0
+    answered = _Replayable(job, rank, moments, outside, generating, room, fits)
     return Result(
         scenario=replace(scenario, train=job.train).to_dict(),
         model=ModelFacts(
@@ -129,11 +138,14 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         ),
         quantities=answered.quantities(quantities, by_ratio, play),
         phases=phases,
-        peak_phase=peaks[worst].name,
+        peak_phase=peak_phase,
         ranks=tuple(Rank(_rank_name(r, len(job.ranks)), peak.total) for (r, _), peak in zip(found, peaks, strict=True)),
         capacity=capacity,
         verdict=verdict,
-        notes=(*notes_of(job.train, model, job.states(rank)), *host_notes(host, job.ranks_of_a_node)),
+        notes=(
+            *notes_of(job.train, model, job.states(rank), engine_counted=rollout.is_counted(job.train, capacity)),
+            *host_notes(host, job.ranks_of_a_node),
+        ),
     )
 
 
@@ -217,6 +229,7 @@ class _Replayable:
     rank: Placement
     moments: list[Moment]
     outside: list[Node]
+    generating: Phase | None
     room: int | None
     fits: bool
 
@@ -261,9 +274,9 @@ class _Replayable:
     def _process(self, kept: Quantity) -> Quantity:
         process = counters.plus(kept, *self.outside)
         process = Quantity(process.low, process.expected, process.high + self.job.states(self.rank).paged_optimizer)
-        if self.room is None or not self.fits:
-            return process
-        return counters.at_most(process, self.room + sum(node.bytes for node in self.outside))
+        if self.room is not None and self.fits:
+            process = counters.at_most(process, self.room + sum(node.bytes for node in self.outside))
+        return rollout.at_least(process, self.generating)
 
 
 def _with_quantized_experts(job: Job, rank: Placement) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from vramwise.hardware import Gpu, context_bytes
 from vramwise.models.litgpt import is_described
@@ -34,10 +35,10 @@ def context_node(train: TrainSettings, gpu: Gpu | None) -> Node:
     )
 
 
-def outside_torch(train: TrainSettings, gpu: Gpu | None) -> list[Node]:
-    """The CUDA context, unless a rollout engine in the same process brought it (its memory is not counted)."""
-    shared = any(name.startswith("rollout") for name in train.extra_models)
-    return [] if shared else [context_node(train, gpu)]
+def outside_torch(train: TrainSettings, gpu: Gpu | None, engine: Sequence[Node] = ()) -> list[Node]:
+    """The CUDA context and a rollout engine's nodes; an engine that is not counted brought the context with it."""
+    uncounted = not engine and any(name.startswith("rollout") for name in train.extra_models)
+    return [] if uncounted else [context_node(train, gpu), *engine]
 
 
 def nccl_node(placement: Placement) -> Node | None:

@@ -2,7 +2,7 @@
 
     reference, teacher, reward   frozen: weights, divided as the trained ones are; `NAME:MODEL` names another model
     critic, value                as large as the trained model, trained with it: weights, gradients, optimizer states
-    rollout, rollout:ENGINE      an engine with a budget of its own: not counted
+    rollout, rollout:ENGINE      an engine with a budget of its own (training/rollout.py)
 
 Under LoRA a reference is the base with its adapters switched off (trl 0.24 trainer/dpo_trainer.py, grpo_trainer.py:
 `ref_model = None` for a PEFT model), which takes nothing. A critic's forward pass joins the policy's in transformers'

@@ -22,7 +22,9 @@ _KERNELS = {
 """Operations that transformers leaves to a package where it is installed."""
 
 
-def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[str, ...]:
+def notes_of(
+    train: TrainSettings, model: Model, states: ModelStates, *, engine_counted: bool = False
+) -> tuple[str, ...]:
     """What a reader should know beside the numbers."""
     notes = [f"not counted: {model.not_counted}"] if model.not_counted else []
     notes += [model.counted_as] if model.counted_as else []
@@ -55,7 +57,7 @@ def notes_of(train: TrainSettings, model: Model, states: ModelStates) -> tuple[s
             "fused experts are no linear layers and stay in 16 bits; with axolotl's quantize_moe_experts "
             "(quantize_experts true) they are quantized too, which the low end of the interval counts"
         )
-    notes += _about_extra_models(train)
+    notes += _about_extra_models(train, engine_counted=engine_counted)
     if states.paged_optimizer:
         notes.append("paged optimizer states live in managed memory: on the GPU between none and all of them")
     if train.optimizer in ("galore-adamw", "apollo"):
@@ -72,12 +74,16 @@ def _runs_litgpts_layers(train: TrainSettings, model: Model) -> bool:
     return train.framework == "litgpt" and is_described(model) and not cut_or_added
 
 
-def _about_extra_models(train: TrainSettings) -> list[str]:
+def _about_extra_models(train: TrainSettings, *, engine_counted: bool) -> list[str]:
     notes = []
     engines = [name for name in train.extra_models if role_of(name) in ELSEWHERE]
-    if engines:
+    if engines and not engine_counted:
         context = "the CUDA context that a rollout engine in the process shares"
-        notes.append(f"not counted: {', '.join(engines)}, and {context}")
+        how = "" if train.rollout_gpu_memory_utilization else "; rollout_gpu_memory_utilization counts them"
+        how = how or "; a GPU says what its share is"
+        notes.append(f"not counted: {', '.join(engines)}, and {context}{how}")
+    if engines and engine_counted:
+        notes.append("torch's counters leave the rollout engine out; in one process with the trainer they see it too")
     adapters = [name for name in train.extra_models if name not in engines and takes_nothing(name, train)]
     if adapters:
         notes.append(f"{', '.join(adapters)}: the base with its adapters switched off, no copy")

@@ -26,6 +26,7 @@ _KIND_OF_TERM = {
     "CUDA context": OUTSIDE,
     "library workspace": OUTSIDE,
     "NCCL": OUTSIDE,
+    "rollout engine": OUTSIDE,
 }
 
 

@@ -34,6 +34,7 @@ _TRAINING: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("method qlora", {"method": "qlora", "quantization": "nf4"}, "adapters on a 4-bit base"),
     ("offload_optimizer cpu", {"offload_optimizer": "cpu"}, "slower steps; host memory"),
     ("fsdp full-shard", {"fsdp": "full-shard"}, "weights are gathered layer by layer"),
+    ("rollout_sleep", {"rollout_sleep": True}, "the engine wakes up for every generation"),
     ("micro_batch_size 1", {"micro_batch_size": 1}, "fewer tokens a step; accumulate gradients"),
     ("sequence_length halved", {"sequence_length": "half"}, "shorter texts"),
 )
@@ -96,6 +97,8 @@ def _changed(scenario: Scenario, values: dict[str, Any]) -> Scenario | None:
     if "method" in changes and (method, changes["method"]) not in _CHEAPER_METHODS:
         return None
     train = scenario.train
+    if "rollout_sleep" in changes and train.rollout_gpu_memory_utilization is None:
+        return None
     if "fsdp" in changes and (scenario.num_gpus == 1 or train.zero_stage or train.tensor_parallel_size > 1):
         return None
     return scenario.replace(**{scenario.task: settings.replace(**changes)})

@@ -1,0 +1,64 @@
+"""A rollout engine on the card of the policy that it samples from (colocated, as in trl's `vllm_mode="colocate"`).
+
+    awake    gpu_memory_utilization · the card's total, in every moment: vLLM fills its budget when it starts
+    asleep   its graphs and workspaces alone while the policy trains; a moment of its own, `rollout`, has the whole
+             budget beside the policy's weights, master copy and optimizer states
+
+trl 1.16 generation/vllm_generation.py (colocate: sleeps between generations); vLLM device_allocator/cumem.py: weights
+and KV cache leave, everything else stays. Without `rollout_gpu_memory_utilization` an engine is not counted.
+"""
+
+from __future__ import annotations
+
+from vramwise.result import Capacity, Node, Phase, Quantity
+from vramwise.scenario import TrainSettings
+from vramwise.training.calibration import calibrated
+
+NAME = "rollout engine"
+_STAY = ("weights", "adapters", "master weights", "optimizer states")
+
+
+def is_counted(train: TrainSettings, capacity: Capacity | None) -> bool:
+    """Whether the engine's share is known, in bytes."""
+    return train.rollout_gpu_memory_utilization is not None and capacity is not None
+
+
+def during_training(train: TrainSettings, capacity: Capacity | None) -> list[Node]:
+    """The engine's bytes while the policy trains; none where they are not known."""
+    if not is_counted(train, capacity):
+        return []
+    if not train.rollout_sleep:
+        return [_awake(train, capacity)]
+    left = calibrated("rollout_asleep")
+    ends = int(left.low), int(left.high)
+    return [Node(NAME, int(left.expected), "calibrated", *ends, formula="asleep", source=left.source)]
+
+
+def _awake(train: TrainSettings, capacity: Capacity | None) -> Node:
+    assert capacity is not None
+    assert train.rollout_gpu_memory_utilization is not None
+    share = train.rollout_gpu_memory_utilization
+    return Node(
+        NAME, round(share * capacity.usable_bytes), "derived", formula=f"{share:g} of the card",
+        source="vLLM v1/worker/utils.py request_memory: gpu_memory_utilization · total memory",
+    )  # fmt: skip
+
+
+def generation(train: TrainSettings, capacity: Capacity | None, step: Phase, outside: tuple[Node, ...]) -> Phase | None:
+    """The moment in which an engine that sleeps between generations is awake; None for every other engine.
+
+    `step` is a moment with optimizer states, whose terms for what stays on the card are those of this one.
+    """
+    if not train.rollout_sleep or not is_counted(train, capacity):
+        return None
+    stays = (child for child in step.components.children if child.name in _STAY or child.name.endswith(" model"))
+    others = (node for node in outside if node.name != NAME)
+    return Phase("rollout", Node.group("rollout", (*stays, *others, _awake(train, capacity))))
+
+
+def at_least(quantity: Quantity, generating: Phase | None) -> Quantity:
+    """A counter of the whole card, which sees the engine awake as well."""
+    if generating is None:
+        return quantity
+    tree = generating.components
+    return Quantity(max(quantity.low, tree.low), max(quantity.expected, tree.bytes), max(quantity.high, tree.high))
