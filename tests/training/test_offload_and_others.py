@@ -178,7 +178,8 @@ def test_an_engine_that_is_awake_takes_its_share_in_every_moment() -> None:
     share = round(0.3 * both.capacity.usable_bytes)
     assert [a.bytes + share for a in alone.phases] == [b.bytes for b in both.phases]
     assert both.quantities["peak_allocated"].expected == alone.quantities["peak_allocated"].expected
-    assert both.quantities["nvidia_smi"].expected == alone.quantities["nvidia_smi"].expected + share
+    assert both.quantities["total_needed"].expected == alone.quantities["total_needed"].expected + share
+    assert both.quantities["nvidia_smi"].expected > both.quantities["total_needed"].expected
 
 
 def test_an_engine_that_sleeps_leaves_its_graphs_and_has_a_moment_of_its_own() -> None:
