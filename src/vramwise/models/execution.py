@@ -62,6 +62,7 @@ class Execution:
     compute; they answer in their input's. `narrow_parts`: other parts whose parameters are of that dtype.
     `images`: None for a batch of text. `fewest_routed`: experts of a limited capacity drop as many tokens as they can.
     `expert_modules`: frozen experts are modules that run one after another, as before transformers 5.
+    `flash_repeats_heads`: keys and values are copied to all heads before flash attention.
     """
 
     param_dtype: str = "bf16"
@@ -80,6 +81,7 @@ class Execution:
     quantized_compute: str | None = None
     narrow_parts: frozenset[str] = frozenset()
     expert_modules: bool = False
+    flash_repeats_heads: bool = False
 
     def quantizes(self, parameter: Parameter) -> bool:
         """Whether a weight is one that a quantizer of linear layers replaces."""

@@ -11,6 +11,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.adapters import target_names
 from vramwise.training.images import images_of
+from vramwise.training.masks import repeats_heads_for_flash
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
@@ -255,6 +256,7 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         trainable = trainable or None
     elif trainable is None:
         raise ScenarioError("train.trainable", "method = freeze needs the names of the parts that train")
+    on_transformers = train.attention == "flash" and train.framework in HUGGING_FACE - {"unsloth"}
     attention = "sdpa" if train.attention == "flash" else train.attention
     backend = "flash" if train.attention == "flash" else "auto"
     return Execution(
@@ -268,4 +270,5 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
         expert_modules=has_expert_modules(train, model),
         images=images_of(train, model),
+        flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, library_version(train)),
     )

@@ -158,7 +158,9 @@ class AttentionPaths:
         return float(op.settings["dropout"]) if self.execution.dropout else 0.0
 
     def needs_mask(self, op: Op) -> bool:
-        """SDPA and flash get a mask only for padding or a window shorter than the sequence."""
+        """SDPA gets a mask only for padding or a window shorter than the sequence; flash attention never."""
+        if self.execution.sdpa_backend == "flash":
+            return False
         window = op.settings["window"]
         seen = self.images_see_each_other if self.modality == "text" else ""
         always = self.padded() or seen == "all" or (seen and window) or op.settings.get("masked")
@@ -203,6 +205,7 @@ class AttentionPaths:
             width = k.shape[-1]
             assert isinstance(width, int)
             native_groups = mask is None and width == v.shape[-1] and width <= 256
+            native_groups = native_groups and not self.execution.flash_repeats_heads
             packed = not native_groups and self.sequence == 1
             if packed:  # `pack_gqa`: the heads of a group stand in for tokens
                 q = tape.reshape(q, self.batch, k.shape[1], times, width)
