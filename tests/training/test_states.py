@@ -211,3 +211,13 @@ def test_dtypes_override_what_precision_implies() -> None:
     assert states.master == pytest.approx(4 * n, rel=0.05)
     assert states.optimizer == pytest.approx(8 * n, rel=0.05)
     assert json.loads(json.dumps(made.train.to_dict()))["master_dtype"] == "fp32"
+
+
+def test_adam_mini_counts_heads_of_models_whose_cache_has_none() -> None:
+    """Latent attention caches no heads; adam_mini 1.1.1 cuts queries by hidden size and number of heads."""
+    found = resolve("deepseek-ai/DeepSeek-V2-Lite")
+    model = describe(found.config, found.id)
+    made = job(model, optimizer="adam-mini", precision="bf16")
+    tensor = next(t for t, _ in trained_tensors(model, made.structure) if "q_proj" in t.name)
+    blocks = tensor.numel // (2048 * 2048 // 16)
+    assert kept_bytes("adam-mini", tensor) == (2 * tensor.numel, 2 * blocks)

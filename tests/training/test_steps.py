@@ -293,3 +293,11 @@ def test_interleaved_stages_hold_more(virtual: int) -> None:
     plain = made.train.replace(pipeline_schedule="1f1b")
     assert in_flight(plain, 0) == 4
     assert all(isinstance(moment.total, int) for rank in made.ranks for moment in made.moments(rank))
+
+
+@pytest.mark.parametrize("model", ["microsoft/Phi-3-mini-4k-instruct", "microsoft/phi-2", "EleutherAI/gpt-neox-20b"])
+def test_fused_rotations_leave_checkpoints_as_they_are(model: str) -> None:
+    """Phi and GPT-NeoX rotate a part of each head and join the rest to it; a checkpointed layer keeps its input."""
+    sizes = {"checkpointing": "full", "micro_batch_size": 4, "sequence_length": 512}
+    for kernels in (["unsloth"], ["fms"]):
+        assert peaks(job(model, kernels=kernels, **sizes))["forward end"] <= peaks(job(model, **sizes))["forward end"]

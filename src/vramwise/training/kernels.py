@@ -274,6 +274,12 @@ def _reads_tables(group: tuple[Node, ...]) -> bool:
     return any(t.storage.op in ("cos", "sin") for node in group for t in node.inputs)
 
 
+def _joined(turned: Tensor, group: tuple[Node, ...]) -> Tensor:
+    """A rotated part with the part of the head beside it that is left as it is (Phi, GPT-NeoX), else the same."""
+    joins = (node for node in group if node.op == "cat" and any(t is turned for t in node.inputs))
+    return next((node.outputs[0] for node in joins), turned)
+
+
 def _in_place_rotations(group: tuple[Node, ...]) -> list[Node]:
     made = {id(output) for node in group for output in node.outputs}
     tables = {
@@ -282,12 +288,14 @@ def _in_place_rotations(group: tuple[Node, ...]) -> list[Node]:
     sources = [
         t for node in group if node.op == "slice" for t in node.inputs if id(t) not in made and t.storage not in tables
     ]
-    turned = [node.outputs[0] for node in group if node.op == "add"]
+    turned = [_joined(node.outputs[0], group) for node in group if node.op == "add"]
     unique = list({id(t): t for t in sources}.values())
     if len(unique) != len(turned):
         return list(group)
     saves = tuple((storage, "tables") for storage in tables)
-    return [
+    rotations = [
         Node("rotary_in_place", "", (x, *tables.values()), (out,), saves if out.requires_grad else ())
         for x, out in zip(unique, turned, strict=True)
     ]
+    last = max(i for i, node in enumerate(group) if any(node.outputs[0] is out for out in turned))
+    return [*rotations, *group[last + 1 :]]  # Ministral 3 scales the queries by their positions

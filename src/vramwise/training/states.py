@@ -130,7 +130,9 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
     """Every tensor that the optimizer steps, with the base parameter that decides where it lives."""
     assert train.param_dtype is not None
     trains = execution(train, model).trains
-    size, head_dim = width(train.param_dtype), max((c.key_head_dim for c in model.caches), default=1)
+    heads = model.config.size("num_attention_heads", default=0)
+    # adam_mini 1.1.1 adam_mini.py: head_numel = dim · dim // n_heads, whatever the model's own head size is
+    size, head_dim = width(train.param_dtype), model.hidden_size // heads if heads else 1
 
     def of_base(p: Parameter) -> TrainedTensor:
         return trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
