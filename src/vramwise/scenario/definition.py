@@ -102,6 +102,12 @@ class TrainSettings(Settings):
     master_dtype: str | None = _dtype("master copy of the weights, if not as precision implies")
     optimizer_state_dtype: str | None = _dtype("optimizer states, if not as precision implies", names.STATE_DTYPES)
     compute_dtype: str | None = _dtype("matrix products, if not as precision implies")
+    fp8_recipe: str | None = _maybe(
+        "Transformer Engine: how 8-bit values are scaled", names.FP8_RECIPES, names.FP8_RECIPE_SPELLINGS
+    )
+    fp8_transposes: bool | None = _switch(
+        "Transformer Engine: 8-bit weights are kept transposed too (by GPU and recipe)"
+    )
     optimizer: str = _choice("the optimizer", names.OPTIMIZERS, names.OPTIMIZER_SPELLINGS)
     optimizer_impl: str = _choice("how the optimizer steps", names.OPTIMIZER_IMPLS, names.OPTIMIZER_IMPL_SPELLINGS)
     micro_batch_size: int = _whole("sequences in one forward pass of one GPU", 1)
@@ -158,6 +164,7 @@ class TrainSettings(Settings):
     context_parallel_size: int = _whole("GPUs that share each sequence", 1)
     expert_parallel_size: int = _whole("GPUs that share the experts", 1)
     distributed_optimizer: bool = _switch("optimizer states sharded over data parallel (Megatron)", False)
+    precision_aware_optimizer: bool | None = _switch("Megatron: the optimizer works on narrow states and gradients")
     offload_optimizer: str = _choice("where optimizer states live", names.OFFLOAD)
     offload_params: str = _choice("where weights live", names.OFFLOAD)
     offload_activations: str = _choice("where saved activations live", names.OFFLOAD)

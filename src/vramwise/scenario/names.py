@@ -139,6 +139,13 @@ PIPELINE_SCHEDULE_SPELLINGS: Final[dict[str, str | None]] = {
     "zb": "zero-bubble",
     "zero-bubble-v": "zero-bubble",
 }
+FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
+FP8_RECIPE_SPELLINGS: Final[dict[str, str | None]] = {
+    "current": "tensorwise",
+    "current-scaling": "tensorwise",
+    "delayed-scaling": "delayed",
+    "subchannel": "blockwise",
+}
 OFFLOAD: Final = ("none", "cpu", "nvme")
 
 ENGINES: Final = ("vllm", "sglang", "llama.cpp", "tensorrt-llm", "tgi", "ollama", "transformers")

@@ -83,7 +83,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
         model = with_head(model, scenario.train.head)
     if scenario.train.framework == "litgpt":
         model = untied(model)
-    train = resolved(scenario, model)
+    train = resolved(scenario, model, gpu)
     check_layout(scenario, train, model)
     check_images(train, model)
     check_trainable(model, train.trainable)

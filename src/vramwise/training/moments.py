@@ -127,6 +127,7 @@ class _Step:
         self.static = {
             "weights": 0 if away.weights else states.weights + states.frozen_weights,
             "adapters": states.adapter_weights,
+            "8-bit weights": states.copies_8_bit,
             "master weights": 0 if away.optimizer else states.master,
             "optimizer states": 0 if away.optimizer else states.optimizer,
             **others,
@@ -352,7 +353,7 @@ class _Step:
     def _as_one(self) -> list[Moment]:
         """ZeRO joins its partition of the gradients and casts it to fp32 before the 16-bit ones go."""
         flat, wide = self.states.flat_gradients, self.states.fp32_gradients
-        if not wide or offloaded(self.train).gradients:
+        if not wide or not self.train.zero_stage or offloaded(self.train).gradients:
             return []
         own = self.all_gradients if self.train.zero_stage == 3 else flat
         parts = self._base(own) | {"gradients as one": flat, "gathered weights": 0, "unsharded gradients": 0}
@@ -363,7 +364,7 @@ class _Step:
     def _step(self) -> Moment:
         transient = 0 if offloaded(self.train).optimizer else self.states.step_transient
         wide = 0 if offloaded(self.train).gradients else self.states.fp32_gradients
-        kept = 0 if wide and self.train.zero_stage < 3 else self.all_gradients
+        kept = 0 if wide and self.train.zero_stage in (1, 2) else self.all_gradients
         parts = self._after(kept) | {"optimizer temporaries": transient, "gathered weights": 0}
         parts["unsharded gradients"] = 0
         parts["fp32 gradients"] = wide

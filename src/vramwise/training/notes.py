@@ -8,6 +8,7 @@ from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
+from vramwise.training.fp8_weights import is_8_bit
 from vramwise.training.images import images_note
 from vramwise.training.settings import HUGGING_FACE
 from vramwise.training.states import ModelStates, leaves_experts_open
@@ -56,6 +57,11 @@ def notes_of(
         notes.append(
             "fused experts are no linear layers and stay in 16 bits; with axolotl's quantize_moe_experts "
             "(quantize_experts true) they are quantized too, which the low end of the interval counts"
+        )
+    if is_8_bit(train.param_dtype) and train.framework == "megatron":
+        notes.append(
+            "weights of the layers' products are stored in 8 bits (--fp8-param-gather); "
+            "with param_dtype bf16 their 8-bit copies lie beside them"
         )
     notes += _about_extra_models(train, engine_counted=engine_counted)
     if states.paged_optimizer:

@@ -6,10 +6,12 @@ import re
 from functools import lru_cache
 
 from vramwise.errors import ScenarioError
+from vramwise.hardware import Gpu
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.adapters import target_names
+from vramwise.training.fp8_weights import default_recipe, is_8_bit, keeps_transposes, runs_transformer_engine
 from vramwise.training.images import images_of
 from vramwise.training.masks import repeats_heads_for_flash
 
@@ -44,15 +46,26 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 }
 
 
-def resolved(scenario: Scenario, model: Model) -> TrainSettings:
+def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> TrainSettings:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
     train = scenario.train.replace(precision=default_precision(scenario.train), **recipe_defaults(scenario.train))
     longest = model.config.size("max_position_embeddings", default=LONGEST_DEFAULT_SEQUENCE)
     sequence = train.sequence_length or min(longest, LONGEST_DEFAULT_SEQUENCE)
-    return _resolved(_open(train, sequence), train.method).replace(
+    decided = _resolved(_open(train, sequence), train.method).replace(
         micro_batch_size=train.micro_batch_size, sequence_length=sequence,
         gradient_accumulation_steps=train.gradient_accumulation_steps,
     )  # fmt: skip
+    return _with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided
+
+
+def _with_fp8(train: TrainSettings, gpu: Gpu | None) -> TrainSettings:
+    """Recipe and copies of 8-bit weights, by framework and GPU."""
+    capability = gpu.compute_capability if gpu is not None else None
+    recipe = train.fp8_recipe or default_recipe(train.framework, capability)
+    transposes = train.fp8_transposes
+    if transposes is None:
+        transposes = keeps_transposes(recipe, capability)
+    return train.replace(fp8_recipe=recipe, fp8_transposes=transposes)
 
 
 def structural(train: TrainSettings) -> TrainSettings:
@@ -71,6 +84,7 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
     params, grads, master, states, compute = _DTYPES[precision]
     if precision == "fp8-mixed" and train.framework == "megatron":
         params, grads, master, states, compute = _DTYPES["bf16-master"]
+        params = "fp8_e4m3"  # fp8_param_gather, as all of Megatron-Bridge's fp8 recipes but the blockwise have it
     if method == "qlora" and precision == "bf16-mixed":
         params = "bf16"  # what is not quantized is loaded in the compute dtype
     params = train.param_dtype or params
@@ -79,7 +93,7 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
     if method in ("lora", "qlora"):
         grads = states = train.lora_dtype
         master = None
-    elif train.param_dtype and not precision.endswith("master"):
+    elif train.param_dtype and not precision.endswith("master") and not is_8_bit(train.param_dtype):
         grads, states = params, params
     if train.framework == "megatron" and precision in ("bf16-master", "fp8-mixed"):
         grads = "fp32"  # main_grad
@@ -94,11 +108,20 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         master_dtype=train.master_dtype or master,
         optimizer_state_dtype=train.optimizer_state_dtype or states,
         compute_dtype=train.compute_dtype or compute,
+        precision_aware_optimizer=_is_precision_aware(train),
         quantization=quantization,
         kbit_preparation=bool(train.kbit_preparation) and not (quantization or "").startswith(PREPARED_AS_THEY_ARE),
         sequence_parallel=train.sequence_parallel
         or (train.framework == "torchtitan" and train.tensor_parallel_size > 1),
     )
+
+
+def _is_precision_aware(train: TrainSettings) -> bool:
+    """Megatron has narrow optimizer states with --use-precision-aware-optimizer only (core 0.16 OptimizerConfig)."""
+    if train.precision_aware_optimizer is not None or train.framework != "megatron":
+        return bool(train.precision_aware_optimizer)
+    narrow = (train.optimizer_state_dtype or "fp32") != "fp32" or train.master_dtype in ("bf16", "fp16")
+    return narrow and train.distributed_optimizer
 
 
 # torchtune 0.6 recipes/configs: checkpointing on, AdamW(fused=True), CEWithChunkedOutputLoss.

@@ -16,6 +16,7 @@ from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.adapters import adapters
+from vramwise.training.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
 from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import (
@@ -36,7 +37,9 @@ DEEPSPEED_SUB_GROUP_NUMEL = 1000 * 1_000_000
 class ModelStates:
     """Bytes of one rank's states.
 
-    `flat_gradients`, `fp32_gradients`: ZeRO's partition of the gradients in one piece, and in the master's dtype.
+    `copies_8_bit`: of weights, with transposes and scales, beside the weights themselves.
+    `flat_gradients`, `fp32_gradients`: the part of the gradients that this rank steps, in one piece (ZeRO), and in the
+    master's dtype.
     `small_gradients`, `small_transient`: of gradients and step, in tensors that torch's allocator takes from its pool
     of small blocks. `released`: of the largest weight of a layer, of the head and of the embedding, its gradient and
     what a step needs.
@@ -45,6 +48,7 @@ class ModelStates:
     weights: int
     frozen_weights: int
     adapter_weights: int
+    copies_8_bit: int
     gradients: int
     master: int
     optimizer: int
@@ -108,7 +112,7 @@ def stored(
         return -(-cut // shards), both - cut
     # prepare_model_for_kbit_training (peft 0.21) casts every other 16-bit parameter to fp32.
     widened = train.kbit_preparation and not (narrows_again(train) and parameter.part in NARROWED_AGAIN)
-    return -(-numel // shards) * (4 if widened else width(train.param_dtype)), 0
+    return -(-numel // shards) * (4 if widened else width(stored_dtype(parameter, train))), 0
 
 
 def trained(
@@ -132,9 +136,10 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
     trains = execution(train, model).trains
     heads = model.config.size("num_attention_heads", default=0)
     # adam_mini 1.1.1 adam_mini.py: head_numel = dim · dim // n_heads, whatever the model's own head size is
-    size, head_dim = width(train.param_dtype), model.hidden_size // heads if heads else 1
+    head_dim = model.hidden_size // heads if heads else 1
 
     def of_base(p: Parameter) -> TrainedTensor:
+        size = width(stored_dtype(p, train))
         return trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
 
     found = [(of_base(p), p) for p in model.parameters if trains(p.name) and not p.frozen]
@@ -151,7 +156,7 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
 @lru_cache(maxsize=512)
 def model_states(model: Model, train: TrainSettings, placement: Placement) -> ModelStates:
     """The states of one rank (see the module's docstring)."""
-    frozen = weights = adapter_weights = grads = master = optimizer = paged = numel_sum = 0
+    frozen = weights = adapter_weights = copies = grads = master = optimizer = paged = numel_sum = 0
     names = set()
     pairs = [(tensor, base) for tensor, base in trained_tensors(model, train) if placement.holds(base)]
     for tensor, base in pairs:
@@ -159,6 +164,7 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
         held = rounded(placement.weight_numel(base, local) * tensor.param_bytes)
         if tensor.name == base.name:
             weights += held
+            copies += copy_bytes(base, local, train)
             names.add(base.name)
         else:
             adapter_weights += held
@@ -166,7 +172,7 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
         grads += rounded(placement.gradient_numel(base, local) * tensor.grad_bytes)
         stepped = placement.stepped_numel(base, local)
         if train.master_dtype:
-            master += rounded(stepped * width(train.master_dtype))
+            master += rounded(stepped * master_bytes(train))
         share = stepped / tensor.numel
         kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=train.framework in HUGGING_FACE)
         held = sum(rounded(-(-int(nbytes * stepped) // tensor.numel) if share != 1 else nbytes) for nbytes in kept)
@@ -179,6 +185,7 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
         if p.name not in names and placement.holds(p):
             local = placement.local_numel(p, p.numel)
             frozen += rounded(sum(stored(p, local, train, rule, placement.weight_shards_of(p))))
+            copies += copy_bytes(p, local, train)
     stepping = [tensor for tensor, _ in pairs]
     transient = step_transient_bytes(train.optimizer, train.optimizer_impl, stepping)
     if pairs:
@@ -186,10 +193,10 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
             transient * placement.stepped_numel(pairs[0][1], numel_sum) // max(1, sum(t.numel for t in stepping))
         )
     return ModelStates(
-        weights=weights, frozen_weights=frozen, adapter_weights=adapter_weights, gradients=grads, master=master,
-        optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
+        weights=weights, frozen_weights=frozen, adapter_weights=adapter_weights, copies_8_bit=copies,
+        gradients=grads, master=master, optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
         num_trainable=sum(tensor.numel for tensor, _ in trained_tensors(model, train)),
-        num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_zero_gradients(pairs, train, placement),
+        num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_gradient_copies(pairs, train, placement),
         released=_released(pairs, train, placement) if releases_gradients(train) else {},
         small_gradients=sum(size for size in (rounded(t.numel * t.grad_bytes) for t in stepping) if _is_small(size)),
         small_transient=step_transient_bytes(
@@ -202,18 +209,34 @@ def _is_small(nbytes: int) -> bool:
     return nbytes <= SMALL_SIZE
 
 
-def _zero_gradients(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[str, int]:
-    """What ZeRO's step makes of its partition of the gradients (DeepSpeed 0.19 stage_1_and_2.py, stage3.py).
+def master_bytes(train: TrainSettings) -> int:
+    """Bytes of a master weight's value.
 
-    Stage 3 does it for a billion values at a time (zero/config.py, sub_group_size).
+    Megatron's precision-aware optimizer keeps of it the 16 bits that a bf16 weight lacks (core 0.16 OptimizerConfig
+    `store_param_remainders`); with 8-bit products it does so under delayed scaling alone.
     """
+    by_remainders = train.precision_aware_optimizer and (train.param_dtype, train.master_dtype) == ("bf16", "fp32")
+    if by_remainders and (not runs_transformer_engine(train) or train.fp8_recipe == "delayed"):
+        return 2
+    return width(train.master_dtype or "fp32")
+
+
+def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[str, int]:
+    """What a step makes of this rank's part of the gradients: one piece, and fp32.
+
+    ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a billion values at a time (zero/config.py,
+    sub_group_size). Megatron's optimizer makes fp32 copies of 16-bit `main_grad`s unless it is precision-aware (core
+    0.16 optimizer/distrib_optimizer.py and optimizer.py, `_copy_model_grads_to_main_grads`).
+    """
+    numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
+    narrow, wide = width(train.grad_dtype or "fp32"), width(train.master_dtype or train.grad_dtype or "fp32")
+    if train.framework == "megatron":
+        copied = numel * wide if wide > narrow and not train.precision_aware_optimizer else 0
+        return {"flat_gradients": 0, "fp32_gradients": rounded(copied)}
     if not train.zero_stage:
         return {"flat_gradients": 0, "fp32_gradients": 0}
-    numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
     if train.zero_stage == 3:
         numel = min(numel, DEEPSPEED_SUB_GROUP_NUMEL)
-    narrow = width(train.grad_dtype or "fp32")
-    wide = width(train.master_dtype or train.grad_dtype or "fp32")
     return {"flat_gradients": rounded(numel * narrow), "fp32_gradients": rounded(numel * wide)}
 
 

@@ -24,7 +24,7 @@ def estimate_stored_training(scenario: Scenario, model: Model, source: str, gpu:
     `unknown` is the sentence that says why the rest is missing. Activations, logits, temporaries and buffers of
     communication are not counted, so there is a verdict only where the states alone do not fit.
     """
-    train = resolved(scenario, model)
+    train = resolved(scenario, model, gpu)
     states = max(
         (model_states(model, structural(train), rank) for rank in placements(scenario, train, model)),
         key=lambda held: held.weights + held.frozen_weights + held.optimizer,

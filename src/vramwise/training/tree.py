@@ -11,7 +11,7 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.moments import Moment
 from vramwise.training.optimizers import state_format
 from vramwise.training.sizes import RunBytes, RunShape
-from vramwise.training.states import ModelStates, rounded
+from vramwise.training.states import ModelStates, master_bytes, rounded, width
 
 _TORCH = "rules of torch 2.13 autograd and transformers 5.23; held against traced steps at real sizes"
 
@@ -56,12 +56,17 @@ def state_nodes(states: ModelStates, train: TrainSettings) -> dict[str, Node]:
             formula=f"rank · (in + out) values of {train.lora_dtype} for each adapted layer",
             inputs={"rank": train.lora_rank}, source="peft 0.21 tuners/lora/layer.py",
         ),
+        "8-bit weights": Node(
+            "8-bit weights", states.copies_8_bit, "derived",
+            formula=f"of layers' products, {'both directions' if train.fp8_transposes else 'one copy for both'}",
+            inputs={"recipe": train.fp8_recipe}, source="transformer_engine 2.14: training/fp8_weights.py",
+        ),
         "gradients": Node(
             "gradients", states.gradients, "exact", formula=f"{trains} values of {train.grad_dtype}",
             source="frozen weights have no gradient (torch autograd: requires_grad is false)",
         ),
         "master weights": Node(
-            "master weights", states.master, "exact", formula=f"{trains} values of {train.master_dtype}",
+            "master weights", states.master, "exact", formula=f"{trains} values of {_master_format(train)}",
         ),
         "optimizer states": Node(
             "optimizer states", states.optimizer, "exact",
@@ -70,6 +75,12 @@ def state_nodes(states: ModelStates, train: TrainSettings) -> dict[str, Node]:
         ),
     }  # fmt: skip
     return found
+
+
+def _master_format(train: TrainSettings) -> str:
+    """The master copy's dtype; of which only what bf16 weights lack is stored, where that is so."""
+    lacking = train.master_dtype is not None and master_bytes(train) < width(train.master_dtype)
+    return f"{train.master_dtype}, of which the 16 bits that the weights lack" if lacking else str(train.master_dtype)
 
 
 def activations_node(runs: list[RunBytes], size: int, axes: Axes, kind: str) -> Node:

@@ -1,0 +1,93 @@
+"""8-bit copies of weights that Transformer Engine keeps, and weights that are 8-bit themselves.
+
+A product needs its weight in 8 bits along rows for forward and along columns for the gradient of its input:
+
+| recipe               | before Blackwell         | since Blackwell          | scales of each copy   |
+|----------------------|--------------------------|--------------------------|-----------------------|
+| delayed, tensorwise  | both, as a transpose     | one serves both          | one for a tensor      |
+| blockwise            | both                     | both                     | 4 bytes for 128 · 128 |
+| mxfp8                | does not run             | both                     | 1 byte for 32         |
+
+(transformer_engine 2.14 pytorch/tensor/float8_tensor.py `update_usage` with `is_non_tn_fp8_gemm_supported`,
+float8_blockwise_tensor.py, mxfp8_tensor.py.) Weights of 16 bits have their copies beside them: Megatron keeps these
+from step to step, as it passes `is_first_microbatch` (core 0.16 extensions/transformer_engine.py, without
+disable_parameter_transpose_cache; module/base.py `get_weight_workspace`). Weights that are stored in 8 bits
+(`param_dtype` fp8: --fp8-param-gather, fp8_model_init) are one copy and have the transpose beside it.
+
+Only products inside layers have them: embedding, norms, router and output layer stay as they are. Not counted: amax
+histories and tensors' scales (some KiB), layers at both ends that stay in 16 bits (--first-last-layers-bf16).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from vramwise.models.blocks import Parameter
+from vramwise.scenario import TrainSettings
+
+_PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
+_SCALE_BYTES = {"mxfp8": Fraction(1, 32), "blockwise": Fraction(4, 128 * 128)}
+BOTH_DIRECTIONS = frozenset({"blockwise", "mxfp8"})
+
+
+def runs_transformer_engine(train: TrainSettings) -> bool:
+    """Whether Transformer Engine runs the layers' products in 8 bits."""
+    return train.precision == "fp8-mixed" and (train.framework == "megatron" or "transformer-engine" in train.kernels)
+
+
+def is_8_bit(dtype: str | None) -> bool:
+    """Whether a weight's dtype has 8 bits."""
+    return (dtype or "").startswith("fp8")
+
+
+def multiplies_in_8_bits(parameter: Parameter) -> bool:
+    """Whether a product with this weight runs in 8 bits: matrices of the layers, routers apart."""
+    in_layer = parameter.layer is not None and parameter.part in _PARTS
+    return in_layer and (parameter.is_linear or (parameter.part == "experts" and len(parameter.shape) == 3))
+
+
+def stored_dtype(parameter: Parameter, train: TrainSettings) -> str:
+    """A weight's own dtype: 8 bits only for what multiplies in 8 bits."""
+    dtype = train.param_dtype or "fp32"
+    if is_8_bit(dtype) and not multiplies_in_8_bits(parameter):
+        return train.compute_dtype or "bf16"
+    return dtype
+
+
+def copy_bytes(parameter: Parameter, numel: int, train: TrainSettings) -> int:
+    """Bytes of 8-bit copies, transposes and scales that stay beside `numel` values of a weight."""
+    stays = train.framework == "megatron" or is_8_bit(train.param_dtype)
+    if not runs_transformer_engine(train) or not stays or not multiplies_in_8_bits(parameter):
+        return 0
+    own = 1 if is_8_bit(train.param_dtype) else 0
+    return all_copies_bytes(numel, train) - own * numel
+
+
+def all_copies_bytes(numel: int, train: TrainSettings) -> int:
+    """Bytes of the 8-bit values that products need of `numel` values of a weight, with their scales."""
+    directions = 2 if train.fp8_transposes else 1
+    return directions * (numel + int(numel * _SCALE_BYTES.get(train.fp8_recipe or "", Fraction(0))))
+
+
+def default_recipe(framework: str, compute_capability: str | None) -> str:
+    """Megatron's `--fp8-recipe`, else Transformer Engine's own choice by GPU (2.14 pytorch/quantization.py)."""
+    capability = _version(compute_capability)
+    if framework == "megatron" or capability < (10, 0):
+        return "delayed"
+    return "mxfp8" if capability < (12, 0) else "tensorwise"
+
+
+def keeps_transposes(recipe: str, compute_capability: str | None) -> bool:
+    """Whether both directions are kept on a GPU (unknown: as on Hopper).
+
+    One copy serves both where products take either layout (common/transformer_engine.cpp,
+    nvte_is_non_tn_fp8_gemm_supported).
+    """
+    capability = _version(compute_capability)
+    either_layout = (10, 0) <= capability < (12, 0) or capability >= (13, 0)
+    return recipe in BOTH_DIRECTIONS or not either_layout
+
+
+def _version(compute_capability: str | None) -> tuple[int, int]:
+    major, _, minor = (compute_capability or "9.0").partition(".")
+    return (int(major), int(minor or 0)) if major.isdigit() else (9, 0)
