@@ -5,6 +5,7 @@ After a change of the output, write the pages anew: python tests/test_readme.py
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -21,6 +22,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/training.
 BLOCK = re.compile(r"(?<=```console\n).*?(?=^```)", re.DOTALL | re.MULTILINE)
 SESSION = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 OURS = re.compile(r"vramwise ")
+COUNT = re.compile(r"[\d,]+(?= cases(?: with| that|, all))|(?<= cases with )[\d,]+(?= measured values)")
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 
 
@@ -97,6 +99,23 @@ def test_every_file_that_is_named_is_there(page):
     assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
 
 
+def counted(page: str) -> str:
+    """The page with today's number of measured cases and values where it speaks of them."""
+    rows = [row for file in (ROOT / "benchmarks/cases").glob("*.jsonl") for row in file.read_text("utf-8").splitlines()]
+    cases, values = len(rows), sum(len(json.loads(row)["measured"]) for row in rows)
+
+    def number(found: re.Match[str]) -> str:
+        return f"{values if page[: found.start()].endswith(' cases with ') else cases:,}"
+
+    return COUNT.sub(number, page)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_count_the_cases_of_today(page):
+    text = (ROOT / page).read_text("utf-8")
+    assert counted(text) == text, f"{page} is out of date: python tests/test_readme.py"
+
+
 if __name__ == "__main__":
 
     def fresh(block: re.Match[str]) -> str:
@@ -108,4 +127,4 @@ if __name__ == "__main__":
 
     for name in sys.argv[1:] or PAGES:
         page = ROOT / name
-        page.write_text(BLOCK.sub(fresh, page.read_text("utf-8")), "utf-8")
+        page.write_text(BLOCK.sub(fresh, counted(page.read_text("utf-8"))), "utf-8")
