@@ -18,7 +18,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/training.md", "docs/accuracy.md")  # seed-facts.md has its own test
+DOCS = ("how-it-works", "training", "accuracy")  # seed-facts.md has its own test
+PAGES = ("README.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in DOCS))
 BLOCK = re.compile(r"(?<=```console\n).*?(?=^```)", re.DOTALL | re.MULTILINE)
 SESSION = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 OURS = re.compile(r"vramwise ")
