@@ -50,3 +50,20 @@ def test_unsloth_keeps_only_adapters_and_one_layer_beside_the_weights() -> None:
         step("unsloth", offload_activations=away).quantities["peak_allocated"].expected for away in ("cpu", "none")
     ]
     assert sizes[1] - sizes[0] == pytest.approx(31 * 2 * 2 * 2048 * 4096, rel=0.1)
+
+
+def test_megatron_keeps_16_bit_weights_with_a_master_copy_and_its_own_loss() -> None:
+    found = settings("megatron", method="full")
+    assert (found["precision"], found["param_dtype"], found["master_dtype"]) == ("bf16-master", "bf16", "fp32")
+    assert found["grad_dtype"] == "fp32"
+    assert found["loss"] == "vocab-parallel"
+    assert settings("megatron", method="full", precision="fp16-master")["param_dtype"] == "fp16"
+
+
+def test_deepspeeds_own_16_bit_is_named_where_autocast_is_computed() -> None:
+    def notes(**changed: Any) -> str:
+        return " ".join(step("deepspeed", method="full", **changed).notes)
+
+    assert "--precision bf16-master" in notes()
+    assert "--precision fp16-master" in notes(precision="fp16-mixed")
+    assert "-master" not in notes(precision="bf16-master")

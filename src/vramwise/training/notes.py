@@ -47,6 +47,12 @@ def notes_of(
         notes.append(
             f"activations follow transformers' operations; {train.framework}'s own kernels may keep less or more"
         )
+    if train.framework == "deepspeed" and train.precision.endswith("-mixed") and train.method == "full":
+        narrow = train.precision.removesuffix("-mixed")
+        notes.append(
+            f"{train.precision} keeps fp32 weights under autocast; with {narrow} enabled in DeepSpeed's own "
+            f"configuration weights are {narrow} and a master copy fp32: --precision {narrow}-master"
+        )
     sequence = train.sequence_length or 1
     longest = model.config.size("max_position_embeddings", default=sequence)
     if sequence > longest:

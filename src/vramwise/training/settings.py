@@ -125,7 +125,8 @@ def _is_precision_aware(train: TrainSettings) -> bool:
 
 
 # torchtune 0.6 recipes/configs: checkpointing on, AdamW(fused=True), CEWithChunkedOutputLoss.
-# torchtitan since February 2025 (#881): optimizer.implementation = "fused". Megatron-LM core/optimizer: FusedAdam.
+# torchtitan since February 2025 (#881): optimizer.implementation = "fused". Megatron-LM core/optimizer: FusedAdam;
+# models/gpt/gpt_model.py, compute_language_model_loss: vocab_parallel_cross_entropy, whatever the tensor parallel size.
 # LLaMA-Factory hparams/model_args.py: disable_gradient_checkpointing = False; ms-swift 4 trainers/arguments.py:
 # gradient_checkpointing = True; unsloth 2026.8 models/llama.py get_peft_model: use_gradient_checkpointing = "unsloth",
 # which keeps layers' inputs on the host, and unsloth_fused_ce_loss.
@@ -135,7 +136,7 @@ _RECIPES: dict[str, dict[str, str]] = {
     "unsloth": {"checkpointing": "full", "offload_activations": "cpu", "loss": "fused-linear"},
     "torchtune": {"checkpointing": "full", "optimizer_impl": "fused", "loss": "chunked"},
     "torchtitan": {"optimizer_impl": "fused"},
-    "megatron": {"optimizer_impl": "fused"},
+    "megatron": {"optimizer_impl": "fused", "loss": "vocab-parallel"},
 }
 
 
@@ -149,10 +150,15 @@ def recipe_defaults(train: TrainSettings) -> dict[str, str]:
 
 
 def default_precision(train: TrainSettings) -> str:
-    """Adapters go on a base in its checkpoint's 16 bits unless asked otherwise (transformers 5 loads dtype="auto")."""
-    if train.method in ("lora", "qlora") and "precision" not in train.explicit:
+    """Adapters go on a base in its checkpoint's 16 bits unless asked otherwise (transformers 5 loads dtype="auto").
+
+    Megatron's --bf16 and --fp16 keep 16-bit weights and an fp32 copy (core/optimizer, Float16Optimizer…).
+    """
+    if "precision" in train.explicit:
+        return train.precision
+    if train.method in ("lora", "qlora"):
         return "bf16"
-    return train.precision
+    return "bf16-master" if train.framework == "megatron" else train.precision
 
 
 def releases_gradients(train: TrainSettings) -> bool:
