@@ -36,6 +36,15 @@ def test_who_checkpoints_unasked(framework: str, checkpointing: str) -> None:
     assert settings(framework, checkpointing="selective", recompute=["mlp"])["checkpointing"] == "selective"
 
 
+@pytest.mark.parametrize(
+    ("framework", "expandable"),
+    [("transformers", False), ("ms-swift", False), ("axolotl", True), ("unsloth", True), ("torchtune", True)],
+)
+def test_who_asks_for_expandable_segments(framework: str, expandable: bool) -> None:
+    assert settings(framework)["expandable_segments"] is expandable
+    assert settings(framework, expandable_segments=not expandable)["expandable_segments"] is not expandable
+
+
 def test_unsloth_offloads_inputs_of_layers_and_makes_no_logits_since_august_2025() -> None:
     assert settings("unsloth")["offload_activations"] == "cpu"
     assert settings("unsloth", offload_activations="none")["offload_activations"] == "none"

@@ -15,6 +15,7 @@ from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.training.answer import Job, job_of
 from vramwise.training.replay import Replayed, is_replayed, replay
+from vramwise.training.reserved import record_lengths
 
 GIB = 2**30
 WORKSPACE = 2 * 8_519_680
@@ -108,6 +109,32 @@ def test_a_cache_that_checkpointing_does_not_turn_off(train: dict[str, Any], all
         for v in ("transformers 4.52.4", "transformers 4.53.0")
     )  # fmt: skip
     assert on - off == 24 * 16_384 * (2048 + 256) * (2 if train["method"] == "full" else 4)
+
+
+SWIFT = {"framework": "ms-swift", "framework_version": "torch 2.1.1", "method": "lora", "precision": "bf16",
+         "optimizer": "adamw", "optimizer_impl": "foreach", "checkpointing": "full", "attention": "flash",
+         "lora_rank": 8, "lora_targets": ["c_attn"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "limit", "batch", "reserved_gib"),
+    [("Qwen/Qwen-7B-Chat", 512, 1, 18.01), ("Qwen/Qwen-7B-Chat", 1024, 1, 21.73), ("Qwen/Qwen-7B-Chat", 2048, 1, 27.74),
+     ("Qwen/Qwen-7B-Chat", 2048, 4, 63.81), ("Qwen/Qwen-14B-Chat", 2048, 1, 40.14)],
+)  # fmt: skip
+def test_conversations_of_any_length_up_to_a_limit(model: str, limit: int, batch: int, reserved_gib: float) -> None:
+    """ms-swift's Benchmark.md: max_memory_reserved after an epoch of samples not longer than max_length."""
+    train = {**SWIFT, "sequence_length": limit, "micro_batch_size": batch}
+    table = {"model": model, "task": "train", "gpu": "A100-80GB", "train": train}
+    found = estimate(table).quantities["peak_reserved"]
+    packed = estimate({**table, "train": {**train, "packing": True}}).quantities["peak_reserved"]
+    assert found.expected == pytest.approx(reserved_gib * GIB, rel=0.08)
+    assert packed.expected < 0.9 * reserved_gib * GIB
+    assert found.low <= packed.expected
+
+
+def test_lengths_that_a_run_meets_before_the_longest() -> None:
+    assert record_lengths(2048) == (1024, 1536, 1792, 2048)
+    assert record_lengths(1) == (1, 1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -245,9 +245,11 @@ class _Replayable:
         allocated = ready["peak_allocated"]
 
         def reserved_bytes() -> Quantity:
-            found = reserved.played_within(play, allocated, self.room if self.fits else None)
-            train = self.job.train
-            return by_ratio if found is None else reserved.replayed_reserved(allocated, self.moments, train, found)
+            room, train = self.room if self.fits else None, self.job.train
+            found = reserved.played_within(play, allocated, room)
+            if found is None:
+                return by_ratio
+            return reserved.replayed_reserved(allocated, self.moments, train, found, room, play)
 
         late = {
             "peak_reserved": lambda: self._kept(reserved_bytes()),

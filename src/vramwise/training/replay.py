@@ -3,7 +3,7 @@
 Every block's walk is a list of allocations and releases. A step plays them in order: forward and loss block by block,
 backward from the last block to the first (a checkpointed one computes its forward again), gradients, the optimizer's
 states and temporaries; `zero_grad`. The first step and a steady one are played, since states that the first one makes
-take memory that activations had.
+take memory that activations had. Where lengths vary, a step of each length is played instead.
 
 Not played: what gathers, buckets or moves tensors (FSDP, ZeRO, pipelines, offloading) and other streams, compiled
 blocks, further models in the same process, litgpt's loop, which keeps logits over the step; `is_replayed` says for
@@ -41,6 +41,7 @@ STEPS = 2
 class Replayed:
     """Largest allocated bytes, and the most reserved in the last step, workspaces of the libraries included.
 
+    Where lengths vary it is the most that any step reserved.
     `wanted`: bytes of the segment that did not fit on the card any more; 0 where everything did.
     """
 
@@ -62,18 +63,19 @@ def is_replayed(train: TrainSettings, placement: Placement) -> bool:
 @lru_cache(maxsize=4096)
 def replay(
     model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
-    capacity_bytes: int | None = None,
+    capacity_bytes: int | None = None, lengths: tuple[int, ...] = (),
 ) -> Replayed:  # fmt: skip
     """The first steps of one GPU (see the module's docstring).
 
     `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together. `capacity_bytes`: what torch
-    can reserve; one more step is then played, after which what is given back on the way has settled. Nothing is played
-    of a pass that does not run the model's blocks one by one.
+    can reserve; one more step is then played, after which what is given back on the way has settled. `lengths`: those
+    of steps one after another, the last of them `sequence`. Nothing is played of a pass that does not run the model's
+    blocks one by one.
     """
     shape = step_shape(model, train, batch, sequence, accumulating=accumulating)
     if len(shape.recorded.runs) - len(_streams(model, train)) not in (0, 1):
         return Replayed(0, 0)
-    return _Replay(model, train, batch, sequence, accumulating, workspace_bytes, capacity_bytes).run()
+    return _Replay(model, train, batch, sequence, accumulating, workspace_bytes, capacity_bytes, lengths).run()
 
 
 # -- scripts: what blocks allocate and free, without sizes ---------------------------------------------------
@@ -217,15 +219,15 @@ Table = list[_Held | None]
 class _Replay:
     def __init__(
         self, model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
-        capacity_bytes: int | None,
+        capacity_bytes: int | None, lengths: tuple[int, ...],
     ) -> None:  # fmt: skip
         self.model, self.train, self.accumulating = model, train, accumulating
-        self.axes = with_rounded_axes(batch=batch, sequence=sequence)
-        self.inputs_bytes = ITEM_BYTES["int64"] * batch * sequence
+        self.batch, self.varied = batch, bool(lengths)
+        self._of_length(sequence)
         self.workspace = workspace_bytes // 2
         self.shape: StepShape = step_shape(model, train, batch, sequence, accumulating=accumulating)
         self.memory = CachingAllocator(capacity_bytes)
-        self.steps = STEPS if capacity_bytes is None else STEPS + 1
+        self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
         self.gradients: list[_Held] = []
 
     def run(self) -> Replayed:
@@ -233,12 +235,18 @@ class _Replay:
         try:
             self._load()
             self._some(self.workspace)
-            for step in range(self.steps):
-                memory.peak_reserved = memory.reserved
+            for step, length in enumerate(self.lengths):
+                if not self.varied:
+                    memory.peak_reserved = memory.reserved
+                self._of_length(length)
                 self._step(is_first=step == 0)
         except NoRoomError as full:
             wanted = full.wanted
         return Replayed(memory.peak_allocated, memory.reserved if wanted else memory.peak_reserved, wanted)
+
+    def _of_length(self, sequence: int) -> None:
+        self.axes = with_rounded_axes(batch=self.batch, sequence=sequence)
+        self.inputs_bytes = ITEM_BYTES["int64"] * self.batch * sequence
 
     def _step(self, *, is_first: bool) -> None:
         self._micro_batch(accumulating=False, is_first=is_first)

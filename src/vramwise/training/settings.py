@@ -18,6 +18,7 @@ from vramwise.training.masks import repeats_heads_for_flash
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
 HUGGING_FACE = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift", "unsloth"})
+CONVERSATIONS = HUGGING_FACE - {"transformers"}
 # FSDP's mixed precision casts whole units to 16 bit and uses no autocast; Megatron and DeepSpeed compute in 16 bit.
 _NO_AUTOCAST = frozenset({"torchtitan", "megatron", "deepspeed", "torchtune", "llm-foundry"})
 
@@ -130,17 +131,30 @@ def _is_precision_aware(train: TrainSettings) -> bool:
 # LLaMA-Factory hparams/model_args.py: disable_gradient_checkpointing = False; ms-swift 4 trainers/arguments.py:
 # gradient_checkpointing = True; unsloth 2026.8 models/llama.py get_peft_model: use_gradient_checkpointing = "unsloth",
 # which keeps layers' inputs on the host, and unsloth_fused_ce_loss.
-_RECIPES: dict[str, dict[str, str]] = {
+# expandable_segments: LLaMA-Factory 0.9.3 launcher.py (under torchrun alone), torchtune __init__.py since June 2025,
+# unsloth __init__.py since March 2024 (later unsloth_zoo), axolotl utils/__init__.py set_pytorch_cuda_alloc_conf.
+_RECIPES: dict[str, dict[str, str | bool]] = {
+    "axolotl": {"expandable_segments": True},
     "llamafactory": {"checkpointing": "full"},
     "ms-swift": {"checkpointing": "full"},
-    "unsloth": {"checkpointing": "full", "offload_activations": "cpu", "loss": "fused-linear"},
-    "torchtune": {"checkpointing": "full", "optimizer_impl": "fused", "loss": "chunked"},
+    "unsloth": {
+        "checkpointing": "full",
+        "offload_activations": "cpu",
+        "loss": "fused-linear",
+        "expandable_segments": True,
+    },
+    "torchtune": {
+        "checkpointing": "full",
+        "optimizer_impl": "fused",
+        "loss": "chunked",
+        "expandable_segments": True,
+    },
     "torchtitan": {"optimizer_impl": "fused"},
     "megatron": {"optimizer_impl": "fused", "loss": "vocab-parallel"},
 }
 
 
-def recipe_defaults(train: TrainSettings) -> dict[str, str]:
+def recipe_defaults(train: TrainSettings) -> dict[str, str | bool]:
     """What the framework's own recipes set and the scenario leaves open."""
     recipe = _RECIPES.get(train.framework, {})
     found = re.search(r"unsloth (\d+)\.(\d+)", train.framework_version or "")
@@ -179,6 +193,14 @@ def gradients_stay(train: TrainSettings) -> bool:
 def pads(train: TrainSettings) -> bool:
     """Whether a batch is padded to its longest sample, so that lengths differ from step to step."""
     return not train.packing and train.framework in HUGGING_FACE | {"deepspeed", "torchtune"}
+
+
+def lengths_vary(train: TrainSettings) -> bool:
+    """Whether micro-batches are conversations of any length up to `sequence_length`, which only cuts or drops them.
+
+    ms-swift, LLaMA-Factory, axolotl and unsloth call it `max_length`, `cutoff_len`, `sequence_len`, `max_seq_length`.
+    """
+    return train.framework in CONVERSATIONS and not train.packing and not samples_completions(train)
 
 
 def samples_completions(train: TrainSettings) -> bool:
