@@ -21,7 +21,7 @@ from vramwise.serving.lengths import model_length, text_config
 from vramwise.serving.pooled import PooledBudget, pooled_result
 from vramwise.serving.sglang_defaults import batch_defaults, static_fraction
 from vramwise.serving.storage import Storage, dtype_notes
-from vramwise.serving.versions import version_of
+from vramwise.serving.versions import version_notes, version_of
 from vramwise.serving.vllm.activations import widest_layer
 from vramwise.units import GIB, MIB
 
@@ -69,9 +69,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         budget = replace(budget, max_model_len=shorter, length_follows=True)
     table = resolved(scenario, "serve", settings)
     limited = [f"SGLang starts all the same and takes requests of {shorter:,} tokens at most"] if shorter else []
-    assumed = [] if scenario.serve.engine_version else [f"SGLang {settings.engine_version} is assumed"]
     notes = (
-        *assumed,
+        *version_notes("SGLang", scenario.serve.engine_version, DEFAULT_VERSION),
         *limited,
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, storage.dtype, settings.quantization),

@@ -22,7 +22,7 @@ from vramwise.serving.layouts import capability_of, engine_storage, engine_weigh
 from vramwise.serving.lengths import model_length, text_config
 from vramwise.serving.pooled import PooledBudget, pooled_result
 from vramwise.serving.storage import Storage, dtype_notes
-from vramwise.serving.versions import version_of
+from vramwise.serving.versions import version_notes, version_of
 from vramwise.serving.vllm.activations import widest_layer
 
 DEFAULT_VERSION = "3.3.7"
@@ -92,9 +92,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
             budget = replace(budget, max_model_len=settings.max_model_len or 1, length_follows=held > 0)
     budget = replace(budget, least_card=share.least_card(budget.beside, batch, budget.one_request))
     table = resolved(scenario, "serve", settings)
-    assumed = [] if scenario.serve.engine_version else [f"text-generation-inference {DEFAULT_VERSION} is assumed"]
     notes = (
-        *assumed,
+        *version_notes("text-generation-inference", scenario.serve.engine_version, DEFAULT_VERSION),
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, storage.dtype, settings.quantization),
     )

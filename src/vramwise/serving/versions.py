@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from vramwise.errors import clipped
+
 LATEST = (999,)
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
@@ -15,3 +17,12 @@ def version_of(text: str | None) -> tuple[int, ...]:
     latest."""
     found = _NUMBER.search(text or "")
     return tuple(int(piece) for piece in found.group().split(".")) if found else LATEST
+
+
+def version_notes(engine: str, given: str | None, newest: str) -> tuple[str, ...]:
+    """What was assumed about an engine's version: nothing where the scenario states one."""
+    if given is None:
+        return (f"{engine} {newest} is assumed; defaults and the budget differ by version",)
+    if version_of(given) == LATEST:
+        return (f'"{clipped(given)}" is no version number: the rules of {engine} {newest} are taken',)
+    return ()

@@ -10,7 +10,8 @@ from __future__ import annotations
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.step import BlockRun
 from vramwise.scenario import TrainSettings
-from vramwise.training.settings import HUGGING_FACE, library_version
+from vramwise.training.settings import HUGGING_FACE
+from vramwise.training.versions import library_version
 
 _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
 

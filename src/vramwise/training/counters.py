@@ -12,7 +12,7 @@ from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import loads_kernels_lazily
+from vramwise.training.versions import loads_kernels_lazily
 from vramwise.units import format_bytes
 
 INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal

@@ -20,7 +20,7 @@ from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, c
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.scans import fuse_scans
-from vramwise.training.settings import bitsandbytes_version
+from vramwise.training.versions import bitsandbytes_version
 
 _REPLACED: dict[str, frozenset[str]] = {
     "liger": frozenset({"norm", "swiglu", "rotary"}),

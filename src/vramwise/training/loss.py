@@ -26,7 +26,8 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.kernels import rewritten
-from vramwise.training.settings import HUGGING_FACE, execution, library_version, liger_version
+from vramwise.training.settings import HUGGING_FACE, execution
+from vramwise.training.versions import library_version, liger_version
 from vramwise.units import MIB
 
 CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks

@@ -9,9 +9,10 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.kernels import INPUTS_LEFT_SINCE
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import bitsandbytes_version, execution, torch_version
+from vramwise.training.settings import execution
 from vramwise.training.sizes import RunBytes
 from vramwise.training.states import width
+from vramwise.training.versions import bitsandbytes_version, torch_version
 
 
 def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> tuple[int, int]:

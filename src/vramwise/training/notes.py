@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramwise.errors import clipped
 from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -12,6 +13,7 @@ from vramwise.training.fp8_weights import is_8_bit
 from vramwise.training.images import images_note
 from vramwise.training.settings import HUGGING_FACE
 from vramwise.training.states import ModelStates, leaves_experts_open
+from vramwise.training.versions import names_a_version
 from vramwise.units import format_bytes
 
 _DESCRIBED = ("transformers", "pytorch")
@@ -52,6 +54,11 @@ def notes_of(
         notes.append(
             f"{train.precision} keeps fp32 weights under autocast; with {narrow} enabled in DeepSpeed's own "
             f"configuration weights are {narrow} and a master copy fp32: --precision {narrow}-master"
+        )
+    if not names_a_version(train):
+        given = clipped(str(train.framework_version))
+        notes.append(
+            f'"{given}" has no version number: the newest rules are taken (write "transformers 4.46, torch 2.5")'
         )
     sequence = train.sequence_length or 1
     longest = model.config.size("max_position_embeddings", default=sequence)

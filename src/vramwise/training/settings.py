@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 from vramwise.errors import ScenarioError
@@ -14,6 +13,7 @@ from vramwise.training.adapters import target_names
 from vramwise.training.fp8_weights import default_recipe, is_8_bit, keeps_transposes, runs_transformer_engine
 from vramwise.training.images import images_of
 from vramwise.training.masks import repeats_heads_for_flash
+from vramwise.training.versions import library_version, names, stated
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
@@ -30,7 +30,6 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
                                   "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
-MET_LIGER_0_6_2 = (4, 56)  # transformers of 29 August 2025; Liger 0.6.2 is of 21 August
 UNSLOTH_TILES_LOSSES_SINCE = (2025, 8)  # unsloth pull request 3148
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
@@ -157,8 +156,8 @@ _RECIPES: dict[str, dict[str, str | bool]] = {
 def recipe_defaults(train: TrainSettings) -> dict[str, str | bool]:
     """What the framework's own recipes set and the scenario leaves open."""
     recipe = _RECIPES.get(train.framework, {})
-    found = re.search(r"unsloth (\d+)\.(\d+)", train.framework_version or "")
-    if found and (int(found[1]), int(found[2])) < UNSLOTH_TILES_LOSSES_SINCE:
+    found = stated(train, "unsloth")
+    if found is not None and found < UNSLOTH_TILES_LOSSES_SINCE:
         recipe = {**recipe, "loss": "fused"}
     return {name: value for name, value in recipe.items() if name not in train.explicit}
 
@@ -220,43 +219,12 @@ def sharded(train: TrainSettings) -> bool:
     return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
 
 
-def library_version(train: TrainSettings) -> tuple[int, int]:
-    """The transformers version that the scenario names; the described one without."""
-    found = re.search(r"transformers (\d+)\.(\d+)", train.framework_version or "")
-    return (int(found[1]), int(found[2])) if found else (5, 23)
-
-
-def liger_version(train: TrainSettings) -> tuple[int, int, int]:
-    """The Liger kernels' version that the scenario names, else the newest that its transformers version met."""
-    found = re.search(r"liger(?:[-_ ]kernel)? (\d+)\.(\d+)(?:\.(\d+))?", train.framework_version or "", re.IGNORECASE)
-    if found:
-        return int(found[1]), int(found[2]), int(found[3] or 0)
-    return (0, 8, 5) if library_version(train) >= MET_LIGER_0_6_2 else (0, 6, 1)
-
-
-def torch_version(train: TrainSettings) -> tuple[int, int]:
-    """The torch version that the scenario names; the described one without."""
-    found = re.search(r"\btorch (\d+)\.(\d+)", train.framework_version or "")
-    return (int(found[1]), int(found[2])) if found else (2, 13)
-
-
-def loads_kernels_lazily(train: TrainSettings) -> bool:
-    """Whether the process loads a kernel when it first runs it: torch 1.13 sets CUDA_MODULE_LOADING (PR 86509)."""
-    return torch_version(train) >= (1, 13)
-
-
-def bitsandbytes_version(train: TrainSettings) -> tuple[int, int, int]:
-    """The bitsandbytes version that the scenario names; the described one without."""
-    found = re.search(r"bitsandbytes (\d+)\.(\d+)(?:\.(\d+))?", train.framework_version or "")
-    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 50, 2)
-
-
 def narrows_again(train: TrainSettings) -> bool:
     """Whether embedding and output layer are back in 16 bit after k-bit preparation: trl's SFTTrainer does that.
 
     trl 0.13 trainer/utils.py peft_module_casting_to_bf16; weights that are sharded are left alone.
     """
-    return bool(train.kbit_preparation) and not sharded(train) and "trl " in (train.framework_version or "")
+    return bool(train.kbit_preparation) and not sharded(train) and names(train, "trl")
 
 
 def has_expert_modules(train: TrainSettings, model: Model) -> bool:

@@ -20,10 +20,11 @@ from vramwise.training.compiled import with_compiled_layers
 from vramwise.training.fp8 import with_fp8_products
 from vramwise.training.kernels import with_dequantization, with_kernels, with_softmax_inputs
 from vramwise.training.loss import is_litgpt, logits_held, with_loss
-from vramwise.training.settings import execution, torch_version
+from vramwise.training.settings import execution
 from vramwise.training.sharding import local_model, with_sequence_parallel
 from vramwise.training.shared_weights import Parts, parts_of_gradients
 from vramwise.training.states import rounded
+from vramwise.training.versions import torch_version
 
 SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
 

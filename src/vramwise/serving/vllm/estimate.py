@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.errors import clipped
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.serving.answer import assemble, capacity_of, card_notes, interval, resolved
 from vramwise.serving.storage import dtype_notes
-from vramwise.serving.versions import LATEST
+from vramwise.serving.versions import version_notes
 from vramwise.serving.vllm.budget import Budget, budget_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import pool_verdict
@@ -162,12 +161,7 @@ def _rank_name(r: Resolved) -> str:
 
 
 def _notes(scenario: Scenario, r: Resolved, capacity: Capacity | None) -> tuple[str, ...]:
-    notes = []
-    if scenario.serve.engine_version is None:
-        notes.append(f"vLLM {r.settings.engine_version} is assumed; defaults and the budget differ by version")
-    elif r.version == LATEST:
-        named = clipped(str(scenario.serve.engine_version))
-        notes.append(f'"{named}" is no version number: the rules of vLLM {DEFAULT_VERSION} are taken')
+    notes = list(version_notes("vLLM", scenario.serve.engine_version, DEFAULT_VERSION))
     if scenario.serve.max_num_batched_tokens is None and r.profile.generation == "V1":
         notes.append("max_num_batched_tokens is the API server's default")
     if capacity is None:

@@ -1,0 +1,75 @@
+"""Versions of what runs a training: `framework_version` as people write it.
+
+"transformers 4.46, torch 2.5.1", pip's "transformers==4.46.0", or a number alone, which is the framework's own.
+What is not stated is the newest that is described.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from vramwise.scenario import TrainSettings
+
+MET_LIGER_0_6_2 = (4, 56)  # transformers of 29 August 2025; Liger 0.6.2 is of 21 August
+DESCRIBED_TRANSFORMERS = (5, 23)
+DESCRIBED_TORCH = (2, 13)
+_BARE = re.compile(r"v?\d+(\.\d+)*\S*")
+_OWN_NAMES = {"pytorch": "torch"}
+
+
+def stated(train: TrainSettings, package: str) -> tuple[int, ...] | None:
+    """The version of a package that the scenario names, or None."""
+    return _stated(train.framework_version or "", _OWN_NAMES.get(train.framework, train.framework), package)
+
+
+@lru_cache(maxsize=1024)
+def _stated(text: str, framework: str, package: str) -> tuple[int, ...] | None:
+    if _BARE.fullmatch(text.strip()):
+        text = f"{framework} {text.strip()}"
+    found = re.search(rf"(?<![\w-]){package}(?:\s*[=>~]=\s*|[\s:=-]\s*)v?(\d+(?:\.\d+)*)", text, re.IGNORECASE)
+    return tuple(int(piece) for piece in found[1].split(".")) if found else None
+
+
+def names(train: TrainSettings, package: str) -> bool:
+    """Whether the scenario names a package, with a version or without."""
+    return re.search(rf"\b{package}\b", train.framework_version or "", re.IGNORECASE) is not None
+
+
+def names_a_version(train: TrainSettings) -> bool:
+    """Whether `framework_version` has a number anywhere."""
+    return train.framework_version is None or re.search(r"\d", train.framework_version) is not None
+
+
+def library_version(train: TrainSettings) -> tuple[int, int]:
+    """The transformers version that the scenario names; the described one without."""
+    return _two(stated(train, "transformers")) or DESCRIBED_TRANSFORMERS
+
+
+def liger_version(train: TrainSettings) -> tuple[int, int, int]:
+    """The Liger kernels' version that the scenario names, else the newest that its transformers version met."""
+    found = stated(train, r"liger(?:[-_ ]kernel)?")
+    return _three(found) or ((0, 8, 5) if library_version(train) >= MET_LIGER_0_6_2 else (0, 6, 1))
+
+
+def torch_version(train: TrainSettings) -> tuple[int, int]:
+    """The torch version that the scenario names; the described one without."""
+    return _two(stated(train, "torch")) or DESCRIBED_TORCH
+
+
+def loads_kernels_lazily(train: TrainSettings) -> bool:
+    """Whether the process loads a kernel when it first runs it: torch 1.13 sets CUDA_MODULE_LOADING (PR 86509)."""
+    return torch_version(train) >= (1, 13)
+
+
+def bitsandbytes_version(train: TrainSettings) -> tuple[int, int, int]:
+    """The bitsandbytes version that the scenario names; the described one without."""
+    return _three(stated(train, "bitsandbytes")) or (0, 50, 2)
+
+
+def _two(version: tuple[int, ...] | None) -> tuple[int, int] | None:
+    return None if version is None else (*version, 0)[:2]  # type: ignore[return-value]
+
+
+def _three(version: tuple[int, ...] | None) -> tuple[int, int, int] | None:
+    return None if version is None else (*version, 0, 0)[:3]  # type: ignore[return-value]
