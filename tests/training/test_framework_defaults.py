@@ -53,6 +53,18 @@ def test_unsloth_offloads_inputs_of_layers_and_makes_no_logits_since_august_2025
     ]  # fmt: skip
 
 
+def test_unsloth_without_checkpointing_has_nothing_to_offload() -> None:
+    """use_gradient_checkpointing = False: no layer is computed again, so that its tensors stay on the GPU."""
+    assert settings("unsloth", checkpointing="none")["offload_activations"] == "none"
+
+
+def test_adapters_in_16_bit_have_fp32_copies_where_weights_do() -> None:
+    """DeepSpeed 0.19 zero/stage_1_and_2.py and bf16_optimizer.py make them of whatever trains."""
+    narrow = settings("deepspeed", method="qlora", precision="bf16-master", lora_dtype="bf16", zero_stage=2)
+    assert (narrow["master_dtype"], narrow["optimizer_state_dtype"], narrow["grad_dtype"]) == ("fp32", "fp32", "bf16")
+    assert settings("deepspeed", method="qlora", precision="bf16", lora_dtype="bf16").get("master_dtype") is None
+
+
 def test_unsloth_keeps_only_adapters_and_one_layer_beside_the_weights() -> None:
     """Two samples of 2,048 tokens: 31 more layers' inputs of 2 · 2048 · 4096 bf16 values would be 0.97 GiB."""
     sizes = [

@@ -26,6 +26,12 @@ def test_since_0_6_2_a_tile_is_summed_through_an_fp32_copy() -> None:
     assert new - old == pytest.approx((2 + 4) * OUTPUT_LAYER, rel=0.01)
 
 
+def test_since_0_8_3_the_gradient_of_the_weight_grows_in_place_again() -> None:
+    """ops/fused_linear_cross_entropy.py 0.8.3: `addmm(out=grad_weight)` where both are bf16, as 0.8.2 had not."""
+    copied, in_place = (at_the_loss(f"liger-kernel {version}") for version in ("0.8.2", "0.8.3"))
+    assert in_place == at_the_loss("liger-kernel 0.6.1") < copied
+
+
 def test_a_frozen_output_layer_has_no_gradient_to_sum() -> None:
     frozen = {"method": "lora", "lora_targets": ["q_proj"]}
     assert at_the_loss("liger-kernel 0.6.1", **frozen) == at_the_loss("liger-kernel 0.8.5", **frozen)

@@ -49,6 +49,7 @@ NO_UPCAST = frozenset(
 """Types whose files hand the logits to the loss as they are until transformers 4.49 (read in 4.38 to 4.48)."""
 
 LIGER_SUMS_IN_FP32_SINCE = (0, 6, 2)
+LIGER_SUMS_IN_PLACE_SINCE = (0, 8, 3)
 FUSED_LINEAR_IS_LIGERS = frozenset({"transformers", "llamafactory", "ms-swift"})
 """Others have losses of that kind of their own (torchtune, unsloth) or offer another (axolotl: cut-cross-entropy)."""
 
@@ -80,7 +81,7 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
         return forward
     if variant == "fused-linear":
         of_liger = "liger" in train.kernels or train.framework in FUSED_LINEAR_IS_LIGERS
-        sums = of_liger and liger_version(train) >= LIGER_SUMS_IN_FP32_SINCE
+        sums = of_liger and LIGER_SUMS_IN_FP32_SINCE <= liger_version(train) < LIGER_SUMS_IN_PLACE_SINCE
         return _without_logits(below, head, loss, partial(fused_linear, sums_in_fp32=sums))
     if variant == "chunked":
         if train.framework == "litgpt":
@@ -250,7 +251,8 @@ def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor, sums_in_fp32: bool 
 
     A tile has tokens / ⌈vocabulary / hidden⌉ rows (rounded up to a power of two, which is not counted). A trained
     weight's gradient grows by one tile's product at a time: `sums_in_fp32` makes it, and an fp32 copy of it, anew
-    (Liger 0.6.2 to 0.8.5 ops/fused_linear_cross_entropy.py `mm(...).float()`); 0.6.1 added it in place (`addmm`).
+    (Liger 0.6.2 to 0.8.2 ops/fused_linear_cross_entropy.py `mm(...).float()`; 0.8.1 and 0.8.2 add in place to an fp32
+    sum alone). 0.6.1 added it in place (`addmm`), and since 0.8.3 a GPU of capability 8.0 does again.
     """
     vocabulary, width = weight.shape
     assert isinstance(vocabulary, int)

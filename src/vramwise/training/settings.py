@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from vramwise.errors import ScenarioError
+from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.model import Model
@@ -91,8 +92,10 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
     if train.param_dtype and precision in ("bf16", "fp16"):
         compute = train.compute_dtype or compute
     if method in ("lora", "qlora"):
-        grads = states = train.lora_dtype
-        master = None
+        # DeepSpeed and Megatron step fp32 copies of adapters in 16 bit too.
+        narrow = precision.endswith("-master") and dtype(train.lora_dtype).bytes_per_value < 4
+        grads = train.lora_dtype
+        master, states = ("fp32", "fp32") if narrow else (None, train.lora_dtype)
     elif train.param_dtype and not precision.endswith("master") and not is_8_bit(train.param_dtype):
         grads, states = params, params
     if train.framework == "megatron" and precision in ("bf16-master", "fp8-mixed"):
@@ -159,6 +162,8 @@ def recipe_defaults(train: TrainSettings) -> dict[str, str | bool]:
     found = stated(train, "unsloth")
     if found is not None and found < UNSLOTH_TILES_LOSSES_SINCE:
         recipe = {**recipe, "loss": "fused"}
+    if train.framework == "unsloth" and "checkpointing" in train.explicit and train.checkpointing == "none":
+        recipe = {name: value for name, value in recipe.items() if name != "offload_activations"}
     return {name: value for name, value in recipe.items() if name not in train.explicit}
 
 
