@@ -134,9 +134,10 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
     """Every tensor that the optimizer steps, with the base parameter that decides where it lives."""
     assert train.param_dtype is not None
     trains = execution(train, model).trains
-    heads = model.config.size("num_attention_heads", default=0)
-    # adam_mini 1.1.1 adam_mini.py: head_numel = dim · dim // n_heads, whatever the model's own head size is
-    head_dim = model.hidden_size // heads if heads else 1
+    head_dim = 1
+    if train.optimizer == "adam-mini":
+        # adam_mini 1.1.1 adam_mini.py: head_numel = dim · dim // n_heads, whatever the model's own head size is
+        head_dim = model.hidden_size // (model.config.size("num_attention_heads", default=0) or model.hidden_size)
 
     def of_base(p: Parameter) -> TrainedTensor:
         size = width(stored_dtype(p, train))
