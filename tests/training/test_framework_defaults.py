@@ -45,6 +45,14 @@ def test_who_asks_for_expandable_segments(framework: str, expandable: bool) -> N
     assert settings(framework, expandable_segments=not expandable)["expandable_segments"] is not expandable
 
 
+def test_adapters_of_torchtunes_recipes() -> None:
+    found = settings("torchtune")
+    assert found["lora_dtype"] == "bf16"
+    assert found["lora_targets"] == ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    assert settings("torchtune", precision="fp32")["lora_dtype"] == "fp32"
+    assert settings("torchtune", lora_targets="all-linear", lora_dtype="fp32")["lora_targets"] == "all-linear"
+
+
 def test_unsloth_offloads_inputs_of_layers_and_makes_no_logits_since_august_2025() -> None:
     assert settings("unsloth")["offload_activations"] == "cpu"
     assert settings("unsloth", offload_activations="none")["offload_activations"] == "none"

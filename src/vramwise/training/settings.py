@@ -10,7 +10,7 @@ from vramwise.hardware import Gpu
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
-from vramwise.training.adapters import target_names
+from vramwise.training.adapters import module_of, target_names
 from vramwise.training.fp8_weights import default_recipe, is_8_bit, keeps_transposes, runs_transformer_engine
 from vramwise.training.images import images_of
 from vramwise.training.masks import repeats_heads_for_flash
@@ -49,7 +49,8 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 
 def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> TrainSettings:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
-    train = scenario.train.replace(precision=default_precision(scenario.train), **recipe_defaults(scenario.train))
+    train = scenario.train.replace(precision=default_precision(scenario.train))
+    train = train.replace(**recipe_defaults(train, model))
     longest = model.config.size("max_position_embeddings", default=LONGEST_DEFAULT_SEQUENCE)
     sequence = train.sequence_length or min(longest, LONGEST_DEFAULT_SEQUENCE)
     decided = _resolved(_open(train, sequence), train.method).replace(
@@ -133,9 +134,12 @@ def _is_precision_aware(train: TrainSettings) -> bool:
 # LLaMA-Factory hparams/model_args.py: disable_gradient_checkpointing = False; ms-swift 4 trainers/arguments.py:
 # gradient_checkpointing = True; unsloth 2026.8 models/llama.py get_peft_model: use_gradient_checkpointing = "unsloth",
 # which keeps layers' inputs on the host, and unsloth_fused_ce_loss.
+# torchtune recipes/configs: lora_attn_modules q_proj, v_proj, output_proj and apply_lora_to_mlp in 104 of 107; adapters
+# are made under the recipe's dtype (lora_finetune_single_device.py set_default_dtype).
 # expandable_segments: LLaMA-Factory 0.9.3 launcher.py (under torchrun alone), torchtune __init__.py since June 2025,
 # unsloth __init__.py since March 2024 (later unsloth_zoo), axolotl utils/__init__.py set_pytorch_cuda_alloc_conf.
-_RECIPES: dict[str, dict[str, str | bool]] = {
+Recipe = str | bool | tuple[str, ...]
+_RECIPES: dict[str, dict[str, Recipe]] = {
     "axolotl": {"expandable_segments": True},
     "llamafactory": {"checkpointing": "full"},
     "ms-swift": {"checkpointing": "full"},
@@ -156,9 +160,16 @@ _RECIPES: dict[str, dict[str, str | bool]] = {
 }
 
 
-def recipe_defaults(train: TrainSettings) -> dict[str, str | bool]:
+_TORCHTUNE_TARGETS = ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def recipe_defaults(train: TrainSettings, model: Model) -> dict[str, Recipe]:
     """What the framework's own recipes set and the scenario leaves open."""
     recipe = _RECIPES.get(train.framework, {})
+    if train.framework == "torchtune" and train.method in ("lora", "qlora"):
+        recipe = {**recipe, "lora_dtype": train.param_dtype or _DTYPES[train.precision][0]}
+        if {module_of(parameter).rpartition(".")[2] for parameter in model.parameters}.issuperset(_TORCHTUNE_TARGETS):
+            recipe["lora_targets"] = _TORCHTUNE_TARGETS
     found = stated(train, "unsloth")
     if found is not None and found < UNSLOTH_TILES_LOSSES_SINCE:
         recipe = {**recipe, "loss": "fused"}
