@@ -92,11 +92,17 @@ def test_step_of_16_bit_gradients_makes_fp32_copies_of_the_ranks_part() -> None:
 
 def test_precision_aware_optimizer_keeps_the_bits_that_bf16_weights_lack() -> None:
     narrow = {"precision": "bf16-master", "grad_dtype": "bf16", "distributed_optimizer": True}
-    found = states(**narrow, optimizer_state_dtype="bf16")
+    found = states(**narrow, optimizer_state_dtype="bf16", precision_aware_optimizer=True)
     assert found.master == pytest.approx(2 * (PRODUCTS + REST) / 8, rel=1e-6)
     assert found.optimizer == pytest.approx(4 * (PRODUCTS + REST) / 8, rel=1e-6)
     assert found.fp32_gradients == 0
-    assert states(**narrow, precision_aware_optimizer=True).master == found.master
     assert states(**narrow).master == 2 * found.master
-    tensorwise = {**narrow, "precision": "fp8-mixed", "param_dtype": "bf16", "fp8_recipe": "tensorwise"}
-    assert states(**tensorwise, precision_aware_optimizer=True).master == 2 * found.master
+
+
+def test_with_tensorwise_8_bit_products_the_optimizer_works_on_fp32_all_the_same() -> None:
+    narrow = {"precision": "fp8-mixed", "grad_dtype": "bf16", "distributed_optimizer": True, "param_dtype": "bf16"}
+    tensorwise, delayed = (
+        states(**narrow, precision_aware_optimizer=True, fp8_recipe=recipe) for recipe in ("tensorwise", "delayed")
+    )
+    assert (tensorwise.master, delayed.fp32_gradients) == (2 * delayed.master, 0)
+    assert tensorwise.fp32_gradients == tensorwise.master

@@ -1,13 +1,17 @@
 """What a checkpointed layer keeps instead of everything.
 
 `full`: the layer's input. `selective` by `recompute`: `layer:N` checkpoints every N-th layer in full; `op` keeps
-the outputs of every second matrix product and of attention (torchtitan 0.2, activation_checkpoint.py);
-`core_attn`, `mlp`, `layernorm`, … drop what those modules saved (Megatron-LM --recompute-modules) and keep the rest.
+the outputs of every second matrix product and of attention (torchtitan 0.2, activation_checkpoint.py); other names are
+Megatron-LM's --recompute-modules (core 0.16 transformer/transformer_config.py):
+
+    core_attn, mlp, moe, shared_experts   run again from their inputs; what others keep of their outputs stays
+    layernorm, moe_act, mla_up_proj       their outputs go too (tensor_parallel/random.py CheckpointWithoutOutput);
+                                          under Megatron only norms that are no part of the product behind them
 """
 
 from __future__ import annotations
 
-from vramwise.models.autograd.tensor import Storage
+from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.scenario import TrainSettings
 from vramwise.training.settings import HUGGING_FACE
@@ -18,6 +22,10 @@ _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
 CACHE_OFF_SINCE = (4, 53)  # transformers modeling_gpt_bigcode.py
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
+
+_DISCARDED = frozenset({"layernorm", "moe_act", "mla_up_proj"})
+_NORMS_OF_MLP = frozenset({"post_attention_layernorm", "ln_2", "pre_feedforward_layernorm"})
+_UP_PROJECTIONS = frozenset({"q_a_layernorm", "q_b_proj", "q_proj", "kv_a_layernorm", "kv_b_proj"})
 
 _ACTIVATIONS = frozenset({"silu", "gelu", "relu", "pow", "mul", "fused_gated_activation"})
 
@@ -34,7 +42,7 @@ def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
         return boundary(run) if run.layer is not None and run.layer % every == 0 else None
     if what == ("op",) or any(name.startswith("all-but") for name in what):
         return _selected_operations(run)
-    return _without(run, what)
+    return _without(run, train, what)
 
 
 def boundary(run: BlockRun) -> list[Storage]:
@@ -77,31 +85,85 @@ def _selected_operations(run: BlockRun) -> list[Storage]:
     return list(kept)
 
 
-def _without(run: BlockRun, what: tuple[str, ...]) -> list[Storage]:
-    """Everything that is saved but what the named parts made between their inputs and outputs."""
+def _without(run: BlockRun, train: TrainSettings, what: tuple[str, ...]) -> list[Storage]:
+    """Everything that is saved but what the named parts made and nothing else keeps."""
+    parts = _PartsOf(run, train)
+    replayed = {i for name in what for i in parts.operations(name)}
+    discarded = {out.storage for name in what if name in _DISCARDED for i in parts.operations(name)
+                 for out in run.nodes[i].outputs}  # fmt: skip
+    if "mla_up_proj" in what and parts.is_latent:
+        discarded |= parts.expanded
+    made = {out.storage for i in replayed for out in run.nodes[i].outputs if out.storage.op not in ROTARY_TABLES}
+    elsewhere = {s for i, node in enumerate(run.nodes) if i not in replayed for s, _ in node.saved}
+    read = {t.storage for i in replayed for t in run.nodes[i].inputs if _is_input(t, made)}
     kept = dict.fromkeys([*boundary(run), *(storage for storage, _ in run.saved)])
-    experts = _layer_of_experts(run)
-    for node in run.nodes:
-        if _belongs(node.module, node.op, what, experts):
-            for output in node.outputs:
-                kept.pop(output.storage, None)
+    for storage in [*kept]:
+        if storage in discarded or (storage in made and storage not in elsewhere):
+            kept.pop(storage)
+    kept.update(dict.fromkeys(s for s in read if s not in discarded))
     return list(kept)
 
 
-def _layer_of_experts(run: BlockRun) -> str | None:
-    """The module that holds a block's router and experts; None in a dense block."""
-    names = (node.module.split(".") for node in run.nodes)
-    return next((".".join(name[: name.index("experts")]) for name in names if "experts" in name), None)
+def _is_input(tensor: Tensor, made: set[Storage]) -> bool:
+    is_value = tensor.storage.kind == "activation" and not tensor.is_parameter and tensor.requires_grad
+    return is_value and tensor.storage not in made
 
 
-def _belongs(module: str, op: str, what: tuple[str, ...], experts: str | None) -> bool:
-    core = op.startswith("_scaled_dot_product") or op in ("softmax", "_softmax", "bmm")
-    norm = "norm" in module or "ln_" in module
-    in_experts = experts is not None and (module == experts or module.startswith(f"{experts}."))
-    return (
-        ("core_attn" in what and core)
-        or ("layernorm" in what and norm)
-        or ("mlp" in what and experts is None and "mlp" in module)
-        or ("moe" in what and in_experts)
-        or ("moe_act" in what and (op in _ACTIVATIONS if in_experts else "act" in module))
-    )
+class _PartsOf:
+    """Which of Megatron's modules an operation of a block belongs to."""
+
+    def __init__(self, run: BlockRun, train: TrainSettings) -> None:
+        self.nodes = run.nodes
+        names = [node.module.split(".") for node in run.nodes]
+        self.experts = next((".".join(name[: name.index("experts")]) for name in names if "experts" in name), None)
+        self.is_latent = any(name[-1].startswith(("kv_a_proj", "kv_b_proj")) for name in names)
+        self.fuses_norms = train.framework == "megatron"
+        queries = [node for node in run.nodes if node.op.startswith("_scaled_dot_product")]
+        self.expanded = {t.storage for node in queries for t in node.inputs if t.requires_grad}
+
+    def operations(self, name: str) -> list[int]:
+        """Places of a part's operations: its own, and those between them that read nothing else (act(gate) · up)."""
+        found: list[int] = []
+        made: set[Storage] = set()
+        modules = {""} | {node.module for node in self.nodes if name == "core_attn" and self.has(node, name)}
+        for i, node in enumerate(self.nodes):
+            values = {t.storage for t in node.inputs if t.requires_grad and not t.is_parameter}
+            between = name not in _DISCARDED and node.module in modules and values and values <= made
+            if between or self.has(node, name):
+                found.append(i)
+                made.update(out.storage for out in node.outputs)
+        return found
+
+    def has(self, node: Node, name: str) -> bool:
+        in_experts = self._is_inside(node)
+        parts = node.module.split(".")
+        if name == "core_attn":
+            return node.op.startswith("_scaled_dot_product") or node.op in ("softmax", "_softmax", "bmm")
+        if name == "layernorm":
+            return self._is_norm_of_its_own(node)
+        if name == "mlp":
+            is_mlp = "mlp" in parts or (self.fuses_norms and "." not in node.module and parts[0] in _NORMS_OF_MLP)
+            return self.experts is None and is_mlp
+        if name == "moe":
+            return in_experts
+        if name == "moe_act":
+            return node.op in _ACTIVATIONS and "experts" in parts if self.experts else "act" in node.module
+        if name == "shared_experts":
+            return in_experts and any(part.startswith("shared_expert") for part in parts)
+        return name == "mla_up_proj" and self.is_latent and parts[-1] in _UP_PROJECTIONS
+
+    def _is_inside(self, node: Node) -> bool:
+        return self.experts is not None and (node.module == self.experts or node.module.startswith(f"{self.experts}."))
+
+    def _is_norm_of_its_own(self, node: Node) -> bool:
+        """Transformer Engine runs a norm in front of a column-parallel product together with it (gpt_layer_specs.py).
+
+        Those in front of latent attention's several products and of routed experts stand alone.
+        """
+        norm = node.module.rpartition(".")[2]
+        if "norm" not in norm and "ln_" not in norm:
+            return False
+        if not self.fuses_norms:
+            return True
+        is_first = norm in ("input_layernorm", "ln_1")
+        return "." not in node.module and (self.is_latent if is_first else self.experts is not None)

@@ -112,20 +112,11 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         master_dtype=train.master_dtype or master,
         optimizer_state_dtype=train.optimizer_state_dtype or states,
         compute_dtype=train.compute_dtype or compute,
-        precision_aware_optimizer=_is_precision_aware(train),
         quantization=quantization,
         kbit_preparation=bool(train.kbit_preparation) and not (quantization or "").startswith(PREPARED_AS_THEY_ARE),
         sequence_parallel=train.sequence_parallel
         or (train.framework == "torchtitan" and train.tensor_parallel_size > 1),
     )
-
-
-def _is_precision_aware(train: TrainSettings) -> bool:
-    """Megatron has narrow optimizer states with --use-precision-aware-optimizer only (core 0.16 OptimizerConfig)."""
-    if train.precision_aware_optimizer is not None or train.framework != "megatron":
-        return bool(train.precision_aware_optimizer)
-    narrow = (train.optimizer_state_dtype or "fp32") != "fp32" or train.master_dtype in ("bf16", "fp16")
-    return narrow and train.distributed_optimizer
 
 
 # torchtune 0.6 recipes/configs: checkpointing on, AdamW(fused=True), CEWithChunkedOutputLoss.

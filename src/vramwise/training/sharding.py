@@ -140,7 +140,8 @@ def with_sequence_parallel(forward: Forward, model: Model, tensor_parallel: int,
         made = [(tensor, node.module) for node in run.nodes for tensor in node.outputs]
         for tensor, module in [*((tensor, "") for tensor in run.incoming), *made]:
             old = tensor.storage
-            if old not in new and old not in whole and _along_sequence(tensor, module, model.hidden_size):
+            routed = regathers and "experts" in module.split(".") and _is_activation(tensor)
+            if old not in new and old not in whole and (routed or _along_sequence(tensor, module, model.hidden_size)):
                 new[old] = Storage(divided_up(old.nbytes, tensor_parallel), old.kind, old.op, old.module)
     done: dict[int, BlockRun] = {}
     for run in forward.runs:
@@ -174,8 +175,12 @@ def _kept_by_products(forward: Forward) -> set[Storage]:
     return {storage for node in products for storage, _ in node.saved if storage.kind == "activation"}
 
 
+def _is_activation(tensor: Tensor) -> bool:
+    return tensor.storage.kind == "activation" and tensor.ndim > 0 and not tensor.is_parameter
+
+
 def _along_sequence(tensor: Tensor, module: str, hidden_size: int) -> bool:
-    if tensor.storage.kind != "activation" or tensor.ndim < 2 or tensor.is_parameter:
+    if not _is_activation(tensor) or tensor.ndim < 2:
         return False
     return tensor.shape[-1] == hidden_size or "norm" in module.rpartition(".")[2]
 

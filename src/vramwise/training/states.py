@@ -210,14 +210,23 @@ def _is_small(nbytes: int) -> bool:
     return nbytes <= SMALL_SIZE
 
 
-def master_bytes(train: TrainSettings) -> int:
-    """Bytes of a master weight's value.
+def steps_narrow(train: TrainSettings) -> bool:
+    """Whether Megatron's optimizer reads gradients and weights as they are, and keeps the master weights itself.
 
-    Megatron's precision-aware optimizer keeps of it the 16 bits that a bf16 weight lacks (core 0.16 OptimizerConfig
-    `store_param_remainders`); with 8-bit products it does so under delayed scaling alone.
+    That takes --use-precision-aware-optimizer, and products in 16 bits, delayed scaling or a narrow master (core 0.16
+    OptimizerConfig `use_precision_aware_optimizer_no_fp8_or_ds_fp8`). Megatron-Bridge's 16-bit recipes carry a
+    tensorwise fp8 recipe into that condition (training/mixed_precision.py) and so do not have it.
     """
-    by_remainders = train.precision_aware_optimizer and (train.param_dtype, train.master_dtype) == ("bf16", "fp32")
-    if by_remainders and (not runs_transformer_engine(train) or train.fp8_recipe == "delayed"):
+    wide_recipe = runs_transformer_engine(train) and train.fp8_recipe != "delayed" and train.master_dtype == "fp32"
+    return bool(train.precision_aware_optimizer) and not wide_recipe
+
+
+def master_bytes(train: TrainSettings) -> int:
+    """Bytes of a master weight's value: of fp32 the 16 bits that a bf16 weight lacks, where the optimizer steps narrow.
+
+    (core 0.16 OptimizerConfig `store_param_remainders`.)
+    """
+    if steps_narrow(train) and (train.param_dtype, train.master_dtype) == ("bf16", "fp32"):
         return 2
     return width(train.master_dtype or "fp32")
 
@@ -226,13 +235,13 @@ def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement)
     """What a step makes of this rank's part of the gradients: one piece, and fp32.
 
     ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a billion values at a time (zero/config.py,
-    sub_group_size). Megatron's optimizer makes fp32 copies of 16-bit `main_grad`s unless it is precision-aware (core
-    0.16 optimizer/distrib_optimizer.py and optimizer.py, `_copy_model_grads_to_main_grads`).
+    sub_group_size). Megatron's optimizer makes fp32 copies of 16-bit `main_grad`s unless it steps narrow (core 0.16
+    optimizer/distrib_optimizer.py and optimizer.py, `_copy_model_grads_to_main_grads`).
     """
     numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
     narrow, wide = width(train.grad_dtype or "fp32"), width(train.master_dtype or train.grad_dtype or "fp32")
     if train.framework == "megatron":
-        copied = numel * wide if wide > narrow and not train.precision_aware_optimizer else 0
+        copied = numel * 4 if narrow < 4 and train.master_dtype is not None and not steps_narrow(train) else 0
         return {"flat_gradients": 0, "fp32_gradients": rounded(copied)}
     if not train.zero_stage:
         return {"flat_gradients": 0, "fp32_gradients": 0}

@@ -1,0 +1,78 @@
+"""What Megatron's experts keep, and what its --recompute-modules drop, counted by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.models import describe
+from vramwise.models.autograd.size import evaluate
+from vramwise.scenario import Scenario
+from vramwise.sources import resolve
+from vramwise.training.answer import job_of
+from vramwise.training.sizes import KeptTensor, step_shape
+
+TOKENS = 4096
+MOONLIGHT = "moonshotai/Moonlight-16B-A3B-Instruct"
+HIDDEN, WIDE, TOP_K, LAYERS = 2048, 1408, 6, 27
+LLAMA_HIDDEN, LLAMA_WIDE, LLAMA_LAYERS = 4096, 14336, 32
+
+
+def kept(name: str, layer: int, **train: Any) -> list[KeptTensor]:
+    found = resolve(name)
+    settings = {"framework": "megatron", "precision": "bf16-master", "attention": "flash", **train}
+    scenario = Scenario.from_dict({"model": name, "task": "train", "num_gpus": 8, "train": settings})
+    made = job_of(scenario, describe(found.config, found.id), None)
+    shape = step_shape(made.model, made.structure, 1, TOKENS, accumulating=True)
+    return list([run for run in shape.runs if run.layer is not None][layer].kept)
+
+
+def size(tensors: list[KeptTensor]) -> int:
+    return sum(evaluate(t.nbytes, {"batch": 1, "sequence": TOKENS}) * t.count for t in tensors)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_experts_keep_what_their_products_and_activation_read(ranks: int) -> None:
+    """A token's weight is inside the activation, so that the last product's output is not kept."""
+    cut = {"tensor_parallel_size": ranks, "sequence_parallel": ranks > 1, "expert_parallel_size": 8}
+    tensors = kept(MOONLIGHT, 1, **cut)
+    values = [t for t in tensors if t.module == "mlp.experts" and not t.role.endswith(("indices", "offs", "other"))]
+    assert size(values) == TOKENS * TOP_K // ranks * 2 * (HIDDEN + 2 * WIDE + WIDE)
+
+
+def test_router_keeps_hidden_states_that_others_keep_too() -> None:
+    assert not [t for t in kept(MOONLIGHT, 1) if t.module == "mlp.gate" and t.role == "mm.self"]
+    own = kept(MOONLIGHT, 1, framework="transformers", precision="bf16")
+    assert size([t for t in own if t.module == "mlp.gate" and t.role == "mm.self"]) == TOKENS * HIDDEN * 4
+
+
+def saved_by(name: str, layer: int, *recompute: str) -> int:
+    chosen = {"checkpointing": "selective", "recompute": list(recompute)}
+    return size(kept(name, layer)) - size(kept(name, layer, **chosen))
+
+
+def test_flash_attention_run_again_saves_statistics_alone() -> None:
+    """Its output is what the product behind it keeps."""
+    assert 0 < saved_by("meta-llama/Llama-3.1-8B", 1, "core_attn") <= TOKENS * 32 * 4 + 32
+
+
+def test_dense_mlp_run_again_keeps_the_input_of_its_norm() -> None:
+    values = 2 * TOKENS * (LLAMA_HIDDEN + 2 * LLAMA_WIDE + LLAMA_WIDE)
+    assert saved_by("meta-llama/Llama-3.1-8B", 1, "mlp") == values + 4 * TOKENS
+
+
+def test_norms_that_are_part_of_a_product_are_not_run_again() -> None:
+    assert saved_by("meta-llama/Llama-3.1-8B", 1, "layernorm") == 0
+    assert saved_by(MOONLIGHT, 1, "layernorm") == 2 * 2 * TOKENS * HIDDEN + 2 * 4 * TOKENS
+
+
+def test_narrow_parts_of_latent_attention_and_experts() -> None:
+    assert saved_by(MOONLIGHT, 1, "moe_act") == 2 * TOKENS * TOP_K * WIDE
+    shared = 2 * TOKENS * (2 * 2 * WIDE + 2 * WIDE)
+    assert saved_by(MOONLIGHT, 1, "shared_experts") == shared
+    heads, key = 16, 192
+    assert saved_by(MOONLIGHT, 1, "mla_up_proj") > 2 * TOKENS * heads * 2 * key
+    everything = saved_by(MOONLIGHT, 1, "moe")
+    assert everything > saved_by(MOONLIGHT, 1, "moe_act", "shared_experts") > shared
+    assert saved_by(MOONLIGHT, 0, "moe", "moe_act", "shared_experts") == 0
