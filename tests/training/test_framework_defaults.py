@@ -96,3 +96,10 @@ def test_deepspeeds_own_16_bit_is_named_where_autocast_is_computed() -> None:
     assert "--precision bf16-master" in notes()
     assert "--precision fp16-master" in notes(precision="fp16-mixed")
     assert "-master" not in notes(precision="bf16-master")
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("openai/whisper-tiny", 448), ("gpt2", 1024), ("meta-llama/Llama-3.1-8B", 2048)]
+)
+def test_an_open_length_is_the_models_own_up_to_2048_tokens(name: str, tokens: int) -> None:
+    assert estimate({"model": name, "task": "train"}).scenario["train"]["sequence_length"] == tokens

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vramwise.errors import UnsupportedModelError
 from vramwise.models import Block, Model
-from vramwise.serving.lengths import text_config
+from vramwise.models.lengths import text_config
 from vramwise.serving.storage import Storage, storage_of
 
 # One more layer, the product that joins two streams, three norms, and the embedding and head once more.

@@ -9,6 +9,7 @@ from functools import lru_cache
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.lengths import model_length
 from vramwise.result import Capacity, Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
@@ -19,7 +20,6 @@ from vramwise.serving.fixed_cache import quantized_bytes, static_bytes
 from vramwise.serving.forward import forward_live_set
 from vramwise.serving.inference import layer_peak_bytes
 from vramwise.serving.layouts import PLAIN
-from vramwise.serving.lengths import model_length
 from vramwise.serving.storage import Storage, dtype_notes, storage_of
 from vramwise.serving.versions import version_of
 from vramwise.serving.weight_nodes import weights_node

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import ceil
 
 from vramwise.models import LayerCache, Model
-from vramwise.serving.lengths import engine_conv_elements
+from vramwise.serving.convolutions import engine_conv_elements
 from vramwise.units import round_up
 
 MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this

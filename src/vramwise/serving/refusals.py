@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.layouts import capability_of
-from vramwise.serving.lengths import model_length
 from vramwise.serving.storage import checkpoint_dtype, storage_of
 from vramwise.serving.versions import version_of
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.lengths import model_length, text_config
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -17,7 +18,6 @@ from vramwise.serving.answer import capacity_of, card_notes, context_node, resol
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import engine_storage, engine_weights
-from vramwise.serving.lengths import model_length, text_config
 from vramwise.serving.pooled import PooledBudget, pooled_result
 from vramwise.serving.sglang_defaults import batch_defaults, static_fraction
 from vramwise.serving.storage import Storage, dtype_notes

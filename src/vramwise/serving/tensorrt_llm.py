@@ -13,6 +13,7 @@ from math import ceil
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.lengths import model_length
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -20,7 +21,6 @@ from vramwise.serving.answer import capacity_of, card_notes, context_node, resol
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import engine_storage, engine_weights
-from vramwise.serving.lengths import model_length
 from vramwise.serving.pooled import PooledBudget, pooled_result
 from vramwise.serving.storage import Storage, dtype_notes
 from vramwise.serving.versions import version_of

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.lengths import model_length
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
 from vramwise.serving.answer import resolved
 from vramwise.serving.generate import estimate_generate
-from vramwise.serving.lengths import model_length
 
 DEFAULT_LENGTH = 4096
 DEFAULT_NEW_TOKENS = 256

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from vramwise.models import Block, Model, Op, Parameter
 from vramwise.models.allocator import block_bytes
-from vramwise.serving.lengths import rope_scaling, text_config
+from vramwise.models.lengths import rope_scaling, text_config
 from vramwise.serving.storage import Storage
 from vramwise.units import round_up
 

@@ -8,6 +8,7 @@ from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models.execution import Execution, Lora
+from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.adapters import module_of, target_names
@@ -51,8 +52,7 @@ def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> TrainS
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
     train = scenario.train.replace(precision=default_precision(scenario.train))
     train = train.replace(**recipe_defaults(train, model))
-    longest = model.config.size("max_position_embeddings", default=LONGEST_DEFAULT_SEQUENCE)
-    sequence = train.sequence_length or min(longest, LONGEST_DEFAULT_SEQUENCE)
+    sequence = train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE)
     decided = _resolved(_open(train, sequence), train.method).replace(
         micro_batch_size=train.micro_batch_size, sequence_length=sequence,
         gradient_accumulation_steps=train.gradient_accumulation_steps,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import LayerCache, Model
-from vramwise.serving.lengths import engine_conv_elements
+from vramwise.serving.convolutions import engine_conv_elements
 from vramwise.serving.llama_cpp.settings import INDEXER_CACHE_BUILD, PADDING, Plan
 from vramwise.serving.llama_cpp.types import tensor_type
 from vramwise.units import round_up

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.models import Model
+from vramwise.models.lengths import model_length
 from vramwise.result import Capacity
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.lengths import model_length
 from vramwise.serving.versions import version_of
 from vramwise.units import GIB
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, LayerCache, Model
-from vramwise.serving.lengths import engine_conv_elements
+from vramwise.serving.convolutions import engine_conv_elements
 from vramwise.serving.llama_cpp.settings import (
     FUSED_GATES_BUILD,
     IK_CHUNKED_LATENT_BUILD,

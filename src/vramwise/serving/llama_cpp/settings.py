@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 
 from vramwise.models import Model
+from vramwise.models.lengths import model_length
 from vramwise.result import Capacity
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.lengths import model_length
 from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, ollama_values
 from vramwise.serving.llama_cpp.quantizer import typed_tensors
 from vramwise.serving.versions import version_of

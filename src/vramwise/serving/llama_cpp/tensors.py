@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Op, Parameter
-from vramwise.serving.lengths import rope_scaling
+from vramwise.models.lengths import rope_scaling
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from operator import attrgetter
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.lengths import text_config
 from vramwise.result import Node
 from vramwise.serving.answer import context_node
 from vramwise.serving.constants import Constant, constant
@@ -25,7 +26,6 @@ from vramwise.serving.kv_cache import (
     request_bytes,
 )
 from vramwise.serving.layouts import engine_layout, engine_weights
-from vramwise.serving.lengths import text_config
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.layouts import capability_of, engine_storage
-from vramwise.serving.lengths import model_length
 from vramwise.serving.storage import Storage
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,

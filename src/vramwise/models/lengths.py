@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from vramwise.models import Config, Model
+from vramwise.models.config import Config
+from vramwise.models.model import Model
 
 UNSTATED_LENGTH = 2048  # vLLM config/model.py: length of a model whose config states none
 # transformers 5.23 config classes: max_position_embeddings of a config.json that leaves it out
@@ -66,20 +67,3 @@ def model_length(model: Model) -> int:
         base = original if kind == "yarn" and isinstance(original, int) and original > 0 else positions
         return round(base * factor)
     return positions
-
-
-_KERNEL_KEYS = (
-    "conv_kernel", "linear_conv_kernel_dim", "mamba_d_conv", "d_conv", "short_conv_kernel_size", "conv_L_cache",
-    "conv1d_width",
-)  # fmt: skip
-
-
-def engine_conv_elements(model: Model, elements: int, drafted: int = 0) -> int:
-    """A convolution state as engines keep it: kernel − 1 past inputs, where transformers keeps `kernel` of them, and
-    one more for each drafted token.
-
-    Sources: vLLM model_executor/layers/mamba/mamba_utils.py, llama.cpp src/llama-hparams.cpp n_embd_r.
-    """
-    config = text_config(model)
-    kernel = next((config.size(key) for key in _KERNEL_KEYS if config.has(key)), 0)
-    return elements * (kernel - 1 + drafted) // kernel if kernel > 1 else elements
