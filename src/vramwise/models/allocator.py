@@ -1,4 +1,4 @@
-"""PyTorch's caching allocator on one stream: which blocks it hands out, splits, joins and keeps.
+"""PyTorch's caching allocator: which blocks it hands out, splits, joins and keeps.
 
 Rules of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (torch 2.13), without expandable segments:
 
@@ -8,13 +8,18 @@ Rules of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (torch
 - without one, a new segment: 2 MiB in the small pool, 20 MiB for less than 10 MiB, else whole 2 MiB
 - a freed block joins its free neighbours in its segment
 - segments are kept until one more does not fit on the card; then all that are free as a whole are given back first
+- every stream has pools of its own: what one stream's tensors leave free serves no other stream
+- a block that another stream used as well (`Tensor.record_stream`) counts as freed at once, but comes back to its pool
+  only when the host has seen that stream get past its use
 
-Not modelled: other streams, `max_split_size_mb`, `roundup_power2_divisions`.
+Not modelled: `max_split_size_mb`, `roundup_power2_divisions`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
+from itertools import chain
 
 from vramwise.units import MIB, round_up
 
@@ -73,15 +78,18 @@ class CachingAllocator:
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
-        self._small: FreeBlocks = []
-        self._large: FreeBlocks = []
+        self._pools: dict[int, tuple[FreeBlocks, FreeBlocks]] = {0: ([], [])}
+        self._in_use_elsewhere: deque[Block] = deque()
+        self._ever_deferred = 0
         self._made = 0
 
-    def take(self, size: int) -> Block:
-        """A block of at least `size` bytes. Raises NoRoomError when the card is full."""
+    def take(self, size: int, stream: int = 0) -> Block:
+        """A block of at least `size` bytes from a stream's pools. Raises NoRoomError when the card is full."""
         size = max(ROUNDING, -(-size // ROUNDING) * ROUNDING)
         is_small = size <= SMALL_SIZE
-        free = self._small if is_small else self._large
+        if stream not in self._pools:
+            self._pools[stream] = [], []
+        free = self._pools[stream][not is_small]
         place = bisect_left(free, (size, -1))
         if place < len(free):
             block = free.pop(place)[2]
@@ -104,6 +112,26 @@ class CachingAllocator:
     def free(self, block: Block) -> None:
         """Give back a block, which joins its free neighbours."""
         self.allocated -= block.size
+        self._join(block)
+
+    def free_later(self, block: Block) -> None:
+        """Give back a block that another stream still uses: no longer allocated, but in no pool until `settle`."""
+        self.allocated -= block.size
+        self._in_use_elsewhere.append(block)
+        self._ever_deferred += 1
+
+    @property
+    def mark(self) -> int:
+        """How many blocks were freed later than they were let go, up to now."""
+        return self._ever_deferred
+
+    def settle(self, mark: int | None = None) -> None:
+        """The other streams are past what was let go before `mark`; None: past everything."""
+        left = 0 if mark is None else self._ever_deferred - mark
+        while len(self._in_use_elsewhere) > left:
+            self._join(self._in_use_elsewhere.popleft())
+
+    def _join(self, block: Block) -> None:
         free = block.pool
         block.used = False
         before, after = block.before, block.after
@@ -124,7 +152,8 @@ class CachingAllocator:
 
     def _reserve(self, size: int) -> None:
         if self.capacity is not None and self.reserved + size > self.capacity:
-            for pool in (self._small, self._large):
+            self.settle()
+            for pool in chain.from_iterable(self._pools.values()):
                 whole = [entry for entry in pool if entry[2].before is None and entry[2].after is None]
                 self.reserved -= sum(entry[0] for entry in whole)
                 pool[:] = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]

@@ -218,7 +218,7 @@ def _play(job: Job, rank: Placement, workspace: Node) -> reserved.Play | None:
     if not is_replayed(job.train, rank):
         return None
     batch, sequence = job.train.micro_batch_size, job.local_sequence
-    return reserved.Play(job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes)
+    return reserved.Play(job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes, rank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,10 @@ class Placement:
         return -(-local // self._shards(self.step_shards, parameter))
 
 
+ALONE = Placement()
+"""The only rank."""
+
+
 def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[Placement, ...]:
     """One placement for every pipeline stage."""
     tp, pp, cp = train.tensor_parallel_size, train.pipeline_parallel_size, train.context_parallel_size

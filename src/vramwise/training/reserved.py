@@ -1,4 +1,4 @@
-"""What torch's allocator keeps beyond what is allocated: replayed on one GPU, calibrated ratios elsewhere."""
+"""What torch's allocator keeps beyond what is allocated: from a replay, or calibrated ratios where there is none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramwise.training.communication import Buffers
 from vramwise.training.counters import plus, scaled
 from vramwise.training.moments import Moment
 from vramwise.training.offload import offloaded
-from vramwise.training.parallel import Placement
+from vramwise.training.parallel import ALONE, Placement
 from vramwise.training.replay import Replayed, replay
 from vramwise.training.settings import lengths_vary, pads
 from vramwise.training.states import ModelStates
@@ -97,10 +97,11 @@ class Play:
     sequence: int
     accumulating: bool
     workspace_bytes: int
+    placement: Placement = ALONE
 
     def __call__(self, room: int | None, lengths: tuple[int, ...] = ()) -> Replayed:
         sizes = self.batch, self.sequence, self.accumulating, self.workspace_bytes
-        return replay(self.model, self.train, *sizes, room, lengths)
+        return replay(self.model, self.train, *sizes, room, lengths, self.placement)
 
 
 def record_lengths(limit: int) -> tuple[int, ...]:
@@ -139,18 +140,21 @@ def replayed_reserved(
     reserved memory grows with each record (modelscope/ms-swift Benchmark.md: Qwen 1.8B to 14B, 1.1 to 2.2 times what
     a step needs). The low end is that of batches that are all as long.
     """
-    kept = _around(allocated, moments, train, played)
+    name = "reserved_over_replayed_sharded" if play.placement.weight_shards > 1 else "reserved_over_replayed"
+    kept = _around(allocated, moments, train, played, name)
     if not lengths_vary(train):
         return kept
-    varied = _around(allocated, moments, train, play(room, record_lengths(play.sequence)))
+    varied = _around(allocated, moments, train, play(room, record_lengths(play.sequence)), name)
     return Quantity(min(kept.low, varied.low), varied.expected, varied.high)
 
 
-def _around(allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, played: Replayed) -> Quantity:
+def _around(
+    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, played: Replayed, name: str
+) -> Quantity:
     share = played.reserved / allocated.expected
     kept = Quantity(allocated.low * share, played.reserved, allocated.high * share)
     lengths = logits_of_another_length(moments) if pads(train) else 0
     return plus(
-        scaled(kept, calibrated("reserved_over_replayed")),
+        scaled(kept, calibrated(name)),
         Node("logits of another length", 0, "assumed", high=lengths),
     )
