@@ -21,6 +21,7 @@ _PROGRAMS = {
     "vllm": "vllm", "sglang": "sglang", "text-generation-launcher": "tgi", "trtllm-serve": "tensorrt-llm",
     "ollama": "ollama", "llama-server": "llama.cpp", "llama-cli": "llama.cpp", "llama-bench": "llama.cpp",
     "llama-fit-params": "llama.cpp", "llama-perplexity": "llama.cpp", "server": "llama.cpp", "main": "llama.cpp",
+    "pretrain_gpt.py": "megatron",
 }  # fmt: skip
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm", "vllm.entrypoints.api_server": "vllm",
@@ -35,10 +36,11 @@ _IMAGES = (
 )
 _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
 _READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi": "tgi",
-            "tensorrt-llm": "tensorrt_llm", "ollama": "ollama"}  # fmt: skip
+            "tensorrt-llm": "tensorrt_llm", "ollama": "ollama", "megatron": "megatron"}  # fmt: skip
 _LISTED = 12
 _EXPECTED = (
-    "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve or ollama run"
+    "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run or "
+    "torchrun pretrain_gpt.py"
 )
 PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -55,13 +57,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The program that was found, and the words after it."""
+    """The program that was found, the words after it and those `before` it."""
 
     engine: str
     version: str | None
     words: tuple[str, ...]
     environment: Mapping[str, str]
     program: str = ""
+    before: tuple[str, ...] = ()
 
 
 def names_a_program(words: Sequence[str]) -> bool:
@@ -104,7 +107,7 @@ def _start(words: Sequence[str]) -> Start | None:
         if PYTHON.fullmatch(program) and rest[:1] == ("-m",) and rest[1:2] and rest[1] in _MODULES:
             return Start(_MODULES[rest[1]], None, rest[2:], environment)
         if program in _PROGRAMS and not (program in ("server", "main") and "/" not in word):
-            return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program)
+            return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program, tuple(words[:index]))
     return None
 
 
