@@ -16,3 +16,15 @@ def peak_bytes(function: Callable[[], object]) -> int:
     recorded = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
     changes = sorted((event.start_ns(), event.nbytes()) for event in recorded if event.name() == "[memory]")
     return max(accumulate(change for _, change in changes))
+
+
+def kept_bytes(function: Callable[[], object]) -> int:
+    """Bytes beyond those from before that stay alive with what `function` returns; runs it twice."""
+    from torch.profiler import ProfilerActivity, profile
+
+    function()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        returned = function()
+    recorded = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    assert returned is not None
+    return sum(event.nbytes() for event in recorded if event.name() == "[memory]")

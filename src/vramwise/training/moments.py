@@ -139,7 +139,7 @@ class _Step:
         self.all_gradients = 0 if away.gradients or self.releases else states.gradients
         self.kept_gradients = self.all_gradients if self.accumulates else 0
         flight = placement.micro_batches_in_flight
-        self.masks = int(evaluate(shape.masks, axes))
+        self.masks = int(evaluate(shape.masks, axes)) + int(evaluate(shape.shared_streams, axes))
         self.logits_in_loop = int(evaluate(shape.logits_in_loop, axes))
         self.lingering = int(evaluate(inputs_kept(shape.recorded), axes)) if inputs_linger(train) else 0
         # Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.

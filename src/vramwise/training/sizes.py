@@ -13,7 +13,7 @@ from vramwise.models.forward_walk import walk_forward
 from vramwise.models.litgpt import litgpt_forward
 from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
-from vramwise.models.step import BlockRun, Forward, Structure, record_forward, structure_of
+from vramwise.models.step import BlockRun, Forward, Structure, record_forward, runs_in, structure_of
 from vramwise.scenario import TrainSettings
 from vramwise.training.checkpointing import ROTARY_TABLES, cached_by_outputs, kept_storages
 from vramwise.training.compiled import with_compiled_layers
@@ -22,6 +22,7 @@ from vramwise.training.kernels import with_dequantization, with_kernels, with_so
 from vramwise.training.loss import is_litgpt, logits_held, with_loss
 from vramwise.training.settings import execution
 from vramwise.training.sharding import local_model, with_sequence_parallel
+from vramwise.training.shared_streams import shared_streams
 from vramwise.training.shared_weights import Parts, parts_of_gradients
 from vramwise.training.states import rounded
 from vramwise.training.versions import torch_version
@@ -109,6 +110,7 @@ class StepShape:
     outputs_upcast: Dim
     masks: Dim
     unsaved_masks: Dim
+    shared_streams: Dim
     pixels: Dim
     logits_in_loop: Dim
     recorded: Forward = field(repr=False)
@@ -205,19 +207,23 @@ _shapes: dict[tuple[Model, TrainSettings, Structure, bool], StepShape] = {}
 def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: bool) -> StepShape:
     shared, model_type = frozenset(shared_leaves(forward)), model.config.model_type
     parts = parts_of_gradients(forward, model)
+    blocks = [block for block in model.blocks if runs_in(block, execution(train, model))]
+    streams = shared_streams(forward, blocks, train)
     shapes: dict[tuple[int, Parts], RunShape] = {}
     pending: frozenset[Storage] = frozenset()
     # Backward's order: the head's part of a tied weight comes first.
     for run, part in zip(reversed(forward.runs), reversed(parts), strict=True):
         if (id(run), part) not in shapes:
-            shapes[id(run), part] = shape = _run_shape(run, train, model_type, accumulating, shared, part, pending)
+            shapes[id(run), part] = shape = _run_shape(
+                run, train, model_type, accumulating, shared, part, pending, streams.counted_once
+            )
             pending |= shape.waiting_views
     runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
     loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
     masks, pixels = _masks_held(forward, model, train), _pixels(forward)
     alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()))
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks, alive, pixels, 0, forward)
+        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, pixels, 0, forward)
     logits = loss.incoming[0]
     during, after = logits_held(train, logits, model)
     if any(storage is logits.storage for storage, _ in loss.saved):
@@ -225,7 +231,7 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
     looped = logits.nbytes if is_litgpt(forward) else 0
-    return StepShape(runs, during, after, copied, masks, alive, pixels, looped, forward)
+    return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, pixels, looped, forward)
 
 
 def _pixels(forward: Forward) -> Dim:
@@ -264,7 +270,7 @@ def shared_leaves(forward: Forward) -> set[Storage]:
 
 def _run_shape(
     run: BlockRun, train: TrainSettings, model_type: str, accumulating: bool, shared: frozenset[Storage], part: Parts,
-    pending: frozenset[Storage],
+    pending: frozenset[Storage], counted_once: frozenset[Storage],
 ) -> RunShape:  # fmt: skip
     saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
     ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, train))
@@ -277,7 +283,7 @@ def _run_shape(
         external=external, recomputed=checkpointed,
     )  # fmt: skip
     is_head = _is_head(run)
-    stays = own if kept is None else kept
+    stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
     recompute = _recomputed(run, walk.at_first_use, external) if checkpointed else []
     casts = [storage for storage in own if storage.kind == "weight_copy"]
     return RunShape(
