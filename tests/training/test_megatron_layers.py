@@ -76,3 +76,29 @@ def test_narrow_parts_of_latent_attention_and_experts() -> None:
     everything = saved_by(MOONLIGHT, 1, "moe")
     assert everything > saved_by(MOONLIGHT, 1, "moe_act", "shared_experts") > shared
     assert saved_by(MOONLIGHT, 0, "moe", "moe_act", "shared_experts") == 0
+
+
+@pytest.mark.parametrize("among", [1, 2])
+def test_experts_states_are_divided_over_the_ranks_that_hold_them(among: int) -> None:
+    """Of 16 ranks, 4 share the experts and `among` each expert: the rest hold the same ones."""
+    found = resolve(MOONLIGHT)
+    train = {"framework": "megatron", "precision": "bf16-master", "tensor_parallel_size": 2, "sequence_parallel": True,
+             "expert_parallel_size": 4, "expert_tensor_parallel_size": among,
+             "distributed_optimizer": True}  # fmt: skip
+    scenario = Scenario.from_dict({"model": MOONLIGHT, "task": "train", "num_gpus": 16, "train": train})
+    model = describe(found.config, found.id)
+    rank = job_of(scenario, model, None).ranks[0]
+    expert = next(p for p in model.parameters if p.shard.startswith("expert"))
+    local = rank.local_numel(expert, expert.numel)
+    assert local == expert.numel // (4 * among)
+    assert rank.stepped_numel(expert, local) == expert.numel // 16
+
+
+def test_ranks_that_share_an_expert_read_the_tokens_of_all_of_them() -> None:
+    cut = {"tensor_parallel_size": 2, "sequence_parallel": True}
+    read = [t for t in kept(MOONLIGHT, 1, **cut) if t.module == "mlp.experts" and t.role == "_grouped_mm.self"]
+    assert size(read) == TOKENS * TOP_K * 2 * (HIDDEN + WIDE // 2)
+    apart = kept(MOONLIGHT, 1, **cut, expert_tensor_parallel_size=1)
+    assert size([t for t in apart if t.module == "mlp.experts" and t.role == "_grouped_mm.self"]) == (
+        TOKENS * TOP_K * (HIDDEN + WIDE)
+    )

@@ -164,6 +164,9 @@ class TrainSettings(Settings):
     num_microbatches: int | None = _whole("micro-batches in a pipeline step")
     context_parallel_size: int = _whole("GPUs that share each sequence", 1)
     expert_parallel_size: int = _whole("GPUs that share the experts", 1)
+    expert_tensor_parallel_size: int | None = _whole(
+        "GPUs that share each expert (default: as tensor_parallel_size where expert_parallel_size is 1, else 1)"
+    )
     distributed_optimizer: bool = _switch("optimizer states sharded over data parallel (Megatron)", False)
     precision_aware_optimizer: bool | None = _switch("Megatron: the optimizer works on narrow states and gradients")
     offload_optimizer: str = _choice("where optimizer states live", names.OFFLOAD)

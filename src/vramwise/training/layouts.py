@@ -95,7 +95,8 @@ def _check_experts(scenario: Scenario, train: TrainSettings, model: Model) -> No
     ranks = max(1, scenario.num_gpus // train.pipeline_parallel_size)
 
     def divides(n: int) -> bool:
-        return all(count % n == 0 for count in experts) and ranks % n == 0
+        each = n * (train.expert_tensor_parallel_size or 1)
+        return all(count % n == 0 for count in experts) and ranks % each == 0
 
     if not divides(size):
         counts = " and ".join(str(count) for count in sorted(experts))

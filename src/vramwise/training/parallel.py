@@ -16,11 +16,13 @@ class Placement:
     """One kind of rank: its pipeline stage and the divisors of what it holds.
 
     `*_shards` divide over data-parallel ranks: weights (ZeRO-3, FSDP full-shard), gradients (ZeRO-2, FSDP), what the
-    optimizer steps (ZeRO-1, distributed optimizer); experts' tensors are divided over `expert_replicas` instead.
+    optimizer steps (ZeRO-1, distributed optimizer); experts' tensors are divided over the ranks that hold the same
+    experts: those that tensor parallelism does not cut experts over count among them.
     """
 
     tensor_parallel: int = 1
     expert_parallel: int = 1
+    expert_tensor_parallel: int = 1
     weight_shards: int = 1
     gradient_shards: int = 1
     step_shards: int = 1
@@ -50,14 +52,14 @@ class Placement:
     def local_numel(self, parameter: Parameter, numel: int) -> int:
         """Elements left after tensor and expert parallelism."""
         if parameter.shard.startswith("expert"):
-            return -(-numel // self.expert_parallel)
+            return -(-numel // (self.expert_parallel * self.expert_tensor_parallel))
         if parameter.shard == "replicated":
             return numel
         return -(-numel // self.tensor_parallel)
 
     def _shards(self, shards: int, parameter: Parameter) -> int:
         if shards > 1 and parameter.shard.startswith("expert"):
-            return max(1, shards // self.expert_parallel)
+            return max(1, shards * self.tensor_parallel // (self.expert_parallel * self.expert_tensor_parallel))
         return shards
 
     def weight_shards_of(self, parameter: Parameter) -> int:
@@ -98,7 +100,8 @@ def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[
         first, last = ends[stage], ends[stage + 1] - 1
         result.append(
             Placement(
-                tensor_parallel=tp, expert_parallel=train.expert_parallel_size, weight_shards=weights,
+                tensor_parallel=tp, expert_parallel=train.expert_parallel_size,
+                expert_tensor_parallel=train.expert_tensor_parallel_size or 1, weight_shards=weights,
                 gradient_shards=gradients, step_shards=stepped, stages=pp, stage=stage, first_layer=first,
                 last_layer=last, micro_batches_in_flight=in_flight(train, stage), data_parallel=data * cp,
             )

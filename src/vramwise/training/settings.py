@@ -112,6 +112,8 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         master_dtype=train.master_dtype or master,
         optimizer_state_dtype=train.optimizer_state_dtype or states,
         compute_dtype=train.compute_dtype or compute,
+        expert_tensor_parallel_size=train.expert_tensor_parallel_size
+        or (train.tensor_parallel_size if train.expert_parallel_size == 1 else 1),
         quantization=quantization,
         kbit_preparation=bool(train.kbit_preparation) and not (quantization or "").startswith(PREPARED_AS_THEY_ARE),
         sequence_parallel=train.sequence_parallel

@@ -121,12 +121,16 @@ class _Cutter:
 # -- sequence parallelism ----------------------------------------------------------------------------------
 
 
-def with_sequence_parallel(forward: Forward, model: Model, tensor_parallel: int, *, regathers: bool) -> Forward:
+def with_sequence_parallel(
+    forward: Forward, model: Model, tensor_parallel: int, *, regathers: bool, experts_among: int = 1
+) -> Forward:
     """What lies outside the cut layers and has the hidden size, and norms' statistics, hold 1/t of the sequence.
 
     Column-parallel layers read whole sequences. Megatron keeps the cut ones and gathers again in backward
     (`regathers`: tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication); the styles of torch 2.13
-    distributed/tensor/parallel gather in front of the layer, so that its products keep what was gathered.
+    distributed/tensor/parallel gather in front of the layer, so that its products keep what was gathered. Megatron's
+    experts have the tokens of one part of the sequence, or where `experts_among` ranks share each expert its width and
+    those ranks' tokens.
     """
     if tensor_parallel == 1:
         return forward
@@ -140,9 +144,14 @@ def with_sequence_parallel(forward: Forward, model: Model, tensor_parallel: int,
         made = [(tensor, node.module) for node in run.nodes for tensor in node.outputs]
         for tensor, module in [*((tensor, "") for tensor in run.incoming), *made]:
             old = tensor.storage
-            routed = regathers and "experts" in module.split(".") and _is_activation(tensor)
-            if old not in new and old not in whole and (routed or _along_sequence(tensor, module, model.hidden_size)):
-                new[old] = Storage(divided_up(old.nbytes, tensor_parallel), old.kind, old.op, old.module)
+            if old in new or old in whole:
+                continue
+            ranks = tensor_parallel if _along_sequence(tensor, module, model.hidden_size) else 1
+            if regathers and "experts" in module.split(".") and _is_activation(tensor):
+                whole_tokens = tensor.shape[-1] == model.hidden_size
+                ranks = tensor_parallel // experts_among if whole_tokens else tensor_parallel
+            if ranks > 1:
+                new[old] = Storage(divided_up(old.nbytes, ranks), old.kind, old.op, old.module)
     done: dict[int, BlockRun] = {}
     for run in forward.runs:
         if id(run) not in done:

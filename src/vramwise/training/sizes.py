@@ -176,7 +176,7 @@ def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *,
 def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
     """The recorded forward pass of one rank, with the scenario's kernels and loss."""
     tensor_parallel = train.tensor_parallel_size
-    local = local_model(model, tensor_parallel, train.expert_parallel_size)
+    local = local_model(model, tensor_parallel, train.expert_parallel_size * (train.expert_tensor_parallel_size or 1))
     try:
         own = litgpt_forward if train.framework == "litgpt" and tensor_parallel == 1 else None
         found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
@@ -196,7 +196,8 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
         forward = with_softmax_inputs(forward)
     if train.sequence_parallel:
         regathers = train.framework == "megatron"
-        forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers)
+        among = train.expert_tensor_parallel_size or 1
+        forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers, experts_among=among)
     return forward
 
 

@@ -24,6 +24,7 @@ MEANINGS = {
     "--pipeline-model-parallel-size": Meaning("pipeline_parallel_size", whole),
     "--context-parallel-size": Meaning("context_parallel_size", whole),
     "--expert-model-parallel-size": Meaning("expert_parallel_size", whole),
+    "--expert-tensor-parallel-size": Meaning("expert_tensor_parallel_size", whole),
     "--sequence-parallel": Meaning("sequence_parallel", switch),
     "--use-distributed-optimizer": Meaning("distributed_optimizer", switch),
     "--use-precision-aware-optimizer": Meaning("precision_aware_optimizer", switch),
@@ -55,7 +56,7 @@ READ_APART = frozenset({
     "--decoder-last-pipeline-num-layers", "--account-for-embedding-in-pipeline-split",
     "--account-for-loss-in-pipeline-split", "--use-torch-fsdp2", "--use-megatron-fsdp",
     "--data-parallel-sharding-strategy", "--transformer-impl", "--use-flash-attn", "--attention-backend",
-    "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", "--expert-tensor-parallel-size",
+    "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl",
 })  # fmt: skip
 _OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon",
                "lion": "lion"}  # fmt: skip
@@ -71,6 +72,8 @@ def read(start: Start) -> Launch:
     layers = int(model.get("num_hidden_layers", model.get("n_layer", 0)))
     for apply in (_precision, _optimizer, _recomputation, _attention_and_loss, _sharding):
         apply(words, settings, notes)
+    if (settings.get("expert_parallel_size") or 1) > 1:
+        settings.setdefault("expert_tensor_parallel_size", settings.get("tensor_parallel_size") or 1)
     _pipeline(words, settings, layers)
     gpus, per_node = _gpus(start, settings)
     _micro_batches(words, settings, gpus)
