@@ -62,8 +62,8 @@ class Job:
 
     @property
     def accumulates(self) -> bool:
-        """Whether a new gradient is added to one that is there, or goes at once."""
-        return gradients_stay(self.train) or releases_gradients(self.train)
+        """Whether a new gradient is added to one that is there, or goes at once, as into the buckets of ZeRO-2."""
+        return gradients_stay(self.train) or releases_gradients(self.train) or self.train.zero_stage >= 2
 
     @property
     def ranks_of_a_node(self) -> int:

@@ -7,8 +7,8 @@
                 1 gathered unit under reentrant checkpointing
                 kept unsharded: gradients between the micro-batches of a pipeline, and
                 weights where they are not resharded after forward
-    ZeRO-1, -2  a bucket, whole however small the model     DeepSpeed 0.19 zero/stage_1_and_2.py setup_buckets
-    ZeRO-3      2 gathered units and the root unit; bucket  DeepSpeed 0.17 zero/stage3.py
+    ZeRO        buckets, whole however small the model;     DeepSpeed 0.19 zero/stage_1_and_2.py, zero/stage3.py
+                stage 3: what its coordinator keeps gathered    (see `zero`, `zero3`)
 
 Units are the decoder layers; the root unit is what stands outside them.
 """
@@ -21,10 +21,17 @@ from functools import lru_cache
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import HUGGING_FACE, execution, reentrant
+from vramwise.training.settings import execution, reentrant
 from vramwise.training.states import quantizer, stored, trained_tensors, width
-
-DEEPSPEED_BUCKET_NUMEL = 500_000_000  # zero/config.py: reduce_bucket_size, allgather_bucket_size
+from vramwise.training.zero import zero_settings
+from vramwise.training.zero3 import Gathered
+from vramwise.training.zero_buffers import (
+    bucket_bytes,
+    gathered_weights,
+    offload_staging_bytes,
+    reduction_bytes,
+    secondary_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class Buffers:
 
     `prefetched`: what of the gathered weights is still the output of their all-gather; `largest_gather`: the largest
     such output of the step, that of the root unit included. `between_layers`: the gathered weights while no layer runs.
+    `backward_buckets`: buckets that are there in backward alone; `by_call`: what ZeRO-3 keeps gathered, instead of
+    `gathered`; `secondary`: ZeRO++'s second copy of the weights.
     """
 
     gathered: int = 0
@@ -42,20 +51,22 @@ class Buffers:
     prefetched: int = 0
     largest_gather: int = 0
     between_layers: int = 0
+    backward_buckets: int = 0
+    secondary: int = 0
+    by_call: Gathered | None = None
 
 
 @lru_cache(maxsize=512)
 def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers:
     """The buffers of one rank (see the module's table)."""
+    if train.zero_stage:
+        return _zero(model, train, placement)
     if placement.data_parallel == 1:
         return Buffers()
     trained = sum(placement.local_numel(base, t.numel) for t, base in trained_tensors(model, train))
     grad = width(train.grad_dtype or "fp32")
     if placement.weight_shards > 1:
         return _sharded(model, train, placement, grad)
-    if train.zero_stage in (1, 2):
-        numel = _bucket_numel(model, train)
-        return Buffers(buckets=numel * width(train.param_dtype or "bf16"))  # the dtype of the model's weights
     if train.framework == "megatron":  # gradients are reduced in their own buffer
         return Buffers()
     if train.fsdp == "none":
@@ -63,8 +74,23 @@ def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers
     return Buffers(reduce_scatter=_largest_unit(model, placement) * grad)
 
 
+def _zero(model: Model, train: TrainSettings, placement: Placement) -> Buffers:
+    zero = zero_settings(train, model.hidden_size)
+    kept, buckets = gathered_weights(model, train, placement, zero), bucket_bytes(train, zero)
+    most = 0 if kept is None else max(*kept.forward.values(), *kept.backward.values())
+    return Buffers(
+        gathered=most,
+        largest_gather=most,
+        reduce_scatter=reduction_bytes(model, train, placement, zero),
+        buckets=offload_staging_bytes(model, train, placement) + (buckets if train.zero_stage == 3 else 0),
+        backward_buckets=buckets if train.zero_stage < 3 else 0,
+        secondary=secondary_bytes(model, train, placement),
+        by_call=kept,
+    )
+
+
 def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int) -> Buffers:
-    """FSDP full shard and ZeRO-3: two layers and the root unit are whole."""
+    """FSDP full shard: two layers and the root unit are whole."""
     compute = execution(train, model)
     size = width(compute.autocast or compute.param_dtype)
     unit = root = layers = 0
@@ -86,9 +112,7 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
             layers += new
     trains_whole = train.method == "full"
     scattered = _largest_unit(model, placement) * grad if trains_whole else 0
-    if train.zero_stage == 3:
-        scattered = _bucket_numel(model, train) * width(train.param_dtype or "bf16") if trains_whole else 0
-    elif train.fsdp_version == 1:
+    if train.fsdp_version == 1:
         scattered *= 2
     ahead = unit if train.reshard_after_forward and _gathers_ahead(train) else 0
     whole = unit + ahead if train.reshard_after_forward else layers
@@ -109,7 +133,7 @@ def _gathers_ahead(train: TrainSettings) -> bool:
     (`_needs_pre_backward_unshard`, torch 2.13 distributed/fsdp/_runtime_utils.py `_get_handle_to_prefetch`). Under
     reentrant checkpointing forward runs without gradients, so that no unit has one before it is computed again.
     """
-    return not (train.fsdp != "none" and train.fsdp_version == 1 and reentrant(train))
+    return not (train.fsdp_version == 1 and reentrant(train))
 
 
 def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placement, grad: int) -> int:
@@ -118,8 +142,6 @@ def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placemen
     A pipeline stage under FSDP 2 adds them up in the reduction's dtype (torchtitan 0.2 pipeline_parallel.py); litgpt
     skips reductions between steps, and FSDP 1's flat parameters have gradients for frozen values too.
     """
-    if train.zero_stage == 3:
-        return 0
     if placement.stages > 1:
         return (
             sum(placement.local_numel(b, t.numel) for t, b in trained_tensors(model, train) if placement.holds(b))
@@ -128,11 +150,6 @@ def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placemen
     if train.framework == "litgpt" and train.gradient_accumulation_steps > 1:
         return sum(p.numel for p in model.parameters) * width(train.param_dtype or "bf16")
     return 0
-
-
-def _bucket_numel(model: Model, train: TrainSettings) -> int:
-    """Trainer's `auto` makes the bucket hidden² (transformers integrations/deepspeed.py); else DeepSpeed's default."""
-    return model.hidden_size**2 if train.framework in HUGGING_FACE else DEEPSPEED_BUCKET_NUMEL
 
 
 def _largest_unit(model: Model, placement: Placement) -> int:

@@ -17,8 +17,8 @@ A step's peak is the maximum over moments that hold different things:
 | evaluation        | no gradients; one block's live set without autograd, or logits and loss                       |
 | first step        | the largest of forward and backward while the optimizer has no states yet                     |
 
-ZeRO has `gradients as one` before the step: its partition of them in one piece, and in fp32. A weight that is stepped
-in backward has `optimizer in backward` instead: one gradient at a time.
+ZeRO has all of its partition of the gradients in backward, and `gradients as one` before the step: the partition in one
+piece, and in fp32. A weight that is stepped in backward has `optimizer in backward` instead: one gradient at a time.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from vramwise.training.settings import (
 )
 from vramwise.training.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.states import ModelStates, rounded, width
+from vramwise.training.zero3.module_calls import BELOW, HEAD
 
 SCALAR_BYTES = 512
 INT64_BYTES = 8
@@ -132,12 +133,15 @@ class _Step:
             "optimizer states": 0 if away.optimizer else states.optimizer,
             **others,
             "gathered weights": exchanged.gathered,
+            "secondary weights": exchanged.secondary,
             "unsharded gradients": 0 if self.grows else exchanged.unsharded_gradients,
             "gradient buckets": exchanged.buckets,
         }
         self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"] + int(evaluate(shape.pixels, axes))
         self.all_gradients = 0 if away.gradients or self.releases else states.gradients
         self.kept_gradients = self.all_gradients if self.accumulates else 0
+        # ZeRO-2 makes its whole partition when the first gradient of it is reduced.
+        self.kept_in_backward = self.all_gradients if train.zero_stage >= 2 else self.kept_gradients
         flight = placement.micro_batches_in_flight
         self.masks = int(evaluate(shape.masks, axes)) + int(evaluate(shape.shared_streams, axes))
         self.logits_in_loop = int(evaluate(shape.logits_in_loop, axes))
@@ -253,6 +257,8 @@ class _Step:
         _fsdp_param_group.py, _post_forward of _fsdp_state.py). accelerate leaves the head in the root unit; torchtitan
         makes a unit of it.
         """
+        if self.exchanged.by_call is not None:
+            return self.exchanged.by_call.after_forward
         if self._reshards_before_the_head():
             return self.exchanged.between_layers
         with_head_in_root = self.train.fsdp_version == 2 and self.train.framework in HUGGING_FACE
@@ -313,8 +319,9 @@ class _Step:
             "backward temporaries": 0 if logits else peak.temporaries,
             "inputs that FSDP keeps": self.hooked_above[-1] - self.hooked_above[index + 1],
             "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
+            "gradient buckets": self.exchanged.buckets + (0 if logits else self.exchanged.backward_buckets),
         }
-        parts["gradients"] = self.kept_gradients + self._finished_above(index) + peak.weight_gradients
+        parts["gradients"] = self.kept_in_backward + self._finished_above(index) + peak.weight_gradients
         if name == "backward: head":
             ahead = self.exchanged.prefetched if self._reshards_before_the_head() else 0
             parts["gathered weights"] = self._gathered_between_layers() + ahead
@@ -326,6 +333,9 @@ class _Step:
         layer = None
         if run.shape.layer is not None:  # equal layers share one shape, so the number is counted
             layer = self.placement.first_layer + sum(r.shape.layer is not None for r in self.runs[:index])
+        if self.exchanged.by_call is not None:
+            outside = HEAD if run.shape.is_head else BELOW
+            parts["gathered weights"] = self.exchanged.by_call.backward[outside if layer is None else layer]
         return Moment(name, parts, peak.operation, layer)
 
     def _hooked(self, run: RunBytes) -> int:
@@ -341,14 +351,29 @@ class _Step:
         parts = self._after(self.all_gradients)
         if self.train.fsdp != "none":
             parts["gathered weights"] = self._gathered_between_layers()
+        if self.exchanged.by_call is not None:
+            parts["gathered weights"] = self.exchanged.by_call.after_backward
+        if self.train.zero_stage:
+            parts |= self._last_reduction()
         return Moment("backward end", parts)
+
+    def _last_reduction(self) -> dict[str, int]:
+        """The last bucket of a backward pass; stage 1 begins to reduce then, with a partition for what it keeps."""
+        exchanged = self.exchanged
+        partition = self.states.flat_gradients if self.train.zero_stage == 1 and self.all_gradients else 0
+        return {
+            "gradient buckets": exchanged.buckets + exchanged.backward_buckets,
+            "reduce-scatter": exchanged.reduce_scatter,
+            "gradients as one": partition,
+        }
 
     def _clipping(self) -> Moment:
         """Norms of all gradients, one fp32 or 16-bit scalar each, and the same stacked (torch 2.13 clip_grad.py)."""
         count = self.states.num_trained_tensors
         stacked = rounded(count * width(self.train.grad_dtype or "fp32"))
         norms = (count + 1) * SCALAR_BYTES + stacked
-        return Moment("clipping", self._after(self.all_gradients) | {"gradient norms": norms, "gathered weights": 0})
+        own = self.states.flat_gradients if self.train.zero_stage == 1 and self.all_gradients else self.all_gradients
+        return Moment("clipping", self._after(own) | {"gradient norms": norms, "gathered weights": 0})
 
     def _as_one(self) -> list[Moment]:
         """ZeRO joins its partition of the gradients and casts it to fp32 before the 16-bit ones go."""

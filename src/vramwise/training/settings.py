@@ -174,13 +174,15 @@ def recipe_defaults(train: TrainSettings, model: Model) -> dict[str, Recipe]:
 def default_precision(train: TrainSettings) -> str:
     """Adapters go on a base in its checkpoint's 16 bits unless asked otherwise (transformers 5 loads dtype="auto").
 
-    Megatron's --bf16 and --fp16 keep 16-bit weights and an fp32 copy (core/optimizer, Float16Optimizer…).
+    Megatron's --bf16 and --fp16 keep 16-bit weights and an fp32 copy (core/optimizer, Float16Optimizer…), and so do
+    DeepSpeed's bf16 and fp16 (0.19 runtime/engine.py, zero/stage3.py).
     """
     if "precision" in train.explicit:
         return train.precision
     if train.method in ("lora", "qlora"):
         return "bf16"
-    return "bf16-master" if train.framework == "megatron" else train.precision
+    with_copy = train.framework == "megatron" or (train.framework == "deepspeed" and train.zero_stage > 0)
+    return "bf16-master" if with_copy else train.precision
 
 
 def releases_gradients(train: TrainSettings) -> bool:
@@ -191,11 +193,13 @@ def releases_gradients(train: TrainSettings) -> bool:
 def gradients_stay(train: TrainSettings) -> bool:
     """Whether gradients are there before a micro-batch's backward pass begins.
 
-    Earlier micro-batches left them, Megatron's main_grad buffers live from the start, or zero_grad only zeroes them.
+    Earlier micro-batches left them, Megatron's main_grad buffers and ZeRO-3's partition live from the start, or
+    zero_grad only zeroes them.
     """
     if releases_gradients(train):
         return False
-    return train.gradient_accumulation_steps > 1 or train.framework == "megatron" or not train.set_to_none
+    from_start = train.framework == "megatron" or train.zero_stage == 3
+    return train.gradient_accumulation_steps > 1 or from_start or not train.set_to_none
 
 
 def pads(train: TrainSettings) -> bool:

@@ -27,10 +27,10 @@ from vramwise.training.settings import (
     narrows_again,
     releases_gradients,
 )
+from vramwise.training.zero import largest_sub_group, sub_group_numel
 from vramwise.units import round_up
 
 QUANTIZES_EXPERTS_IF_ASKED = frozenset({"axolotl"})  # axolotl 0.15 quantize_moe_experts
-DEEPSPEED_SUB_GROUP_NUMEL = 1000 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,10 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
     stepping = [tensor for tensor, _ in pairs]
     transient = step_transient_bytes(train.optimizer, train.optimizer_impl, stepping)
     if pairs:
-        transient = (
-            transient * placement.stepped_numel(pairs[0][1], numel_sum) // max(1, sum(t.numel for t in stepping))
-        )
+        at_once = placement.stepped_numel(pairs[0][1], numel_sum)
+        if train.zero_stage == 3:
+            at_once = min(at_once, _stepped_at_once(pairs, train, placement))
+        transient = transient * at_once // max(1, sum(t.numel for t in stepping))
     return ModelStates(
         weights=weights, frozen_weights=frozen, adapter_weights=adapter_weights, copies_8_bit=copies,
         gradients=grads, master=master, optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
@@ -234,9 +235,9 @@ def master_bytes(train: TrainSettings) -> int:
 def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[str, int]:
     """What a step makes of this rank's part of the gradients: one piece, and fp32.
 
-    ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a billion values at a time (zero/config.py,
-    sub_group_size). Megatron's optimizer makes fp32 copies of 16-bit `main_grad`s unless it steps narrow (core 0.16
-    optimizer/distrib_optimizer.py and optimizer.py, `_copy_model_grads_to_main_grads`).
+    ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a sub-group at a time. Megatron's optimizer
+    makes fp32 copies of 16-bit `main_grad`s unless it steps narrow (core 0.16 optimizer/distrib_optimizer.py and
+    optimizer.py, `_copy_model_grads_to_main_grads`).
     """
     numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
     narrow, wide = width(train.grad_dtype or "fp32"), width(train.master_dtype or train.grad_dtype or "fp32")
@@ -246,8 +247,14 @@ def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement)
     if not train.zero_stage:
         return {"flat_gradients": 0, "fp32_gradients": 0}
     if train.zero_stage == 3:
-        numel = min(numel, DEEPSPEED_SUB_GROUP_NUMEL)
+        numel = _stepped_at_once(pairs, train, placement)
     return {"flat_gradients": rounded(numel * narrow), "fp32_gradients": rounded(numel * wide)}
+
+
+def _stepped_at_once(pairs: Trained, train: TrainSettings, placement: Placement) -> int:
+    """Values that an optimizer steps at a time: its whole share, or under ZeRO-3 the largest sub-group of it."""
+    sizes = [placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs]
+    return largest_sub_group(sizes, sub_group_numel(train)) if train.zero_stage == 3 else sum(sizes)
 
 
 def _released(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[int | str, tuple[int, int]]:

@@ -1,0 +1,255 @@
+"""Which weights ZeRO stage 3 keeps gathered while a step runs: fetch, prefetch and release, call by call.
+
+DeepSpeed 0.19 zero/partitioned_param_coordinator.py, from the third pass on, when the order of calls is known:
+
+    fetch     entering a module gathers those of its own weights that are not there and waits for them
+    prefetch  every entered module, with weights or without, then orders the next weights of the step's order, as long
+              as those just ordered are fewer than `prefetch_bucket_size` values and than what `max_live_parameters`
+              leaves; the last one ordered may exceed both, and weights that are there are passed over
+    release   leaving a module frees its weights, but those that a later module is to find there because prefetching
+              passed over them, those that are used again before `max_reuse_distance` values of other weights, and
+              persistent ones
+
+Weights of at most `param_persistence_threshold` values are persistent: gathered after each optimizer step, and never
+freed. Weights gathered together come in one output, from which each is copied when the first of them is waited for; the
+output goes when the last has been asked for (zero/partition_parameters.py AllGatherCoalescedHandle). A weight gathered
+alone is its own output, which ranks pad to their number. A single rank copies each from the host (NoGatherHandle).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from vramwise.training.zero3.module_calls import OUTSIDE, Call, Module, Turn, Weight
+
+_LONG_AGO = -(10**10)
+_ENTERING = frozenset({Turn.ENTER, Turn.ENTER_BACKWARD})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The settings of stage 3 that decide over gathered weights, in values."""
+
+    prefetch_bucket_size: int
+    param_persistence_threshold: int
+    max_live_parameters: int
+    max_reuse_distance: int
+    model_persistence_threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Bytes of gathered weights and outputs of all-gathers: the most by pass and running block, and between passes."""
+
+    forward: Mapping[int, int]
+    backward: Mapping[int, int]
+    after_forward: int
+    after_backward: int
+    persistent: int
+
+
+@dataclass(slots=True, eq=False)
+class _Output:
+    """The output of one all-gather, how many of its weights have not been asked for, and whether it is them itself."""
+
+    weights: list[Weight]
+    waiting: int
+    nbytes: int
+    kept: bool
+    waited: bool = False
+
+
+def gathered(
+    calls: Sequence[Call], in_forward: int, limits: Limits, ranks: int, *, quantized: bool = False
+) -> Gathered:
+    """What is gathered in a step of these calls, of which the first `in_forward` are the forward pass.
+
+    `quantized`: weights travel as 8-bit values, from which they are made again when they are waited for (ZeRO++).
+    """
+    keeper = _Keeper(calls, limits, ranks, quantized)
+    passes: list[dict[int, int]] = [{}, {}]
+    after_forward, block = keeper.held, OUTSIDE
+    for i, call in enumerate(calls):
+        if i == in_forward:
+            after_forward = keeper.held
+        block = call.module.block if call.turn in _ENTERING else block
+        found = passes[i >= in_forward]
+        found[block] = max(found.get(block, 0), keeper.play(call))
+    keeper.end_backward()
+    return Gathered(passes[0], passes[1], after_forward, keeper.held, keeper.persistent_bytes)
+
+
+@dataclass(slots=True)
+class _Order:
+    """The recorded order: the weights by step, and how many values the modules before each step have."""
+
+    queue: list[tuple[Weight, int]]
+    uses: dict[str, list[int]]
+    numel_before: list[int]
+    steps: int
+
+
+def _order_of(calls: Iterable[Call]) -> _Order:
+    entered = [call.module for call in calls if call.turn in _ENTERING]
+    uses: dict[str, list[int]] = {}
+    queue = []
+    for step, module in enumerate(entered):
+        for weight in module.weights:
+            queue.append((weight, step))
+            uses.setdefault(weight.key, []).append(step)
+    sizes = (sum(weight.numel for weight in module.weights) for module in entered)
+    return _Order(queue, uses, [0, *accumulate(sizes)], len(entered))
+
+
+@dataclass(slots=True)
+class _Keeper:
+    calls: Sequence[Call]
+    limits: Limits
+    ranks: int
+    quantized: bool = False
+    order: _Order = field(init=False)
+    queue: deque[tuple[Weight, int]] = field(init=False)
+    held: int = field(init=False, default=0)
+    persistent_bytes: int = field(init=False, default=0)
+    step: int = field(init=False, default=0)
+    live: int = field(init=False, default=0)
+    there: dict[str, int] = field(init=False, default_factory=dict)
+    in_flight: dict[str, _Output] = field(init=False, default_factory=dict)
+    fetched_for: dict[str, int] = field(init=False, default_factory=dict)
+    users: dict[str, set[str]] = field(init=False, default_factory=dict)
+    persistent: set[str] = field(init=False, default_factory=set)
+    entered_backward: dict[str, Module] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.order = _order_of(self.calls)
+        self.queue = deque(self.order.queue)
+        kept = 0
+        for weight in {weight.key: weight for weight, _ in self.order.queue}.values():
+            most = self.limits.model_persistence_threshold
+            if most is not None and weight.numel + kept > most:
+                continue
+            if weight.numel <= self.limits.param_persistence_threshold:
+                kept += weight.numel
+                self.persistent.add(weight.key)
+                self._arrive(weight, weight.numel * weight.item)
+        self.persistent_bytes = self.held
+
+    def play(self, call: Call) -> int:
+        """The most bytes held from before this call to after it."""
+        before = self.held
+        if call.turn in _ENTERING:
+            if call.turn is Turn.ENTER_BACKWARD:
+                self.entered_backward[call.module.path] = call.module
+            most = self._fetch(call.module)
+            self._prefetch()
+            self.step += 1
+        else:
+            most = 0
+            self.entered_backward.pop(call.module.path, None)
+            self._leave(call.module, self._released(call.module))
+        return max(before, most, self.held)
+
+    def end_backward(self) -> None:
+        """Modules that backward did not leave are left (parameter_offload.py release_backward_leftovers)."""
+        for module in reversed(self.entered_backward.values()):
+            self._leave(module, {weight.key for weight in module.weights} - self.persistent)
+
+    def _fetch(self, module: Module) -> int:
+        missing = [w for w in module.weights if w.key not in self.there and w.key not in self.in_flight]
+        self._order_gather(missing)
+        most = self.held
+        for weight in module.weights:
+            self.users.setdefault(weight.key, set()).add(module.path)
+            output = self.in_flight.get(weight.key)
+            if output is not None:
+                most = max(most, self._wait(weight, output))
+        not_yet = sum(self.fetched_for.get(w.key, _LONG_AGO) < self.step for w in module.weights)
+        popped: set[str] = set()
+        while self.queue and len(popped) < not_yet:
+            weight, step = self.queue.popleft()
+            self.fetched_for[weight.key] = step
+            popped.add(weight.key)
+        return most
+
+    def _prefetch(self) -> None:
+        if not self.limits.prefetch_bucket_size:
+            return
+        room = min(self.limits.max_live_parameters - self.live, self.limits.prefetch_bucket_size)
+        ordered: dict[str, Weight] = {}
+        numel = 0
+        while self.queue and numel < room:
+            weight, step = self.queue.popleft()
+            self.fetched_for[weight.key] = max(self.fetched_for.get(weight.key, _LONG_AGO), step)
+            if weight.key not in self.there and weight.key not in self.in_flight and weight.key not in ordered:
+                ordered[weight.key] = weight
+                numel += weight.numel
+        self._order_gather(list(ordered.values()))
+
+    def _order_gather(self, weights: list[Weight]) -> None:
+        if not weights:
+            return
+        self.live += sum(weight.numel for weight in weights)
+        items = ((w, 1 if self.quantized else w.item) for w in weights)
+        padded = sum(-(-w.numel // self.ranks) * self.ranks * item for w, item in items)
+        output = _Output(weights, len(weights), padded, kept=len(weights) == 1 or self.ranks == 1)
+        self.held += padded
+        self.in_flight |= dict.fromkeys((weight.key for weight in weights), output)
+
+    def _wait(self, weight: Weight, output: _Output) -> int:
+        """The most bytes while a weight is waited for: the copies beside their output."""
+        wide = 0
+        if not output.waited:
+            output.waited = True
+            wide = self._make(output)
+        most = self.held + wide
+        del self.in_flight[weight.key]
+        output.waiting -= 1
+        if not output.waiting and not output.kept:
+            self.held -= output.nbytes
+        return most
+
+    def _make(self, output: _Output) -> int:
+        """Copies of an output's weights, or the output itself; bytes that only their making takes."""
+        sizes = {one.key: one.numel * one.item for one in output.weights}
+        if not output.kept:
+            for one in output.weights:
+                self._arrive(one, sizes[one.key])
+            return sum(sizes.values()) if self.quantized else 0
+        alone = len(sizes) == 1 and not self.quantized
+        self.there |= dict.fromkeys(sizes, output.nbytes) if alone else sizes
+        if not self.quantized:
+            return 0
+        self.held += sum(sizes.values()) - output.nbytes
+        return output.nbytes
+
+    def _arrive(self, weight: Weight, nbytes: int) -> None:
+        self.there[weight.key] = nbytes
+        self.held += nbytes
+
+    def _released(self, module: Module) -> set[str]:
+        """Weights of a module that is left which need not stay."""
+        found = set()
+        for weight in module.weights:
+            if weight.key in self.persistent or self.fetched_for.get(weight.key, _LONG_AGO) > self.step:
+                continue
+            uses = self.order.uses[weight.key]
+            following = bisect_left(uses, self.step)
+            if following < len(uses):
+                before = self.order.numel_before
+                if before[uses[following]] - before[self.step] < self.limits.max_reuse_distance:
+                    continue
+            found.add(weight.key)
+        return found
+
+    def _leave(self, module: Module, released: set[str]) -> None:
+        for weight in module.weights:
+            users = self.users.get(weight.key, set())
+            users.discard(module.path)
+            is_there = weight.key in self.there and weight.key not in self.in_flight
+            if weight.key in released and is_there and not users:
+                self.held -= self.there.pop(weight.key)
+                self.live -= weight.numel

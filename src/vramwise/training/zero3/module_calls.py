@@ -1,0 +1,187 @@
+"""The modules of a model in the order in which a step enters and leaves them, each with the weights of its own.
+
+DeepSpeed hangs a hook on every module, parameters or none, before and after its forward and its backward pass
+(0.19 zero/parameter_offload.py `_register_deepspeed_module`). Lists of modules are never called. A backward pass goes
+through them the other way round; a module whose input has no gradient, an embedding, is not left before the pass ends.
+
+Checkpointing without re-entry computes a layer again when backward first asks for a tensor of it, that is inside of its
+last module that keeps any, and stops there (torch 2.13 utils/checkpoint.py, early stop); with re-entry it computes the
+whole layer again before its backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from vramwise.models.blocks import Op, Parameter
+from vramwise.models.model import Model
+
+HEAD = -1
+OUTSIDE = -2
+BELOW = -3
+"""What stands for a layer's number in the output layer, in other modules, and in those before the first layer."""
+DROPOUT = "dropout"
+_WITHOUT_WEIGHTS = frozenset({"activation", "dropout"})
+"""Operations that are modules of their own although they have no weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A parameter as stage 3 sees it: `key` is that of its storage, `numel` its values, `item` bytes of one."""
+
+    key: str
+    numel: int
+    item: int
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    """A module that is called: `block` is its layer's number, HEAD, OUTSIDE or BELOW; `ends`: backward leaves it."""
+
+    path: str
+    block: int
+    weights: list[Weight] = field(default_factory=list)
+    children: list[Module] = field(default_factory=list)
+    ends: bool = True
+    layer: bool = False
+    differentiable: bool = True
+
+    @property
+    def saves(self) -> bool:
+        """Whether it keeps tensors for its own backward pass."""
+        return not self.children and (bool(self.weights) or self.path == DROPOUT)
+
+
+class Turn(Enum):
+    """What happens to a module: its parameters are fetched or released, in a forward or in a backward pass."""
+
+    ENTER = "enter"
+    LEAVE = "leave"
+    ENTER_BACKWARD = "enter backward"
+    LEAVE_BACKWARD = "leave backward"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A module is entered or left."""
+
+    turn: Turn
+    module: Module
+
+
+Adapters = Callable[[Parameter], Sequence[Weight]]
+"""The weights of the modules that are added beside a parameter's own."""
+
+
+def module_tree(
+    model: Model, weight_of: Callable[[Parameter], Weight], added: Adapters | None = None, *, images: bool = False
+) -> Module:
+    """The model's modules, as the names of its parameters and the order of its operations tell them.
+
+    `weight_of` says what a parameter is to this rank. Blocks of other modalities than text run with `images` alone.
+    """
+    root = Module("", OUTSIDE)
+    rotates = any(op.kind == "rotary" for block in model.blocks for op in block.ops)
+    number = 0
+    for block in model.blocks:
+        if block.modality != "text" and not images:
+            continue
+        is_layer = block.layer is not None
+        if is_layer and number == 0 and rotates:
+            base = block.name.split(".")[0]
+            _reach(root, base, OUTSIDE).children.append(Module(f"{base}.rotary_emb", BELOW, differentiable=False))
+        place = number if is_layer else OUTSIDE if number else BELOW
+        if is_layer:
+            _reach(root, block.name, place).layer = True
+            number += 1
+        for op in block.ops:
+            _place(root, block.name, op, place, weight_of, added)
+    return root
+
+
+def _place(
+    root: Module, block: str, op: Op, place: int, weight_of: Callable[[Parameter], Weight], added: Adapters | None
+) -> None:
+    if not op.parameters:
+        if op.kind in _WITHOUT_WEIGHTS:
+            path = f"{block}.{op.module}".strip(".") if op.module else ""
+            parent = _reach(root, path.rpartition(".")[0], place) if path else _deepest(root, place)
+            parent.children.append(Module(path or DROPOUT, place))
+        return
+    owners: dict[str, list[Parameter]] = {}
+    for parameter in op.parameters:
+        owners.setdefault(parameter.name.rpartition(".")[0], []).append(parameter)
+    for owner, parameters in owners.items():
+        is_head = "." not in owner and any(p.part == "head" for p in parameters)
+        module = _reach(root, owner, HEAD if is_head else place)
+        known = {weight.key for weight in module.weights}
+        module.weights += [weight for weight in map(weight_of, parameters) if weight.key not in known]
+        module.ends = op.kind != "embedding"
+        extra = [weight for parameter in parameters for weight in (added(parameter) if added is not None else ())]
+        if extra:
+            base = Module(f"{owner}.base_layer", module.block, module.weights, ends=module.ends)
+            module.children = [base, *(Module(f"{owner}.{weight.key}", module.block, [weight]) for weight in extra)]
+            module.weights = []
+
+
+def _reach(root: Module, path: str, place: int) -> Module:
+    """The module of this path, entered where it is not the one that runs; lists are not entered, their members are."""
+    here, names = root, path.split(".") if path else []
+    for i in range(len(names)):
+        if i + 1 < len(names) and names[i + 1].isdigit():
+            continue
+        whole = ".".join(names[: i + 1])
+        if not here.children or here.children[-1].path != whole:
+            holds_others = place == BELOW and i + 1 < len(names)
+            here.children.append(Module(whole, OUTSIDE if holds_others else place))
+        here = here.children[-1]
+    return here
+
+
+def _deepest(root: Module, place: int) -> Module:
+    """Where a module without a name of its own runs: beside the last one of the same block."""
+    here = root
+    while here.children and here.children[-1].children and (here.block == OUTSIDE or here.block == place):
+        here = here.children[-1]
+    return here
+
+
+def calls_of_step(root: Module, *, checkpointing: bool = False, reentrant: bool = False) -> tuple[list[Call], int]:
+    """Every call of a step in order, and how many of them are forward's."""
+    forward = list(_forward(root))
+    calls = [*forward, *_backward(root, checkpointing and not reentrant, checkpointing and reentrant)]
+    return calls, len(forward)
+
+
+def _forward(module: Module) -> Iterator[Call]:
+    yield Call(Turn.ENTER, module)
+    for child in module.children:
+        yield from _forward(child)
+    yield Call(Turn.LEAVE, module)
+
+
+def _backward(module: Module, again_inside: bool, again_before: bool) -> Iterator[Call]:
+    if module.layer and again_before:
+        yield from _forward(module)
+    if module.layer and again_inside:
+        calls = list(_backward(module, False, False))
+        at = next((i for i, call in enumerate(calls) if call.module.saves), 0)
+        yield from [*calls[: at + 1], *_until(module, calls[at].module), *calls[at + 1 :]]
+        return
+    if not module.differentiable:
+        return
+    yield Call(Turn.ENTER_BACKWARD, module)
+    for child in reversed(module.children):
+        yield from _backward(child, again_inside, again_before)
+    if module.ends:
+        yield Call(Turn.LEAVE_BACKWARD, module)
+
+
+def _until(layer: Module, last: Module) -> Iterator[Call]:
+    """The layer's forward pass up to the module in which it stops."""
+    for call in _forward(layer):
+        yield call
+        if call.module is last:
+            return

@@ -1,0 +1,97 @@
+"""What ZeRO stage 3 keeps gathered, against DeepSpeed's own coordinator (`record_zero3.py` made the golden file)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramwise import estimate
+from vramwise.models import describe
+from vramwise.models.blocks import Parameter
+from vramwise.result import Result
+from vramwise.training.zero3 import Limits, Weight, calls_of_step, gathered, module_tree
+from vramwise.training.zero3.module_calls import BELOW, HEAD, OUTSIDE
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "zero3_gathered.csv"
+ROWS = list(csv.DictReader(line for line in GOLDEN.read_text("utf-8").splitlines() if not line.startswith("#")))
+LIMITS = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters", "max_reuse_distance")
+
+
+def one_value(parameter: Parameter) -> Weight:
+    return Weight(parameter.tied_to or parameter.name, parameter.numel, 1)
+
+
+@pytest.mark.parametrize("name", sorted({row["model"] for row in ROWS}))
+def test_the_gathered_values_of_every_block_and_pass_are_deepspeeds(name: str) -> None:
+    rows = [row for row in ROWS if row["model"] == name]
+    assert len(rows) >= 8
+    for row in rows:
+        model = describe(json.loads(row["config"]))
+        kind = row["checkpointing"]
+        calls, forward = calls_of_step(
+            module_tree(model, one_value), checkpointing=kind != "none", reentrant=kind == "reentrant"
+        )
+        found = gathered(calls, forward, Limits(*(int(row[key]) for key in LIMITS)), ranks=2)
+        for most, recorded in ((found.forward, row["forward"]), (found.backward, row["backward"])):
+            outside, *blocks = (int(n) for n in recorded.split())
+            assert max(most[OUTSIDE], most[BELOW]) == outside, row
+            assert [most[block] for block in (*range(model.num_layers), HEAD)] == blocks, row
+        assert found.after_forward == int(row["after_forward"]), row
+
+
+# -- in an estimate ----------------------------------------------------------------------------------------
+
+
+def answer(num_gpus: int = 8, **train: Any) -> Result:
+    settings = {"framework": "deepspeed", "precision": "bf16-master", "checkpointing": "full", "zero_stage": 3, **train}
+    return estimate({"model": "llama-3.1-8b", "task": "train", "num_gpus": num_gpus, "train": settings})
+
+
+def part(result: Result, moment: str, name: str = "gathered weights") -> int:
+    node = next(phase for phase in result.phases if phase.name == moment).components.find(name)
+    return node.bytes if node is not None else 0
+
+
+HEAD_VALUES = 128_256 * 4096
+
+
+def test_prefetching_fills_what_max_live_parameters_allows() -> None:
+    """A billion values by default; the embedding, gathered ahead of its use, may come on top."""
+    assert 2e9 <= part(answer(), "backward: layers") <= 2 * (1e9 + 2 * 58_720_256 + 1e8)
+    small = answer(stage3_max_live_parameters=300_000_000, stage3_max_reuse_distance=0)
+    assert 6e8 <= part(small, "backward: layers") <= 2 * (3e8 + HEAD_VALUES)
+
+
+def test_without_prefetching_and_reuse_a_module_is_gathered_at_a_time() -> None:
+    alone = answer(stage3_prefetch_bucket_size=0, stage3_max_reuse_distance=0, stage3_param_persistence_threshold=0)
+    assert part(alone, "backward: head") == part(alone, "backward: layers") == 2 * HEAD_VALUES  # as the embedding has
+    assert part(alone, "optimizer step") == 0
+
+
+def test_persistent_weights_stay_between_forward_and_backward() -> None:
+    settings = {"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0}
+    norms = answer(stage3_param_persistence_threshold=4096, **settings)
+    none = answer(stage3_param_persistence_threshold=0, **settings)
+    assert part(norms, "loss") - part(none, "loss") == 65 * 4096 * 2
+    capped = answer(stage3_param_persistence_threshold=4096, stage3_model_persistence_threshold=40_960, **settings)
+    assert part(capped, "loss") - part(none, "loss") == 10 * 4096 * 2
+
+
+def test_a_single_gpu_gathers_what_is_offloaded_only() -> None:
+    assert part(answer(1), "backward: layers") == 0
+    assert part(answer(1, offload_params="cpu", offload_optimizer="cpu"), "backward: layers") >= 2e9
+
+
+def test_weights_that_travel_as_8_bit_take_half_the_room_on_the_way() -> None:
+    whole, narrow = (part(answer(zero_quantized_weights=on), "backward: layers") for on in (False, True))
+    assert 0.5 < narrow / whole < 1
+
+
+def test_a_second_copy_is_shared_by_the_ranks_of_a_group() -> None:
+    found = answer(64, zero_hpz_partition_size=8)
+    assert part(found, "loss", "secondary weights") == pytest.approx(2 * 8_030_261_248 / 8, rel=0.001)
+    assert part(answer(64), "loss", "secondary weights") == 0
