@@ -56,7 +56,10 @@ class Execution:
     """The structure of a forward pass; sizes (batch, sequence) are not part of it.
 
     `trainable`: None when every parameter trains, else the name pieces of those that do (with `lora`, only adapters
-    and those). `padding`: a padding mask is passed. `dropout`: the config's dropouts are active (training mode).
+    and those). `padding`: a padding mask is passed. `padding_share`: how much of a batch is padding, which flash
+    attention leaves out. `documents`: rows hold several samples, which a mask keeps from seeing one another.
+    `mask_form`: SDPA gets a mask of booleans, one of floats that all layers share, or the batch brings the latter.
+    `dropout`: the config's dropouts are active (training mode).
     `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel
     that SDPA's dispatcher would choose. `quantized_compute`: the dtype in which the linear layers of a quantized base
     compute; they answer in their input's. `narrow_parts`: other parts whose parameters are of that dtype.
@@ -70,6 +73,9 @@ class Execution:
     attention: Literal["eager", "sdpa", "flash"] = "sdpa"
     device: Device = "cuda"
     padding: bool = False
+    padding_share: float = 0.0
+    documents: bool = False
+    mask_form: Literal["bool", "float", "given"] = "bool"
     dropout: bool = True
     trainable: tuple[str, ...] | None = None
     lora: Lora | None = None
@@ -82,6 +88,16 @@ class Execution:
     narrow_parts: frozenset[str] = frozenset()
     expert_modules: bool = False
     flash_repeats_heads: bool = False
+
+    @property
+    def hands_out_masks(self) -> bool:
+        """Whether attention gets a mask for what the batch holds, not for a window alone."""
+        return self.padding or self.documents
+
+    @property
+    def positions_by_row(self) -> bool:
+        """Whether the batch brings positions, which begin anew at other tokens in every row."""
+        return self.documents and self.mask_form == "bool"
 
     def quantizes(self, parameter: Parameter) -> bool:
         """Whether a weight is one that a quantizer of linear layers replaces."""

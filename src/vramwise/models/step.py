@@ -81,8 +81,8 @@ class Structure:
     """What of the sizes changes the list of operations.
 
     Sizes of one, windows and chunks that the sequence outgrows, chunks that it fills without a rest or leaves one token
-    behind, whether the encoder has a length of its own, and, where a model hands attention a mask of floats, which axes
-    are whole eights, because a kernel takes a mask of such rows as it is.
+    behind, whether the encoder has a length of its own, and, where attention is handed a mask of floats, which axes are
+    whole eights, because a kernel takes a mask of such rows as it is.
     """
 
     one_batch: bool
@@ -95,15 +95,17 @@ class Structure:
     one_behind_chunks: frozenset[int] = frozenset()
 
 
-def structure_of(model: Model, batch: int, sequence: int, source: int | None = None) -> Structure:
-    """The structure that a batch, a sequence length and an encoder's length fall into."""
+def structure_of(
+    model: Model, batch: int, sequence: int, source: int | None = None, *, masked: bool = False
+) -> Structure:  # fmt: skip
+    """The structure that a batch, a sequence length and an encoder's length fall into; `masked`: batches with masks."""
     if model.head != "seq2seq-lm":
         source = None
     # Of two stacks it is the encoder that works in chunks.
     chunked = sequence if source is None else source
     windows = {window for window in model.windows if sequence >= window}
     windows |= {chunk for chunk in model.chunk_sizes if chunked > chunk}
-    lengths = {"sequence": sequence, "source": source} if model.has_float_mask else {}
+    lengths = {"sequence": sequence, "source": source} if model.has_float_mask or masked or windows else {}
     eights = frozenset(name for name, length in lengths.items() if length and length % 8 == 0)
     filled = frozenset(chunk for chunk in model.chunk_sizes if chunked % chunk == 0)
     one_left = frozenset(chunk for chunk in model.chunk_sizes if chunked % chunk == 1)
@@ -120,7 +122,8 @@ def record_forward(
     `sequence` is the decoder's length where a model has an encoder too, whose length `source` is then an axis of
     that name; without it both are `sequence`. Cached: sizes enter only when evaluated.
     """
-    return _recorded(model, execution, structure_of(model, batch, sequence, source))
+    structure = structure_of(model, batch, sequence, source, masked=execution.hands_out_masks)
+    return _recorded(model, execution, structure)
 
 
 @lru_cache(maxsize=256)

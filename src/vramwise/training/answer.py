@@ -18,6 +18,7 @@ from vramwise.training.images import check_images
 from vramwise.training.largest import largest_within
 from vramwise.training.layouts import check_layout
 from vramwise.training.lazy_quantities import LazyQuantities
+from vramwise.training.masks import check_padding, rows_of
 from vramwise.training.micro_batches import on_stage
 from vramwise.training.moments import Moment, step_moments
 from vramwise.training.notes import host_notes, notes_of
@@ -76,6 +77,12 @@ class Job:
         assert self.train.sequence_length is not None
         return -(-self.train.sequence_length // self.train.context_parallel_size)
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """Rows that the model gets for a micro-batch, and tokens of a row on one rank."""
+        batch, sequence = rows_of(self.train, self.train.micro_batch_size, self.local_sequence)
+        return {"batch": batch, "sequence": sequence}
+
 
 def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     """The scenario with open settings decided."""
@@ -86,6 +93,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     train = resolved(scenario, model, gpu)
     check_layout(scenario, train, model)
     check_images(train, model)
+    check_padding(train)
     check_trainable(model, train.trainable)
     model = with_whole_towers(train, model)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
@@ -151,7 +159,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
 
 def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
     """Bytes of host memory for what the rank offloads, by term."""
-    axes = {"batch": job.train.micro_batch_size, "sequence": job.local_sequence}
+    axes = job.axes
     kept = 0
     if offloaded(job.train).activations:
         accumulating = job.accumulates or rank.stages > 1
@@ -169,7 +177,7 @@ def _phases(
     job: Job, rank: Placement, moments: list[Moment], workspace: Node, outside: tuple[Node, ...]
 ) -> tuple[Phase, ...]:
     kind = "exact" if job.train.framework in ("transformers", "pytorch") else "derived"
-    axes = {"batch": job.train.micro_batch_size, "sequence": job.local_sequence}
+    axes = job.axes
     states = job.states(rank)
     shared = state_nodes(states, job.train)
     end = next(moment for moment in moments if moment.name == "forward end")
@@ -334,6 +342,7 @@ _searched: dict[_Search, int] = {}
 def _moments(
     model: Model, structure: TrainSettings, rank: Placement, batch: int, sequence: int, accumulates: bool
 ) -> list[Moment]:
-    shape = step_shape(model, structure, batch, sequence, accumulating=accumulates or rank.stages > 1)
-    axes = with_rounded_axes(batch=batch, sequence=sequence)
+    rows, tokens = rows_of(structure, batch, sequence)
+    shape = step_shape(model, structure, rows, tokens, accumulating=accumulates or rank.stages > 1)
+    axes = with_rounded_axes(batch=rows, sequence=tokens, samples=batch)
     return step_moments(shape, model, model_states(model, structure, rank), structure, rank, axes)

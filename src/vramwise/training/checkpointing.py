@@ -22,6 +22,8 @@ _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
 CACHE_OFF_SINCE = (4, 53)  # transformers modeling_gpt_bigcode.py
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
+ARGUMENTS = ROTARY_TABLES | {"mask"}
+"""What the model makes once and hands to every layer."""
 
 _DISCARDED = frozenset({"layernorm", "moe_act", "mla_up_proj"})
 _NORMS_OF_MLP = frozenset({"post_attention_layernorm", "ln_2", "pre_feedforward_layernorm"})

@@ -36,6 +36,7 @@ from vramwise.training.evaluation import evaluation_pass
 from vramwise.training.extra_models import TRAINED, CriticPass, critic_pass, extra_model_bytes, role_of
 from vramwise.training.kernels import inputs_kept
 from vramwise.training.loss import makes_logits
+from vramwise.training.masks import rows_of
 from vramwise.training.micro_batches import gradient_ratio, inputs_linger, longest_comes_first, numel_below, on_stage
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
@@ -137,7 +138,7 @@ class _Step:
             "unsharded gradients": 0 if self.grows else exchanged.unsharded_gradients,
             "gradient buckets": exchanged.buckets,
         }
-        self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"] + int(evaluate(shape.pixels, axes))
+        self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"] + int(evaluate(shape.brought, axes))
         self.all_gradients = 0 if away.gradients or self.releases else states.gradients
         self.kept_gradients = self.all_gradients if self.accumulates else 0
         # ZeRO-2 makes its whole partition when the first gradient of it is reduced.
@@ -413,9 +414,11 @@ class _Step:
 
     def _evaluation(self) -> Moment:
         """A pass without autograd, after the gradients went (or beside them)."""
-        batch, sequence = self.train.eval_batch_size or self.axes["batch"], self.axes["sequence"]
+        tokens = self.axes["batch"] * self.axes["sequence"]
+        samples = self.axes.get("samples", self.axes["batch"])
+        batch, sequence = rows_of(self.train, self.train.eval_batch_size or samples, tokens // samples)
         shape, runs = self.shape, self.runs
-        if batch != self.axes["batch"]:  # a batch of one is recorded without the axis
+        if (batch, sequence) != (self.axes["batch"], self.axes["sequence"]):  # one row is recorded without the axis
             shape = step_shape(self.model, self.train, int(batch), int(sequence), accumulating=False)
             runs = on_stage(shape.at(with_rounded_axes(batch=int(batch), sequence=int(sequence))), self.placement)
         found = evaluation_pass(shape, runs, int(batch), int(sequence), logits=makes_logits(self.train))

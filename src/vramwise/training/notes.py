@@ -11,6 +11,7 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.fp8_weights import is_8_bit
 from vramwise.training.images import images_note
+from vramwise.training.masks import masks_note
 from vramwise.training.settings import HUGGING_FACE
 from vramwise.training.states import ModelStates, leaves_experts_open
 from vramwise.training.versions import names_a_version
@@ -39,6 +40,8 @@ def notes_of(
             f"{states.num_trainable:,} of {model.num_parameters + states.num_trainable:,} parameters train "
             f"({share:.4%}); frozen weights have no gradient and no optimizer state"
         )
+    about_masks = masks_note(train)
+    notes += [about_masks] if about_masks else []
     packages = {_KERNELS[op.kind] for block in model.blocks for op in block.ops if op.kind in _KERNELS}
     if train.framework in _DESCRIBED and packages:
         notes.append(

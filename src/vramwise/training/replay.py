@@ -148,7 +148,7 @@ class _Replay:
         self.memory.some(*(sizes[tensor.name] for tensor, base in trained if tensor.name != base.name))
 
     def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> None:
-        others = (int(evaluate(size, self.axes)) for size in (self.shape.pixels, self.shape.masks))
+        others = (int(evaluate(size, self.axes)) for size in (self.shape.brought, self.shape.masks))
         given = self.memory.some(self.inputs_bytes, self.inputs_bytes, *others)
         added = accumulating and not self.around.is_sharded
         scripts = scripts_of(self.shape, self.model, self.train, added)

@@ -11,6 +11,7 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.communication import Buffers
 from vramwise.training.counters import plus, scaled
+from vramwise.training.masks import rows_of
 from vramwise.training.moments import Moment
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import ALONE, Placement
@@ -102,7 +103,9 @@ class Play:
     placement: Placement = ALONE
 
     def __call__(self, room: int | None, lengths: tuple[int, ...] = ()) -> Replayed:
-        sizes = self.batch, self.sequence, self.accumulating, self.workspace_bytes
+        rows, tokens = rows_of(self.train, self.batch, self.sequence)
+        lengths = tuple(rows_of(self.train, self.batch, length)[1] for length in lengths)
+        sizes = rows, tokens, self.accumulating, self.workspace_bytes
         return replay(self.model, self.train, *sizes, room, lengths, self.placement)
 
 

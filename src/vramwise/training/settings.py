@@ -14,7 +14,7 @@ from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.adapters import module_of, target_names
 from vramwise.training.fp8_weights import default_recipe, is_8_bit, keeps_transposes, runs_transformer_engine
 from vramwise.training.images import images_of
-from vramwise.training.masks import repeats_heads_for_flash
+from vramwise.training.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
 from vramwise.training.versions import library_version, names, stated
 
 LONGEST_DEFAULT_SEQUENCE = 2048
@@ -115,6 +115,8 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         expert_tensor_parallel_size=train.expert_tensor_parallel_size
         or (train.tensor_parallel_size if train.expert_parallel_size == 1 else 1),
         quantization=quantization,
+        padding_free=joins_rows(train),
+        document_mask=separates_documents(train),
         kbit_preparation=bool(train.kbit_preparation) and not (quantization or "").startswith(PREPARED_AS_THEY_ARE),
         sequence_parallel=train.sequence_parallel
         or (train.framework == "torchtitan" and train.tensor_parallel_size > 1),
@@ -291,7 +293,7 @@ def execution(train: TrainSettings, model: Model) -> Execution:
     on_transformers = train.attention == "flash" and train.framework in HUGGING_FACE - {"unsloth"}
     attention = "sdpa" if train.attention == "flash" else train.attention
     backend = "flash" if train.attention == "flash" else "auto"
-    return Execution(
+    found = Execution(
         param_dtype=params,
         autocast=autocast,
         attention=attention,  # type: ignore[arg-type]
@@ -302,5 +304,6 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
         expert_modules=has_expert_modules(train, model),
         images=images_of(train, model),
-        flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, library_version(train)),
+        flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
     )
+    return with_masks(found, train)

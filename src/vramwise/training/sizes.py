@@ -15,7 +15,7 @@ from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, runs_in, structure_of
 from vramwise.scenario import TrainSettings
-from vramwise.training.checkpointing import ROTARY_TABLES, cached_by_outputs, kept_storages
+from vramwise.training.checkpointing import ARGUMENTS, ROTARY_TABLES, cached_by_outputs, kept_storages
 from vramwise.training.compiled import with_compiled_layers
 from vramwise.training.fp8 import with_fp8_products
 from vramwise.training.kernels import with_dequantization, with_kernels, with_softmax_inputs
@@ -49,7 +49,7 @@ class RunShape:
 
     `stream`: the hidden states that a checkpointed block receives, and as many bytes of their gradient. `unsaved`:
     moments of a forward pass without autograd, beside `incoming` and `casts` (autocast's copies of trained weights).
-    `handed_on`: rotary tables among what a checkpointed block keeps; they are arguments, which no offloading moves.
+    `handed_on`: rotary tables and masks among what a checkpointed block keeps: arguments, which no offloading moves.
     """
 
     name: str
@@ -111,7 +111,7 @@ class StepShape:
     masks: Dim
     unsaved_masks: Dim
     shared_streams: Dim
-    pixels: Dim
+    brought: Dim
     logits_in_loop: Dim
     recorded: Forward = field(repr=False)
     latest: dict[tuple[int, int], list[RunBytes]] = field(default_factory=dict, repr=False)
@@ -164,7 +164,8 @@ def _groups(storages: Iterable[Storage]) -> Groups:
 
 def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *, accumulating: bool) -> StepShape:
     """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
-    key = (model, train, structure_of(model, batch, sequence), accumulating)
+    masked = execution(train, model).hands_out_masks
+    key = (model, train, structure_of(model, batch, sequence, masked=masked), accumulating)
     found = _shapes.get(key)
     if found is None:
         _shapes[key] = found = _shaped(_forward(model, train, batch, sequence), model, train, accumulating)
@@ -221,10 +222,10 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
             pending |= shape.waiting_views
     runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
     loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
-    masks, pixels = _masks_held(forward, model, train), _pixels(forward)
-    alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()))
+    masks, brought = _masks_held(forward, model, train), _brought(forward)
+    alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()), passing=True)
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, pixels, 0, forward)
+        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, brought, 0, forward)
     logits = loss.incoming[0]
     during, after = logits_held(train, logits, model)
     if any(storage is logits.storage for storage, _ in loss.saved):
@@ -232,28 +233,35 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
     looped = logits.nbytes if is_litgpt(forward) else 0
-    return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, pixels, looped, forward)
+    return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, brought, looped, forward)
 
 
-def _pixels(forward: Forward) -> Dim:
-    """Images as they come with the batch."""
-    runs = {id(run): run for run in forward.runs if run.modality == "image"}.values()
+def _brought(forward: Forward) -> Dim:
+    """What comes with the batch beside ids: images, a mask of packed samples."""
+    runs = {id(run): run for run in forward.runs}.values()
     inputs = (tensor.storage for run in runs for node in run.nodes for tensor in node.inputs)
-    return total({s: s.nbytes for s in inputs if s.kind == "input" and s.op == "pixel_values"}.values())
+    brought = {s: s.nbytes for s in inputs if s.kind == "input" and s.op in ("pixel_values", "mask")}
+    return total(brought.values())
 
 
-def _masks_held(forward: Forward, model: Model, train: TrainSettings) -> Dim:
-    """Attention masks, one for each kind of window: arguments of checkpointed layers stay until backward."""
+def _masks_held(forward: Forward, model: Model, train: TrainSettings, *, passing: bool = False) -> Dim:
+    """Attention masks, one for each kind of window: arguments of checkpointed layers stay until backward.
+
+    Those that a layer saves are among what it keeps, but in a `passing` forward nothing is saved.
+    """
     masks: dict[int | None, Dim] = {}
+    own_rows = execution(train, model).hands_out_masks
+    saved = set() if passing else {storage for run in forward.runs for storage, _ in run.saved}
     windows = {block.layer: block.caches[0].window if block.caches else None for block in model.layers()}
     for run in forward.runs:
         if kept_storages(run, train) is None:
             continue
         for node in run.nodes:
             for tensor in node.inputs:
-                if tensor.storage.op == "mask":
-                    # SDPA's boolean mask is one sequence's, seen once for each of the batch.
-                    rows = tensor.shape[1:] if tensor.dtype == "bool" else tensor.shape
+                storage = tensor.storage
+                if storage.op == "mask" and storage.kind != "input" and storage not in saved:
+                    # SDPA's boolean mask of a window is one sequence's, seen once for each of the batch.
+                    rows = tensor.shape[1:] if tensor.dtype == "bool" and not own_rows else tensor.shape
                     masks[windows.get(run.layer)] = product(rows) * ITEM_BYTES[tensor.dtype]
     return total(masks.values())
 
@@ -308,7 +316,7 @@ def _run_shape(
         unsaved=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
         tables=_groups(dict.fromkeys(_tables(run))),
-        handed_on=_groups(storage for storage in kept or () if storage.op in ROTARY_TABLES),
+        handed_on=_groups(storage for storage in kept or () if storage.op in ARGUMENTS),
         last_hidden=_groups(_last_hidden(run)) if is_head and run.name != "loss" else (),
         casts=_groups(casts),
     )

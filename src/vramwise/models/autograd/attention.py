@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.autograd.contractions import Contractions
-from vramwise.models.autograd.size import Dim, axis, name_of, product
+from vramwise.models.autograd.size import Dim, axis, name_of, product, tokens_without
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides
 
 
@@ -116,6 +116,33 @@ class Attention(Contractions):
         self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
         return out
 
+    def flash_without_padding(self, q: Tensor, k: Tensor, v: Tensor, padding_share: float) -> Tensor:
+        """flash-attn over the tokens that are no padding: (b, heads, s, d) -> (b, s, heads, d).
+
+        transformers modeling_flash_attention_utils.py `_upad_input` and flash-attn bert_padding.py: tokens are picked
+        out of q, k and v, attention keeps them and its result, which is then spread over rows of zeros. Both ways keep
+        the tokens' places, which every layer looks up anew.
+        """
+        op, (b, heads, s, _) = "_scaled_dot_product_flash_attention", q.shape
+        tokens = tokens_without(b * s, padding_share)
+        places = self.new((tokens,), "int64", op="nonzero")
+        picked = []
+        for x in (q, k, v):
+            whole = self.contiguous(self.transpose(x, 1, 2))
+            shape = (tokens, x.shape[1], x.shape[-1])
+            picked.append(self.new(shape, x.dtype, requires_grad=x.requires_grad, op="index"))
+            self.record("index", [whole], [picked[-1]], [(places, "indices")])
+        grad = any(x.requires_grad for x in picked)
+        flops, backward = self._attention_flops(q, k, v)
+        out = self.new((tokens, heads, v.shape[-1]), q.dtype, requires_grad=grad, op=op)
+        stats, rng = self.new((heads, tokens), "fp32", op=op), self.new((2,), "uint64", op=op)
+        names = ("query", "key", "value", "output", "logsumexp", "rng_state")
+        saves = list(zip((*picked, out, stats, rng), names, strict=True))
+        self.record(op, picked, [out, stats], saves, flops=flops, backward_flops=backward)
+        spread = self.new((b, s, heads, v.shape[-1]), q.dtype, requires_grad=grad, op="index_put")
+        self.record("index_put", [out], [spread], [(places, "indices")])
+        return spread
+
     def _padded_head(self, x: Tensor, unit: int) -> Tensor:
         head_dim = x.shape[-1]
         assert isinstance(head_dim, int)
@@ -139,7 +166,7 @@ class Attention(Contractions):
         if mask is not None:
             bias = self._kernel_mask(mask, q, k)
             saves.append((bias, "attn_bias"))
-            inputs += [bias] if bias.requires_grad else []
+            inputs.append(bias)
         self.record(op, inputs, [out, stats], saves, flops=flops, backward_flops=backward)
         return out
 

@@ -195,6 +195,11 @@ class RoundedAxes(dict[Any, Any]):
         if found:
             self[name] = value = -(-self[base] // int(unit)) * int(unit)
             return value
+        _, found, permille = name.partition(_WITHOUT_PADDING)
+        if found:
+            tokens = self["batch"] * self["sequence"]
+            self[name] = value = tokens - tokens * int(permille) // 1000
+            return value
         if name.startswith("("):
             self[name] = value = sum(
                 int(one) if one.lstrip("-").isdigit() else self[one] for one in name[1:-1].split("+")
@@ -211,6 +216,8 @@ class RoundedAxes(dict[Any, Any]):
                 return value
         raise KeyError(name)
 
+
+_WITHOUT_PADDING = "tokens_without_permille_"
 
 _PARTS: dict[str, Callable[[Any, int], Any]] = {
     "_behind_chunks_of_": lambda length, chunk: length % chunk,
@@ -245,6 +252,15 @@ def whole_chunks_of(dim: Dim, length: int) -> Dim:
     if coefficient != 1 or len(names) != 1:
         raise ArithmeticError(f"{dim} is not a single axis")
     return axis(f"{names[0]}_whole_chunks_of_{length}")
+
+
+def tokens_without(tokens: Dim, share: float) -> Dim:
+    """The tokens of a batch that are no padding, of which it has a share: an axis of its own."""
+    if not share:
+        return tokens
+    name = f"{_WITHOUT_PADDING}{round(share * 1000)}"
+    _probe_of_axis.setdefault(name, round(probe(axis("batch") * axis("sequence")) * (1 - share)))
+    return axis(name)
 
 
 def name_of(size: Size) -> str:

@@ -49,8 +49,9 @@ class AttentionPaths:
             return tuple(self.tape.new((1, self.sequence, width), own, op=fn) for fn in ("cos", "sin"))
         key = f"{name}/{width}"
         if key not in self.tables:
-            # Multimodal rotary positions come for every row of the batch, and so do their tables.
-            shape = (self.batch if name.startswith("rows") else 1, self.sequence, width)
+            # Multimodal rotary positions and those of packed samples come for every row, and so do their tables.
+            by_row = name.startswith("rows") or self.execution.positions_by_row
+            shape = (self.batch if by_row else 1, self.sequence, width)
             kept = self.execution.param_dtype if name == "parameter" else self.hidden_dtype
             dtype = "fp32" if "fp32" in name.split() else kept
             self.tables[key] = tuple(self.tape.new(shape, dtype, op=fn) for fn in ("cos", "sin"))
@@ -163,12 +164,21 @@ class AttentionPaths:
             return False
         window = op.settings["window"]
         seen = self.images_see_each_other if self.modality == "text" else ""
-        always = self.padded() or seen == "all" or (seen and window) or op.settings.get("masked")
+        always = (
+            self.padded()
+            or self._holds_documents(op)
+            or seen == "all"
+            or (seen and window)
+            or op.settings.get("masked")
+        )
         return bool(always) or window in self.windows_reached
 
     def padded(self) -> bool:
         """Whether a padding mask is passed: images have none."""
         return self.execution.padding and self.modality == "text"
+
+    def _holds_documents(self, op: Op) -> bool:
+        return self.execution.documents and self.modality == "text" and bool(op.settings["causal"])
 
     def _eager(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         tape = self.tape
@@ -180,7 +190,7 @@ class AttentionPaths:
         if op.settings["causal"] or self.padded():
             # The mask has the dtype of the embeddings: under autocast it makes the scores fp32.
             mask = tape.new((self.batch, 1, q.shape[2], k.shape[2]), self.hidden_dtype, op="mask")
-            scores = tape.add(scores, mask)
+            scores = tape.add(scores, self._given_mask() if self.execution.mask_form == "given" else mask)
         if op.settings["style"] in _UPCASTING:
             weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
             tape.record("locals", [scores], [])  # the name keeps the scores until it is bound anew
@@ -192,13 +202,30 @@ class AttentionPaths:
         out = tape.transpose(tape.matmul(weights, v), 1, 2)
         return tape.contiguous(out) if op.settings["style"] == "llama" else out
 
-    def _sdpa(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        tape = self.tape
-        mask = None
+    def _mask_for_sdpa(self, op: Op, q: Tensor, k: Tensor) -> Tensor | None:
+        tape, (rows, columns), form = self.tape, (q.shape[2], k.shape[2]), self.execution.mask_form
         if op.settings.get("block_mask"):
-            mask = tape.new((self.batch, q.shape[1], q.shape[2], k.shape[2]), q.dtype, op="mask")
-        elif self.needs_mask(op):
-            mask = tape.new((self.batch, 1, q.shape[2], k.shape[2]), "bool", op="mask")
+            return tape.new((self.batch, q.shape[1], rows, columns), q.dtype, op="mask")
+        if not self.needs_mask(op):
+            return None
+        if form == "bool" or self.modality != "text":
+            return tape.new((self.batch, 1, rows, columns), "bool", op="mask")
+        if form == "given":
+            return self._given_mask()
+        key = f"mask/{op.settings['window']}/{op.settings['causal']}/{rows}/{columns}"
+        if key not in self.tables:
+            self.tables[key] = (tape.new((self.batch, 1, rows, columns), self.hidden_dtype, op="mask"),)
+        return self.tables[key][0]
+
+    def _given_mask(self) -> Tensor:
+        """The mask that comes with the batch, in the dtype of products, for layers of every kind."""
+        if "given mask" not in self.tables:
+            shape, dtype = (self.batch, 1, self.sequence, self.sequence), self.execution.autocast or self.hidden_dtype
+            self.tables["given mask"] = (self.tape.new(shape, dtype, kind="input", op="mask"),)
+        return self.tables["given mask"][0]
+
+    def _sdpa(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        tape, mask = self.tape, self._mask_for_sdpa(op, q, k)
         times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
         native_groups = packed = False
         if times > 1:
@@ -211,6 +238,8 @@ class AttentionPaths:
                 q = tape.reshape(q, self.batch, k.shape[1], times, width)
             elif not native_groups:
                 k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+        if self.execution.sdpa_backend == "flash" and self.padded() and q.shape[2] == k.shape[2]:
+            return tape.flash_without_padding(q, k, v, self.execution.padding_share)
         out = tape.sdpa(
             q, k, v, mask=mask, causal=mask is None and op.settings["causal"], dropout=self.attention_dropout(op),
             enable_gqa=native_groups, backend=self.execution.sdpa_backend,

@@ -48,7 +48,8 @@ class InputPaths:
             return self.tape.narrow(self._ids(1, buffer_rows, name, "buffer"), -1, sequence)
         if name == "token_type_ids":
             return self.tape.expand(self._ids(1, sequence, "gather"), batch, sequence)
-        return self._ids(1 if name == "position_ids" else batch, sequence, name)
+        is_shared = name == "position_ids" and not self.execution.positions_by_row
+        return self._ids(1 if is_shared else batch, sequence, name)
 
     def text_length(self) -> Dim:
         """Tokens of a sequence that are no image's."""
