@@ -1,4 +1,4 @@
-"""Fused experts under QLoRA: 16 bits, unless the framework is told to quantize them too."""
+"""Fused experts under QLoRA: 16 bits, unless the framework is told to quantize them too, as axolotl's recipes do."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def test_backward_holds_one_layers_experts_in_16_bits() -> None:
     assert of[0] - of[1] == pytest.approx(copies, rel=0.02)
 
 
-def test_what_nobody_stated_widens_the_interval_and_is_named() -> None:
-    unsaid, said = answer(), answer(quantize_experts=False)
-    quantized = answer(quantize_experts=True).quantities["peak_allocated"]
-    assert unsaid.quantities["peak_allocated"].expected == said.quantities["peak_allocated"].expected
-    assert unsaid.quantities["peak_allocated"].low < quantized.expected < said.quantities["peak_allocated"].low
+def test_axolotls_recipes_quantize_them_unless_told_otherwise() -> None:
+    unsaid, quantized, plain = answer(), answer(quantize_experts=True), answer(quantize_experts=False)
+    assert unsaid.quantities["peak_allocated"] == quantized.quantities["peak_allocated"]
     assert any("quantize_moe_experts" in note for note in unsaid.notes)
-    assert not any("quantize_moe_experts" in note for note in said.notes)
+    assert not any("quantize_moe_experts" in note for note in plain.notes)
+    by_hand = answer(framework="transformers").quantities["weights"]
+    assert by_hand.expected == plain.quantities["weights"].expected
+    assert answer(quantization="gptq-int4").scenario["train"]["quantize_experts"] is False

@@ -34,7 +34,7 @@ from vramwise.training.settings import (
     structural,
 )
 from vramwise.training.sizes import step_shape
-from vramwise.training.states import ModelStates, leaves_experts_open, model_states
+from vramwise.training.states import ModelStates, model_states
 from vramwise.training.towers import with_whole_towers
 from vramwise.training.tree import activations_node, phase, state_nodes
 
@@ -201,9 +201,6 @@ def _quantities(
     peak, load = max(moments, key=lambda moment: moment.total), moments[0]
     low, high = counters.profile_error(job.train, rank, job.model)
     tensors = counters.widened(peak.total, low, high)
-    quantized = _with_quantized_experts(job, rank)
-    if quantized is not None:
-        tensors = counters.down_to(tensors, quantized)
     if samples_completions(job.train):
         tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
     allocated = counters.plus(tensors, workspace)
@@ -287,15 +284,6 @@ class _Replayable:
         if self.room is not None and self.fits:
             process = counters.at_most(process, self.room + sum(node.bytes for node in self.outside))
         return rollout.at_least(process, self.generating)
-
-
-def _with_quantized_experts(job: Job, rank: Placement) -> int | None:
-    """The peak with fused experts quantized, where the framework can do it and the scenario does not say."""
-    if not leaves_experts_open(job.train, job.model):
-        return None
-    structure, train = job.structure.replace(quantize_experts=True), job.train
-    found = _moments(job.model, structure, rank, train.micro_batch_size, job.local_sequence, job.accumulates)
-    return max(moment.total for moment in found)
 
 
 def _with_shorter_completions(job: Job, rank: Placement) -> int:

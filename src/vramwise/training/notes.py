@@ -13,7 +13,7 @@ from vramwise.training.fp8_weights import is_8_bit
 from vramwise.training.images import images_note
 from vramwise.training.masks import masks_note
 from vramwise.training.settings import HUGGING_FACE
-from vramwise.training.states import ModelStates, leaves_experts_open
+from vramwise.training.states import ModelStates
 from vramwise.training.versions import names_a_version
 from vramwise.units import format_bytes
 
@@ -69,10 +69,10 @@ def notes_of(
         notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions")
     if train.compile:
         notes.append("torch.compile: pointwise operations of a layer are taken as fused; the loss is not")
-    if leaves_experts_open(train, model):
+    if train.framework == "axolotl" and train.quantize_experts:
         notes.append(
-            "fused experts are no linear layers and stay in 16 bits; with axolotl's quantize_moe_experts "
-            "(quantize_experts true) they are quantized too, which the low end of the interval counts"
+            "fused experts are quantized, as axolotl's recipes ask for with quantize_moe_experts; "
+            "without it they stay in 16 bits (quantize_experts false)"
         )
     if is_8_bit(train.param_dtype) and train.framework == "megatron":
         notes.append(

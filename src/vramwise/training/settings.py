@@ -33,6 +33,7 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 UNSLOTH_TILES_LOSSES_SINCE = (2025, 8)  # unsloth pull request 3148
+BITSANDBYTES = ("nf4", "fp4", "int8")
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
 # precision -> weights, gradients, master copy, optimizer states, compute
@@ -131,6 +132,7 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
 # which keeps layers' inputs on the host, and unsloth_fused_ce_loss.
 # torchtune recipes/configs: lora_attn_modules q_proj, v_proj, output_proj and apply_lora_to_mlp in 104 of 107; adapters
 # are made under the recipe's dtype (lora_finetune_single_device.py set_default_dtype).
+# axolotl examples: quantize_moe_experts in every QLoRA of a model whose experts are one parameter.
 # expandable_segments: LLaMA-Factory 0.9.3 launcher.py (under torchrun alone), torchtune __init__.py since June 2025,
 # unsloth __init__.py since March 2024 (later unsloth_zoo), axolotl utils/__init__.py set_pytorch_cuda_alloc_conf.
 Recipe = str | bool | tuple[str, ...]
@@ -165,12 +167,19 @@ def recipe_defaults(train: TrainSettings, model: Model) -> dict[str, Recipe]:
         recipe = {**recipe, "lora_dtype": train.param_dtype or _DTYPES[train.precision][0]}
         if {module_of(parameter).rpartition(".")[2] for parameter in model.parameters}.issuperset(_TORCHTUNE_TARGETS):
             recipe["lora_targets"] = _TORCHTUNE_TARGETS
+    if train.framework == "axolotl" and train.method == "qlora" and _has_fused_experts(train, model):
+        recipe = {**recipe, "quantize_experts": (train.quantization or "nf4").startswith(BITSANDBYTES)}
     found = stated(train, "unsloth")
     if found is not None and found < UNSLOTH_TILES_LOSSES_SINCE:
         recipe = {**recipe, "loss": "fused"}
     if train.framework == "unsloth" and "checkpointing" in train.explicit and train.checkpointing == "none":
         recipe = {name: value for name, value in recipe.items() if name != "offload_activations"}
     return {name: value for name, value in recipe.items() if name not in train.explicit}
+
+
+def _has_fused_experts(train: TrainSettings, model: Model) -> bool:
+    fused = any(parameter.part == "experts" and len(parameter.shape) == 3 for parameter in model.parameters)
+    return fused and not has_expert_modules(train, model)
 
 
 def default_precision(train: TrainSettings) -> str:

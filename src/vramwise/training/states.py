@@ -30,8 +30,6 @@ from vramwise.training.settings import (
 from vramwise.training.zero import largest_sub_group, sub_group_numel
 from vramwise.units import round_up
 
-QUANTIZES_EXPERTS_IF_ASKED = frozenset({"axolotl"})  # axolotl 0.15 quantize_moe_experts
-
 
 @dataclass(frozen=True, slots=True)
 class ModelStates:
@@ -86,15 +84,6 @@ def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
     if has_expert_modules(train, model):
         return replace(rule, quantizes_fused_experts=True)
     return rule
-
-
-def leaves_experts_open(train: TrainSettings, model: Model) -> bool:
-    """Whether fused experts stay in 16 bits unless a setting of the framework that nobody stated quantizes them."""
-    rule = quantizer(model, train)
-    if rule is None or rule.quantizes_fused_experts or train.quantize_experts is not None:
-        return False
-    fused = any(p.part == "experts" and len(p.shape) == 3 for p in model.parameters)
-    return fused and train.framework in QUANTIZES_EXPERTS_IF_ASKED
 
 
 def stored(
