@@ -21,7 +21,8 @@ from functools import lru_cache
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.parallel import Placement
-from vramwise.training.settings import execution, reentrant
+from vramwise.training.root_unit import has_units_outside_layers, reduced_in
+from vramwise.training.settings import defers_reductions, execution, reentrant
 from vramwise.training.states import quantizer, stored, trained_tensors, width
 from vramwise.training.zero import zero_settings
 from vramwise.training.zero3 import Gathered
@@ -42,14 +43,18 @@ class Buffers:
     such output of the step, that of the root unit included. `between_layers`: the gathered weights while no layer runs.
     `backward_buckets`: buckets that are there in backward alone; `by_call`: what ZeRO-3 keeps gathered, instead of
     `gathered`; `secondary`: ZeRO++'s second copy of the weights.
+    `beside_head`: the gathered weights while the head runs, where its own are not whole otherwise.
+    `unsynced_gradients`: those of earlier micro-batches, whole until the last one's backward pass reduces them.
     """
 
     gathered: int = 0
     unsharded_gradients: int = 0
     reduce_scatter: int = 0
     buckets: int = 0
+    unsynced_gradients: int = 0
     prefetched: int = 0
     largest_gather: int = 0
+    beside_head: int = 0
     between_layers: int = 0
     backward_buckets: int = 0
     secondary: int = 0
@@ -93,7 +98,7 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     """FSDP full shard: two layers and the root unit are whole."""
     compute = execution(train, model)
     size = width(compute.autocast or compute.param_dtype)
-    unit = root = layers = 0
+    unit = root = layers = largest = 0
     rule = quantizer(model, train)
     met: set[str] = set()
     for block in model.blocks:
@@ -107,21 +112,30 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
                 met.add(name)
         if block.layer is None:
             root += new
+            largest = max(largest, new)
         else:
             unit = max(unit, held)
             layers += new
     trains_whole = train.method == "full"
-    scattered = _largest_unit(model, placement) * grad if trains_whole else 0
+    reduced = reduced_in(train, model) if train.fsdp_version == 2 else grad
+    scattered = _largest_unit(model, placement) * reduced if trains_whole else 0
     if train.fsdp_version == 1:
         scattered *= 2
     ahead = unit if train.reshard_after_forward and _gathers_ahead(train) else 0
     whole = unit + ahead if train.reshard_after_forward else layers
+    around = root  # what is whole while a layer runs
+    if has_units_outside_layers(train, model) and train.reshard_after_forward:
+        around, root = 0, largest
     return Buffers(
-        gathered=whole + root,
+        gathered=whole + around,
         unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
+        unsynced_gradients=sum(placement.local_numel(b, t.numel) for t, b in trained_tensors(model, train)) * size
+        if defers_reductions(train)
+        else 0,
         reduce_scatter=scattered,
         prefetched=ahead,
         largest_gather=max(unit, root),
+        beside_head=unit + root if root != around else 0,
         between_layers=root if train.reshard_after_forward else whole + root,
     )
 

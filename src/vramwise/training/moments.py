@@ -10,6 +10,7 @@ A step's peak is the maximum over moments that hold different things:
 | forward end       | everything saved                                                                              |
 | backward: head    | everything saved below the head, gradients of the logits                                      |
 | backward: layers  | saved tensors of the layers below, gradients of those above, one layer's live set             |
+| gradient reduction| FSDP 2: all gradients, those of the root unit whole, and the input of their reduce-scatter     |
 | backward end      | all gradients                                                                                 |
 | clipping          | all gradients, the norm of each                                                               |
 | optimizer step    | all gradients, the optimizer's temporaries                                                    |
@@ -24,7 +25,7 @@ piece, and in fp32. A weight that is stepped in backward has `optimizer in backw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from vramwise.models.autograd.size import Axes, evaluate, with_rounded_axes
@@ -33,13 +34,15 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
 from vramwise.training.evaluation import evaluation_pass
-from vramwise.training.extra_models import TRAINED, CriticPass, critic_pass, extra_model_bytes, role_of
+from vramwise.training.extra_models import TRAINED, critic_pass, extra_model_bytes, role_of
 from vramwise.training.kernels import inputs_kept
 from vramwise.training.loss import makes_logits
 from vramwise.training.masks import rows_of
 from vramwise.training.micro_batches import gradient_ratio, inputs_linger, longest_comes_first, numel_below, on_stage
+from vramwise.training.moment import Moment, with_critics
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
+from vramwise.training.root_unit import root_unit
 from vramwise.training.settings import (
     HUGGING_FACE,
     autocasts,
@@ -51,24 +54,10 @@ from vramwise.training.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.states import ModelStates, rounded, width
 from vramwise.training.zero3.module_calls import BELOW, HEAD
 
+__all__ = ["Moment", "step_moments"]
+
 SCALAR_BYTES = 512
 INT64_BYTES = 8
-CRITIC_PART = "critic activations"
-_OF_ONE_PASS = frozenset({"activations", "weight casts", "logits and loss"})
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One moment: parts by name, and the operation at which it is reached."""
-
-    name: str
-    parts: Mapping[str, int]
-    operation: str = ""
-    layer: int | None = None
-
-    @property
-    def total(self) -> int:
-        return sum(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +82,6 @@ def step_moments(
         return found
     accumulating = gradients_stay(train) or releases_gradients(train) or placement.stages > 1
     return with_critics(found, critic_pass(model, train, axes, accumulating=accumulating), train)
-
-
-def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSettings) -> list[Moment]:
-    """The moments with the critics' activations: beside the policy's in transformers' trainers, else after them."""
-    joined = train.framework in HUGGING_FACE
-    beside = ("loss", "forward return", "forward end", "backward: head", "backward: layers", "first step")
-    found = []
-    for moment in moments:
-        if joined and moment.name in beside:
-            moment = replace(moment, parts={**moment.parts, CRITIC_PART: critics.kept})
-        found.append(moment)
-        if moment.name == "backward: layers":
-            alone = next(m for m in moments if m.name == ("backward end" if joined else "forward end"))
-            rest = {name: size for name, size in alone.parts.items() if joined or name not in _OF_ONE_PASS}
-            found.append(Moment("backward: critic", rest | {CRITIC_PART: critics.peak}))
-    return found
 
 
 class _Step:
@@ -140,7 +113,9 @@ class _Step:
         }
         self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"] + int(evaluate(shape.brought, axes))
         self.all_gradients = 0 if away.gradients or self.releases else states.gradients
-        self.kept_gradients = self.all_gradients if self.accumulates else 0
+        self.unsynced = exchanged.unsynced_gradients
+        self.root = root_unit(model, train, placement)
+        self.kept_gradients = self.all_gradients if self.accumulates and not self.unsynced else 0
         # ZeRO-2 makes its whole partition when the first gradient of it is reduced.
         self.kept_in_backward = self.all_gradients if train.zero_stage >= 2 else self.kept_gradients
         flight = placement.micro_batches_in_flight
@@ -185,7 +160,19 @@ class _Step:
     def _after_backward(self) -> list[Moment]:
         clipping = [self._clipping()] if self.train.clip_grad_norm and self.states.num_trained_tensors else []
         later = [self._later_micro_batch()] if self.grows else []
-        return [self._backward_end(), *later, *clipping, *self._as_one(), self._step()]
+        return [*self._reduction(), self._backward_end(), *later, *clipping, *self._as_one(), self._step()]
+
+    def _reduction(self) -> list[Moment]:
+        """The last reduce-scatter: FSDP 2's root unit beside its input, all other gradients done."""
+        if not self.root.scattered or not self.all_gradients:
+            return []
+        done = self.all_gradients - (0 if self.kept_gradients else self.root.share)
+        held = {
+            "gathered weights": 0,
+            "unsharded gradients": self.root.unsharded,
+            "reduce-scatter": self.root.scattered,
+        }
+        return [Moment("gradient reduction", self._base(done) | held)]
 
     def _later_micro_batch(self) -> Moment:
         """A shorter one, whose activations are not counted: a layer's gradient beside the sum that it is added to."""
@@ -207,8 +194,10 @@ class _Step:
         return self._base(gradients) | unsharded | {"logits and loss": self.logits_in_loop}
 
     def _base(self, gradients: int | None = None) -> dict[str, int]:
+        waiting = self.unsynced if gradients is None else 0
         return {
             **self.static,
+            "unsharded gradients": self.static["unsharded gradients"] + waiting,
             "gradients": self.kept_gradients if gradients is None else gradients,
             "inputs": self.inputs,
         }
@@ -262,6 +251,8 @@ class _Step:
             return self.exchanged.by_call.after_forward
         if self._reshards_before_the_head():
             return self.exchanged.between_layers
+        if self.exchanged.beside_head:
+            return self.exchanged.beside_head
         with_head_in_root = self.train.fsdp_version == 2 and self.train.framework in HUGGING_FACE
         is_fsdp2 = self.train.fsdp != "none" and with_head_in_root
         return self.exchanged.gathered - (self.exchanged.prefetched if is_fsdp2 else 0)
@@ -296,7 +287,7 @@ class _Step:
 
     def _finished_above(self, index: int) -> int:
         """Gradients of the blocks above, as the step keeps them."""
-        if not self.all_gradients:
+        if not self.all_gradients or self.unsynced:
             return 0
         return (self.gradients_below[-1] - self.gradients_below[index + 1]) * self.ratio[0] // self.ratio[1]
 
@@ -329,6 +320,10 @@ class _Step:
         if self.grows:
             above = self.numel_below[-1] - self.numel_below[min(index + 1, len(self.numel_below) - 1)]
             parts["unsharded gradients"] = self.exchanged.unsharded_gradients * above // self.numel_below[-1]
+        elif not logits and not self.unsynced and (run.shape.layer is not None or index < self.lowest_layer):
+            parts["unsharded gradients"] += self.root.waiting
+        if index < self.lowest_layer and self.root.scattered:  # behind the embedding no layer is left to gather
+            parts["gathered weights"] = self.exchanged.between_layers
         if index == self.lowest_layer:  # nothing is left to gather ahead
             parts["gathered weights"] = self.exchanged.gathered - self.exchanged.prefetched
         layer = None

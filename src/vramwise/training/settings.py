@@ -34,6 +34,7 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 UNSLOTH_TILES_LOSSES_SINCE = (2025, 8)  # unsloth pull request 3148
 BITSANDBYTES = ("nf4", "fp4", "int8")
+FSDP2_WAITS_SINCE = (5, 0)  # the first release after accelerate 1.11
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
 # precision -> weights, gradients, master copy, optimizer states, compute
@@ -211,6 +212,17 @@ def gradients_stay(train: TrainSettings) -> bool:
         return False
     from_start = train.framework == "megatron" or train.zero_stage == 3
     return train.gradient_accumulation_steps > 1 or from_start or not train.set_to_none
+
+
+def defers_reductions(train: TrainSettings) -> bool:
+    """Whether FSDP reduces gradients only in a step's last micro-batch, and keeps them whole until then.
+
+    Trainer runs the others under accelerate's `no_sync` (transformers 5.23 trainer.py, before it accelerator.py
+    `accumulate`), which does nothing for FSDP 2 before accelerate 1.11 (pull request 3762, October 2025).
+    """
+    if train.framework not in HUGGING_FACE or train.fsdp == "none" or train.gradient_accumulation_steps == 1:
+        return False
+    return train.fsdp_version == 1 or library_version(train) >= FSDP2_WAITS_SINCE
 
 
 def pads(train: TrainSettings) -> bool:

@@ -1,7 +1,8 @@
 """Units of sharded weights: what FSDP gathers, frees and reduces together, in bytes on one rank.
 
     a unit a layer                      transformers' and torchtitan's wrapping
-    embedding, and norm with head       torchtitan, two more units: the second stays whole from forward to backward
+    embedding, and norm with head       torchtitan, two more units: the second stays whole from forward to backward;
+                                        torchtune, where the head has weights of its own: neither stays
     everything else: the root unit      whole from the first forward until backward is over
 
 accelerate 1.12 utils/fsdp_utils.py (fsdp2_prepare_model, auto_wrap_policy); torchtitan 0.2 models/llama3/infra
@@ -17,6 +18,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import runs_in
 from vramwise.scenario import TrainSettings
 from vramwise.training.parallel import Placement
+from vramwise.training.root_unit import has_units_outside_layers, shares_output_weights
 from vramwise.training.settings import execution
 from vramwise.training.states import quantizer, stored, trained_tensors, width
 
@@ -58,7 +60,8 @@ def units_of(model: Model, train: TrainSettings, placement: Placement) -> list[U
     in_order = []
     for block in model.blocks:
         name = _unit_name(block, model, train)
-        unit = found.setdefault(name, Unit(name, stays=name in (ROOT, HEAD) or not train.reshard_after_forward))
+        stays = name == ROOT or (name == HEAD and train.framework == "torchtitan") or not train.reshard_after_forward
+        unit = found.setdefault(name, Unit(name, stays=stays))
         if runs_in(block, compute):
             in_order.append(unit)
         for p in block.parameters:
@@ -99,7 +102,8 @@ def units_of(model: Model, train: TrainSettings, placement: Placement) -> list[U
 def _unit_name(block: Block, model: Model, train: TrainSettings) -> str:
     if block.layer is not None:
         return f"layer {block.layer}"
-    if train.framework == "torchtitan" and train.fsdp_version == 2 and not any(p.tied_to for p in model.parameters):
+    own_units = train.framework == "torchtitan" or has_units_outside_layers(train, model)
+    if own_units and train.fsdp_version == 2 and not shares_output_weights(model):
         parts = {p.part for p in block.parameters}
         return EMBEDDING if "embedding" in parts else HEAD
     return ROOT

@@ -1,0 +1,75 @@
+"""FSDP 2 as torch runs it: what waits for reductions, and the last of them.
+
+The recorded bytes are those of live storages on one of eight ranks of a process group that exchanges nothing (torch
+2.13, transformers 5.23 on CPU, checkpointed layers, eight tokens, so that activations are next to nothing), in the
+second step. `tests/training/live_fsdp.py` records them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.models import describe
+from vramwise.scenario import Scenario
+from vramwise.sources import resolve
+from vramwise.training.answer import job_of
+
+TINY = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 16384, "tie_word_embeddings": False,
+    "head_dim": 64, "max_position_embeddings": 512,
+}  # fmt: skip
+RECORDED = {
+    # framework: largest moment of backward, memory when it is over (gradients sharded, nothing gathered)
+    "pytorch": (70_785_256, 24_646_504),  # reduced in fp32
+    "transformers": (55_978_728, 24_646_504),  # reduced in bf16
+}
+
+
+def moments(framework: str, model: dict[str, Any] | str = TINY, **train: Any) -> dict[str, dict[str, int]]:
+    settings = {"framework": framework, "fsdp": "full-shard", "checkpointing": "full", "loss": "standard",
+                "sequence_length": 8, "precision": "bf16-mixed", "optimizer_impl": "foreach", **train}  # fmt: skip
+    found = resolve(model) if isinstance(model, str) else None
+    described = describe(model) if isinstance(model, dict) else describe(found.config, found.id)  # type: ignore[union-attr]
+    scenario = Scenario.from_dict({"model": "tiny", "task": "train", "num_gpus": 8, "train": settings})
+    made = job_of(scenario, described, None)
+    return {moment.name: dict(moment.parts) for moment in made.moments(made.ranks[0])}
+
+
+@pytest.mark.parametrize("framework", RECORDED)
+def test_the_root_unit_is_reduced_when_backward_is_over(framework: str) -> None:
+    found = moments(framework)
+    most, after = RECORDED[framework]
+    in_backward = ("backward: head", "backward: layers", "gradient reduction")
+    assert max(sum(found[name].values()) for name in in_backward) == pytest.approx(most, rel=0.002)
+    assert sum(found["clipping"].values()) == pytest.approx(after, rel=0.002)
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "torchtune"])
+def test_units_of_their_own_are_reduced_before_the_layers(framework: str) -> None:
+    found = moments(framework)
+    assert sum(found["gradient reduction"].values()) == pytest.approx(49_812_328, rel=0.002)
+    assert not found["backward: layers"].get("unsharded gradients")
+
+
+def test_torchtunes_embedding_and_output_layer_are_whole_only_while_they_run() -> None:
+    layer = 2 * (256 * (4 * 64) * 2 + 256 * (2 * 64) * 2 + 3 * 256 * 1024 + 2 * 256)
+    assert moments("torchtune")["evaluation"]["gathered weights"] == 2 * layer
+    tied = moments("torchtune", {**TINY, "tie_word_embeddings": True})
+    assert tied["evaluation"]["gathered weights"] == 2 * layer + 2 * (16384 * 256 + 256)
+
+
+def test_trainer_keeps_gradients_of_earlier_micro_batches_whole() -> None:
+    """accelerate's no_sync; a published run of a 7B model over two cards needs 36.4 GiB, 33.7 at the optimizer step."""
+    at_once = {"fsdp_version": 1, "precision": "bf16", "framework_version": "transformers 4.45.2, torch 2.4.1"}
+    whole = 2 * (2 * 16384 * 256)
+    found = moments("transformers", gradient_accumulation_steps=2, **at_once)
+    assert found["forward end"]["unsharded gradients"] >= whole
+    assert "unsharded gradients" not in found["optimizer step"]
+    assert "unsharded gradients" not in moments("transformers", **at_once)["forward end"]
+    second = {**at_once, "fsdp_version": 2}
+    assert "unsharded gradients" not in moments("transformers", gradient_accumulation_steps=2, **second)["forward end"]
+    second["framework_version"] = "transformers 5.1.0"
+    assert moments("transformers", gradient_accumulation_steps=2, **second)["forward end"]["unsharded gradients"]
