@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         return _huggingface(args)
     if args.style == "simple":
         return _simple(args)
-    if args.task is None and args.scenario is None and not args.engine_command:
+    if not _asks_for_a_task(args):
         return _overview(args)
     return _sweep(args) if args.sweep else _task(args)
 
@@ -93,7 +93,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
 
 
 def _asks_for_a_task(args: argparse.Namespace) -> bool:
-    return bool(args.task or args.scenario or args.engine_command)
+    return bool(args.task or args.scenario or args.engine_command or args.deepspeed)
 
 
 def _task(args: argparse.Namespace) -> int:

@@ -45,6 +45,7 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--like", metavar="TYPE", help="describe MODEL's config as this model type")
     top = parser.add_argument_group("scenario")
     top.add_argument("--scenario", metavar="FILE", help="a scenario in TOML, YAML or JSON; flags override it")
+    top.add_argument("--deepspeed", metavar="FILE", help="DeepSpeed's JSON, or accelerate's YAML with ZeRO settings")
     for key, kind in KINDS[Scenario].items():
         if key != "model":
             _add_flag(top, key, kind, kind.help)
@@ -70,7 +71,8 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
     if getattr(args, "engine_command", None):
         data, notes = _launched(args, data)
     given = given_keys(args)
-    task = _task(given, data)
+    zero_file = getattr(args, "deepspeed", None)
+    task = "train" if zero_file is not None and "task" not in given else _task(given, data)
     model = model_from_flags(args, file_has_model="model" in data)
     if model is not None:
         data = {**data, "model": model}
@@ -78,6 +80,9 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
         raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
     if model is None and args.like is not None:
         data = {**data, "model": described_as(data["model"], args.like)}
+    if zero_file is not None:
+        data, said = _with_deepspeed(data, zero_file, task)
+        notes = (*notes, *said)
     top, settings = _by_table(given, task)
     data = {**data, **top, "task": task}
     if settings:
@@ -102,6 +107,21 @@ def _launched(args: argparse.Namespace, data: dict[str, Any]) -> tuple[dict[str,
         raise UsageError("the engine's command line names the model: leave out MODEL")
     launch = read_command(args.engine_command)
     return launch.scenario, launch.notes
+
+
+def _with_deepspeed(data: dict[str, Any], path: str, task: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The scenario with what a DeepSpeed file says of its training, and what that file leaves open."""
+    from vramwise.interop.deepspeed import read_deepspeed_file
+    from vramwise.models import describe
+    from vramwise.sources import resolve
+
+    if task != "train":
+        raise UsageError(f"--deepspeed: belongs to the task train; the task is {task}")
+    found = resolve(data["model"])
+    read = read_deepspeed_file(path, describe(found.config, found.id).hidden_size)
+    table = {**read.train, **({"framework": stated} if (stated := _file_table(data, "train").get("framework")) else {})}
+    gpus = {} if read.num_gpus is None or "num_gpus" in data else {"num_gpus": read.num_gpus}
+    return {**data, **gpus, "train": {**_file_table(data, "train"), **table}}, tuple(read.notes)
 
 
 def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) -> str | dict[str, Any] | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vramwise.errors import UsageError
+from vramwise.interop.deepspeed import read_deepspeed
 
 _DTYPES: Final = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
 _ATTENTION: Final = {
@@ -20,6 +21,9 @@ _HEADS: Final = {
     "ForCausalLM": "causal-lm", "LMHeadModel": "causal-lm", "ForMaskedLM": "masked-lm",
     "ForSequenceClassification": "sequence-classification",
 }  # fmt: skip
+_SAID_BY_TRAINER: Final = frozenset({
+    "micro_batch_size", "gradient_accumulation_steps", "clip_grad_norm", "precision", "optimizer", "optimizer_impl",
+})  # fmt: skip
 _LENGTHS: Final = ("max_length", "max_seq_length")
 """TRL's SFTConfig: every example is cut at this length."""
 
@@ -259,18 +263,22 @@ def _read_fsdp(taken: Taken, arguments: Mapping[str, Any]) -> None:
 
 
 def _read_deepspeed(taken: Taken, config: Any) -> None:
-    """The engine casts the weights and keeps fp32 master copies, whatever the model was loaded in."""
+    """The engine casts the weights and keeps fp32 master copies, whatever the model was loaded in.
+
+    What Trainer says itself (batch, optimizer, clipping) is taken from Trainer.
+    """
     if not isinstance(config, Mapping):
         return
-    zero = config.get("zero_optimization") or {}
-    taken.take("framework", "deepspeed", "deepspeed")
-    taken.take("zero_stage", int(zero.get("stage", 0)), "deepspeed's zero_optimization.stage")
+    model = taken.top["model"]
+    hidden_size = model.get("hidden_size") or (model.get("text_config") or {}).get("hidden_size")
+    found = read_deepspeed(config, hidden_size).train
+    taken.take("framework", found.pop("framework"), "deepspeed")
     precision = str(taken.train.get("precision", ""))
     if precision.endswith("-mixed"):
         taken.take("precision", precision.replace("-mixed", "-master"), taken.origins["precision"])
         taken.train.pop("param_dtype", None)
         taken.origins.pop("param_dtype", None)
-    for key, name in (("offload_optimizer", "offload_optimizer"), ("offload_params", "offload_param")):
-        device = (zero.get(name) or {}).get("device", "none")
-        if device in ("cpu", "nvme"):
-            taken.take(key, device, f"deepspeed's zero_optimization.{name}")
+    for key in _SAID_BY_TRAINER & found.keys():
+        del found[key]
+    for key, value in found.items():
+        taken.take(key, value, f"deepspeed's {'zero_optimization.stage' if key == 'zero_stage' else 'configuration'}")

@@ -1,0 +1,133 @@
+"""DeepSpeed's and accelerate's configuration files as keys of a scenario."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramwise.cli.main import main
+from vramwise.errors import SourceError, UsageError
+from vramwise.interop.deepspeed import read_deepspeed, read_deepspeed_file
+
+AUTO = {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto"}  # fmt: skip
+
+
+def zero(hidden_size: int | None = None, **settings: Any) -> dict[str, Any]:
+    return read_deepspeed({"zero_optimization": settings}, hidden_size).train
+
+
+def test_auto_is_what_trainer_fills_in() -> None:
+    """transformers integrations/deepspeed.py: hidden², 0.9 · hidden² and 10 · hidden."""
+    found = zero(4096, **AUTO)
+    assert found["reduce_bucket_size"] == 4096 * 4096
+    assert found["stage3_prefetch_bucket_size"] == int(0.9 * 4096 * 4096)
+    assert found["stage3_param_persistence_threshold"] == 40_960
+    with pytest.raises(UsageError, match=r'zero_optimization.reduce_bucket_size: "auto" needs the model'):
+        zero(**AUTO)
+
+
+def test_what_is_left_out_is_deepspeeds_default() -> None:
+    found = zero(stage=3)
+    assert (found["reduce_bucket_size"], found["stage3_prefetch_bucket_size"]) == (500_000_000, 50_000_000)
+    assert found["stage3_param_persistence_threshold"] == 100_000
+    assert zero(stage=2) == {"framework": "deepspeed", "zero_stage": 2, "reduce_bucket_size": 500_000_000}
+    assert zero() == {"framework": "deepspeed", "zero_stage": 0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "value"),
+    [
+        ({"reduce_bucket_size": 2e8}, "reduce_bucket_size", 200_000_000),
+        ({"reduce_bucket_size": "5e7"}, "reduce_bucket_size", 50_000_000),
+        ({"stage3_max_live_parameters": 0}, "stage3_max_live_parameters", 0),
+        ({"max_reuse_distance": 1e6}, "stage3_max_reuse_distance", 1_000_000),
+        ({"sub_group_size": 0}, "sub_group_size", 1),
+        ({"overlap_comm": False}, "overlap_comm", False),
+        ({"stage3_allgather_sequential": True}, "stage3_prefetch_bucket_size", 1),
+        ({"zero_hpz_partition_size": 8}, "zero_hpz_partition_size", 8),
+        ({"cpu_offload": True}, "offload_optimizer", "cpu"),
+        ({"offload_optimizer": {"device": "nvme", "buffer_count": 6}}, "offload_optimizer_buffer_count", 6),
+        ({"offload_param": {"device": "nvme", "buffer_size": 3e8}}, "offload_params_buffer_size", 300_000_000),
+        ({"offload_param": {"device": "cpu", "pin_memory": False}}, "offload_pin_memory", False),
+    ],
+)
+def test_every_setting_that_changes_memory_is_carried_over(settings: dict[str, Any], key: str, value: object) -> None:
+    assert zero(stage=3, **settings)[key] == value
+
+
+def test_precision_gradients_and_states() -> None:
+    narrow = {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+    found = read_deepspeed(
+        {"bf16": narrow, "data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32",
+         "optimizer": {"type": "AdamW"}, "train_micro_batch_size_per_gpu": 4, "gradient_clipping": 1.0}
+    ).train  # fmt: skip
+    assert (found["precision"], found["master_dtype"], found["optimizer_state_dtype"]) == (
+        "bf16-master",
+        "bf16",
+        "bf16",
+    )
+    assert (found["grad_dtype"], found["communication_data_type"]) == ("fp32", "fp32")
+    assert (found["optimizer"], found["optimizer_impl"]) == ("adamw", "fused")
+    assert (found["micro_batch_size"], found["clip_grad_norm"]) == (4, True)
+    assert "precision" not in read_deepspeed({"bf16": {"enabled": "auto"}}).train
+
+
+def test_what_no_key_says_is_noted() -> None:
+    config = {"zero_optimization": {"stage": 3, "zero_quantized_gradients": True, "leaf_module": {}},
+              "amp": {"enabled": False}, "torch_autocast": {"enabled": True}}  # fmt: skip
+    notes = read_deepspeed(config).notes
+    assert [note.split("(")[0].strip() for note in notes] == [
+        "not counted: zero_optimization.zero_quantized_gradients", "not counted: torch_autocast",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"zero_optimization": [3]}, "zero_optimization: expected a table"),
+        ({"zero_optimization": {"stage": "three"}}, "zero_optimization.stage: expected a whole number"),
+        ({"zero_optimization": {"stage": 3, "sub_group_size": 1.5}}, "sub_group_size: expected a whole number"),
+        ({"data_types": {"grad_accum_dtype": "fp8"}}, "data_types.grad_accum_dtype: expected fp32, fp16 or bf16"),
+    ],
+)
+def test_what_deepspeed_would_not_read_is_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_deepspeed(config)
+
+
+def test_accelerates_file_with_settings_of_its_own_or_a_file_that_it_names(tmp_path: Path) -> None:
+    own = tmp_path / "accelerate.yaml"
+    own.write_text(
+        "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\n"
+        "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: cpu\n  gradient_accumulation_steps: 2\n"
+    )
+    found = read_deepspeed_file(str(own))
+    assert (found.num_gpus, found.train["precision"], found.train["zero_stage"]) == (4, "bf16-master", 3)
+    assert (found.train["offload_optimizer"], found.train["gradient_accumulation_steps"]) == ("cpu", 2)
+    assert found.train["reduce_bucket_size"] == 500_000_000  # accelerate writes no "auto" itself
+    (tmp_path / "zero.json").write_text(json.dumps({"zero_optimization": AUTO}))
+    own.write_text("distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: zero.json}\n")
+    assert read_deepspeed_file(str(own), 1024).train["reduce_bucket_size"] == 1024 * 1024
+    own.write_text("distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: none.json}\n")
+    with pytest.raises(SourceError, match=r"none.json: no such file"):
+        read_deepspeed_file(str(own))
+    own.write_text("distributed_type: FSDP\n")
+    with pytest.raises(UsageError, match='distributed_type is "FSDP", not DEEPSPEED'):
+        read_deepspeed_file(str(own))
+
+
+def test_an_estimate_takes_the_file_and_flags_override_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps({"zero_optimization": {**AUTO, "zero_quantized_gradients": True}}))
+    assert main(["estimate", "gpt2", "--deepspeed", str(path), "--sub-group-size", "5", "-n", "4", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    table = answer["scenario"]["train"]
+    assert (table["reduce_bucket_size"], table["sub_group_size"], table["zero_stage"]) == (768 * 768, 5, 3)
+    assert (table["framework"], answer["scenario"]["num_gpus"]) == ("deepspeed", 4)
+    assert any("zero_quantized_gradients" in note for note in answer["notes"])
+    assert main(["estimate", "gpt2", "--task", "serve", "--deepspeed", str(path)]) == 2
+    assert "--deepspeed: belongs to the task train" in capsys.readouterr().err
