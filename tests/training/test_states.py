@@ -152,17 +152,36 @@ def test_trainable_parameters_of_llama_2_7b(targets: Any, rank: int, trainable: 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft 0.21 asks by the old name
 @pytest.mark.filterwarnings("ignore::UserWarning:peft")
 @pytest.mark.parametrize("dora", [False, True])
-@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "v_proj"], ["down_proj"], ["embed_tokens", "o_proj"]])
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "v_proj"], ["down_proj"], ["embed_tokens", "o_proj"],
+                                      r".*self_attn\.(q|v)_proj", r"model\.layers\.1\..*_proj"])  # fmt: skip
 def test_adapters_are_those_of_peft(targets: Any, dora: bool) -> None:
     transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
     real = peft.get_peft_model(
         transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY)),
         peft.LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=targets, use_dora=dora),
     )
-    names = targets if isinstance(targets, str) else tuple(targets)
+    names = targets if targets == "all-linear" else (targets,) if isinstance(targets, str) else tuple(targets)
     ours = adapters(describe(TINY), names, 4, dora=dora)
     theirs = sorted(tuple(p.shape) for n, p in real.named_parameters() if p.requires_grad)
     assert sorted(shape for adapter in ours for shape in adapter.shapes) == theirs
+
+
+def test_what_trains_beside_adapters_is_a_copy_in_its_own_dtype() -> None:
+    """peft 0.21 with modules_to_save, bf16 base, after a step of torch's AdamW (bytes of its tensors)."""
+    model = describe({**TINY, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4,
+                      "head_dim": 64, "vocab_size": 16384})  # fmt: skip
+    made = job(model, method="lora", trainable=["embed_tokens", "lm_head"])
+    states = made.states(made.ranks[0])
+    assert states.num_trainable == 8_568_832
+    held = states.weights + states.frozen_weights + states.adapter_weights
+    assert (held, states.gradients, states.optimizer) == (42_144_256, 17_498_112, 34_996_224)
+    own = job(model, method="lora", trainable=["embed_tokens", "lm_head"], framework="torchtune")
+    assert own.states(own.ranks[0]).frozen_weights < states.frozen_weights
+
+
+def test_an_expression_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(ScenarioError, match=r'"q_proj[(]" is no expression'):
+        job(describe(TINY), method="lora", lora_targets=["q_proj("]).moments(job(describe(TINY)).ranks[0])
 
 
 def test_an_unknown_target_names_the_near_ones() -> None:

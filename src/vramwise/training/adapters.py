@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vramwise.errors import ScenarioError, clipped, nearest
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
+
+_EXPRESSION = frozenset("*+?()[]{}|\\^$")
+"""Characters that make a target an expression; a point is in every path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,8 @@ def target_names(model: Model, targets: str | tuple[str, ...]) -> frozenset[str]
     """Last components of the module names that get adapters.
 
     `all-linear` is every linear layer but the output head (peft `_maybe_include_all_linear_layers`). A name may
-    be a path's end (`mlp.up_proj`). Raises `ScenarioError` when nothing in the model has such a name.
+    be a path's end (`mlp.up_proj`), or an expression that a whole path matches (`.*self_attn.(q|v)_proj`), as a string
+    is in peft. Raises `ScenarioError` when nothing in the model has such a name.
     """
     found = {module_of(p).rpartition(".")[2] for p in targeted(model, targets)}
     if not found:
@@ -63,7 +68,16 @@ def targeted(model: Model, targets: str | tuple[str, ...]) -> Iterator[Parameter
 
 
 def _named(module: str, targets: tuple[str, ...]) -> bool:
-    return any(module == target or module.endswith(f".{target}") for target in targets)
+    return any(module == target or module.endswith(f".{target}") or _matches(module, target) for target in targets)
+
+
+def _matches(module: str, target: str) -> bool:
+    if not set(target) & _EXPRESSION:
+        return False
+    try:
+        return re.fullmatch(target, module) is not None
+    except re.error as problem:
+        raise ScenarioError("train.lora_targets", f'"{clipped(target)}" is no expression: {problem}') from None
 
 
 def adapters(model: Model, targets: str | tuple[str, ...], rank: int, *, dora: bool = False) -> tuple[Adapter, ...]:

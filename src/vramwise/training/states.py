@@ -30,6 +30,8 @@ from vramwise.training.settings import (
 from vramwise.training.zero import largest_sub_group, sub_group_numel
 from vramwise.units import round_up
 
+WITHOUT_PEFT = frozenset({"torchtune", "litgpt", "megatron", "torchtitan"})
+
 
 @dataclass(frozen=True, slots=True)
 class ModelStates:
@@ -130,7 +132,10 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
 
     def of_base(p: Parameter) -> TrainedTensor:
         size = width(stored_dtype(p, train))
-        return trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
+        made = trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
+        if train.method in ("lora", "qlora"):  # `grad_dtype` is that of the adapters
+            made = replace(made, grad_bytes=size, state_bytes=size)
+        return made
 
     found = [(of_base(p), p) for p in model.parameters if trains(p.name) and not p.frozen]
     if train.method in ("lora", "qlora"):
@@ -141,6 +146,14 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
                 for shape in adapter.shapes
             ]  # fmt: skip
     return tuple(found)
+
+
+def keeps_originals(train: TrainSettings) -> bool:
+    """Whether a weight that trains beside adapters is a copy: peft's `modules_to_save` keep the frozen module as well.
+
+    peft 0.21 utils/other.py ModulesToSaveWrapper: `original_module`, and a deep copy of it that trains.
+    """
+    return train.method in ("lora", "qlora") and train.framework not in WITHOUT_PEFT
 
 
 @lru_cache(maxsize=512)
@@ -172,7 +185,7 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
             optimizer += held
     rule = quantizer(model, train)
     for p in model.parameters:
-        if p.name not in names and placement.holds(p):
+        if (p.name not in names or keeps_originals(train)) and placement.holds(p):
             local = placement.local_numel(p, p.numel)
             frozen += rounded(sum(stored(p, local, train, rule, placement.weight_shards_of(p))))
             copies += copy_bytes(p, local, train)
