@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vramwise.models import describe
-from vramwise.models.autograd.size import evaluate
+from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.answer import job_of
@@ -102,3 +102,41 @@ def test_ranks_that_share_an_expert_read_the_tokens_of_all_of_them() -> None:
     assert size([t for t in apart if t.module == "mlp.experts" and t.role == "_grouped_mm.self"]) == (
         TOKENS * TOP_K * (HIDDEN + WIDE)
     )
+
+
+def dummies(**train: Any) -> int:
+    name = "meta-llama/Llama-3.1-8B"
+    found = resolve(name)
+    settings = {"framework": "megatron", "precision": "bf16-master", "attention": "flash", **train}
+    scenario = Scenario.from_dict({"model": name, "task": "train", "num_gpus": 8, "train": settings})
+    made = job_of(scenario, describe(found.config, found.id), None)
+    step = next(moment for moment in made.moments(made.ranks[0]) if moment.name == "optimizer step")
+    return step.parts.get("dummy gradients", 0)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_one_dummy_gradient_for_each_shape_of_a_product(ranks: int) -> None:
+    """Queries, keys and values are one product; gate and up are one."""
+    outputs = LLAMA_HIDDEN + 2 * 1024, LLAMA_HIDDEN, 2 * LLAMA_WIDE, LLAMA_WIDE
+    expected = sum(2 * width * LLAMA_HIDDEN // ranks for width in outputs)
+    assert dummies(tensor_parallel_size=ranks, sequence_parallel=ranks > 1) == expected
+
+
+def test_adapters_and_other_frameworks_have_no_dummies() -> None:
+    assert dummies(method="lora") == dummies(framework="deepspeed") == 0
+
+
+def test_products_add_into_gradients_that_exist() -> None:
+    found = resolve("meta-llama/Llama-3.1-8B")
+    largest = 2 * LLAMA_HIDDEN * LLAMA_WIDE
+    held = {}
+    for framework in ("megatron", "deepspeed"):
+        train = {"framework": framework, "precision": "bf16-master", "attention": "flash", "sequence_length": 128}
+        scenario = Scenario.from_dict({"model": found.id, "task": "train", "num_gpus": 1, "train": train})
+        made = job_of(scenario, describe(found.config, found.id), None)
+        runs = step_shape(made.model, made.structure, 1, 128, accumulating=True).at(
+            with_rounded_axes(batch=1, sequence=128)
+        )
+        held[framework] = next(run.peak for run in runs if run.shape.layer is not None).temporaries
+    assert held["megatron"] < largest // 4
+    assert held["deepspeed"] >= largest

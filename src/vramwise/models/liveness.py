@@ -144,6 +144,7 @@ def walk_backward(
     run: BlockRun, *, accumulating: bool = False, waiting: frozenset[Storage] = frozenset(),
     begun: frozenset[Storage] = frozenset(), ending: frozenset[Storage] = frozenset(),
     pending: frozenset[Storage] = frozenset(), external: frozenset[Storage] = frozenset(), recomputed: bool = False,
+    fused: bool = False,
 ) -> BackwardWalk:  # fmt: skip
     """Backward of one block.
 
@@ -152,10 +153,13 @@ def walk_backward(
     there, into which this one is added; `ending`: those for which this is the last part; `pending`: those for which
     a part that nothing can be added into is there, so that their sum is a third tensor. `external`: saved storages that
     are counted elsewhere (a checkpoint's input). `recomputed`: saved tensors were made again for backward, and go
-    as soon as their operation has read them.
+    as soon as their operation has read them. `fused`: products add their weight's gradient to the one that exists.
     """
     shared = _SharedWeights(waiting, begun, ending, pending)
-    return _BackwardWalker(run, accumulating, shared, external, recomputed).walk()
+    return _BackwardWalker(run, accumulating, shared, external, recomputed, fused).walk()
+
+
+_PRODUCTS = frozenset({"mm", "addmm", "_grouped_mm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +175,10 @@ class _SharedWeights:
 class _BackwardWalker:
     def __init__(
         self, run: BlockRun, accumulating: bool, weights: _SharedWeights, external: frozenset[Storage],
-        recomputed: bool,
+        recomputed: bool, fused: bool,
     ) -> None:  # fmt: skip
         self.run = run
+        self.fused = fused
         self.shared = weights
         self.recomputed = recomputed
         self.accumulating = accumulating
@@ -251,6 +256,8 @@ class _BackwardWalker:
         if each.passing in ("new", "in_place"):
             if node.op == "split":
                 return self._piece(each.tensor), False
+            if self.fused and each.tensor.is_parameter and node.op in _PRODUCTS:
+                return self._new(0), False
             return self._new(each.nbytes, self._room_of(node, each)), False
         arrived.held.holders += 1
         return arrived.held, arrived.is_view or each.passing == "view"

@@ -33,6 +33,7 @@ from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.communication import Buffers, buffers
+from vramwise.training.dummy_gradients import dummy_gradient_bytes
 from vramwise.training.evaluation import evaluation_pass
 from vramwise.training.extra_models import TRAINED, critic_pass, extra_model_bytes, role_of
 from vramwise.training.kernels import inputs_kept
@@ -103,6 +104,7 @@ class _Step:
             "weights": 0 if away.weights else states.weights + states.frozen_weights,
             "adapters": states.adapter_weights,
             "8-bit weights": states.copies_8_bit,
+            "dummy gradients": dummy_gradient_bytes(model, train, placement),
             "master weights": 0 if away.optimizer else states.master,
             "optimizer states": 0 if away.optimizer else states.optimizer,
             **others,

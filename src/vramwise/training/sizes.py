@@ -17,6 +17,7 @@ from vramwise.models.step import BlockRun, Forward, Structure, record_forward, r
 from vramwise.scenario import TrainSettings
 from vramwise.training.checkpointing import ARGUMENTS, ROTARY_TABLES, cached_by_outputs, kept_storages
 from vramwise.training.compiled import with_compiled_layers
+from vramwise.training.dummy_gradients import adds_into_main_gradients
 from vramwise.training.fp8 import with_fp8_products
 from vramwise.training.kernels import with_dequantization, with_kernels, with_softmax_inputs
 from vramwise.training.loss import is_litgpt, logits_held, with_loss
@@ -290,6 +291,7 @@ def _run_shape(
     walk = walk_backward(
         run, accumulating=accumulating, waiting=shared, begun=part.begun, ending=part.ending, pending=pending,
         external=external, recomputed=checkpointed,
+        fused=run.layer is not None and adds_into_main_gradients(train),
     )  # fmt: skip
     is_head = _is_head(run)
     stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
