@@ -78,3 +78,24 @@ def test_stages_may_be_uneven() -> None:
     assert change[0] < 0 < change[1]
     assert change[3] < 0 < change[2]
     assert change[1] > change[2]  # more micro-batches are in flight on an earlier stage
+
+
+def test_buckets_are_copies_of_the_gradients_of_the_ranks_own_stage() -> None:
+    """DDP over two copies of two stages: each rank has buckets of its stage's gradients, not of the whole model's."""
+    found = estimate({
+        "model": "meta-llama/Llama-2-7b-hf", "task": "train", "num_gpus": 4,
+        "train": {"pipeline_parallel_size": 2, "num_microbatches": 4, "sequence_length": 64},
+    })  # fmt: skip
+    step = next(phase for phase in found.phases if phase.name == "optimizer step")
+    parts = {node.name: node.bytes for node in step.components.children}
+    assert parts["gradient buckets"] == pytest.approx(parts["gradients"], rel=1e-4)
+
+
+@pytest.mark.parametrize(("model", "head"), [("bert-base-uncased", "masked-lm"), ("gpt2", "none")])
+def test_stage_3_cuts_models_whose_head_has_no_weights_of_its_own(model: str, head: str) -> None:
+    settings = {"framework": "deepspeed", "sequence_length": 64, "head": head}
+    stages = [
+        estimate({"model": model, "task": "train", "num_gpus": 4, "train": {**settings, "zero_stage": stage}})
+        for stage in (0, 3)
+    ]
+    assert stages[1].quantities["weights"].expected < stages[0].quantities["weights"].expected

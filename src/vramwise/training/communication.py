@@ -68,7 +68,7 @@ def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers
         return _zero(model, train, placement)
     if placement.data_parallel == 1:
         return Buffers()
-    trained = sum(placement.local_numel(base, t.numel) for t, base in trained_tensors(model, train))
+    trained = _trained_numel(model, train, placement)
     grad = width(train.grad_dtype or "fp32")
     if placement.weight_shards > 1:
         return _sharded(model, train, placement, grad)
@@ -129,9 +129,7 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     return Buffers(
         gathered=whole + around,
         unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
-        unsynced_gradients=sum(placement.local_numel(b, t.numel) for t, b in trained_tensors(model, train)) * size
-        if defers_reductions(train)
-        else 0,
+        unsynced_gradients=_trained_numel(model, train, placement) * size if defers_reductions(train) else 0,
         reduce_scatter=scattered,
         prefetched=ahead,
         largest_gather=max(unit, root),
@@ -157,13 +155,16 @@ def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placemen
     skips reductions between steps, and FSDP 1's flat parameters have gradients for frozen values too.
     """
     if placement.stages > 1:
-        return (
-            sum(placement.local_numel(b, t.numel) for t, b in trained_tensors(model, train) if placement.holds(b))
-            * grad
-        )
+        return _trained_numel(model, train, placement) * grad
     if train.framework == "litgpt" and train.gradient_accumulation_steps > 1:
         return sum(p.numel for p in model.parameters) * width(train.param_dtype or "bf16")
     return 0
+
+
+def _trained_numel(model: Model, train: TrainSettings, placement: Placement) -> int:
+    """Values of the rank's stage that train."""
+    pairs = trained_tensors(model, train)
+    return sum(placement.local_numel(base, t.numel) for t, base in pairs if placement.holds(base))
 
 
 def _largest_unit(model: Model, placement: Placement) -> int:

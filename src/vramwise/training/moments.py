@@ -333,7 +333,8 @@ class _Step:
             layer = self.placement.first_layer + sum(r.shape.layer is not None for r in self.runs[:index])
         if self.exchanged.by_call is not None:
             outside = HEAD if run.shape.is_head else BELOW
-            parts["gathered weights"] = self.exchanged.by_call.backward[outside if layer is None else layer]
+            place, calls = outside if layer is None else layer, self.exchanged.by_call
+            parts["gathered weights"] = calls.backward.get(place, calls.after_forward)  # a head may have no weights
         return Moment(name, parts, peak.operation, layer)
 
     def _hooked(self, run: RunBytes) -> int:
