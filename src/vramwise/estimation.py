@@ -26,7 +26,7 @@ def estimate(scenario: Scenario | Mapping[str, Any], *, replays: bool = True) ->
     the safetensors files under its path, else from transformers' own class where that is installed, the only case in
     which torch is imported; the result's notes say so.
 
-    `replays`: whether a training step on one GPU may be replayed on a model of torch's allocator, which takes 10 to
+    `replays`: whether a training step may be replayed on a model of torch's allocator, which takes 10 to
     100 ms once reserved memory is read; else that is a calibrated ratio.
     """
     if not isinstance(scenario, Scenario):

@@ -86,3 +86,35 @@ def test_what_is_reserved_is_in_use_or_free(steps: list[tuple[int, int]]) -> Non
         memory.take(size)
     assert memory.reserved >= again
     assert memory.peak_allocated <= memory.reserved
+
+
+def test_a_stream_cannot_use_what_another_left() -> None:
+    memory = CachingAllocator()
+    memory.free(memory.take(20 * MIB))
+    memory.take(20 * MIB, stream=1)
+    assert (memory.allocated, memory.reserved) == (20 * MIB, 40 * MIB)
+
+
+def test_a_block_that_another_stream_uses_comes_back_later() -> None:
+    memory = CachingAllocator()
+    memory.free_later(memory.take(20 * MIB))
+    mark = memory.mark
+    memory.free_later(memory.take(20 * MIB))
+    assert (memory.allocated, memory.reserved) == (0, 40 * MIB)
+    memory.settle(mark)
+    memory.take(20 * MIB)
+    memory.take(20 * MIB)
+    assert memory.reserved == 60 * MIB
+
+
+def test_an_expandable_segment_grows_from_what_is_free_at_its_end() -> None:
+    memory = CachingAllocator(expandable=True)
+    first, second = memory.take(30 * MIB), memory.take(10 * MIB)
+    assert memory.reserved == 40 * MIB
+    memory.free(second)
+    third = memory.take(50 * MIB)
+    assert (third.before, memory.reserved) == (first, 80 * MIB)
+    memory.free(first)
+    memory.free(third)
+    assert memory.take(70 * MIB).size == 70 * MIB
+    assert memory.reserved == 80 * MIB

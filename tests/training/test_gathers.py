@@ -156,6 +156,31 @@ def test_process_memory_of_published_runs_of_fsdp_1(
     assert found["nvidia_smi"].expected == pytest.approx(process_mib * 2**20, rel=0.05)
 
 
+@pytest.mark.parametrize(("gpus", "batch", "measured_gib"), [(8, 1, 81.47), (8, 2, 89.33), (16, 4, 78.48)])
+def test_reserved_memory_of_published_runs_of_fsdp_2(gpus: int, batch: int, measured_gib: float) -> None:
+    """torchtitan pull request 1690: Qwen3 32B, full checkpointing, H100 with 95 GiB."""
+    train = {"framework": "torchtitan", "method": "full", "precision": "bf16-mixed", "fsdp": "full-shard",
+             "sequence_length": 4096, "checkpointing": "full", "micro_batch_size": batch}  # fmt: skip
+    table = {"model": "Qwen/Qwen3-32B", "task": "train", "num_gpus": gpus, "train": train}
+    assert estimate(table).quantities["peak_reserved"].expected == pytest.approx(measured_gib * 2**30, rel=0.04)
+
+
+def test_torchtitan_gave_the_head_a_unit_in_2025() -> None:
+    """Until then embedding and head were whole from the first forward to the end of backward (pull request 1094)."""
+    train = {"framework": "torchtitan", "method": "full", "precision": "bf16-mixed", "fsdp": "full-shard",
+             "sequence_length": 8192, "checkpointing": "full"}  # fmt: skip
+    table = {"model": "meta-llama/Llama-3.1-8B", "task": "train", "num_gpus": 8}
+    before, since = (
+        next(phase for phase in estimate({**table, "train": {**train, "framework_version": version}}).phases
+             if phase.name == "backward: layers")
+        for version in ("March 2025", "October 2025")
+    )  # fmt: skip
+    whole = [
+        next(n.bytes for n in phase.components.children if n.name == "gathered weights") for phase in (before, since)
+    ]
+    assert whole[0] - whole[1] == 2 * 128_256 * 4096 * 2 + 4096 * 2
+
+
 def test_a_model_that_is_cut_in_host_memory_leaves_no_holes() -> None:
     table = {"model": "mistralai/Mistral-7B-v0.1", "task": "train", "gpu": "A100-80GB", "num_gpus": 2}
     on_gpu, on_host = (

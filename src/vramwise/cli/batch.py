@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="OUT", help="write there, all at once when done (default: stdout)")
     parser.add_argument(
         "--replay", action=argparse.BooleanOptionalAction, default=True,
-        help="replay training steps on one GPU for reserved memory and the verdict, as estimate does; without it a "
+        help="replay training steps for reserved memory and the verdict, as estimate does; without it a "
         "thousand scenarios and more a second",
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """PyTorch's caching allocator: which blocks it hands out, splits, joins and keeps.
 
-Rules of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (torch 2.13), without expandable segments:
+Rules of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (torch 2.13):
 
 - a size goes up to whole 512 bytes; blocks up to 1 MiB come from a pool of their own
 - the smallest free block that is large enough is taken; what is left of it is split off when it is 512 bytes or more in
@@ -12,7 +12,10 @@ Rules of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (torch
 - a block that another stream used as well (`Tensor.record_stream`) counts as freed at once, but comes back to its pool
   only when the host has seen that stream get past its use
 
-Not modelled: `max_split_size_mb`, `roundup_power2_divisions`.
+With expandable segments each pool is one segment that grows at its end, by whole 2 MiB in the small pool and 20 MiB in
+the large one, and every rest of 512 bytes or more is split off.
+
+Not modelled: `max_split_size_mb`, `roundup_power2_divisions`; expandable segments on a card that is full.
 """
 
 from __future__ import annotations
@@ -72,15 +75,17 @@ FreeBlocks = list[tuple[int, int, Block]]
 class CachingAllocator:
     """Counts `allocated` and `reserved` bytes and their peaks while blocks are taken and freed.
 
-    `capacity`: bytes of the card that segments may take together; None: without limit.
+    `capacity`: bytes of the card that segments may take together; None: without limit. `expandable`: whether segments
+    grow.
     """
 
-    def __init__(self, capacity: int | None = None) -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: int | None = None, *, expandable: bool = False) -> None:
+        self.capacity, self.expandable = capacity, expandable
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self._pools: dict[int, tuple[FreeBlocks, FreeBlocks]] = {0: ([], [])}
         self._in_use_elsewhere: deque[Block] = deque()
         self._ever_deferred = 0
+        self._ends: dict[int, Block] = {}
         self._made = 0
 
     def take(self, size: int, stream: int = 0) -> Block:
@@ -93,15 +98,19 @@ class CachingAllocator:
         place = bisect_left(free, (size, -1))
         if place < len(free):
             block = free.pop(place)[2]
+        elif self.expandable:
+            block = self._grown(size, free, is_small=is_small)
         else:
             block = self._block(segment_bytes(size), free)
             self._reserve(block.size)
         rest = block.size - size
-        if rest >= ROUNDING if is_small else rest > SMALL_SIZE:
+        if rest >= ROUNDING if is_small or self.expandable else rest > SMALL_SIZE:
             piece = self._block(rest, free)
             piece.before, piece.after = block, block.after
             if block.after is not None:
                 block.after.before = piece
+            elif self.expandable:
+                self._ends[id(free)] = piece
             block.after, block.size = piece, size
             insort(free, (rest, piece.number, piece))
         block.used = True
@@ -141,6 +150,8 @@ class CachingAllocator:
             before.after = after
             if after is not None:
                 after.before = before
+            elif self.expandable:
+                self._ends[id(free)] = before
             block = before
         if after is not None and not after.used:
             del free[bisect_left(free, (after.size, after.number))]
@@ -148,7 +159,28 @@ class CachingAllocator:
             block.after = after.after
             if after.after is not None:
                 after.after.before = block
+            elif self.expandable:
+                self._ends[id(free)] = block
         insort(free, (block.size, block.number, block))
+
+    def _grown(self, size: int, free: FreeBlocks, *, is_small: bool) -> Block:
+        """A block of at least `size` bytes at the end of its pool's one segment."""
+        page = SMALL_SEGMENT if is_small else SHARED_SEGMENT
+        end = self._ends.get(id(free))
+        if end is not None and not end.used:
+            del free[bisect_left(free, (end.size, end.number))]
+            more = round_up(size - end.size, page)
+            end.size += more
+            block = end
+        else:
+            more = round_up(size, page)
+            block = self._block(more, free)
+            block.before = end
+            if end is not None:
+                end.after = block
+            self._ends[id(free)] = block
+        self._reserve(more)
+        return block
 
     def _reserve(self, size: int) -> None:
         if self.capacity is not None and self.reserved + size > self.capacity:

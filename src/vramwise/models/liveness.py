@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from vramwise.models.autograd.gradients import InputGradient, input_gradients
+from vramwise.models.autograd.gradients import InputGradient, divided_up, input_gradients
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, terms_of, total
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
@@ -236,11 +236,13 @@ class _BackwardWalker:
             self.result.at_first_use = self.temporaries
         arrived = self.gradients.pop(id(output))
         made = [(each, *self._made(node, each, arrived)) for each in input_gradients(node, output)]
-        scratch = max((each.scratch for each, _, _ in made), key=probe, default=0)
+        most = max((each for each, _, _ in made), key=lambda each: probe(each.scratch), default=None)
+        scratch, pieces = (most.scratch, most.pieces) if most is not None else (0, 1)
         larger = total(each.raw - each.nbytes for each, _, _ in made if each.raw)
         larger = larger - total(each.nbytes for each, _, _ in made if each.passing == "in_place")
         self._note(f"{node.op} backward", node.module, scratch + larger + node.workspace_bytes)
-        self._briefly(scratch, node.workspace_bytes, *(each.raw for each, _, _ in made))
+        beside = [divided_up(scratch, pieces)] * pieces
+        self._briefly(*beside, node.workspace_bytes, *(each.raw for each, _, _ in made))
         if self.recomputed:
             self._release(node)
         if any(each.raw for each, _, _ in made):

@@ -21,7 +21,7 @@ from functools import lru_cache
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.parallel import Placement
-from vramwise.training.root_unit import has_units_outside_layers, reduced_in
+from vramwise.training.root_unit import head_is_apart, own_units, reduced_in
 from vramwise.training.settings import defers_reductions, execution, reentrant
 from vramwise.training.states import quantizer, stored, trained_tensors, width
 from vramwise.training.zero import zero_settings
@@ -39,11 +39,11 @@ from vramwise.training.zero_buffers import (
 class Buffers:
     """Bytes of communication buffers alive in forward and in backward, and for the whole step.
 
-    `prefetched`: what of the gathered weights is still the output of their all-gather; `largest_gather`: the largest
-    such output of the step, that of the root unit included. `between_layers`: the gathered weights while no layer runs.
+    `prefetched`: what of the gathered weights is still the output of their all-gather; `largest_gathers`: the largest
+    two such outputs one after the other, that of the root unit included. `between_layers`: the gathered weights while
+    no layer runs; `at_loss`, `at_head`: while the head and the loss run, and when the head's backward begins.
     `backward_buckets`: buckets that are there in backward alone; `by_call`: what ZeRO-3 keeps gathered, instead of
     `gathered`; `secondary`: ZeRO++'s second copy of the weights.
-    `beside_head`: the gathered weights while the head runs, where its own are not whole otherwise.
     `unsynced_gradients`: those of earlier micro-batches, whole until the last one's backward pass reduces them.
     """
 
@@ -53,9 +53,10 @@ class Buffers:
     buckets: int = 0
     unsynced_gradients: int = 0
     prefetched: int = 0
-    largest_gather: int = 0
-    beside_head: int = 0
+    largest_gathers: int = 0
+    at_loss: int = 0
     between_layers: int = 0
+    at_head: int = 0
     backward_buckets: int = 0
     secondary: int = 0
     by_call: Gathered | None = None
@@ -85,7 +86,9 @@ def _zero(model: Model, train: TrainSettings, placement: Placement) -> Buffers:
     most = 0 if kept is None else max(*kept.forward.values(), *kept.backward.values())
     return Buffers(
         gathered=most,
-        largest_gather=most,
+        largest_gathers=most,
+        at_loss=0 if kept is None else kept.after_forward,
+        at_head=0 if kept is None else kept.after_forward,
         reduce_scatter=reduction_bytes(model, train, placement, zero),
         buckets=offload_staging_bytes(model, train, placement) + (buckets if train.zero_stage == 3 else 0),
         backward_buckets=buckets if train.zero_stage < 3 else 0,
@@ -124,18 +127,34 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     ahead = unit if train.reshard_after_forward and _gathers_ahead(train) else 0
     whole = unit + ahead if train.reshard_after_forward else layers
     around = root  # what is whole while a layer runs
-    if has_units_outside_layers(train, model) and train.reshard_after_forward:
+    if own_units(train, model) and train.reshard_after_forward:
         around, root = 0, largest
+    held = 0 if train.reshard_after_forward else whole
+    at_loss, at_head = _beside_layers(train, model, root, unit, ahead)
     return Buffers(
         gathered=whole + around,
         unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
         unsynced_gradients=_trained_numel(model, train, placement) * size if defers_reductions(train) else 0,
         reduce_scatter=scattered,
         prefetched=ahead,
-        largest_gather=max(unit, root),
-        beside_head=unit + root if root != around else 0,
-        between_layers=root if train.reshard_after_forward else whole + root,
+        largest_gathers=max(unit, largest if own_units(train, model) else root) + unit,
+        between_layers=held + root,
+        at_loss=max(at_loss, held + root),
+        at_head=max(at_head, held + root),
     )
+
+
+def _beside_layers(train: TrainSettings, model: Model, root: int, unit: int, ahead: int) -> tuple[int, int]:
+    """Gathered weights while the head and the loss run, and when the head's backward begins.
+
+    FSDP 1 frees a layer's weights when its forward is over; it gathers the last layer ahead of the head's backward.
+    FSDP 2 keeps the output of the last layer's all-gather until the root's forward is over, and gathers that layer
+    again before the head's backward (torch 2.13 distributed/fsdp/_fully_shard: `all_gather_state` of
+    _fsdp_param_group.py, _post_forward of _fsdp_state.py). torchtitan's loss comes after the root's forward.
+    """
+    if train.fsdp_version == 1:
+        return root, root + ahead
+    return root + (0 if head_is_apart(train, model) else unit), root + unit
 
 
 def _gathers_ahead(train: TrainSettings) -> bool:

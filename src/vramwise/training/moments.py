@@ -209,7 +209,7 @@ class _Step:
         loss = next(run for run in self.runs if run.shape.name == "loss")
         peak = loss.forward_peak
         parts = self._base() | {
-            "gathered weights": self._gathered_between_layers(),
+            "gathered weights": self.exchanged.at_loss,
             "activations": self.saved.activations,
             "weight casts": self.saved.weight_casts + sum(run.forward_casts for run in self.runs),
             "logits and loss": peak.total + int(evaluate(self.shape.logits_in_loss, self.axes)),
@@ -228,7 +228,7 @@ class _Step:
             before = 0 if longest_comes_first(self.train) else self.logits_in_loop
             logits = before + max(run.forward_peak.temporaries for run in self.runs if run.shape.is_head)
         parts = self._base() | {
-            "gathered weights": self._gathered_between_layers(),
+            "gathered weights": self.exchanged.at_loss,
             "activations": self.saved.activations,
             "weight casts": self.saved.weight_casts + (casts if casts > copy else 0),
             "logits and loss": logits + (0 if casts > copy else copy) + SCALAR_BYTES,
@@ -237,31 +237,9 @@ class _Step:
         }
         return Moment("forward return", parts)
 
-    def _reshards_before_the_head(self) -> bool:
-        return self.train.fsdp != "none" and self.train.fsdp_version == 1
-
-    def _gathered_between_layers(self) -> int:
-        """The root unit and one layer's gathered values: while the head runs no layer's own weights are whole.
-
-        FSDP 1 frees a layer's weights when its forward is over; it gathers the last layer ahead of the head's backward.
-        FSDP 2 keeps the output of the last layer's all-gather until the root's forward is over, and gathers that layer
-        again before the head's backward (torch 2.13 distributed/fsdp/_fully_shard: `all_gather_state` of
-        _fsdp_param_group.py, _post_forward of _fsdp_state.py). accelerate leaves the head in the root unit; torchtitan
-        makes a unit of it.
-        """
-        if self.exchanged.by_call is not None:
-            return self.exchanged.by_call.after_forward
-        if self._reshards_before_the_head():
-            return self.exchanged.between_layers
-        if self.exchanged.beside_head:
-            return self.exchanged.beside_head
-        with_head_in_root = self.train.fsdp_version == 2 and self.train.framework in HUGGING_FACE
-        is_fsdp2 = self.train.fsdp != "none" and with_head_in_root
-        return self.exchanged.gathered - (self.exchanged.prefetched if is_fsdp2 else 0)
-
     def _forward_end(self) -> Moment:
         parts = self._base() | {
-            "gathered weights": self._gathered_between_layers(),
+            "gathered weights": self.exchanged.at_loss,
             "activations": self.saved.activations,
             "weight casts": self.saved.weight_casts,
             "logits and loss": self.saved.logits_loss + SCALAR_BYTES,
@@ -317,8 +295,7 @@ class _Step:
         }
         parts["gradients"] = self.kept_in_backward + self._finished_above(index) + peak.weight_gradients
         if name == "backward: head":
-            ahead = self.exchanged.prefetched if self._reshards_before_the_head() else 0
-            parts["gathered weights"] = self._gathered_between_layers() + ahead
+            parts["gathered weights"] = self.exchanged.at_head
         if self.grows:
             above = self.numel_below[-1] - self.numel_below[min(index + 1, len(self.numel_below) - 1)]
             parts["unsharded gradients"] = self.exchanged.unsharded_gradients * above // self.numel_below[-1]
@@ -349,7 +326,7 @@ class _Step:
     def _backward_end(self) -> Moment:
         parts = self._after(self.all_gradients)
         if self.train.fsdp != "none":
-            parts["gathered weights"] = self._gathered_between_layers()
+            parts["gathered weights"] = self.exchanged.at_loss
         if self.exchanged.by_call is not None:
             parts["gathered weights"] = self.exchanged.by_call.after_backward
         if self.train.zero_stage:

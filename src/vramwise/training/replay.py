@@ -50,14 +50,16 @@ class Replayed:
 def is_replayed(train: TrainSettings, placement: Placement) -> bool:
     """Whether the replay has everything that allocates under these settings."""
     away = offloaded(train)
-    if train.extra_models or train.expandable_segments or train.framework in ("megatron", "litgpt"):
+    if train.extra_models or train.framework in ("megatron", "litgpt"):
         return False
     if train.compile or releases_gradients(train) or away.activations or placement.stages > 1:
         return False
     if train.context_parallel_size > 1 or placement.expert_parallel > 1 or train.master_dtype or train.zero_stage:
         return False
     if placement.weight_shards > 1:
-        return train.fsdp == "full-shard" and train.fsdp_version == 1 and placement.tensor_parallel == 1
+        return train.fsdp == "full-shard" and placement.tensor_parallel == 1
+    if train.expandable_segments:
+        return False
     moved = away.weights or away.gradients or away.optimizer
     return placement.data_parallel == placement.tensor_parallel == 1 and not moved and train.fsdp == "none"
 
@@ -95,7 +97,10 @@ class _Replay:
         self._of_length(sequence)
         self.workspace = workspace_bytes // 2
         self.shape: StepShape = step_shape(model, train, batch, sequence, accumulating=accumulating)
-        self.memory = memory = Memory(capacity_bytes)
+        growing = (
+            train.expandable_segments
+        )  # give back what is free page by page, so that a card is full only by tensors
+        self.memory = memory = Memory(None if growing else capacity_bytes, expandable=growing)
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
         self.around = around_blocks(memory, model, train, placement)
         self.hooks_keep_inputs = frozen_units_keep_inputs(train)

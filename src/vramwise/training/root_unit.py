@@ -19,6 +19,9 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import HUGGING_FACE, execution
 from vramwise.training.states import rounded, trained_tensors, width
+from vramwise.training.versions import month_named, stated
+
+HEAD_APART_SINCE, FROM_AUGUST_2025 = (0, 2), (2025, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,22 @@ class RootUnit:
 def shares_output_weights(model: Model) -> bool:
     """Whether a weight outside the layers is another one's, as a tied output layer is."""
     return any(p.tied_to is not None for block in model.blocks for p in block.parameters)
+
+
+def head_is_apart(train: TrainSettings, model: Model) -> bool:
+    """Whether torchtitan makes units of embedding and head: since pull request 1094 of July 2025.
+
+    Before it both were in the root unit, and the last layer stayed whole (parallelize.py, apply_fsdp).
+    """
+    if train.framework != "torchtitan" or train.fsdp_version != 2 or shares_output_weights(model):
+        return False
+    version, month = stated(train, "torchtitan"), month_named(train)
+    return (version or HEAD_APART_SINCE) >= HEAD_APART_SINCE and (month or FROM_AUGUST_2025) >= FROM_AUGUST_2025
+
+
+def own_units(train: TrainSettings, model: Model) -> bool:
+    """Whether embedding and output layer are units of their own."""
+    return head_is_apart(train, model) or has_units_outside_layers(train, model)
 
 
 def has_units_outside_layers(train: TrainSettings, model: Model) -> bool:
@@ -62,8 +81,8 @@ def root_unit(model: Model, train: TrainSettings, placement: Placement) -> RootU
     narrow = width(compute.autocast or compute.param_dtype)
     outside = [(t, base) for t, base in trained_tensors(model, train) if base.layer is None]
     embeds = {base.name for _, base in outside if base.part == "embedding"}
-    own_units = train.framework == "torchtitan" or has_units_outside_layers(train, model)
-    if own_units:
+    are_apart = own_units(train, model)
+    if are_apart:
         outside = [(t, base) for t, base in outside if base.name in embeds]
     numel = sum(placement.local_numel(base, t.numel) for t, base in outside)
     share = sum(
@@ -73,7 +92,7 @@ def root_unit(model: Model, train: TrainSettings, placement: Placement) -> RootU
     above = sum(placement.local_numel(base, t.numel) for t, base in outside if base.name not in embeds)
     grad = width(train.grad_dtype or "fp32")
     waiting = above * narrow - -(-above // placement.gradient_shards) * grad
-    if own_units:  # autograd holds the gradient until its hook returns: the result is beside it
+    if are_apart:  # autograd holds the gradient until its hook returns: the result is beside it
         share = 0
     return RootUnit(
         unsharded=numel * narrow,

@@ -6,7 +6,8 @@
     everything else: the root unit      whole from the first forward until backward is over
 
 accelerate 1.12 utils/fsdp_utils.py (fsdp2_prepare_model, auto_wrap_policy); torchtitan 0.2 models/llama3/infra
-parallelize.py (apply_fsdp).
+parallelize.py (apply_fsdp, as of pull request 1094 of July 2025; before it both were in the root unit, and the last
+layer stayed whole).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import runs_in
 from vramwise.scenario import TrainSettings
 from vramwise.training.parallel import Placement
-from vramwise.training.root_unit import has_units_outside_layers, shares_output_weights
+from vramwise.training.root_unit import own_units
 from vramwise.training.settings import execution
 from vramwise.training.states import quantizer, stored, trained_tensors, width
 
@@ -58,10 +59,12 @@ def units_of(model: Model, train: TrainSettings, placement: Placement) -> list[U
     found: dict[str, Unit] = {}
     of_weight: dict[str, Unit] = {}
     in_order = []
+    keeps_last = train.framework == "torchtitan" and train.fsdp_version == 2 and not own_units(train, model)
+    last = max((block.layer for block in model.blocks if block.layer is not None), default=None)
     for block in model.blocks:
         name = _unit_name(block, model, train)
         stays = name == ROOT or (name == HEAD and train.framework == "torchtitan") or not train.reshard_after_forward
-        unit = found.setdefault(name, Unit(name, stays=stays))
+        unit = found.setdefault(name, Unit(name, stays=stays or (keeps_last and block.layer == last)))
         if runs_in(block, compute):
             in_order.append(unit)
         for p in block.parameters:
@@ -102,8 +105,7 @@ def units_of(model: Model, train: TrainSettings, placement: Placement) -> list[U
 def _unit_name(block: Block, model: Model, train: TrainSettings) -> str:
     if block.layer is not None:
         return f"layer {block.layer}"
-    own_units = train.framework == "torchtitan" or has_units_outside_layers(train, model)
-    if own_units and train.fsdp_version == 2 and not shares_output_weights(model):
+    if train.fsdp_version == 2 and own_units(train, model):
         parts = {p.part for p in block.parameters}
         return EMBEDDING if "embedding" in parts else HEAD
     return ROOT

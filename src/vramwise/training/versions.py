@@ -15,6 +15,7 @@ MET_LIGER_0_6_2 = (4, 56)  # transformers of 29 August 2025; Liger 0.6.2 is of 2
 DESCRIBED_TRANSFORMERS = (5, 23)
 DESCRIBED_TORCH = (2, 13)
 _BARE = re.compile(r"v?\d+(\.\d+)*\S*")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _OWN_NAMES = {"pytorch": "torch"}
 
 
@@ -39,6 +40,16 @@ def names(train: TrainSettings, package: str) -> bool:
 def names_a_version(train: TrainSettings) -> bool:
     """Whether `framework_version` has a number anywhere."""
     return train.framework_version is None or re.search(r"\d", train.framework_version) is not None
+
+
+def month_named(train: TrainSettings) -> tuple[int, int] | None:
+    """Year and month that the scenario names in place of a version ("2024-06", "March 2025"), or None."""
+    text = train.framework_version or ""
+    found = re.search(r"\b(20\d\d)-(\d\d)\b", text)
+    if found:
+        return int(found[1]), int(found[2])
+    found = re.search(rf"\b({'|'.join(_MONTHS)})[a-z]* (20\d\d)\b", text, re.IGNORECASE)
+    return (int(found[2]), _MONTHS.index(found[1].lower()) + 1) if found else None
 
 
 def library_version(train: TrainSettings) -> tuple[int, int]:

@@ -34,7 +34,7 @@ _CHUNKS = 8
 
 @dataclass(frozen=True, slots=True)
 class InputGradient:
-    """The gradient of one input: how it comes about, its bytes if new, and scratch alive beside it.
+    """The gradient of one input: how it comes about, its bytes if new, and scratch alive beside it in `pieces` tensors.
 
     `raw`: bytes of the gradient as the operation makes it, where the engine then sums or casts it to what the
     input is (torch 2.13 engine.cpp `validate_outputs`); 0 where it is right at once.
@@ -45,6 +45,7 @@ class InputGradient:
     nbytes: Dim = 0
     scratch: Dim = 0
     raw: Dim = 0
+    pieces: int = 1
 
 
 def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
@@ -61,7 +62,7 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
         # Gradients of one chunk at a time: of the loss and of log-softmax in fp32, then in the logits' dtype.
         return [
             InputGradient(
-                tensor, "new", divided_up(tensor.nbytes, _CHUNKS), scratch=divided_up(tensor.numel * 8, _CHUNKS)
+                tensor, "new", divided_up(tensor.nbytes, _CHUNKS), divided_up(tensor.numel * 8, _CHUNKS), pieces=2
             )
             for tensor in wanted
         ]
@@ -70,12 +71,12 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
         return [InputGradient(t, "in_place", t.nbytes, scratch=divided_up(t.nbytes, _CHUNKS)) for t in wanted]
     if op == "parallel_nll_loss":
         # grad = (zeros with -1 at the labels + exp(x)) · grad: two of the three factors stand beside the result.
-        return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2) for tensor in wanted]
+        return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2, pieces=2) for tensor in wanted]
     if op in ("mul", "div"):
         return [_product(tensor, node, gradient) for tensor in wanted]
     if op == "pow":
         # grad · (2 · x^1): both factors are temporaries of one expression.
-        return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2) for tensor in wanted]
+        return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2, pieces=2) for tensor in wanted]
     return [InputGradient(tensor, "new", tensor.nbytes) for tensor in wanted]
 
 
