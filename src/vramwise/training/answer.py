@@ -37,6 +37,7 @@ from vramwise.training.sizes import step_shape
 from vramwise.training.states import ModelStates, model_states
 from vramwise.training.towers import with_whole_towers
 from vramwise.training.tree import activations_node, phase, state_nodes
+from vramwise.training.zero_buffers import offload_staging_bytes
 
 MOST_SEQUENCES = 1_000_000
 _MOST_REPLAYED = 8  # micro-batches below the largest by its tensors; a step keeps some per cent in holes at most
@@ -166,7 +167,8 @@ def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
         shape = step_shape(job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating)
         layers = [run for run in on_stage(shape.at(with_rounded_axes(**axes)), rank) if run.shape.layer is not None]
         kept = sum(run.activations - run.handed_on for run in layers)
-    return host_parts(job.states(rank), job.train, kept)
+    staged = offload_staging_bytes(job.model, job.structure, rank)
+    return host_parts(job.states(rank), job.train, kept, staged)
 
 
 def _rank_name(rank: Placement, stages: int) -> str:
