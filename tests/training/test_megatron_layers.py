@@ -14,6 +14,7 @@ from vramwise.training.answer import job_of
 from vramwise.training.sizes import KeptTensor, step_shape
 
 TOKENS = 4096
+AXES = {"batch": 1, "sequence": TOKENS}
 MOONLIGHT = "moonshotai/Moonlight-16B-A3B-Instruct"
 HIDDEN, WIDE, TOP_K, LAYERS = 2048, 1408, 6, 27
 LLAMA_HIDDEN, LLAMA_WIDE, LLAMA_LAYERS = 4096, 14336, 32
@@ -29,7 +30,7 @@ def kept(name: str, layer: int, **train: Any) -> list[KeptTensor]:
 
 
 def size(tensors: list[KeptTensor]) -> int:
-    return sum(evaluate(t.nbytes, {"batch": 1, "sequence": TOKENS}) * t.count for t in tensors)
+    return sum(evaluate(t.nbytes, AXES) * t.count for t in tensors)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -140,3 +141,12 @@ def test_products_add_into_gradients_that_exist() -> None:
         held[framework] = next(run.peak for run in runs if run.shape.layer is not None).temporaries
     assert held["megatron"] < largest // 4
     assert held["deepspeed"] >= largest
+
+
+def test_latent_attention_keeps_values_and_output_in_their_own_width() -> None:
+    heads, key, value = 16, 192, 128
+    attention = [t for t in kept(MOONLIGHT, 1) if "_scaled_dot_product" in t.role and evaluate(t.nbytes, AXES) > 10**6]
+    assert size(attention) == 2 * TOKENS * heads * (2 * key + 2 * value)
+    assert not [t for t in kept(MOONLIGHT, 1) if t.module.startswith("self_attn") and t.role == "mm.self"
+                and evaluate(t.nbytes, AXES) > 2 * TOKENS * 512]  # fmt: skip
+    assert 0 < saved_by(MOONLIGHT, 1, "core_attn") < TOKENS * heads * 8

@@ -20,6 +20,7 @@ from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, c
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.megatron_experts import with_own_experts
+from vramwise.training.megatron_latent import with_own_latent_attention
 from vramwise.training.scans import fuse_scans
 from vramwise.training.versions import bitsandbytes_version
 
@@ -50,7 +51,7 @@ def fused_parts(train: TrainSettings) -> frozenset[str]:
 def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
     """The forward pass with fused kernels in place of what they replace."""
     parts = fused_parts(train)
-    always = {"torchtune": [_copy_heads], "megatron": [fuse_scans, with_own_experts]}
+    always = {"torchtune": [_copy_heads], "megatron": [fuse_scans, with_own_latent_attention, with_own_experts]}
     rewrites: list[Rewrite] = [*always.get(train.framework, [])]
     if not parts and not rewrites:
         return forward
