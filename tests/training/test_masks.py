@@ -153,3 +153,10 @@ def test_the_answer_says_what_attention_gets() -> None:
     train = {"micro_batch_size": 4, "sequence_length": 1024, "padding_free": True}
     notes = estimate({"model": MISTRAL, "task": "train", "train": train}).notes
     assert any("a mask of 1 × 4,096 × 4,096 entries; SDPA's flash kernel takes none" in note for note in notes)
+
+
+def test_gemma_2_runs_with_flash_attention() -> None:
+    """flash-attn caps scores itself; SDPA cannot, so that eager attention runs in its place."""
+    config = MISTRAL | {"model_type": "gemma2", "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512}
+    scores = LAYERS * HEADS * 4 * 1024**2 * 2
+    assert kept(config) == kept(config, attention="eager") > kept(config, attention="flash") + 3 * scores

@@ -52,7 +52,10 @@ def _moments(
     if key not in _known:
         if len(_known) >= 256:
             _known.clear()
-        execution = Execution(param_dtype=dtype, attention=attention, dropout=False, trainable=("",))
+        backend = "flash" if attention == "flash" else "auto"
+        execution = Execution(
+            param_dtype=dtype, attention=attention, dropout=False, trainable=("",), sdpa_backend=backend
+        )  # fmt: skip
         _known[key] = _recorded(model, execution, batch, sequence)
     return _known[key]
 

@@ -18,7 +18,7 @@ _NORMS_AFTER = (
 
 
 def design(c: Config) -> Design:
-    """The switches of a generation; transformers lets Gemma 2 run without SDPA only, for the cap on its scores."""
+    """The switches of a generation; transformers lets Gemma 2 run without SDPA, for the cap on its scores."""
     bias, second = c.flag("attention_bias"), c.model_type in ("gemma2", "vaultgemma")
     # An explicit null switches a cap off, an absent key leaves the class default of 50 and 30 on.
     scores, logits = (c.values.get(f"{name}_logit_softcapping", 1.0) is not None for name in ("attn", "final"))
@@ -28,7 +28,8 @@ def design(c: Config) -> Design:
         qk_norm=HeadNorm("heads_first", style="gemma") if third else None, rotary_share=None, buffered_scale=True,
         capped_logits=c.has("final_logit_softcapping") if third else second and logits, tied=True,
         attention={
-            "causal": not c.flag("use_bidirectional_attention"), "softcap": second and scores, "eager_only": second
+            "causal": not c.flag("use_bidirectional_attention"), "softcap": second and scores, "eager_only": second,
+            "has_flash": second,  # flash-attn caps scores itself
         },
     )  # fmt: skip
 

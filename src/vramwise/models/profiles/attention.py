@@ -146,7 +146,8 @@ class AttentionPaths:
         if self.execution.use_cache and op.settings["causal"] and not op.settings.get("latent"):
             k, v = self.tape.cat([k], 2), self.tape.cat([v], 2)
         chosen = self.execution.attention
-        if op.settings.get("eager_only") and not (chosen == "flash" and op.settings.get("has_flash")):
+        flash = "flash" in (chosen, self.execution.sdpa_backend)
+        if op.settings.get("eager_only") and not (flash and op.settings.get("has_flash")):
             chosen = "eager"
         styled = getattr(self, f"_{chosen}_{op.settings['style']}", None)
         if styled is not None:
