@@ -103,8 +103,11 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         grads, states = params, params
     if train.framework == "megatron" and precision in ("bf16-master", "fp8-mixed"):
         grads = "fp32"  # main_grad
-    if train.zero_stage and params == "fp32" and method == "full":
-        master = "fp32"  # DeepSpeed 0.19 zero/stage_1_and_2.py, stage3.py: the partition is a clone of fp32 weights too
+    copies = train.zero_stage in (1, 2) or (train.zero_stage == 3 and train.offload_optimizer != "none")
+    if copies and params == "fp32" and method == "full":
+        master = (
+            "fp32"  # DeepSpeed 0.19: the partition is a clone of fp32 weights too, but what stays on the GPU in stage 3
+        )
     quantization = train.quantization or ("nf4" if method == "qlora" else None)
     if method == "full" and train.quantization:
         raise ScenarioError("train.quantization", f'"{train.quantization}" weights cannot train; use method = qlora')
