@@ -38,11 +38,18 @@ def test_who_checkpoints_unasked(framework: str, checkpointing: str) -> None:
 
 @pytest.mark.parametrize(
     ("framework", "expandable"),
-    [("transformers", False), ("ms-swift", False), ("axolotl", True), ("unsloth", True), ("torchtune", True)],
+    [("transformers", False), ("ms-swift", False), ("axolotl", True), ("unsloth", True), ("torchtune", False)],
 )
 def test_who_asks_for_expandable_segments(framework: str, expandable: bool) -> None:
     assert settings(framework)["expandable_segments"] is expandable
     assert settings(framework, expandable_segments=not expandable)["expandable_segments"] is not expandable
+
+
+def test_since_when_they_ask_for_them() -> None:
+    versions = (("axolotl", "axolotl 0.4.1"), ("axolotl", "axolotl 0.5.0"), ("unsloth", "unsloth 2024.2"))
+    assert [settings(framework, version)["expandable_segments"] for framework, version in versions] == [
+        False, True, False,
+    ]  # fmt: skip
 
 
 def test_adapters_of_torchtunes_recipes() -> None:

@@ -33,6 +33,7 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 UNSLOTH_TILES_LOSSES_SINCE = (2025, 8)  # unsloth pull request 3148
+EXPANDABLE_SINCE = {"axolotl": (0, 5), "unsloth": (2024, 3)}
 BITSANDBYTES = ("nf4", "fp4", "int8")
 FSDP2_WAITS_SINCE = (5, 0)  # the first release after accelerate 1.11
 NARROWED_AGAIN = frozenset({"embedding", "head"})
@@ -137,8 +138,8 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
 # torchtune recipes/configs: lora_attn_modules q_proj, v_proj, output_proj and apply_lora_to_mlp in 104 of 107; adapters
 # are made under the recipe's dtype (lora_finetune_single_device.py set_default_dtype).
 # axolotl examples: quantize_moe_experts in every QLoRA of a model whose experts are one parameter.
-# expandable_segments: LLaMA-Factory 0.9.3 launcher.py (under torchrun alone), torchtune __init__.py since June 2025,
-# unsloth __init__.py since March 2024 (later unsloth_zoo), axolotl utils/__init__.py set_pytorch_cuda_alloc_conf.
+# expandable_segments: unsloth __init__.py since March 2024 (later unsloth_zoo), axolotl since 0.5 (utils/__init__.py,
+# set_pytorch_cuda_alloc_conf); not LLaMA-Factory 0.9.5 on one GPU (launcher.py under torchrun), nor torchtune 0.6.1.
 Recipe = str | bool | tuple[str, ...]
 _RECIPES: dict[str, dict[str, Recipe]] = {
     "axolotl": {"expandable_segments": True},
@@ -150,12 +151,7 @@ _RECIPES: dict[str, dict[str, Recipe]] = {
         "loss": "fused-linear",
         "expandable_segments": True,
     },
-    "torchtune": {
-        "checkpointing": "full",
-        "optimizer_impl": "fused",
-        "loss": "chunked",
-        "expandable_segments": True,
-    },
+    "torchtune": {"checkpointing": "full", "optimizer_impl": "fused", "loss": "chunked"},
     "torchtitan": {"optimizer_impl": "fused"},
     "megatron": {"optimizer_impl": "fused", "loss": "vocab-parallel"},
 }
@@ -173,8 +169,10 @@ def recipe_defaults(train: TrainSettings, model: Model) -> dict[str, Recipe]:
             recipe["lora_targets"] = _TORCHTUNE_TARGETS
     if train.framework == "axolotl" and train.method == "qlora" and _has_fused_experts(train, model):
         recipe = {**recipe, "quantize_experts": (train.quantization or "nf4").startswith(BITSANDBYTES)}
-    found = stated(train, "unsloth")
-    if found is not None and found < UNSLOTH_TILES_LOSSES_SINCE:
+    found = stated(train, train.framework)
+    if found is not None and found < EXPANDABLE_SINCE.get(train.framework, ()):
+        recipe = {name: value for name, value in recipe.items() if name != "expandable_segments"}
+    if train.framework == "unsloth" and found is not None and found < UNSLOTH_TILES_LOSSES_SINCE:
         recipe = {**recipe, "loss": "fused"}
     if train.framework == "unsloth" and "checkpointing" in train.explicit and train.checkpointing == "none":
         recipe = {name: value for name, value in recipe.items() if name != "offload_activations"}
