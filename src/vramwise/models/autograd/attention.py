@@ -123,13 +123,14 @@ class Attention(Contractions):
         out of q, k and v, attention keeps them and its result, which is then spread over rows of zeros. Both ways keep
         the tokens' places, which every layer looks up anew.
         """
+        q, k, v = self.autocast_low(q, k, v)
         op, (b, heads, s, _) = "_scaled_dot_product_flash_attention", q.shape
         tokens = tokens_without(b * s, padding_share)
         places = self.new((tokens,), "int64", op="nonzero")
         picked = []
         for x in (q, k, v):
-            whole = self.contiguous(self.transpose(x, 1, 2))
             shape = (tokens, x.shape[1], x.shape[-1])
+            whole = self.reshape(self.transpose(x, 1, 2), b * s, *shape[1:])
             picked.append(self.new(shape, x.dtype, requires_grad=x.requires_grad, op="index"))
             self.record("index", [whole], [picked[-1]], [(places, "indices")])
         grad = any(x.requires_grad for x in picked)
