@@ -11,11 +11,11 @@ import pytest
 
 from vramwise import estimate
 from vramwise.models import describe
-from vramwise.models.allocator import Block
+from vramwise.models.allocator import Block, CachingAllocator
 from vramwise.scenario import Scenario
 from vramwise.training import replay as replay_module
 from vramwise.training.answer import job_of
-from vramwise.training.gathers import GATHERING, REDUCING, SHARDS
+from vramwise.training.gathers import GATHERING, REDUCING, SHARDS, Replicated
 from vramwise.training.held import Memory
 from vramwise.training.replay import _Replay
 
@@ -165,6 +165,28 @@ def test_reserved_memory_of_published_runs_of_fsdp_2(gpus: int, batch: int, meas
     assert estimate(table).quantities["peak_reserved"].expected == pytest.approx(measured_gib * 2**30, rel=0.04)
 
 
+def test_data_parallels_buckets_are_torchs() -> None:
+    tensors = [torch.empty(rows, 1024) for rows in (1, 3000, 200, 64, 9000, 10, 6400, 6400, 1)]
+    assigned = dist._compute_bucket_assignment_by_size(tensors[::-1], [2**20, 25 * 2**20])[0]
+    sizes = [4 * tensor.numel() for tensor in tensors]
+    memory = Memory()
+    taken: list[int] = []
+    memory.take = lambda size, stream=0: taken.append(size) or CachingAllocator.take(memory, size, stream)  # type: ignore
+    Replicated(memory, sizes).prepare()
+    assert taken == [sum(sizes[::-1][index] for index in bucket) for bucket in assigned]
+
+
+def test_reserved_memory_of_a_published_run_of_data_parallel() -> None:
+    """AnswerDotAI/fsdp_qlora benchmarks_03_2024.md: Llama 2 7B with adapters on two RTX 3090."""
+    train = {**ADAPTERS, "framework": "transformers", "framework_version": "transformers 4.37.2, torch 2.2.1",
+             "method": "lora", "lora_dtype": "bf16", "lora_rank": 64, "optimizer": "adamw", "optimizer_impl": "foreach",
+             "lora_targets": ["k_proj", "q_proj", "v_proj", "up_proj", "down_proj", "gate_proj"], "packing": True,
+             "clip_grad_norm": False, "micro_batch_size": 4, "sequence_length": 2048, "checkpointing": "full",
+             "grad_dtype": "bf16", "optimizer_state_dtype": "bf16"}  # fmt: skip
+    table = {"model": "meta-llama/Llama-2-7b-hf", "task": "train", "gpu": "RTX 3090", "num_gpus": 2, "train": train}
+    assert estimate(table).quantities["peak_reserved"].expected == pytest.approx(22.04 * 2**30, rel=0.06)
+
+
 def test_torchtitan_gave_the_head_a_unit_in_2025() -> None:
     """Until then embedding and head were whole from the first forward to the end of backward (pull request 1094)."""
     train = {"framework": "torchtitan", "method": "full", "precision": "bf16-mixed", "fsdp": "full-shard",
@@ -182,9 +204,11 @@ def test_torchtitan_gave_the_head_a_unit_in_2025() -> None:
 
 
 def test_a_model_that_is_cut_in_host_memory_leaves_no_holes() -> None:
+    """The low end is that of host memory where nobody said it."""
     table = {"model": "mistralai/Mistral-7B-v0.1", "task": "train", "gpu": "A100-80GB", "num_gpus": 2}
-    on_gpu, on_host = (
-        estimate({**table, "train": {**QLORA, "cpu_ram_efficient_loading": on}}).quantities["peak_reserved"]
-        for on in (False, True)
+    on_gpu, on_host, unsaid = (
+        estimate({**table, "train": {**QLORA, **said}}).quantities["peak_reserved"]
+        for said in ({"cpu_ram_efficient_loading": False}, {"cpu_ram_efficient_loading": True}, {})
     )
     assert on_gpu.expected - on_host.expected > 1.5e9
+    assert (unsaid.low, unsaid.expected, unsaid.high) == (on_host.low, on_gpu.expected, on_gpu.high)

@@ -140,7 +140,9 @@ def test_lengths_that_a_run_meets_before_the_longest() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"num_gpus": 2},
+        {"num_gpus": 2, "train": {"zero_stage": 2}},
+        {"num_gpus": 2, "train": {"tensor_parallel_size": 2}},
+        {"num_gpus": 2, "train": {"fsdp": "shard-grad-op"}},
         {"train": {"extra_models": ["rollout:vllm"]}},
         {"train": {"compile": True}},
         {"train": {"expandable_segments": True}},

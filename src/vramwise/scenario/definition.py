@@ -164,7 +164,7 @@ class TrainSettings(Settings):
     zero_quantized_weights: bool = _switch("ZeRO++: weights are gathered as 8 bit", False)
     fsdp: str = _choice("fully sharded data parallel", names.FSDP)
     fsdp_version: int = _key(Whole(help="FSDP 1 or 2", maximum=2), 2)
-    cpu_ram_efficient_loading: bool = _switch("FSDP cuts quantized weights in host memory (accelerate)")
+    cpu_ram_efficient_loading: bool | None = _switch("FSDP cuts quantized weights in host memory (accelerate)")
     reshard_after_forward: bool = _switch("gathered weights are freed after the forward pass", True)
     tensor_parallel_size: int = _whole("GPUs that share each layer", 1)
     sequence_parallel: bool = _switch("norms and dropout split along the sequence (Megatron)", False)

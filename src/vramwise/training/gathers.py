@@ -32,10 +32,12 @@ from vramwise.training.held import Held, Memory
 from vramwise.training.offload import offloaded
 from vramwise.training.parallel import Placement
 from vramwise.training.settings import HUGGING_FACE, execution, reentrant
-from vramwise.training.states import width
+from vramwise.training.states import trained_tensors, width
 from vramwise.training.units import ROOT, Unit, units_of
+from vramwise.units import MIB
 
 COMPUTE, GATHERING, SHARDS, REDUCING = range(4)
+BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * MIB, MIB
 UNITS_IN_FLIGHT = 2  # _limiter_utils.py _max_num_inflight_all_gathers
 
 
@@ -61,6 +63,9 @@ class Alone:
         """Allocate the rank's part of the weights; False where nothing is cut."""
         return False
 
+    def prepare(self) -> None:
+        """What wrapping the loaded model allocates."""
+
     def before_forward(self, index: int) -> None: ...
 
     def after_forward(self, index: int) -> None: ...
@@ -80,6 +85,27 @@ class Alone:
         """The optimizer is done and gradients are set to None."""
         self.memory.drop_all(self.gradients)
         self.gradients = []
+
+
+class Replicated(Alone):
+    """A rank of data parallelism that has everything, and buckets with a copy of the gradients from the start.
+
+    torch 2.13 nn/parallel/distributed.py: gradient_as_bucket_view is off, bucket_cap_mb 25, and 1 MiB for the first;
+    reducer.cpp compute_bucket_assignment_by_size closes a bucket when it has reached its size.
+    """
+
+    def __init__(self, memory: Memory, sizes: Sequence[int]) -> None:
+        super().__init__(memory)
+        self.sizes = sizes
+
+    def prepare(self) -> None:
+        bucket, limit = 0, FIRST_BUCKET_BYTES
+        for size in reversed(self.sizes):
+            bucket += size
+            if bucket >= limit:
+                self.memory.some(bucket)
+                bucket, limit = 0, BUCKET_BYTES
+        self.memory.some(bucket)
 
 
 class _Sharded(Alone):
@@ -304,6 +330,8 @@ class Fsdp1(_Sharded):
 
 def around_blocks(memory: Memory, model: Model, train: TrainSettings, placement: Placement) -> Alone:
     """What this rank does around its blocks."""
+    if placement.weight_shards == 1 and placement.data_parallel > 1:
+        return Replicated(memory, [tensor.numel * tensor.grad_bytes for tensor, _ in trained_tensors(model, train)])
     if placement.weight_shards == 1:
         return Alone(memory)
     units, away = units_of(model, train, placement), offloaded(train)
@@ -316,11 +344,11 @@ def around_blocks(memory: Memory, model: Model, train: TrainSettings, placement:
     return Fsdp1(
         memory, units, widths, weights_away=away.weights, gradients_away=away.gradients,
         ahead=not apart, recomputes_apart=apart, small_units=train.method in ("lora", "qlora"),
-        loads_whole=_loads_whole(train),
+        loads_whole=loads_whole(train),
     )  # fmt: skip
 
 
-def _loads_whole(train: TrainSettings) -> bool:
+def loads_whole(train: TrainSettings) -> bool:
     """Whether every GPU has the whole quantized model before FSDP cuts it.
 
     transformers quantizes on the GPU and leaves the model there, unless accelerate's `cpu_ram_efficient_loading` is set

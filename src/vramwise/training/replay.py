@@ -61,7 +61,7 @@ def is_replayed(train: TrainSettings, placement: Placement) -> bool:
     if train.expandable_segments:
         return False
     moved = away.weights or away.gradients or away.optimizer
-    return placement.data_parallel == placement.tensor_parallel == 1 and not moved and train.fsdp == "none"
+    return placement.tensor_parallel == 1 and not moved and train.fsdp == "none" and not train.distributed_optimizer
 
 
 @lru_cache(maxsize=4096)
@@ -151,6 +151,7 @@ class _Replay:
                 frozen = sum(stored(parameter, placement.local_numel(parameter, parameter.numel), self.train, rule))
                 self.memory.some(sizes.get(parameter.name, frozen))
         self.memory.some(*(sizes[tensor.name] for tensor, base in trained if tensor.name != base.name))
+        self.around.prepare()
 
     def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> None:
         others = (int(evaluate(size, self.axes)) for size in (self.shape.brought, self.shape.masks))

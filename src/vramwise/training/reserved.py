@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vramwise.models.model import Model
 from vramwise.result import Node, Quantity
@@ -11,6 +11,7 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.communication import Buffers
 from vramwise.training.counters import plus, scaled
+from vramwise.training.gathers import loads_whole
 from vramwise.training.masks import rows_of
 from vramwise.training.moments import Moment
 from vramwise.training.offload import offloaded
@@ -147,12 +148,16 @@ def replayed_reserved(
 
     Conversations have any length up to the limit: blocks of a longer one find no room where shorter ones lay, so that
     reserved memory grows with each record (modelscope/ms-swift Benchmark.md: Qwen 1.8B to 14B, 1.1 to 2.2 times what
-    a step needs). The low end is that of batches that are all as long.
+    a step needs). The low end is that of batches that are all as long. Where nobody said whether FSDP cuts a quantized
+    model on the GPU or in host memory, it is that of host memory.
     """
     name = "reserved_over_replayed"
     if play.placement.weight_shards > 1:
         name += f"_fsdp{train.fsdp_version}"
     kept = _around(allocated, moments, train, played, name)
+    if play.placement.weight_shards > 1 and loads_whole(train) and train.cpu_ram_efficient_loading is None:
+        on_host = replace(play, train=play.train.replace(cpu_ram_efficient_loading=True))
+        kept = Quantity(_around(allocated, moments, train, on_host(room), name).low, kept.expected, kept.high)
     if not lengths_vary(train):
         return kept
     varied = _around(allocated, moments, train, play(room, record_lengths(play.sequence)), name)
