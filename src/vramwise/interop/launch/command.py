@@ -1,4 +1,4 @@
-"""Which engine a command line starts, and the scenario that it means.
+"""Which engine or training program a command line starts, and the scenario that it means.
 
 What stands before the program is passed over: environment (`CUDA_VISIBLE_DEVICES=0,1`), `sudo`, `docker run … IMAGE`
 of the engines' own images. Flags that mean nothing for memory are taken and said; unknown ones are named.
@@ -23,6 +23,11 @@ _PROGRAMS = {
     "llama-fit-params": "llama.cpp", "llama-perplexity": "llama.cpp", "server": "llama.cpp", "main": "llama.cpp",
     "pretrain_gpt.py": "megatron",
 }  # fmt: skip
+_TRAINING = {"trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"})}
+"""Programs whose first word says what they do, with the words that train."""
+
+_LAUNCHER_MODULES = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
+_LAUNCHERS = frozenset({"accelerate", "torchrun", "deepspeed"})
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm", "vllm.entrypoints.api_server": "vllm",
     "vllm.entrypoints.cli.main": "vllm", "sglang.launch_server": "sglang",
@@ -36,11 +41,12 @@ _IMAGES = (
 )
 _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
 _READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi": "tgi",
-            "tensorrt-llm": "tensorrt_llm", "ollama": "ollama", "megatron": "megatron"}  # fmt: skip
+            "tensorrt-llm": "tensorrt_llm", "ollama": "ollama", "megatron": "megatron", "trainer": "trainer",
+            "trl": "trainer"}  # fmt: skip
 _LISTED = 12
 _EXPECTED = (
-    "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run or "
-    "torchrun pretrain_gpt.py"
+    "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run, "
+    "torchrun pretrain_gpt.py, accelerate launch train.py or trl sft"
 )
 PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -95,6 +101,7 @@ def _with_known_model(launch: Launch) -> Launch:
 
 def _start(words: Sequence[str]) -> Start | None:
     environment: dict[str, str] = {}
+    launched = False
     for index, word in enumerate(words):
         if ASSIGNMENT.match(word) and not word.startswith("-"):
             name, _, value = word.partition("=")
@@ -108,7 +115,24 @@ def _start(words: Sequence[str]) -> Start | None:
             return Start(_MODULES[rest[1]], None, rest[2:], environment)
         if program in _PROGRAMS and not (program in ("server", "main") and "/" not in word):
             return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program, tuple(words[:index]))
+        if rest[:1] and rest[0] in _TRAINING.get(program, ()):
+            return Start(program, None, rest, environment, rest[0], tuple(words[:index]))
+        launched = launched or program in _LAUNCHERS or word.startswith(_LAUNCHER_MODULES)
+        with_python = launched or any(PYTHON.fullmatch(before) for before in words[:index])
+        script = _script(word, rest, launched) if with_python else None
+        if script is not None:
+            rest = rest if script == word else rest[1:]
+            return Start("trainer", None, rest, environment, script, tuple(words[:index]))
     return None
+
+
+def _script(word: str, rest: Sequence[str], launched: bool) -> str | None:
+    """The script that python or a launcher runs, or a launcher's module after `-m`; of python's own only TRL's."""
+    if word in ("-m", "--module"):
+        module = rest[0] if rest else ""
+        is_launcher = module.startswith(_LAUNCHER_MODULES) or "." not in module
+        return module if not is_launcher and (launched or module.startswith("trl.scripts.")) else None
+    return word if word.endswith(".py") and not word.startswith("-") and (launched or rest) else None
 
 
 def _inside(words: tuple[str, ...]) -> tuple[str, ...]:

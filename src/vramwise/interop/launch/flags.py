@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.launch.values import is_number
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ def cut(engine: str, words: Sequence[str]) -> Words:
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        if not word.startswith("-") or word == "-" or _is_number(word):
+        if not word.startswith("-") or word == "-" or is_number(word):
             found.loose.append(word)
             continue
         name, equals, value = word.partition("=")
@@ -98,11 +99,3 @@ def _values(takes: str, rest: list[str], flag: str) -> Iterator[str]:
     elif takes == "+":
         while rest and not rest[0].startswith("-"):
             yield rest.pop(0)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -73,6 +73,15 @@ def word(text: str) -> str | None:
     return None if text.lower() in _AUTO else text
 
 
+def is_number(word: str) -> bool:
+    """Whether a word is a number, negative ones included, rather than a flag."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 def table(text: str) -> dict[str, Any]:
     """A JSON object, or the older `image=2,video=1`."""
     try:

@@ -1,0 +1,62 @@
+"""Adapters and quantized bases, by the many names that training scripts give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.interop.launch.model_facts import model_type
+from vramwise.interop.launch.options import Options, options_of
+from vramwise.interop.launch.values import fraction
+
+_SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "use_qlora", "q_lora")
+_RANKS = ("lora_r", "lora_rank", "peft_lora_r")
+_TARGETS = ("lora_target_modules", "lora_target")
+_DOUBLED = ("use_bnb_nested_quant", "bnb_4bit_use_double_quant", "use_nested_quant", "double_quant")
+
+
+def adapter_settings(
+    options: Options, model: str, *, rank: int, dropout: float, gated: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Method and adapters. `gated`: only `--use_peft` makes adapters, as in TRL; else a rank alone does too."""
+    bits = options.number("bits") if "bits" in options.values else None
+    in_4 = options.is_on("load_in_4bit", "use_4bit_quantization", "use_4bit") or bits == 4
+    in_8 = options.is_on("load_in_8bit") or bits == 8
+    named = [name for name in _SWITCHES if name in options.values]
+    has = any(options.is_on(name) for name in named)
+    if not named and not gated:
+        has = options.number(*_RANKS) is not None
+    if options.is_on("use_qlora", "q_lora"):
+        in_4 = in_4 or not in_8
+    if not has and (in_4 or in_8) and not gated:
+        has = True  # only adapters train on a quantized base
+    if not has:
+        spare = [options.shown[name] for name in (*_RANKS, *_TARGETS) if name in options.values]
+        said = [f"{', '.join(spare)}: no adapters without --use_peft"] if spare else []
+        return {"method": "full"}, said
+    found: dict[str, Any] = {
+        "method": "qlora" if in_4 or in_8 else "lora",
+        "lora_rank": options.number(*_RANKS) or rank,
+        "lora_dropout": fraction(options.first("lora_dropout") or str(dropout)),
+    }
+    if in_4:
+        kind = (options.first("bnb_4bit_quant_type") or "nf4").lower()
+        found["quantization"] = f"{kind}-dq" if kind == "nf4" and options.is_on(*_DOUBLED) else kind
+    elif in_8:
+        found["quantization"] = "int8"
+    if options.is_on("use_dora"):
+        found["dora"] = True
+    targets, notes = targets_of(options.several(*_TARGETS), model)
+    return {**found, "lora_targets": targets}, notes
+
+
+def targets_of(given: list[str], model: str) -> tuple[str | list[str], list[str]]:
+    """Modules with adapters: those given, else peft's choice for the model's type."""
+    if any(name in ("all-linear", "all") for name in given):
+        return "all-linear", []
+    if given:
+        return given, []
+    kind = model_type(model)
+    row = options_of("peft_targets").get(kind)
+    if row is None:
+        return "all-linear", [f"peft has no default targets for {kind or 'this model'}: all linear layers are taken"]
+    return row.key.split(), []

@@ -1,0 +1,128 @@
+"""What starts a training script: `accelerate launch`, `torchrun`, `deepspeed` or python alone, and on how many GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramwise.errors import SourceError, clipped
+from vramwise.interop.launch.command import Start
+from vramwise.interop.launch.options import Options
+
+_NESTED = ("fsdp_config", "deepspeed_config", "parallelism_config", "dynamo_config")
+_GPUS_OF_A_NODE = 8
+# trl 1.16 trl/accelerate_configs: names that `--accelerate_config` takes besides files.
+_PRESETS: dict[str, dict[str, Any]] = {
+    "single_gpu": {"num_processes": 1},
+    "multi_gpu": {"num_processes": 8},
+    "zero1": {"num_processes": 8, "distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 1}},
+    "zero2": {"num_processes": 8, "distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 2}},
+    "zero3": {"num_processes": 8, "distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3}},
+    "fsdp1": {"num_processes": 8, "distributed_type": "FSDP",
+              "fsdp_config": {"fsdp_version": 1, "fsdp_cpu_ram_efficient_loading": True}},
+    "fsdp2": {"num_processes": 8, "distributed_type": "FSDP",
+              "fsdp_config": {"fsdp_version": 2, "fsdp_cpu_ram_efficient_loading": True}},
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Launcher:
+    """GPUs in all (None: not said) and on a node; `accelerate` has what accelerate was told, its file included."""
+
+    gpus: int | None = None
+    per_node: int | None = None
+    accelerate: Options | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def table(self) -> dict[str, int]:
+        """The scenario's keys."""
+        gpus = self.gpus or 1
+        return {"num_gpus": gpus, "gpus_per_node": max(1, self.per_node or min(gpus, _GPUS_OF_A_NODE))}
+
+    def said(self) -> list[str]:
+        """Notes, of the launcher's own options too."""
+        unsaid = [] if self.gpus else ["one GPU is taken: the command does not say how many (--num-gpus before --)"]
+        return [*self.notes, *(self.accelerate.notes() if self.accelerate else ()), *unsaid]
+
+
+def launcher_of(start: Start) -> Launcher:
+    """The launcher among the words before a script. Raises SourceError for a configuration that is not there."""
+    names = [re.split(r"[\\/]", word)[-1] for word in start.before]
+    if "accelerate" in names or "accelerate.commands.launch" in names:
+        words = start.before[max(names.index(name) for name in names if name.startswith("accelerate")) + 1 :]
+        options = Options(("accelerate",), "accelerate")
+        options.read_words(tuple(word for word in words if word != "launch"))
+        return accelerated(options, start.environment)
+    if "deepspeed" in names:
+        return _deepspeed(start, names.index("deepspeed"))
+    if {"torchrun", "torch.distributed.run", "torch.distributed.launch"} & set(names):
+        return _torchrun(start)
+    return Launcher(_visible(start.environment) or 1)
+
+
+def accelerated(options: Options, environment: Mapping[str, str]) -> Launcher:
+    """The launcher of accelerate's options, its configuration file read."""
+    named = options.first("config_file", "accelerate_config")
+    if named:
+        table = _PRESETS[named] if named in _PRESETS else file_table(named)
+        options.read_table({key: value for key, value in table.items() if key not in _NESTED})
+        for key in _NESTED:
+            inner = table.get(key)
+            if isinstance(inner, Mapping):
+                options.read_table(inner)
+    gpus = options.number("num_processes") or _listed_gpus(options.first("gpu_ids") or "") or _visible(environment)
+    nodes = options.number("num_machines") or 1
+    return Launcher(gpus, gpus // nodes if gpus and nodes > 1 else None, options)
+
+
+def file_table(path: str) -> dict[str, Any]:
+    """A configuration file's table; a file without an ending is JSON or YAML. Raises SourceError."""
+    from vramwise.scenario import read_table_file
+
+    if path.startswith(("http://", "https://")):
+        raise SourceError(f"{clipped(path)}: give a file of this machine instead of an address")
+    return read_table_file(path)
+
+
+def torchrun_gpus(words: tuple[str, ...]) -> tuple[int, int]:
+    """Processes of a node and nodes; 0 where torchrun's words do not say it."""
+    from vramwise.interop.launch.flags import cut
+
+    found = cut("torchrun", words)
+
+    def count(*flags: str) -> int:
+        texts = [found.given[flag][-1].rpartition(":")[2] for flag in flags if found.given.get(flag)]
+        return int(texts[0]) if texts and texts[0].isdigit() else 0
+
+    return count("--nproc-per-node", "--nproc"), count("--nnodes") or 1
+
+
+def _torchrun(start: Start) -> Launcher:
+    each, nodes = torchrun_gpus(start.before)
+    each = each or _visible(start.environment) or 0
+    return Launcher(each * nodes or None, each or None)
+
+
+def _deepspeed(start: Start, place: int) -> Launcher:
+    options = Options(("deepspeed",), "deepspeed")
+    options.read_words(start.before[place + 1 :])
+    each = options.number("num_gpus")
+    nodes = options.number("num_nodes") or 1
+    included = options.first("include", "i")
+    if included:
+        hosts = [host for host in included.split("@") if host]
+        each, nodes = _listed_gpus(hosts[0].rpartition(":")[2]), len(hosts)
+    each = each or _visible(start.environment)
+    return Launcher(each * nodes if each else None, each, None, options.notes())
+
+
+def _visible(environment: Mapping[str, str]) -> int | None:
+    return _listed_gpus(environment.get("CUDA_VISIBLE_DEVICES", ""))
+
+
+def _listed_gpus(text: str) -> int | None:
+    """How many GPUs `0,1,2` names."""
+    names = [name for name in text.split(",") if name.strip().isdigit()]
+    return len(names) or None

@@ -1,0 +1,224 @@
+"""Options of training programs (training.csv), from their command lines and their configuration files alike.
+
+training.csv lists, by program, each option, how many values it takes (0, 1, `?` none or one, `+` any number), the key
+of the scenario that it sets (`=`: read in code; empty: none) and what is not counted, if it would move memory. Read in
+transformers 5.23 training_args.py, peft 0.21 utils/constants.py, accelerate 1.15 commands/launch.py, DeepSpeed 0.19
+runtime/config.py and zero/config.py, trl 1.16, and names that published scripts of those libraries use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import ScenarioError, UsageError, clipped
+from vramwise.interop.launch.values import is_number, switch, whole
+from vramwise.scenario import TrainSettings
+from vramwise.scenario.definition import KINDS
+from vramwise.scenario.values import Kind, Switch, Whole
+
+READ_IN_CODE = "="
+_SHOWN = 12
+_NOTHING = frozenset({"", "none", "null", "no", "false", "0", "0.0", "auto"})
+_BOOLEANS = frozenset({"true", "false", "yes", "no", "1", "0", "on", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of training.csv."""
+
+    takes: str
+    key: str
+    note: str
+
+
+@cache
+def options_of(program: str) -> Mapping[str, Option]:
+    """The options of one program of training.csv."""
+    rows = (Path(__file__).parent / "training.csv").read_text("utf-8").splitlines()[1:]
+    parts = (row.split(",", 4) for row in rows)
+    return {
+        name: Option(takes, key, note.strip('"')) for program_, name, takes, key, note in parts if program_ == program
+    }
+
+
+@dataclass(slots=True)
+class Options:
+    """What was given to a program that understands the options of `programs`, the first of which wins."""
+
+    programs: tuple[str, ...]
+    title: str
+    values: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, str] = field(default_factory=dict)
+    loose: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def known(self, name: str) -> Option | None:
+        """The row of an option."""
+        for program in self.programs:
+            found = options_of(program).get(name)
+            if found is not None:
+                return found
+        return None
+
+    def read_words(self, words: Sequence[str]) -> None:
+        """Take the options of a command line, which win over what is there. Raises UsageError for a missing value."""
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
+            if not word.startswith("-") or is_number(word) or word in ("-", "--"):
+                if word != "--":
+                    self.loose.append(word)
+                continue
+            written, equals, value = word.partition("=")
+            name = written.lstrip("-").replace("-", "_")
+            option, off = self.known(name), False
+            if option is None and name.startswith("no_"):
+                option, off = self.known(name[3:]), True
+            if option is None:
+                self.unknown.append(written)
+                if not equals and rest and not rest[0].startswith("-"):
+                    rest.pop(0)  # whatever it means, the word after it is most likely its value
+                continue
+            if off:
+                self.give(name[3:], False, written)
+            else:
+                self.give(name, value if equals else _taken(option.takes, rest, written), written)
+
+    def read_table(self, table: Mapping[str, Any]) -> None:
+        """Take what a configuration file says where nothing is given yet."""
+        for key, value in table.items():
+            name = str(key).replace("-", "_")
+            if self.known(name) is None:
+                self.unknown.append(str(key))
+            elif name not in self.values and value is not None:
+                self.give(name, value, str(key))
+
+    def give(self, name: str, value: Any, shown: str | None = None) -> None:
+        """Set an option."""
+        self.values[name] = value
+        self.shown[name] = shown or name
+
+    def first(self, *names: str) -> str | None:
+        """The first of the options that has a value, as text."""
+        for name in names:
+            value = self.values.get(name)
+            if value is not None and value != [] and str(value).lower() not in ("none", "null", ""):
+                return str(value[-1] if isinstance(value, list) else value)
+        return None
+
+    def several(self, *names: str) -> list[str]:
+        """The values of the first of the options that has some; commas separate too."""
+        for name in names:
+            value = self.values.get(name)
+            if value is not None and str(value).lower() not in ("none", "null", ""):
+                values = value if isinstance(value, list) else [value]
+                return [part.strip() for one in values for part in str(one).split(",") if part.strip()]
+        return []
+
+    def is_on(self, *names: str, default: bool = False) -> bool:
+        """Whether the first of the switches that is given is on. Raises UsageError for what is neither."""
+        for name in names:
+            value = self.values.get(name)
+            if isinstance(value, bool):
+                return value
+            if value is not None and str(value).lower() not in ("auto", "none", "null"):
+                return bool(_named(self.shown[name], switch, str(value)))
+        return default
+
+    def number(self, *names: str) -> int | None:
+        """The first of the options that is a whole number. Raises UsageError for what is none."""
+        for name in names:
+            value = self.values.get(name)
+            if value is not None and str(value).lower() not in ("auto", "none", "null", ""):
+                return whole_number(value, self.shown[name])
+        return None
+
+    def settings(self) -> dict[str, Any]:
+        """The scenario's keys that options set by themselves. Raises UsageError that names the option."""
+        kinds = KINDS[TrainSettings]
+        found: dict[str, Any] = {}
+        for name, value in self.values.items():
+            option = self.known(name)
+            if option is None or option.key in ("", READ_IN_CODE) or str(value).lower() in ("none", "auto", "null"):
+                continue
+            try:
+                found[option.key] = kinds[option.key].read(_plain(kinds[option.key], value), name)
+            except ScenarioError as problem:
+                raise UsageError(f"{self.shown[name]}: {problem.problem}") from None
+        return found
+
+    def notes(self) -> list[str]:
+        """What was passed over: options whose effect is not counted, without effect, and unknown ones."""
+        notes, passed = [], []
+        for name, value in self.values.items():
+            option = self.known(name)
+            if option is None or option.key:
+                continue
+            if not option.note:
+                passed.append(self.shown[name])
+            elif str(value).lower() not in _NOTHING:
+                notes.append(f"{self.shown[name]} is not counted: {option.note}")
+        if passed:
+            notes.append(f"no effect on the memory counted here: {_listed(passed)}")
+        if self.unknown:
+            notes.append(f"unknown to {self.title}, left out: {_listed(self.unknown)}")
+        if self.loose:
+            notes.append(f"words that belong to no flag, left out: {_listed(self.loose)}")
+        return notes
+
+
+def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The entries of nested tables by dotted names."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def whole_number(value: object, shown: str) -> int:
+    """A whole number. Raises UsageError that names the option."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    found = _named(shown, whole, str(value))
+    if found is None:
+        raise UsageError(f'{shown}: expected a whole number, got "{clipped(str(value))}"')
+    return int(found)
+
+
+def _named(shown: str, read: Any, text: str) -> Any:
+    try:
+        return read(text)
+    except UsageError as problem:
+        raise UsageError(f"{shown}: {problem}") from None
+
+
+def _plain(kind: Kind, value: Any) -> object:
+    """A value as a scenario's file would hold it: `yes` is true, and 5e8 of a YAML or JSON file a whole number."""
+    if isinstance(value, str):
+        return switch(value) if isinstance(kind, Switch) and value.lower() in _BOOLEANS else kind.from_text(value)
+    return int(value) if isinstance(value, float) and value.is_integer() and isinstance(kind, Whole) else value
+
+
+def _taken(takes: str, rest: list[str], written: str) -> Any:
+    if takes == "0":
+        return True
+    if takes == "?":
+        return rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else True
+    if takes == "+":
+        found = []
+        while rest and not rest[0].startswith("-"):
+            found.append(rest.pop(0))
+        return found
+    if not rest or (rest[0].startswith("--") and len(rest[0]) > 2):
+        raise UsageError(f"{clipped(written)} needs a value")
+    return rest.pop(0)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(clipped(name) for name in names[:_SHOWN]) + more

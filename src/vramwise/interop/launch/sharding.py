@@ -1,0 +1,187 @@
+"""How a Trainer shares a model's states: DeepSpeed's JSON, accelerate's settings, `--fsdp` with its configuration.
+
+`auto` is left open, which the estimate takes as transformers fills it in (integrations/deepspeed.py
+trainer_config_finalize); what a DeepSpeed configuration does not name is DeepSpeed's own default, as accelerate's
+shorthand (`zero_stage: 3`) leaves it (accelerate 1.15 utils/dataclasses.py DeepSpeedPlugin). FSDP under mixed precision
+keeps trained weights in fp32, whatever they were loaded in (accelerator.py prepare_model, utils/fsdp_utils.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramwise.errors import UsageError, clipped
+from vramwise.interop.launch.launchers import Launcher, file_table
+from vramwise.interop.launch.options import Options, flattened, options_of
+from vramwise.interop.launch.values import switch
+from vramwise.training.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
+
+_ZERO_DEFAULTS = {
+    "reduce_bucket_size": BUCKET_NUMEL,
+    "stage3_prefetch_bucket_size": PREFETCH_NUMEL,
+    "stage3_param_persistence_threshold": PERSISTENT_NUMEL,
+}
+_STRATEGIES = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard", "5": "hybrid_shard"}
+_KINDS = {"full_shard": "full-shard", "shard_grad_op": "shard-grad-op", "hybrid_shard": "hybrid-shard",
+          "hybrid_shard_zero2": "hybrid-shard", "no_shard": "none"}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Sharding:
+    """Settings of the scenario; the 16-bit dtype that DeepSpeed or accelerate ask for, DeepSpeed's optimizer."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    deepspeed: bool = False
+    half: str | None = None
+    says_half: bool = False
+    optimizer: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def fsdp(self) -> bool:
+        """Whether FSDP shares the states."""
+        return bool(self.settings.get("fsdp", "none") != "none")
+
+
+def sharding_of(options: Options, launcher: Launcher) -> Sharding:
+    """What the script's arguments and accelerate say. Raises UsageError or SourceError."""
+    found = Sharding()
+    own = options.values.get("deepspeed") or options.values.get("deepspeed_config")
+    accelerate = launcher.accelerate
+    if accelerate is not None:
+        _mixed_precision(found, accelerate)
+        if (accelerate.first("dynamo_backend") or "no").lower() != "no":
+            found.settings["compile"] = True
+    if isinstance(own, str) and own.lower() not in ("none", "false", "true"):
+        read_deepspeed(found, json_or_file(own))
+    elif isinstance(own, Mapping):
+        read_deepspeed(found, own)
+    elif options.values.get("fsdp") and not is_no(options.values["fsdp"]):
+        _fsdp_of_arguments(found, options)
+    elif accelerate is not None:
+        _accelerate(found, accelerate)
+    return found
+
+
+def is_no(value: object) -> bool:
+    """Whether a value that may be text means off."""
+    return value is None or value is False or str(value).strip().lower() in ("", "none", "false", "no", "[]")
+
+
+def json_or_file(text: str) -> dict[str, Any]:
+    """A table written out in JSON, or that of a file."""
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            raise UsageError(f'expected a JSON object or a file, got "{clipped(text)}"') from None
+        return dict(found)
+    return file_table(text)
+
+
+def read_deepspeed(found: Sharding, table: Mapping[str, Any]) -> None:
+    """DeepSpeed's own configuration."""
+    config = Options(("deepspeed_json",), "DeepSpeed")
+    flat = dict(flattened(table))
+    known = options_of("deepspeed_json")
+    config.read_table({key: value for key, value in flat.items() if key in known})
+    found.deepspeed = True
+    settings = {"zero_stage": 0, **config.settings()}
+    if settings["zero_stage"]:
+        named = {name.rpartition(".")[2] for name in flat if name.startswith("zero_optimization.")}
+        settings |= {
+            key: default
+            for key, default in _ZERO_DEFAULTS.items()
+            if key not in named and key.removeprefix("stage3_") not in named
+        }
+    found.settings.update(settings)
+    for half in ("bf16", "fp16"):
+        if f"{half}.enabled" in flat and str(flat[f"{half}.enabled"]).lower() != "auto":
+            found.says_half = True
+            if config.is_on(f"{half}.enabled"):
+                found.half = half
+    found.optimizer = config.first("optimizer.type")
+    found.notes += [f"DeepSpeed: {note}" for note in config.notes() if "no effect" not in note]
+    if config.first("gradient_clipping") in ("0", "0.0"):
+        found.settings["clip_grad_norm"] = False
+
+
+def _mixed_precision(found: Sharding, accelerate: Options) -> None:
+    mixed = accelerate.first("mixed_precision")
+    if mixed in ("bf16", "fp16", "fp8"):
+        found.half = "bf16" if mixed == "fp8" else mixed
+        if mixed == "fp8":
+            found.notes.append("accelerate's fp8 is not counted: bf16 mixed precision is taken")
+
+
+def _accelerate(found: Sharding, accelerate: Options) -> None:
+    kind = (accelerate.first("distributed_type") or "").upper()
+    if kind == "DEEPSPEED" or accelerate.is_on("use_deepspeed"):
+        named = accelerate.first("deepspeed_config_file")
+        read_deepspeed(found, file_table(named) if named else _shorthand(accelerate))
+    elif kind == "FSDP" or accelerate.is_on("use_fsdp"):
+        table = {name: value for name, value in accelerate.values.items() if name.startswith("fsdp_")}
+        read_fsdp(found, {name.removeprefix("fsdp_"): value for name, value in table.items()}, version=1)
+    for size, key in (("tp_size", "tensor_parallel_size"), ("cp_size", "context_parallel_size")):
+        count = accelerate.number(f"parallelism_config_{size}")
+        if count and count > 1:
+            found.settings[key] = count
+
+
+def _shorthand(accelerate: Options) -> dict[str, Any]:
+    """The configuration that accelerate makes of its own settings; stage 2 unless told otherwise."""
+    zero: dict[str, Any] = {"stage": accelerate.number("zero_stage") if accelerate.first("zero_stage") else 2}
+    for name in ("optimizer", "param"):
+        device = accelerate.first(f"offload_{name}_device")
+        if device:
+            zero[f"offload_{name}"] = {"device": device}
+    table: dict[str, Any] = {"zero_optimization": zero}
+    if accelerate.first("gradient_clipping"):
+        table["gradient_clipping"] = accelerate.values["gradient_clipping"]
+    return table
+
+
+def _fsdp_of_arguments(found: Sharding, options: Options) -> None:
+    """transformers 5: `--fsdp` switches it on, all else is in `fsdp_config`; before, words such as "full_shard"."""
+    config = options.values.get("fsdp_config")
+    table = json_or_file(config) if isinstance(config, str) else dict(config or {})
+    table = {str(key).removeprefix("fsdp_"): value for key, value in table.items()}
+    given = options.values["fsdp"]
+    for word in given if isinstance(given, list) else str(given).replace(",", " ").split():
+        name = str(word).strip("[]'\"").lower()
+        if name in _KINDS:
+            table.setdefault("sharding_strategy", name)
+        elif name == "offload":
+            table["cpu_offload"] = True
+    read_fsdp(found, table, version=2)
+
+
+def read_fsdp(found: Sharding, table: Mapping[str, Any], version: int) -> None:
+    """FSDP's settings by names without `fsdp_`; `version` is the default. Raises UsageError for an unknown strategy."""
+    version = int(str(table.get("version") or version))
+    reshard = table.get("reshard_after_forward")
+    strategy = str(table.get("sharding_strategy") or ("" if _is_switch(reshard) else reshard) or "full_shard").lower()
+    strategy = _STRATEGIES.get(strategy, strategy)
+    if strategy not in _KINDS:
+        raise UsageError(f'fsdp: expected {", ".join(_KINDS)}, got "{clipped(strategy)}"')
+    kind = _KINDS[strategy]
+    if _is_switch(reshard) and not switch(str(reshard)) and kind == "full-shard":
+        kind = "shard-grad-op"
+    found.settings |= {"fsdp": kind, "fsdp_version": version}
+    if _is_on(table.get("offload_params")) or _is_on(table.get("cpu_offload")):
+        found.settings |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
+    if _is_on(table.get("activation_checkpointing")):
+        found.settings["checkpointing"] = "full"
+    if _is_on(table.get("cpu_ram_efficient_loading")):
+        found.settings["cpu_ram_efficient_loading"] = True
+
+
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool) or str(value).lower() in ("true", "false")
+
+
+def _is_on(value: object) -> bool:
+    return str(value).lower() in ("true", "1", "yes")
