@@ -28,6 +28,7 @@ _TRAINING: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("checkpointing full", {"checkpointing": "full"}, "about 30 % more compute"),
     ("loss fused-linear", {"loss": "fused-linear"}, "needs Liger or cut cross-entropy"),
     ("attention sdpa", {"attention": "sdpa"}, "none"),
+    ("attention flash", {"attention": "flash"}, "needs flash-attn"),
     ("optimizer adamw-8bit", {"optimizer": "adamw-8bit"}, "needs bitsandbytes or torchao"),
     ("optimizer_impl fused", {"optimizer_impl": "fused"}, "none"),
     ("method lora", {"method": "lora"}, "adapters train, the model does not"),
@@ -69,7 +70,16 @@ def suggestions(scenario: Scenario, result: Result, estimate: Callable[[Scenario
             continue
         if smaller < peak * (1 - LEAST_SAVING):
             found.append(Suggestion(change, smaller, peak - smaller, cost))
-    return sorted(found, key=lambda item: item.peak_bytes)[:MOST]
+    return sorted(_without_needless_package(found), key=lambda item: item.peak_bytes)[:MOST]
+
+
+def _without_needless_package(found: list[Suggestion]) -> list[Suggestion]:
+    """Flash attention only where SDPA, which needs no package, saves less: it gets masks, for padding above all."""
+    sdpa = min((one.peak_bytes for one in found if one.change == "attention sdpa"), default=None)
+    return [
+        one for one in found
+        if one.change != "attention flash" or sdpa is None or one.peak_bytes < sdpa * (1 - LEAST_SAVING)
+    ]  # fmt: skip
 
 
 def needed_bytes(result: Result) -> int:
@@ -97,6 +107,8 @@ def _changed(scenario: Scenario, values: dict[str, Any]) -> Scenario | None:
     if "method" in changes and (method, changes["method"]) not in _CHEAPER_METHODS:
         return None
     train = scenario.train
+    if changes.get("attention") == "flash" and train.precision == "fp32":
+        return None  # the kernel computes in 16 bits
     if "rollout_sleep" in changes and train.rollout_gpu_memory_utilization is None:
         return None
     if "fsdp" in changes and (scenario.num_gpus == 1 or train.zero_stage or train.tensor_parallel_size > 1):
