@@ -19,6 +19,7 @@ from vramwise.training.zero import largest_sub_group
 GOLDEN = Path(__file__).parents[1] / "golden" / "zero_buckets.csv"
 ROWS = list(csv.DictReader(line for line in GOLDEN.read_text("utf-8").splitlines() if not line.startswith("#")))
 ROUNDING = 512
+N = 8_030_261_248  # parameters of Llama 3.1 8B
 
 
 def answer(num_gpus: int = 2, model: Any = "llama-3.1-8b", **train: Any) -> Result:
@@ -90,3 +91,28 @@ def test_deepspeed_without_a_precision_keeps_16_bit_weights_and_an_fp32_copy() -
     settings = {"framework": "deepspeed", "zero_stage": 2}
     found = estimate({"model": "llama-3.1-8b", "task": "train", "num_gpus": 2, "train": settings})
     assert found.scenario["train"]["precision"] == "bf16-master"
+
+
+def test_stage_1_keeps_all_gradients_until_backward_ends_but_under_overlap_comm() -> None:
+    whole, overlapped = answer(8, zero_stage=1), answer(8, zero_stage=1, overlap_comm=True)
+    both = answer(8, zero_stage=1, overlap_comm=True, gradient_accumulation_steps=2)
+    assert part(whole, "backward end", "gradients") == pytest.approx(2 * N, rel=0.001)
+    assert part(whole, "backward end", "gradients as one") == pytest.approx(2 * N / 8, rel=0.001)
+    assert part(overlapped, "backward end", "gradients") == pytest.approx(2 * N / 8, rel=0.001)
+    assert part(both, "forward end", "gradients") == pytest.approx(2 * N, rel=0.001)
+    assert part(whole, "clipping", "gradients") == part(overlapped, "clipping", "gradients")
+
+
+def test_stage_2_has_a_partition_for_the_sum_and_one_for_the_micro_batch() -> None:
+    once, twice = answer(8, zero_stage=2), answer(8, zero_stage=2, gradient_accumulation_steps=4)
+    for moment, count in (("backward: layers", 2), ("backward end", 2), ("clipping", 1)):
+        assert part(twice, moment, "gradients") >= count * 2 * N / 8
+        assert part(once, moment, "gradients") == pytest.approx(part(twice, moment, "gradients") / count, rel=0.3)
+    wide = answer(8, zero_stage=2, gradient_accumulation_steps=4, grad_dtype="fp32")
+    assert part(wide, "backward end", "gradients") == pytest.approx(4 * N / 8, rel=0.001)
+
+
+def test_stage_1_with_fp32_gradients_keeps_them_whole_from_the_start() -> None:
+    found = answer(8, zero_stage=1, grad_dtype="fp32")
+    assert part(found, "forward end", "gradients") == pytest.approx(4 * N, rel=0.001)
+    assert part(found, "optimizer step", "fp32 gradients") == 0

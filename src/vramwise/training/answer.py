@@ -28,6 +28,7 @@ from vramwise.training.replay import is_replayed
 from vramwise.training.settings import (
     frozen_units_keep_inputs,
     gradients_stay,
+    reduces_in_backward,
     releases_gradients,
     resolved,
     samples_completions,
@@ -65,7 +66,7 @@ class Job:
     @property
     def accumulates(self) -> bool:
         """Whether a new gradient is added to one that is there, or goes at once, as into the buckets of ZeRO-2."""
-        return gradients_stay(self.train) or releases_gradients(self.train) or self.train.zero_stage >= 2
+        return gradients_stay(self.train) or releases_gradients(self.train) or reduces_in_backward(self.train)
 
     @property
     def ranks_of_a_node(self) -> int:

@@ -49,6 +49,7 @@ from vramwise.training.settings import (
     autocasts,
     frozen_units_keep_inputs,
     gradients_stay,
+    reduces_in_backward,
     releases_gradients,
 )
 from vramwise.training.sizes import RunBytes, StepShape, step_shape
@@ -114,12 +115,17 @@ class _Step:
             "gradient buckets": exchanged.buckets,
         }
         self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"] + int(evaluate(shape.brought, axes))
-        self.all_gradients = 0 if away.gradients or self.releases else states.gradients
+        at_once = reduces_in_backward(train)
+        gradients = states.flat_gradients if train.zero_stage == 1 and at_once else states.gradients
+        self.all_gradients = 0 if away.gradients or self.releases else gradients
+        self.own_partition = states.flat_gradients if train.zero_stage == 1 and not at_once else self.all_gradients
         self.unsynced = exchanged.unsynced_gradients
         self.root = root_unit(model, train, placement)
         self.kept_gradients = self.all_gradients if self.accumulates and not self.unsynced else 0
-        # ZeRO-2 makes its whole partition when the first gradient of it is reduced.
-        self.kept_in_backward = self.all_gradients if train.zero_stage >= 2 else self.kept_gradients
+        # ZeRO-2 makes its whole partition when the first gradient of it is reduced, for each micro-batch another.
+        self.kept_in_backward = self.all_gradients if at_once else self.kept_gradients
+        if train.zero_stage == 2 and train.gradient_accumulation_steps > 1 and train.grad_dtype == train.param_dtype:
+            self.kept_in_backward = 2 * self.all_gradients
         flight = placement.micro_batches_in_flight
         self.masks = int(evaluate(shape.masks, axes)) + int(evaluate(shape.shared_streams, axes))
         self.logits_in_loop = int(evaluate(shape.logits_in_loop, axes))
@@ -336,11 +342,12 @@ class _Step:
     def _last_reduction(self) -> dict[str, int]:
         """The last bucket of a backward pass; stage 1 begins to reduce then, with a partition for what it keeps."""
         exchanged = self.exchanged
-        partition = self.states.flat_gradients if self.train.zero_stage == 1 and self.all_gradients else 0
+        is_new = self.train.zero_stage == 1 and not reduces_in_backward(self.train) and self.all_gradients > 0
         return {
+            "gradients": self.kept_in_backward if self.train.zero_stage == 2 else self.all_gradients,
             "gradient buckets": exchanged.buckets + exchanged.backward_buckets,
             "reduce-scatter": exchanged.reduce_scatter,
-            "gradients as one": partition,
+            "gradients as one": self.own_partition if is_new else 0,
         }
 
     def _clipping(self) -> Moment:
@@ -348,8 +355,10 @@ class _Step:
         count = self.states.num_trained_tensors
         stacked = rounded(count * width(self.train.grad_dtype or "fp32"))
         norms = (count + 1) * SCALAR_BYTES + stacked
-        own = self.states.flat_gradients if self.train.zero_stage == 1 and self.all_gradients else self.all_gradients
-        return Moment("clipping", self._after(own) | {"gradient norms": norms, "gathered weights": 0})
+        own = self.own_partition or self.all_gradients
+        return Moment(
+            "clipping", self._after(own if self.all_gradients else 0) | {"gradient norms": norms, "gathered weights": 0}
+        )
 
     def _as_one(self) -> list[Moment]:
         """ZeRO joins its partition of the gradients and casts it to fp32 before the 16-bit ones go."""

@@ -211,8 +211,22 @@ def gradients_stay(train: TrainSettings) -> bool:
     """
     if releases_gradients(train):
         return False
-    from_start = train.framework == "megatron" or train.zero_stage == 3
+    from_start = train.framework == "megatron" or train.zero_stage == 3 or steps_fp32_gradients(train)
     return train.gradient_accumulation_steps > 1 or from_start or not train.set_to_none
+
+
+def steps_fp32_gradients(train: TrainSettings) -> bool:
+    """Whether stage 1 is DeepSpeed's BF16_Optimizer, which adds every gradient to one of fp32 that it keeps whole.
+
+    So it is with bf16 weights and `grad_accum_dtype` fp32 (0.19 runtime/engine.py `_do_optimizer_sanity_check`).
+    """
+    return (train.zero_stage, train.param_dtype, train.grad_dtype) == (1, "bf16", "fp32") and train.method == "full"
+
+
+def reduces_in_backward(train: TrainSettings) -> bool:
+    """Whether ZeRO takes gradients as they come; stage 1 under overlap_comm does so in a step's last micro-batch."""
+    at_once = train.zero_stage == 1 and bool(train.overlap_comm) and train.gradient_accumulation_steps == 1
+    return train.zero_stage >= 2 or (at_once and not steps_fp32_gradients(train))
 
 
 def defers_reductions(train: TrainSettings) -> bool:

@@ -26,6 +26,7 @@ from vramwise.training.settings import (
     has_expert_modules,
     narrows_again,
     releases_gradients,
+    steps_fp32_gradients,
 )
 from vramwise.training.zero import largest_sub_group, sub_group_numel
 from vramwise.units import round_up
@@ -246,7 +247,7 @@ def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement)
     if train.framework == "megatron":
         copied = numel * 4 if narrow < 4 and train.master_dtype is not None and not steps_narrow(train) else 0
         return {"flat_gradients": 0, "fp32_gradients": rounded(copied)}
-    if not train.zero_stage:
+    if not train.zero_stage or steps_fp32_gradients(train):
         return {"flat_gradients": 0, "fp32_gradients": 0}
     if train.zero_stage == 3:
         numel = _stepped_at_once(pairs, train, placement)

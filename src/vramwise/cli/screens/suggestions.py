@@ -34,6 +34,12 @@ _TRAINING: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("method lora", {"method": "lora"}, "adapters train, the model does not"),
     ("method qlora", {"method": "qlora", "quantization": "nf4"}, "adapters on a 4-bit base"),
     ("offload_optimizer cpu", {"offload_optimizer": "cpu"}, "slower steps; host memory"),
+    ("zero_stage 3", {"zero_stage": 3}, "weights are gathered module by module"),
+    (
+        "stage3_max_live_parameters 100,000,000",
+        {"stage3_max_live_parameters": 100_000_000, "stage3_max_reuse_distance": 100_000_000},
+        "weights are gathered later, and again",
+    ),
     ("fsdp full-shard", {"fsdp": "full-shard"}, "weights are gathered layer by layer"),
     ("rollout_sleep", {"rollout_sleep": True}, "the engine wakes up for every generation"),
     ("micro_batch_size 1", {"micro_batch_size": 1}, "fewer tokens a step; accumulate gradients"),
@@ -110,6 +116,10 @@ def _changed(scenario: Scenario, values: dict[str, Any]) -> Scenario | None:
     if changes.get("attention") == "flash" and train.precision == "fp32":
         return None  # the kernel computes in 16 bits
     if "rollout_sleep" in changes and train.rollout_gpu_memory_utilization is None:
+        return None
+    if "zero_stage" in changes and train.zero_stage not in (1, 2):
+        return None
+    if "stage3_max_live_parameters" in changes and train.zero_stage != 3:
         return None
     if "fsdp" in changes and (scenario.num_gpus == 1 or train.zero_stage or train.tensor_parallel_size > 1):
         return None
