@@ -134,7 +134,8 @@ def test_embedding_is_padded_and_what_is_passed_over_is_said() -> None:
                   " --recompute-method block --recompute-num-layers 4 --mtp-num-layers 1 --frobnicate 3")  # fmt: skip
     assert launch.scenario["model"]["vocab_size"] == 50688
     said = " / ".join(launch.notes)
-    for part in ("block", "--mtp-num-layers is not counted", "no effect", "unknown to Megatron", "50,688"):
+    assert launch.scenario["train"]["recompute"] == ["block:4"]
+    for part in ("--mtp-num-layers is not counted", "no effect", "unknown to Megatron", "50,688"):
         assert part in said
 
 

@@ -189,6 +189,25 @@ def test_selective_checkpointing_lies_between_none_and_full(recompute: list[str]
     assert ends[0] < ends[1] < ends[2]
 
 
+@pytest.mark.parametrize(
+    ("framework", "recompute", "share"),
+    [("pytorch", "layer:2", 8), ("pytorch", "layer:4", 4), ("megatron", "block:3", 3)],
+)
+def test_layers_chosen_by_number_keep_their_input_and_the_others_everything(
+    framework: str, recompute: str, share: int
+) -> None:
+    settings = {"framework": framework, "precision": "bf16", "sequence_length": 512}
+    kept = []
+    for extra in ({"checkpointing": "none"}, {"checkpointing": "full"},
+                  {"checkpointing": "selective", "recompute": [recompute]}):  # fmt: skip
+        made = job("meta-llama/Llama-3.2-1B", **settings, **extra)
+        moments = {moment.name: moment for moment in made.moments(made.ranks[0])}
+        kept.append((moments["forward end"].parts["activations"], moments["backward end"].total))
+    (whole, end), (inputs, _), (chosen, same_end) = kept
+    assert chosen == pytest.approx(whole - share / 16 * (whole - inputs), rel=1e-3)
+    assert end == same_end
+
+
 def test_offloaded_activations_leave_one_layer() -> None:
     settings = {"precision": "bf16", "checkpointing": "full", "sequence_length": 8192, "optimizer": "sgd"}
     plain = peaks(job("meta-llama/Llama-3.2-1B", **settings))

@@ -22,6 +22,7 @@ class BlockRun:
     """What one block recorded: its nodes and the storages that it was the first to save.
 
     `weights`: storages of its parameters and their adapters, each with the parameter's place among the block's.
+    `is_recomputed`: whether checkpointing that chooses layers by number takes this one.
     """
 
     name: str
@@ -33,6 +34,7 @@ class BlockRun:
     modality: Modality = "text"
     tower_layer: bool = False
     weights: tuple[tuple[Storage, int], ...] = ()
+    is_recomputed: bool | None = None
 
     @cached_property
     def saved_bytes(self) -> Dim:

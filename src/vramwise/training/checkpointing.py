@@ -1,8 +1,9 @@
 """What a checkpointed layer keeps instead of everything.
 
-`full`: the layer's input. `selective` by `recompute`: `layer:N` checkpoints every N-th layer in full; `op` keeps
-the outputs of every second matrix product and of attention (torchtitan 0.2, activation_checkpoint.py); other names are
-Megatron-LM's --recompute-modules (core 0.16 transformer/transformer_config.py):
+`full`: the layer's input. `selective` by `recompute`: `layer:N` checkpoints every N-th layer in full, `block:N` the
+first N of a pipeline stage (layers_apart.py); `op` keeps the outputs of every second matrix product and of attention
+(torchtitan 0.2, activation_checkpoint.py); other names are Megatron-LM's --recompute-modules (core 0.16
+transformer/transformer_config.py):
 
     core_attn, mlp, moe, shared_experts   run again from their inputs; what others keep of their outputs stays
     layernorm, moe_act, mla_up_proj       their outputs go too (tensor_parallel/random.py CheckpointWithoutOutput);
@@ -39,9 +40,8 @@ def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
     if train.checkpointing == "full":
         return boundary(run)
     what = train.recompute or ("op",)
-    every = next((int(name.partition(":")[2]) for name in what if name.startswith("layer:")), None)
-    if every is not None:
-        return boundary(run) if run.layer is not None and run.layer % every == 0 else None
+    if run.is_recomputed is not None:
+        return boundary(run) if run.is_recomputed else None
     if what == ("op",) or any(name.startswith("all-but") for name in what):
         return _selected_operations(run)
     return _without(run, train, what)

@@ -155,7 +155,7 @@ def with_sequence_parallel(
     done: dict[int, BlockRun] = {}
     for run in forward.runs:
         if id(run) not in done:
-            done[id(run)] = _renewed_run(run, new)
+            done[id(run)] = renewed_run(run, new)
     return Forward(tuple(done[id(run)] for run in forward.runs))
 
 
@@ -194,7 +194,8 @@ def _along_sequence(tensor: Tensor, module: str, hidden_size: int) -> bool:
     return tensor.shape[-1] == hidden_size or "norm" in module.rpartition(".")[2]
 
 
-def _renewed_run(run: BlockRun, new: dict[Storage, Storage]) -> BlockRun:
+def renewed_run(run: BlockRun, new: dict[Storage, Storage]) -> BlockRun:
+    """A block with other storages in the place of its own."""
     tensors: dict[int, Tensor] = {}
 
     def renewed(tensor: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from vramwise.training.compiled import with_compiled_layers
 from vramwise.training.dummy_gradients import adds_into_main_gradients
 from vramwise.training.fp8 import with_fp8_products
 from vramwise.training.kernels import with_dequantization, with_kernels, with_softmax_inputs
+from vramwise.training.layers_apart import with_layers_apart
 from vramwise.training.loss import is_litgpt, logits_held, with_loss
 from vramwise.training.settings import execution
 from vramwise.training.sharding import local_model, with_sequence_parallel
@@ -200,7 +201,7 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
         regathers = train.framework == "megatron"
         among = train.expert_tensor_parallel_size or 1
         forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers, experts_among=among)
-    return forward
+    return with_layers_apart(forward, train)
 
 
 _REMEMBERED_SHAPES = 512

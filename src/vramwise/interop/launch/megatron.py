@@ -149,9 +149,7 @@ def _recomputation(words: Words, settings: dict[str, Any], notes: list[str]) -> 
         settings["checkpointing"] = "full"
         layers, method = number(words, "--recompute-num-layers") or 1, given(words, "--recompute-method")
         if method == "block":
-            notes.append(
-                f"--recompute-method block: every layer is taken as recomputed, not {layers} of each stage alone"
-            )
+            settings["checkpointing"], settings["recompute"] = "selective", [f"block:{layers}"]
         elif layers > 1:
             notes.append(f"--recompute-num-layers {layers}: every layer's input is taken as kept")
     elif is_on(words, "--moe-layer-recompute"):
