@@ -19,6 +19,7 @@ TABLE = Path(__file__).parent.parent / "oracles" / "traced_moments.jsonl"
 TOLERANCE = 0.005
 NAMES = {
     "after_load": "load",
+    "forward_peak": "forward",
     "loss_peak": "loss",
     "forward_return_peak": "forward return",
     "forward_end": "forward end",

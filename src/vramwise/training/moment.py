@@ -30,7 +30,7 @@ class Moment:
 def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSettings) -> list[Moment]:
     """The moments with the critics' activations: beside the policy's in transformers' trainers, else after them."""
     joined = train.framework in HUGGING_FACE
-    beside = ("loss", "forward return", "forward end", "backward: head", "backward: layers", "first step")
+    beside = ("forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "first step")
     found = []
     for moment in moments:
         if joined and moment.name in beside:

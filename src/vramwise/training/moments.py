@@ -5,6 +5,7 @@ A step's peak is the maximum over moments that hold different things:
 | moment            | alive besides weights, master copy and optimizer states (and gradients, when accumulated)    |
 |-------------------|-----------------------------------------------------------------------------------------------|
 | load              | nothing: weights only                                                                         |
+| forward           | what the blocks so far saved, and one block's live set                                        |
 | loss              | everything that forward saved, logits in each of their dtypes                                 |
 | forward return    | the same after the loss, and accelerate's fp32 copy of the outputs                            |
 | forward end       | everything saved                                                                              |
@@ -36,6 +37,7 @@ from vramwise.training.communication import Buffers, buffers
 from vramwise.training.dummy_gradients import dummy_gradient_bytes
 from vramwise.training.evaluation import evaluation_pass
 from vramwise.training.extra_models import TRAINED, critic_pass, extra_model_bytes, role_of
+from vramwise.training.forward_pass import largest_in_forward
 from vramwise.training.kernels import inputs_kept
 from vramwise.training.loss import makes_logits
 from vramwise.training.masks import rows_of
@@ -152,6 +154,7 @@ class _Step:
 
     def moments(self) -> list[Moment]:
         found = [Moment("load", {name: self.static[name] for name in ("weights", "adapters", *self.others)})]
+        found.append(self._forward())
         if any(run.shape.name == "loss" for run in self.runs):
             found += [self._loss(), self._forward_return()]
         found.append(self._forward_end())
@@ -209,6 +212,17 @@ class _Step:
             "gradients": self.kept_gradients if gradients is None else gradients,
             "inputs": self.inputs,
         }
+
+    def _forward(self) -> Moment:
+        """The largest live set before the loss, with the logits of the last step where litgpt's loop names them."""
+        peak = largest_in_forward(self.runs, self.activations_below, self.casts_below)
+        parts = self._base() | {
+            "activations": self.masks + self.waiting + peak.activations,
+            "weight casts": peak.weight_casts,
+            "logits and loss": 0 if longest_comes_first(self.train) else self.logits_in_loop,
+            "forward temporaries": peak.temporaries,
+        }
+        return Moment("forward", parts, peak.operation)
 
     def _loss(self) -> Moment:
         """Logits and their copies, while forward's frames still hold the outputs."""

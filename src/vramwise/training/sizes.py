@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
-from vramwise.models.forward_walk import walk_forward
+from vramwise.models.forward_walk import ForwardWalk, walk_forward
 from vramwise.models.litgpt import litgpt_forward
 from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
@@ -73,6 +73,7 @@ class RunShape:
     outputs_held: Groups
     unsaved: tuple[Moment, ...]
     incoming: Groups
+    incoming_kept: Groups
     tables: Groups
     handed_on: Groups
     last_hidden: Groups
@@ -96,6 +97,7 @@ class RunBytes:
     outputs_held: int
     unsaved_peak: Peak
     incoming: int
+    incoming_kept: int
     tables: int
     handed_on: int
     last_hidden: int
@@ -144,6 +146,7 @@ def _run_bytes(run: RunShape, axes: Axes) -> RunBytes:
         outputs_held=_sum(run.outputs_held, axes),
         unsaved_peak=largest(run.unsaved, axes),
         incoming=_sum(run.incoming, axes),
+        incoming_kept=_sum(run.incoming_kept, axes),
         tables=_sum(run.tables, axes),
         handed_on=_sum(run.handed_on, axes),
         last_hidden=_sum(run.last_hidden, axes),
@@ -312,17 +315,23 @@ def _run_shape(
         forward_casts=_groups(s for s in casts if checkpointed),
         head_peaks=walk.of() if is_head else (),
         peaks=() if is_head else undominated((*walk.of(), *recompute)),
-        transient_forward=undominated(walk_forward(run).moments) if run.layer is None else (),
+        transient_forward=undominated(_first_pass(run, stays if checkpointed else None, casts).moments),
         weight_gradients=walk.weight_gradients,
         waiting_views=frozenset(walk.waiting_views),
         outputs_held=_groups(_outputs_held(run) if is_head else cached_by_outputs(run, train, model_type)),
         unsaved=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
+        incoming_kept=_groups({t.storage: None for t in run.incoming if t.storage in stays}),
         tables=_groups(dict.fromkeys(_tables(run))),
         handed_on=_groups(storage for storage in kept or () if storage.op in ARGUMENTS),
         last_hidden=_groups(_last_hidden(run)) if is_head and run.name != "loss" else (),
         casts=_groups(casts),
     )
+
+
+def _first_pass(run: BlockRun, stays: list[Storage] | None, casts: list[Storage]) -> ForwardWalk:
+    """Forward as a training step runs it; a checkpointed block keeps what `stays`, and its casts are counted apart."""
+    return walk_forward(run) if stays is None else walk_forward(run, kept=stays, external=frozenset(casts))
 
 
 def _recomputed(run: BlockRun, gradients: Dim, external: frozenset[Storage]) -> list[Moment]:
