@@ -23,9 +23,14 @@ _PROGRAMS = {
     "llama-fit-params": "llama.cpp", "llama-perplexity": "llama.cpp", "server": "llama.cpp", "main": "llama.cpp",
     "pretrain_gpt.py": "megatron",
 }  # fmt: skip
-_TRAINING = {"trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"})}
+_TRAINING = {
+    "trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"}),
+    "llamafactory-cli": frozenset({"train"}), "lmf": frozenset({"train"}), "axolotl": frozenset({"train"}),
+    "swift": frozenset({"sft", "rlhf", "pt"}),
+}  # fmt: skip
 """Programs whose first word says what they do, with the words that train."""
 
+_FRAMEWORKS = {"llamafactory-cli": "llamafactory", "lmf": "llamafactory"}
 _LAUNCHER_MODULES = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
 _LAUNCHERS = frozenset({"accelerate", "torchrun", "deepspeed"})
 _MODULES = {
@@ -42,7 +47,7 @@ _IMAGES = (
 _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
 _READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi": "tgi",
             "tensorrt-llm": "tensorrt_llm", "ollama": "ollama", "megatron": "megatron", "trainer": "trainer",
-            "trl": "trainer"}  # fmt: skip
+            "trl": "trainer", "llamafactory": "llamafactory"}  # fmt: skip
 _LISTED = 12
 _EXPECTED = (
     "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run, "
@@ -116,7 +121,7 @@ def _start(words: Sequence[str]) -> Start | None:
         if program in _PROGRAMS and not (program in ("server", "main") and "/" not in word):
             return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program, tuple(words[:index]))
         if rest[:1] and rest[0] in _TRAINING.get(program, ()):
-            return Start(program, None, rest, environment, rest[0], tuple(words[:index]))
+            return Start(_FRAMEWORKS.get(program, program), None, rest, environment, rest[0], tuple(words[:index]))
         launched = launched or program in _LAUNCHERS or word.startswith(_LAUNCHER_MODULES)
         with_python = launched or any(PYTHON.fullmatch(before) for before in words[:index])
         script = _script(word, rest, launched) if with_python else None

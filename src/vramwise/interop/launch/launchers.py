@@ -62,6 +62,14 @@ def launcher_of(start: Start) -> Launcher:
     return Launcher(_visible(start.environment) or 1)
 
 
+def by_environment(start: Start) -> Launcher:
+    """The launcher of programs that start torchrun themselves: NPROC_PER_NODE, or all GPUs that are visible."""
+    each = start.environment.get("NPROC_PER_NODE", "")
+    nodes = start.environment.get("NNODES", "1")
+    found = int(each) if each.isdigit() else _visible(start.environment)
+    return Launcher(found * int(nodes) if found and nodes.isdigit() else found, found)
+
+
 def accelerated(options: Options, environment: Mapping[str, str]) -> Launcher:
     """The launcher of accelerate's options, its configuration file read."""
     named = options.first("config_file", "accelerate_config")

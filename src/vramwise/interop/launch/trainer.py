@@ -23,13 +23,18 @@ _MODEL_NAMES = (
     "model_name_or_path", "model_name", "model_id", "pretrained_model_name_or_path", "base_model", "model_path",
     "model", "sft_model_path",
 )  # fmt: skip
-_BATCH = 8  # TrainingArguments.per_device_train_batch_size
+BATCH = 8  # TrainingArguments.per_device_train_batch_size
 _FLASH = ("flash_attention_2", "flash_attention_3", "flash_attention", "flash-attn", "flash_attn")
 _TRL = "trl 1.16"
+_OF_LLAMAFACTORY = ("--finetuning_type", "--finetuning-type")
 
 
 def read(start: Start) -> Launch:
     """The scenario of a training script. Raises UsageError where no option names a model."""
+    if any(word.partition("=")[0] in _OF_LLAMAFACTORY for word in start.words):
+        from vramwise.interop.launch.llamafactory import read as read_llamafactory
+
+        return read_llamafactory(start)
     stage = stage_of(start.program)
     programs = ("trl", "trainer", "accelerate") if start.engine == "trl" else ("trl", "trainer")
     options = Options(programs, "TRL" if stage else "Trainer")
@@ -40,7 +45,7 @@ def read(start: Start) -> Launch:
     hint = "--model_name_or_path MODEL"
     model = one_model("a training script", options.first(*_MODEL_NAMES), hint)
     defaults: dict[str, Any] = {"bf16": True, "gradient_checkpointing": True, "dtype": "float32"} if stage else {}
-    train: dict[str, Any] = {"framework": "transformers", "micro_batch_size": _BATCH}
+    train: dict[str, Any] = {"framework": "transformers", "micro_batch_size": BATCH}
     if stage:
         train["framework_version"] = _TRL
     notes: list[str] = []
@@ -181,4 +186,4 @@ def _evaluation(options: Options) -> dict[str, Any]:
     """Evaluation batches, where there is evaluation."""
     batch = options.number("per_device_eval_batch_size")
     happens = not is_no(options.first("eval_strategy", "evaluation_strategy"))
-    return {"eval_batch_size": batch or _BATCH} if happens or batch else {}
+    return {"eval_batch_size": batch or BATCH} if happens or batch else {}

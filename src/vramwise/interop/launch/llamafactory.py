@@ -1,0 +1,145 @@
+"""`llamafactory-cli train FILE [key=value …]`: LLaMA-Factory's configuration or flags, with its own defaults.
+
+Read in LLaMA-Factory 0.9.5: hparams/*.py, model/adapter.py (what trains becomes fp32 but under ZeRO-3 and pure_bf16),
+launcher.py (as many processes as GPUs, or NPROC_PER_NODE).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.errors import UsageError, clipped
+from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
+from vramwise.interop.launch.model_facts import config_of
+from vramwise.interop.launch.options import Options
+from vramwise.interop.launch.sharding import Sharding, sharding_of
+from vramwise.interop.launch.trainer import BATCH, half_of, set_precision, trainer_settings
+from vramwise.interop.launch.values import fraction
+
+_RANK, _LENGTH, _FROZEN_BUT = 8, 2048, 2
+_METHODS = ("lora", "freeze", "full")
+_OPTIMIZERS = {"use_galore": "galore_adamw", "use_apollo": "apollo_adamw", "use_muon": "muon",
+               "use_adam_mini": "adam_mini"}  # fmt: skip
+
+
+def read(start: Start) -> Launch:
+    """The scenario of a LLaMA-Factory command. Raises UsageError or SourceError for what cannot be read."""
+    options = Options(("llamafactory", "trainer"), "LLaMA-Factory")
+    options.read_words(start.words[1:] if start.engine == "llamafactory" else start.words)
+    read_overrides(options)
+    for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
+        options.loose.remove(file)
+        options.read_table(file_table(file))
+    launcher = by_environment(start) if start.engine == "llamafactory" else launcher_of(start)
+    sharding = sharding_of(options, launcher)
+    model = one_model("LLaMA-Factory", options.first("model_name_or_path"), "model_name_or_path")
+    defaults = {"gradient_checkpointing": True, "optim": _optimizer(options)}
+    common, notes = trainer_settings(options, sharding, defaults)
+    train: dict[str, Any] = {
+        "framework": "llamafactory", "micro_batch_size": BATCH, "sequence_length": _LENGTH,
+        **options.settings(), **sharding.settings, **common,
+    }  # fmt: skip
+    if options.is_on("disable_gradient_checkpointing"):
+        train["checkpointing"] = "none"
+    elif options.is_on("use_unsloth_gc"):
+        train["offload_activations"] = "cpu"
+    if options.is_on("use_unsloth"):
+        train["framework"] = "unsloth"
+    if options.is_on("neat_packing"):
+        train |= {"packing": True, "document_mask": True}
+    for found, said in (_method(options, model), _stage(options, train)):
+        train |= found
+        notes += said
+    notes += _precision(options, train, sharding, model)
+    scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
+    return Launch("llamafactory", scenario, (*notes, *sharding.notes, *options.notes(), *launcher.said()))
+
+
+def read_overrides(options: Options) -> None:
+    """`key=value` words, which win over a file."""
+    for word in [word for word in options.loose if "=" in word]:
+        options.loose.remove(word)
+        name, _, value = word.partition("=")
+        if options.known(name) is None:
+            options.unknown.append(name)
+        else:
+            options.give(name, value)
+
+
+def _optimizer(options: Options) -> str:
+    return next((name for option, name in _OPTIMIZERS.items() if options.is_on(option)), "adamw_torch_fused")
+
+
+def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
+    method = options.first("finetuning_type") or "lora"
+    if method not in _METHODS:
+        raise UsageError(f'finetuning_type: expected {", ".join(_METHODS)}, got "{clipped(method)}"')
+    if method == "full":
+        return {"method": "full"}, []
+    if method == "freeze":
+        return {"method": "freeze", "trainable": _layers(options, model)}, []
+    bits = options.number("quantization_bit")
+    targets, notes = targets_of(options.several("lora_target") or ["all"], model)
+    found: dict[str, Any] = {
+        "method": "qlora" if bits else "lora", "lora_rank": options.number("lora_rank") or _RANK,
+        "lora_dropout": fraction(options.first("lora_dropout") or "0"), "lora_targets": targets,
+    }  # fmt: skip
+    if options.is_on("use_dora"):
+        found["dora"] = True
+    if bits:
+        kind = options.first("quantization_type") or "nf4"
+        doubled = kind == "nf4" and options.is_on("double_quantization", default=True)
+        found["quantization"] = "int8" if bits == 8 else f"{kind}-dq" if doubled else kind
+        if bits not in (4, 8):
+            notes.append(f"quantization_bit {bits} is not described: 4 bits are taken")
+    return found, notes
+
+
+def _layers(options: Options, model: str) -> list[str]:
+    """Names of what trains: the last layers, or with a negative number the first, or their modules."""
+    count = int(options.first("freeze_trainable_layers") or _FROZEN_BUT)
+    config = config_of(model)
+    total = int(config.get("num_hidden_layers") or config.get("n_layer") or 0)
+    if not total or abs(count) > total or not count:
+        raise UsageError(f"freeze_trainable_layers {count}: the model has {total} layers")
+    chosen = range(total - count, total) if count > 0 else range(-count)
+    modules = [name for name in options.several("freeze_trainable_modules") if name != "all"] or [""]
+    return [f".{layer}.{module}" for layer in chosen for module in modules]
+
+
+def _stage(options: Options, train: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    stage = options.first("stage") or "sft"
+    if stage == "pt" and "packing" not in train:
+        return {"packing": True}, []
+    found: dict[str, Any] = {}
+    notes = []
+    if stage in ("dpo", "rm"):
+        found["micro_batch_size"] = 2 * train["micro_batch_size"]
+        notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
+    named = options.first("ref_model")
+    reference = [f"reference:{named}" if named else "reference"]
+    if (stage == "dpo" and options.first("pref_loss") not in ("orpo", "simpo")) or stage == "kto":
+        found["extra_models"] = reference
+    elif stage == "ppo":
+        rewards = options.first("reward_model")
+        whole = rewards and options.first("reward_model_type") == "full"
+        found["extra_models"] = [*reference, *([f"reward:{rewards}"] if whole else [])]
+        notes.append("ppo: the cache of generation and the value head are not counted")
+    if stage in ("rm", "ppo", "dpo", "kto") and train.get("loss") == "fused-linear":
+        found["loss"] = "standard"  # model_utils/liger_kernel.py require_logits
+    return found, notes
+
+
+def _precision(options: Options, train: dict[str, Any], sharding: Sharding, model: str) -> list[str]:
+    half = half_of(options, sharding, bf16=False)
+    if options.is_on("pure_bf16"):
+        train |= {"precision": "bf16", "framework": "transformers"}
+        return ["pure_bf16: computed as transformers' own Trainer does without autocast"]
+    weights = half if half and train["method"] != "full" else "auto" if half is None else "fp32"
+    notes = set_precision(train, sharding, half, weights, model)
+    if train["method"] == "full" and half is None:
+        train["precision"] = "fp32"
+        return []
+    return notes
