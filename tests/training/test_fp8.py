@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,26 @@ def test_frozen_products_keep_no_copy() -> None:
     frozen = {"method": "lora", "lora_targets": ["q_proj"], "framework": "megatron"}
     plain, eight = (activations(precision=precision, **frozen) for precision in ("bf16-master", "fp8-mixed"))
     assert eight <= plain + LAYERS * TOKENS * HIDDEN
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+def test_torchaos_linear_saves_what_torchs_does(recipe: str) -> None:
+    """The real module, emulated on the CPU: 16-bit input and weight, no 8-bit copy."""
+    torchao = pytest.importorskip("torchao.float8")
+    import torch
+
+    config = replace(torchao.Float8LinearConfig.from_recipe_name(recipe), emulate=True)
+    plain = torch.nn.Sequential(torch.nn.Linear(32, 64, bias=False)).bfloat16()
+    saved: list[tuple[torch.dtype, int]] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append((tensor.dtype, tensor.untyped_storage().nbytes()))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        x = torch.randn(16, 32, dtype=torch.bfloat16, requires_grad=True)
+        torchao.convert_to_float8_training(plain, config=config)(x)
+    assert sorted(saved, key=str) == sorted([(torch.bfloat16, 2 * 16 * 32), (torch.bfloat16, 2 * 32 * 64)], key=str)
 
 
 def test_torchao_keeps_its_input_in_16_bits() -> None:

@@ -150,3 +150,8 @@ def test_latent_attention_keeps_values_and_output_in_their_own_width() -> None:
     assert not [t for t in kept(MOONLIGHT, 1) if t.module.startswith("self_attn") and t.role == "mm.self"
                 and evaluate(t.nbytes, AXES) > 2 * TOKENS * 512]  # fmt: skip
     assert 0 < saved_by(MOONLIGHT, 1, "core_attn") < TOKENS * heads * 8
+
+
+def test_rotations_that_are_no_pair_of_products_stay_as_they_are() -> None:
+    """DeepSeek V4 turns a part of a head in its own way."""
+    assert kept("RedHatAI/DeepSeek-V4-Flash-NVFP4-FP8", 1)

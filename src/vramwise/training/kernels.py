@@ -292,7 +292,7 @@ def _in_place_rotations(group: tuple[Node, ...]) -> list[Node]:
     ]
     turned = [_joined(node.outputs[0], group) for node in group if node.op == "add"]
     unique = list({id(t): t for t in sources}.values())
-    if len(unique) != len(turned):
+    if not turned or len(unique) != len(turned):
         return list(group)
     saves = tuple((storage, "tables") for storage in tables)
     rotations = [
