@@ -85,7 +85,100 @@ def test_llamafactorys_flags_and_script(tmp_path: Path) -> None:
         read(f"llamafactory-cli train {tmp_path}/none.yaml")
 
 
-@pytest.mark.parametrize("program", ["llamafactory"])
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            "adapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_target_linear: true\nsequence_len: 4096\n"
+            "sample_packing: true\nmicro_batch_size: 2\noptimizer: adamw_bnb_8bit\nbf16: auto\nflash_attention: true\n"
+            "gradient_checkpointing: true\nlora_dropout: 0.05",
+            {"framework": "axolotl", "method": "qlora", "quantization": "nf4-dq", "lora_rank": 32, "packing": True,
+             "lora_targets": "all-linear", "sequence_length": 4096, "micro_batch_size": 2, "optimizer": "adamw-8bit",
+             "attention": "flash", "checkpointing": "full", "kbit_preparation": True, "param_dtype": "bf16"},
+        ),
+        (
+            "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\nliger_rms_norm: true\n"
+            "liger_glu_activation: true\nliger_fused_linear_cross_entropy: true\nfsdp: [full_shard, auto_wrap]\n"
+            "fsdp_config:\n  fsdp_offload_params: true\n  fsdp_version: 2\n  reshard_after_forward: true",
+            {"method": "full", "kernels": ["liger"], "loss": "fused-linear", "fsdp": "full-shard", "fsdp_version": 2,
+             "offload_params": "cpu", "param_dtype": "bf16", "sequence_length": 512, "checkpointing": "none"},
+        ),
+        (
+            "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\nadapter: lora\nlora_r: 8\n"
+            "rl: dpo\nlora_target_modules: [q_proj, v_proj]\ngradient_checkpointing: offload\nfp16: true",
+            {"loss": "fused-linear", "lora_targets": ["q_proj", "v_proj"], "extra_models": ["reference"],
+             "micro_batch_size": 2, "offload_activations": "cpu", "precision": "fp16-mixed"},
+        ),
+        (
+            "rl: grpo\ntrl:\n  use_vllm: true\n  max_completion_length: 256\n  beta: 0.001\n"
+            "vllm:\n  gpu_memory_utilization: 0.85",
+            {"extra_models": ["reference", "rollout:vllm"], "rollout_gpu_memory_utilization": 0.85,
+             "sequence_length": 256},
+        ),
+    ],
+)  # fmt: skip
+def test_axolotl(tmp_path: Path, settings: str, expected: dict[str, Any]) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text(f"base_model: {LLAMA}\ndatasets:\n  - path: x\n    type: alpaca\n{settings}\n")
+    launch = check(f"axolotl train {file} --num-processes 2", {**expected, "num_gpus": 2})
+    assert not any("unknown" in note for note in launch.notes)
+    check(f"accelerate launch --num_processes 4 -m axolotl.cli.train {file}", {**expected, "num_gpus": 4})
+    check(f"axolotl train {file} --launcher torchrun -- --nproc_per_node=8", {"num_gpus": 8})
+
+
+def test_axolotls_flags_win_over_its_file(tmp_path: Path) -> None:
+    file, zero = tmp_path / "config.yml", tmp_path / "zero3.json"
+    file.write_text(f"base_model: {LLAMA}\nmicro_batch_size: 4\nfrobnicate: 1\ndeepspeed: {zero}\nadapter: lora\n")
+    with pytest.raises(SourceError, match=r"zero3\.json"):
+        read(f"axolotl train {file}")
+    zero.write_text('{"zero_optimization": {"stage": 3}}')
+    expected = {"micro_batch_size": 1, "zero_stage": 3, "precision": "bf16-master", "lora_dtype": "bf16"}
+    launch = check(f"axolotl train {file} --micro-batch-size 1", expected)
+    assert any("unknown to axolotl, left out: frobnicate" in note for note in launch.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            f"NPROC_PER_NODE=2 swift sft --model {LLAMA} --train_type lora --torch_dtype bfloat16 --lora_rank 16"
+            " --per_device_train_batch_size 2 --target_modules all-linear --max_length 2048 --attn_impl flash_attn"
+            " --packing true --deepspeed zero3_offload",
+            {"framework": "ms-swift", "num_gpus": 2, "method": "lora", "lora_rank": 16, "zero_stage": 3,
+             "offload_optimizer": "cpu", "offload_params": "cpu", "precision": "bf16-master", "attention": "flash",
+             "packing": True, "gradient_accumulation_steps": 4, "checkpointing": "full", "reduce_bucket_size": None},
+        ),
+        (
+            f"CUDA_VISIBLE_DEVICES=0 swift sft --model {LLAMA} --tuner_type full --deepspeed zero2",
+            {"method": "full", "zero_stage": 2, "reduce_bucket_size": 200_000_000, "gradient_accumulation_steps": 16},
+        ),
+        (
+            f"swift pt --model {LLAMA} --quant_bits 4 --quant_method bnb --gradient_checkpointing false",
+            {"method": "qlora", "quantization": "nf4-dq", "lora_dropout": 0.05, "lora_targets": "all-linear",
+             "precision": "bf16-mixed", "param_dtype": "bf16", "checkpointing": "none"},
+        ),
+        (
+            f"swift rlhf --rlhf_type grpo --model {LLAMA} --use_vllm true --vllm_mode colocate --sleep_level 1"
+            " --vllm_gpu_memory_utilization 0.5 --max_length 1024 --max_completion_length 1024 --tuner_type full",
+            {"extra_models": ["reference", "rollout:vllm"], "rollout_sleep": True, "sequence_length": 2048,
+             "rollout_gpu_memory_utilization": 0.5},
+        ),
+        (
+            f"swift rlhf --rlhf_type dpo --model {LLAMA} --fsdp fsdp2",
+            {"extra_models": ["reference"], "micro_batch_size": 2, "fsdp": "full-shard", "fsdp_version": 2},
+        ),
+    ],
+)  # fmt: skip
+def test_swift(line: str, expected: dict[str, Any]) -> None:
+    assert not any("unknown" in note for note in check(line, expected).notes)
+
+
+def test_swifts_tuners_that_are_not_described_are_refused() -> None:
+    with pytest.raises(UsageError, match="--tuner_type: expected lora or full"):
+        read(f"swift sft --model {LLAMA} --tuner_type vera")
+
+
+@pytest.mark.parametrize("program", ["llamafactory", "axolotl", "swift"])
 def test_every_option_sets_a_key_of_the_scenario(program: str) -> None:
     for name, option in options_of(program).items():
         assert option.key in ("", READ_IN_CODE) or option.key in KINDS[TrainSettings], name

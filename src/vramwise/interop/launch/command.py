@@ -31,6 +31,8 @@ _TRAINING = {
 """Programs whose first word says what they do, with the words that train."""
 
 _FRAMEWORKS = {"llamafactory-cli": "llamafactory", "lmf": "llamafactory"}
+_SCRIPTS = {"axolotl.cli.train": "axolotl-module"}
+_OWN_MODULES = ("trl.scripts.", "axolotl.cli.train")
 _LAUNCHER_MODULES = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
 _LAUNCHERS = frozenset({"accelerate", "torchrun", "deepspeed"})
 _MODULES = {
@@ -47,7 +49,8 @@ _IMAGES = (
 _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
 _READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi": "tgi",
             "tensorrt-llm": "tensorrt_llm", "ollama": "ollama", "megatron": "megatron", "trainer": "trainer",
-            "trl": "trainer", "llamafactory": "llamafactory"}  # fmt: skip
+            "trl": "trainer", "llamafactory": "llamafactory", "axolotl": "axolotl", "axolotl-module": "axolotl",
+            "swift": "swift"}  # fmt: skip
 _LISTED = 12
 _EXPECTED = (
     "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run, "
@@ -127,16 +130,16 @@ def _start(words: Sequence[str]) -> Start | None:
         script = _script(word, rest, launched) if with_python else None
         if script is not None:
             rest = rest if script == word else rest[1:]
-            return Start("trainer", None, rest, environment, script, tuple(words[:index]))
+            return Start(_SCRIPTS.get(script, "trainer"), None, rest, environment, script, tuple(words[:index]))
     return None
 
 
 def _script(word: str, rest: Sequence[str], launched: bool) -> str | None:
-    """The script that python or a launcher runs, or a launcher's module after `-m`; of python's own only TRL's."""
+    """The script that python or a launcher runs, or the module after `-m`; of python's own only those that train."""
     if word in ("-m", "--module"):
         module = rest[0] if rest else ""
         is_launcher = module.startswith(_LAUNCHER_MODULES) or "." not in module
-        return module if not is_launcher and (launched or module.startswith("trl.scripts.")) else None
+        return module if not is_launcher and (launched or module.startswith(_OWN_MODULES)) else None
     return word if word.endswith(".py") and not word.startswith("-") and (launched or rest) else None
 
 

@@ -25,7 +25,7 @@ def stage_settings(stage: str, options: Options) -> tuple[dict[str, Any], list[s
     if options.is_on("activation_offloading"):
         found["offload_activations"] = "cpu"
     if stage in ("grpo", "rloo", "distillation"):
-        rollout, said = _rollout(stage, options)
+        rollout, said = rollout_settings(stage, options)
         return found | rollout, notes + said
     if "max_length" not in options.values:
         found["sequence_length"] = _LENGTH
@@ -40,7 +40,8 @@ def stage_settings(stage: str, options: Options) -> tuple[dict[str, Any], list[s
     return found, notes
 
 
-def _rollout(stage: str, options: Options) -> tuple[dict[str, Any], list[str]]:
+def rollout_settings(stage: str, options: Options) -> tuple[dict[str, Any], list[str]]:
+    """Lengths, models and the engine of trainers whose sequences a rollout makes."""
     found: dict[str, Any] = {}
     completion = options.number("max_completion_length") or _COMPLETION
     prompt = options.number("max_prompt_length") or 0

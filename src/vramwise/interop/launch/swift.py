@@ -1,0 +1,178 @@
+"""`swift sft|pt|rlhf …`: ms-swift's flags or its configuration file, with its own defaults.
+
+Read in ms-swift 4.6: arguments/*.py, trainers/arguments.py, rlhf_trainers/*.py (beta of each kind), config/*.json (what
+`--deepspeed zero2` and its like mean), pipelines/train/tuner.py (float16 weights that train become fp32).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from vramwise.errors import UsageError, clipped
+from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.launchers import by_environment, file_table
+from vramwise.interop.launch.model_facts import checkpoint_dtype
+from vramwise.interop.launch.options import Options
+from vramwise.interop.launch.sharding import Sharding, read_deepspeed, read_fsdp, sharding_of
+from vramwise.interop.launch.trainer import set_precision, trainer_settings
+from vramwise.interop.launch.values import fraction
+from vramwise.scenario.names import DTYPE_SPELLINGS
+
+_BATCH = 16
+"""Sequences of a step that gradient accumulation fills up to, where it is not given."""
+
+_PAIRS = ("dpo", "orpo", "simpo", "cpo", "rm")
+_WITH_REFERENCE = ("dpo", "kto", "ppo")
+_COMPLETION, _SHARE = 512, "0.9"
+_TUNERS = ("lora", "full", "longlora")
+
+
+def read(start: Start) -> Launch:
+    """The scenario of an ms-swift command. Raises UsageError or SourceError for what cannot be read."""
+    options = Options(("swift", "trainer"), "ms-swift")
+    options.read_words(start.words[1:])
+    for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
+        options.loose.remove(file)
+        options.read_table(file_table(file))
+    named = options.first("config")
+    if named:
+        options.read_table(file_table(named))
+    launcher = by_environment(start)
+    sharding = _sharding(options)
+    model = one_model("ms-swift", options.first("model", "model_id_or_path"), "--model MODEL")
+    common, notes = trainer_settings(options, sharding, {"gradient_checkpointing": True})
+    train: dict[str, Any] = {"framework": "ms-swift", "micro_batch_size": 1, **options.settings(), **sharding.settings,
+                             **common}  # fmt: skip
+    if "gradient_accumulation_steps" not in train:
+        each = train["micro_batch_size"] * (launcher.gpus or 1)
+        train["gradient_accumulation_steps"] = max(1, ceil(_BATCH / each))
+    if options.first("tuner_backend") == "unsloth":
+        train["framework"] = "unsloth"
+    if options.first("task_type") == "seq_cls":
+        train["head"] = "sequence-classification"
+    for found, said in (_method(options, model), _rlhf(start.program, options, train)):
+        train |= found
+        notes += said
+    notes += _precision(options, train, sharding, model)
+    scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
+    return Launch("ms-swift", scenario, (*notes, *sharding.notes, *options.notes(), *launcher.said()))
+
+
+def preset(name: str) -> dict[str, Any] | None:
+    """What `--deepspeed zero3_offload` means (config/*.json)."""
+    base, _, rest = name.partition("_")
+    if base not in ("zero0", "zero1", "zero2", "zero3") or rest not in ("", "offload"):
+        return None
+    stage = int(base[-1])
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False, "contiguous_gradients": True}
+    if stage == 3:
+        zero |= dict.fromkeys(
+            ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"), "auto"
+        )
+    elif stage:
+        zero["reduce_bucket_size"] = 200_000_000
+    if rest:
+        device = {"device": "cpu", "pin_memory": True}
+        zero |= {"offload_optimizer": device, **({"offload_param": device} if stage == 3 else {})}
+    return {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
+
+
+def _sharding(options: Options) -> Sharding:
+    from vramwise.interop.launch.launchers import Launcher
+
+    found = Sharding()
+    table = preset(options.first("deepspeed") or "")
+    if table is not None:
+        read_deepspeed(found, table)
+        return found
+    if options.first("fsdp") == "fsdp2":  # config/fsdp2.json
+        read_fsdp(found, {"activation_checkpointing": True, "cpu_ram_efficient_loading": True}, version=2)
+        return found
+    return sharding_of(options, Launcher())
+
+
+def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
+    tuner = options.first("tuner_type", "train_type", "sft_type") or "lora"
+    if tuner not in _TUNERS:
+        raise UsageError(f'--tuner_type: expected lora or full, got "{clipped(tuner)}"')
+    if tuner == "full":
+        return {"method": "full"}, []
+    given = options.several("target_modules", "lora_target_modules") or ["all-linear"]
+    targets, notes = targets_of(given, model)
+    found: dict[str, Any] = {
+        "method": "lora", "lora_rank": options.number("lora_rank") or 8, "lora_targets": targets,
+        "lora_dropout": fraction(options.first("lora_dropout") or "0.05"),
+    }  # fmt: skip
+    if options.is_on("use_dora"):
+        found["dora"] = True
+    wide = options.first("lora_dtype")
+    if wide:
+        found["lora_dtype"] = wide
+    bits = options.number("quant_bits", "quantization_bit")
+    if bits:
+        kind = options.first("bnb_4bit_quant_type") or "nf4"
+        doubled = kind == "nf4" and options.is_on("bnb_4bit_use_double_quant", default=True)
+        found |= {"method": "qlora", "quantization": "int8" if bits == 8 else f"{kind}-dq" if doubled else kind}
+        if (options.first("quant_method") or "bnb") != "bnb":
+            notes.append(f"--quant_method {options.first('quant_method')} is taken as bitsandbytes")
+    return found, notes
+
+
+def _rlhf(program: str, options: Options, train: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    if program != "rlhf":
+        return {}, []
+    kind = options.first("rlhf_type") or "dpo"
+    found: dict[str, Any] = {}
+    notes, models = [], []
+    if kind in _PAIRS:
+        found["micro_batch_size"] = 2 * train["micro_batch_size"]
+        notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
+    if kind == "rm":
+        found["head"] = "sequence-classification"
+    with_beta = kind == "grpo" and fraction(options.first("beta") or "0.04") != 0
+    if kind in _WITH_REFERENCE or with_beta:
+        named = options.first("ref_model")
+        models.append(f"reference:{named}" if named else "reference")
+    for role in ("teacher", "reward"):
+        models += [f"{role}:{name}" for name in options.several(f"{role}_model")]
+    if kind == "ppo":
+        models.append("critic")
+    if kind in ("grpo", "gkd", "ppo"):
+        said = _completions(options, found, models, train)
+        notes += said
+    if models:
+        found["extra_models"] = models
+    return found, notes
+
+
+def _completions(options: Options, found: dict[str, Any], models: list[str], train: dict[str, Any]) -> list[str]:
+    """Length of what a rollout makes, and its engine on the same GPU. `max_length` is the prompts'."""
+    completion = options.number("max_completion_length", "response_length") or _COMPLETION
+    prompt = train.get("sequence_length") or 0
+    found["sequence_length"] = completion + prompt
+    notes = [] if prompt else [
+        f"sequences of {completion:,} tokens, the longest completion: prompts come on top (--sequence-length)"
+    ]  # fmt: skip
+    if not options.is_on("use_vllm"):
+        notes.append("completions are made by transformers: the cache of generation is not counted")
+    elif (options.first("vllm_mode") or "server") == "colocate":
+        models.append("rollout:vllm")
+        found["rollout_gpu_memory_utilization"] = fraction(options.first("vllm_gpu_memory_utilization") or _SHARE)
+        found["rollout_sleep"] = bool(options.number("sleep_level"))
+    return notes
+
+
+def _precision(options: Options, train: dict[str, Any], sharding: Sharding, model: str) -> list[str]:
+    """--torch_dtype, else the checkpoint's; its 16-bit dtype is also what Trainer computes in."""
+    named = options.first("torch_dtype")
+    weights = (named or checkpoint_dtype(model)).removeprefix("torch.")
+    short = DTYPE_SPELLINGS.get(weights, weights)
+    stated = [half for half in ("bf16", "fp16") if options.is_on(half)]
+    half = stated[0] if stated else short if short in ("bf16", "fp16") else None
+    if sharding.says_half:
+        half = sharding.half
+    wide = train["method"] == "full" and short == "fp16"
+    notes = set_precision(train, sharding, half, "fp32" if wide else weights, model)
+    return notes if named else [*notes, f"weights are loaded in {weights}, as the checkpoint has them"]
