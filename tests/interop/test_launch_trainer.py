@@ -64,6 +64,10 @@ def check(line: str, expected: dict[str, Any]) -> dict[str, Any]:
              "sequence_length": 1024, "num_gpus": 4, "method": "full", "loss": "fused-linear", "padding_free": False},
         ),
         (
+            f"trl sft {LLAMA} --packing --packing_strategy wrapped --max_length 2048",
+            {"packing": True, "padding_free": False, "sequence_length": 2048},
+        ),
+        (
             f"trl sft {LLAMA} --use_peft --load_in_4bit --dtype bfloat16 --no_gradient_checkpointing",
             {"method": "qlora", "lora_rank": 16, "lora_dropout": 0.05, "lora_targets": ["q_proj", "v_proj"],
              "lora_dtype": "bf16", "quantization": "nf4", "param_dtype": "bf16", "checkpointing": "none"},

@@ -27,6 +27,8 @@ def stage_settings(stage: str, options: Options) -> tuple[dict[str, Any], list[s
     if stage in ("grpo", "rloo", "distillation"):
         rollout, said = rollout_settings(stage, options)
         return found | rollout, notes + said
+    if options.first("packing_strategy") == "wrapped" and not options.is_on("padding_free"):
+        found["padding_free"] = False  # trainer/sft_trainer.py joins rows for the bfd strategies alone
     if "max_length" not in options.values:
         found["sequence_length"] = _LENGTH
     if stage in ("dpo", "reward"):
