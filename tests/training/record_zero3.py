@@ -27,6 +27,8 @@ MODELS: dict[str, dict[str, Any]] = {
               "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 120, "tie_word_embeddings": False},
     "gpt2": {"model_type": "gpt2", "n_embd": 24, "n_layer": 4, "n_head": 4, "vocab_size": 111, "n_positions": 32},
 }  # fmt: skip
+MODELS["llama-lora"] = MODELS["llama"]
+LORA_RANK = 2
 SETTINGS = (  # prefetch bucket, persistence threshold, max live parameters, max reuse distance
     (50_000_000, 100_000, 1_000_000_000, 1_000_000_000),
     (50_000_000, 40, 1_000_000_000, 1_000_000_000),
@@ -38,13 +40,14 @@ SETTINGS = (  # prefetch bucket, persistence threshold, max live parameters, max
     (7000, 600, 9000, 9000),
 )
 CHECKPOINTING = ("none", "full", "reentrant")
+KINDS = {"llama": CHECKPOINTING, "gpt2": CHECKPOINTING, "llama-lora": ("full",)}
 COLUMNS = ("model", "config", "checkpointing", "prefetch_bucket_size", "param_persistence_threshold",
            "max_live_parameters", "max_reuse_distance", "forward", "after_forward", "backward")  # fmt: skip
 
 
 def block_of(module: str) -> str:
     found = re.search(r"\.(?:layers|h)\.(\d+)", module)
-    return f"layer {found[1]}" if found else "head" if module == "lm_head" else "outside"
+    return f"layer {found[1]}" if found else "head" if module.endswith("lm_head") else "outside"
 
 
 class Gathered:
@@ -109,6 +112,10 @@ def play(name: str, checkpointing: str, settings: tuple[int, ...]) -> dict[str, 
     config = transformers.AutoConfig.for_model(**MODELS[name])
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    if name.endswith("lora"):
+        import peft
+
+        model = peft.get_peft_model(model, peft.LoraConfig(r=LORA_RANK, target_modules="all-linear")).to(torch.bfloat16)
     if checkpointing != "none":
         model.gradient_checkpointing_enable({"use_reentrant": checkpointing == "reentrant"})
         model.enable_input_require_grads() if checkpointing == "reentrant" else None
@@ -162,7 +169,7 @@ def work(rank: int, world: int, port: int) -> None:
         out.write(f"# {versions}: python tests/training/record_zero3.py\n")
         writer.writeheader()
     for name in MODELS:
-        for checkpointing in CHECKPOINTING if name in ("llama", "gpt2") else CHECKPOINTING[:1]:
+        for checkpointing in KINDS.get(name, CHECKPOINTING[:1]):
             for settings in SETTINGS:
                 row = play(name, checkpointing, settings)
                 if rank == 0:

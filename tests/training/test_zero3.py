@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from vramwise import estimate
 from vramwise.models import describe
 from vramwise.models.blocks import Parameter
 from vramwise.result import Result
+from vramwise.training.adapters import adapters
 from vramwise.training.zero3 import Limits, Weight, calls_of_step, gathered, module_tree
 from vramwise.training.zero3.module_calls import BELOW, HEAD, OUTSIDE
 
@@ -25,7 +27,7 @@ def one_value(parameter: Parameter) -> Weight:
     return Weight(parameter.tied_to or parameter.name, parameter.numel, 1)
 
 
-@pytest.mark.parametrize("name", sorted({row["model"] for row in ROWS}))
+@pytest.mark.parametrize("name", sorted({row["model"] for row in ROWS} - {"llama-lora"}))
 def test_the_gathered_values_of_every_block_and_pass_are_deepspeeds(name: str) -> None:
     rows = [row for row in ROWS if row["model"] == name]
     assert len(rows) >= 8
@@ -41,6 +43,32 @@ def test_the_gathered_values_of_every_block_and_pass_are_deepspeeds(name: str) -
             assert max(most[OUTSIDE], most[BELOW]) == outside, row
             assert [most[block] for block in (*range(model.num_layers), HEAD)] == blocks, row
         assert found.after_forward == int(row["after_forward"]), row
+
+
+def test_frozen_weights_of_a_layer_computed_again_stay_while_its_backward_runs() -> None:
+    """Adapters of rank 2: seven of the eight recorded steps to the value; one has an output of adapters more, 5 %."""
+    equal = 0
+    for row in (row for row in ROWS if row["model"] == "llama-lora"):
+        model = describe(json.loads(row["config"]))
+        added = {
+            adapter.base.name: [
+                Weight(f"{adapter.module}.{i}", prod(shape), 1) for i, shape in enumerate(adapter.shapes)
+            ]
+            for adapter in adapters(model, "all-linear", 2)
+        }
+        root = module_tree(
+            model, lambda p: Weight(p.name, p.numel, 1, trains=False), lambda p, found=added: found.get(p.name, ())
+        )
+        calls, forward = calls_of_step(root, checkpointing=True)
+        found = gathered(calls, forward, Limits(*(int(row[key]) for key in LIMITS)), ranks=2)
+        pairs = [(found.after_forward, int(row["after_forward"]))]
+        for most, recorded in ((found.forward, row["forward"]), (found.backward, row["backward"])):
+            outside, *blocks = (int(n) for n in recorded.split())
+            mine = [max(most[OUTSIDE], most[BELOW]), *(most[block] for block in (*range(model.num_layers), HEAD))]
+            pairs += zip(mine, (outside, *blocks), strict=True)
+        assert all(real <= mine <= 1.06 * real for mine, real in pairs), row
+        equal += all(real == mine for mine, real in pairs)
+    assert equal == 7
 
 
 # -- in an estimate ----------------------------------------------------------------------------------------

@@ -76,11 +76,16 @@ def gathered_weights(model: Model, train: TrainSettings, placement: Placement, z
 
     def weight_of(p: Parameter) -> Weight:
         local, key = placement.local_numel(p, p.numel), p.tied_to or p.name
+        trains = compute.trains(p.name) and not p.frozen
         if rule is None:
-            return Weight(key, local, size)
+            return Weight(key, local, size, trains)
         nbytes = stored(p, local, train, rule)[0]
         packed = rule.quantizes(p.part, p.shape, p.is_linear)  # 4-bit values lie in 16-bit items, which stage 3 can cut
-        return Weight(key, nbytes // BF16_BYTES, BF16_BYTES) if packed else Weight(key, local, nbytes // local)
+        return (
+            Weight(key, nbytes // BF16_BYTES, BF16_BYTES, trains)
+            if packed
+            else (Weight(key, local, nbytes // local, trains))
+        )
 
     added: dict[str, Sequence[Weight]] = {}
     if train.method in ("lora", "qlora"):
@@ -89,7 +94,8 @@ def gathered_weights(model: Model, train: TrainSettings, placement: Placement, z
                 Weight(f"{adapter.module}.lora_{i}", prod(shape), width(train.lora_dtype))
                 for i, shape in enumerate(adapter.shapes)
             ]
-    root = module_tree(model, weight_of, lambda p: added.get(p.name, ()), images=train.images_per_sequence > 0)
+    images, inputs = train.images_per_sequence > 0, train.method == "full" or train.checkpointing != "none"
+    root = module_tree(model, weight_of, lambda p: added.get(p.name, ()), images=images, input_gradients=inputs)
     again = reentrant(train)
     calls, in_forward = calls_of_step(root, checkpointing=train.checkpointing == "full", reentrant=again)
     return gathered(calls, in_forward, zero.limits, placement.data_parallel, quantized=train.zero_quantized_weights)

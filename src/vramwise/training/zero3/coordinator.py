@@ -8,7 +8,8 @@ DeepSpeed 0.19 zero/partitioned_param_coordinator.py, from the third pass on, wh
               leaves; the last one ordered may exceed both, and weights that are there are passed over
     release   leaving a module frees its weights, but those that a later module is to find there because prefetching
               passed over them, those that are used again before `max_reuse_distance` values of other weights, and
-              persistent ones
+              persistent ones; frozen ones of a layer that is computed again without re-entry stay until the module is
+              left in whose backward that happens
 
 Weights of at most `param_persistence_threshold` values are persistent: gathered after each optimizer step, and never
 freed. Weights gathered together come in one output, from which each is copied when the first of them is waited for; the
@@ -27,7 +28,7 @@ from itertools import accumulate
 from vramwise.training.zero3.module_calls import OUTSIDE, Call, Module, Turn, Weight
 
 _LONG_AGO = -(10**10)
-_ENTERING = frozenset({Turn.ENTER, Turn.ENTER_BACKWARD})
+_ENTERING = frozenset({Turn.ENTER, Turn.ENTER_AGAIN, Turn.ENTER_BACKWARD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class _Keeper:
     users: dict[str, set[str]] = field(init=False, default_factory=dict)
     persistent: set[str] = field(init=False, default_factory=set)
     entered_backward: dict[str, Module] = field(init=False, default_factory=dict)
+    recomputed: dict[str, dict[str, Weight]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order = _order_of(self.calls)
@@ -145,18 +147,36 @@ class _Keeper:
             if call.turn is Turn.ENTER_BACKWARD:
                 self.entered_backward[call.module.path] = call.module
             most = self._fetch(call.module)
+            if call.turn is Turn.ENTER_AGAIN:
+                self._stay_for_backward(call.module)
             self._prefetch()
             self.step += 1
         else:
             most = 0
-            self.entered_backward.pop(call.module.path, None)
             self._leave(call.module, self._released(call.module))
+            if call.turn is Turn.LEAVE_BACKWARD:
+                self.entered_backward.pop(call.module.path, None)
+                self._release_recomputed(call.module.path)
         return max(before, most, self.held)
 
     def end_backward(self) -> None:
         """Modules that backward did not leave are left (parameter_offload.py release_backward_leftovers)."""
         for module in reversed(self.entered_backward.values()):
             self._leave(module, {weight.key for weight in module.weights} - self.persistent)
+
+    def _stay_for_backward(self, module: Module) -> None:
+        """Frozen weights of a layer that is computed again stay until the module is left that asked for it."""
+        owner = next(reversed(self.entered_backward))
+        for weight in module.weights:
+            if not weight.trains:
+                self.users[weight.key].add(f"again for {owner}")
+                self.recomputed.setdefault(owner, {})[weight.key] = weight
+
+    def _release_recomputed(self, owner: str) -> None:
+        for weight in self.recomputed.pop(owner, {}).values():
+            self.users[weight.key].discard(f"again for {owner}")
+            if weight.key not in self.persistent:
+                self._release(weight)
 
     def _fetch(self, module: Module) -> int:
         missing = [w for w in module.weights if w.key not in self.there and w.key not in self.in_flight]
@@ -249,7 +269,11 @@ class _Keeper:
         for weight in module.weights:
             users = self.users.get(weight.key, set())
             users.discard(module.path)
-            is_there = weight.key in self.there and weight.key not in self.in_flight
-            if weight.key in released and is_there and not users:
-                self.held -= self.there.pop(weight.key)
-                self.live -= weight.numel
+            if weight.key in released:
+                self._release(weight)
+
+    def _release(self, weight: Weight) -> None:
+        is_there = weight.key in self.there and weight.key not in self.in_flight
+        if is_there and not self.users.get(weight.key):
+            self.held -= self.there.pop(weight.key)
+            self.live -= weight.numel

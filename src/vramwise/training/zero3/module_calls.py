@@ -34,6 +34,7 @@ class Weight:
     key: str
     numel: int
     item: int
+    trains: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -55,9 +56,13 @@ class Module:
 
 
 class Turn(Enum):
-    """What happens to a module: its parameters are fetched or released, in a forward or in a backward pass."""
+    """What happens to a module: its parameters are fetched or released, in a forward or in a backward pass.
+
+    ENTER_AGAIN: in a forward pass that a module's backward asked for.
+    """
 
     ENTER = "enter"
+    ENTER_AGAIN = "enter again"
     LEAVE = "leave"
     ENTER_BACKWARD = "enter backward"
     LEAVE_BACKWARD = "leave backward"
@@ -76,11 +81,13 @@ Adapters = Callable[[Parameter], Sequence[Weight]]
 
 
 def module_tree(
-    model: Model, weight_of: Callable[[Parameter], Weight], added: Adapters | None = None, *, images: bool = False
-) -> Module:
+    model: Model, weight_of: Callable[[Parameter], Weight], added: Adapters | None = None, *, images: bool = False,
+    input_gradients: bool = True,
+) -> Module:  # fmt: skip
     """The model's modules, as the names of its parameters and the order of its operations tell them.
 
     `weight_of` says what a parameter is to this rank. Blocks of other modalities than text run with `images` alone.
+    Without `input_gradients` nothing below the first trained weight has a backward pass: no frozen embedding.
     """
     root = Module("", OUTSIDE)
     rotates = any(op.kind == "rotary" for block in model.blocks for op in block.ops)
@@ -98,6 +105,9 @@ def module_tree(
             number += 1
         for op in block.ops:
             _place(root, block.name, op, place, weight_of, added)
+            if op.kind == "embedding" and not input_gradients:
+                frozen = _reach(root, op.parameters[0].name.rpartition(".")[0], place)
+                frozen.differentiable = any(weight.trains for weight in frozen.weights)
     return root
 
 
@@ -123,7 +133,9 @@ def _place(
         if extra:
             base = Module(f"{owner}.base_layer", module.block, module.weights, ends=module.ends)
             module.children = [base, *(Module(f"{owner}.{weight.key}", module.block, [weight]) for weight in extra)]
-            module.weights = []
+            module.weights = extra[
+                :1
+            ]  # peft's forward reads the dtype of A, which makes it a weight of the wrapper too
 
 
 def _reach(root: Module, path: str, place: int) -> Module:
@@ -182,6 +194,6 @@ def _backward(module: Module, again_inside: bool, again_before: bool) -> Iterato
 def _until(layer: Module, last: Module) -> Iterator[Call]:
     """The layer's forward pass up to the module in which it stops."""
     for call in _forward(layer):
-        yield call
+        yield Call(Turn.ENTER_AGAIN, call.module) if call.turn is Turn.ENTER else call
         if call.module is last:
             return
