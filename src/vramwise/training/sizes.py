@@ -300,7 +300,10 @@ def _run_shape(
     is_head = _is_head(run)
     stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
     recompute = _recomputed(run, walk.at_first_use, external) if checkpointed else []
-    casts = [storage for storage in own if storage.kind == "weight_copy"]
+    trained_copies = {
+        t.storage for node in run.nodes for t in node.outputs if t.storage.kind == "weight_copy" and t.requires_grad
+    }  # autocast keeps those alone until it ends (torch 2.13 aten/src/ATen/autocast_mode.cpp, cached_cast)
+    casts = [storage for storage in own if storage in trained_copies]
     return RunShape(
         name=run.name,
         layer=run.layer,
