@@ -11,6 +11,7 @@ import pytest
 from vramwise.errors import SourceError, UsageError
 from vramwise.interop.launch import Launch, read_command
 from vramwise.interop.launch.options import READ_IN_CODE, options_of
+from vramwise.interop.launch.torchtune import shipped
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.definition import KINDS
 
@@ -91,7 +92,7 @@ def test_llamafactorys_flags_and_script(tmp_path: Path) -> None:
         (
             "adapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_target_linear: true\nsequence_len: 4096\n"
             "sample_packing: true\nmicro_batch_size: 2\noptimizer: adamw_bnb_8bit\nbf16: auto\nflash_attention: true\n"
-            "gradient_checkpointing: true\nlora_dropout: 0.05",
+            "gradient_checkpointing: true\nlora_dropout: 0.05\nlora_alpha: 16",
             {"framework": "axolotl", "method": "qlora", "quantization": "nf4-dq", "lora_rank": 32, "packing": True,
              "lora_targets": "all-linear", "sequence_length": 4096, "micro_batch_size": 2, "optimizer": "adamw-8bit",
              "attention": "flash", "checkpointing": "full", "kbit_preparation": True, "param_dtype": "bf16"},
@@ -178,7 +179,54 @@ def test_swifts_tuners_that_are_not_described_are_refused() -> None:
         read(f"swift sft --model {LLAMA} --tuner_type vera")
 
 
-@pytest.mark.parametrize("program", ["llamafactory", "axolotl", "swift"])
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "lora_finetune_single_device --config llama3_1/8B_lora_single_device batch_size=4 dataset.packed=True"
+            " tokenizer.max_seq_len=4096 model.lora_rank=32",
+            {"framework": "torchtune", "method": "lora", "lora_rank": 32, "micro_batch_size": 4, "packing": True,
+             "sequence_length": 4096, "gradient_accumulation_steps": 8, "optimizer_impl": "fused", "precision": "bf16",
+             "checkpointing": "full", "clip_grad_norm": False, "num_gpus": 1,
+             "lora_targets": ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj", "up_proj"]},
+        ),
+        (
+            "full_finetune_single_device --config llama3_1/8B_full_single_device",
+            {"method": "full", "optimizer": "paged-adamw-8bit", "gradient_release": True, "micro_batch_size": 2},
+        ),
+        (
+            "--nproc_per_node 8 full_finetune_distributed --config=llama3_1/70B_full fsdp_cpu_offload=True",
+            {"fsdp": "full-shard", "num_gpus": 8, "offload_params": "cpu", "offload_optimizer": "cpu"},
+        ),
+        (
+            "lora_finetune_single_device --config llama3/8B_qlora_single_device optimizer=torchao.optim.AdamW8bit",
+            {"method": "qlora", "quantization": "nf4-dq", "optimizer": "torchao-adamw-8bit", "lora_dtype": "bf16"},
+        ),
+    ],
+)  # fmt: skip
+def test_torchtune(line: str, expected: dict[str, Any]) -> None:
+    assert not any("unknown" in note for note in check(f"tune run {line}", expected).notes)
+
+
+def test_torchtunes_configuration_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("model:\n  _component_: torchtune.models.qwen2_5.qwen2_5_7b_instruct\nbatch_size: 3\n"
+                    "checkpointer:\n  checkpoint_dir: /data/Qwen2.5-7B-Instruct/\ndtype: fp32\n")  # fmt: skip
+    line = f"tune run full_finetune_single_device --config {file}"
+    assert check(line, {"precision": "fp32", "micro_batch_size": 3}).scenario["model"] == "Qwen2.5-7B-Instruct"
+    with pytest.raises(SourceError, match="did you mean llama3_1/8B_lora"):
+        read("tune run lora_finetune_single_device --config llama3_1/8B_lora_single_devise")
+    with pytest.raises(UsageError, match="expected a recipe"):
+        read("tune run generate --config generation")
+
+
+def test_shipped_configurations_are_read() -> None:
+    for name in shipped():
+        recipe = "full_finetune_distributed" if "lora" not in name else "lora_finetune_single_device"
+        assert read(f"tune run {recipe} --config {name}").engine == "torchtune"
+
+
+@pytest.mark.parametrize("program", ["llamafactory", "axolotl", "swift", "torchtune"])
 def test_every_option_sets_a_key_of_the_scenario(program: str) -> None:
     for name, option in options_of(program).items():
         assert option.key in ("", READ_IN_CODE) or option.key in KINDS[TrainSettings], name

@@ -26,11 +26,11 @@ _PROGRAMS = {
 _TRAINING = {
     "trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"}),
     "llamafactory-cli": frozenset({"train"}), "lmf": frozenset({"train"}), "axolotl": frozenset({"train"}),
-    "swift": frozenset({"sft", "rlhf", "pt"}),
+    "swift": frozenset({"sft", "rlhf", "pt"}), "tune": frozenset({"run"}),
 }  # fmt: skip
 """Programs whose first word says what they do, with the words that train."""
 
-_FRAMEWORKS = {"llamafactory-cli": "llamafactory", "lmf": "llamafactory"}
+_FRAMEWORKS = {"llamafactory-cli": "llamafactory", "lmf": "llamafactory", "tune": "torchtune"}
 _SCRIPTS = {"axolotl.cli.train": "axolotl-module"}
 _OWN_MODULES = ("trl.scripts.", "axolotl.cli.train")
 _LAUNCHER_MODULES = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
@@ -50,7 +50,7 @@ _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
 _READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi": "tgi",
             "tensorrt-llm": "tensorrt_llm", "ollama": "ollama", "megatron": "megatron", "trainer": "trainer",
             "trl": "trainer", "llamafactory": "llamafactory", "axolotl": "axolotl", "axolotl-module": "axolotl",
-            "swift": "swift"}  # fmt: skip
+            "swift": "swift", "torchtune": "torchtune"}  # fmt: skip
 _LISTED = 12
 _EXPECTED = (
     "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run, "

@@ -1,0 +1,154 @@
+"""`tune run [--nproc_per_node N] RECIPE --config NAME|FILE [key=value …]`: torchtune's recipes.
+
+torchtune.csv holds what the configurations that torchtune 0.6.1 ships (recipes/configs) say about memory; a file is
+read as it is. Recipes load weights in `dtype` and compute in it; distributed ones share them under FSDP 2.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import SourceError, UsageError, clipped, nearest
+from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.launchers import Launcher, file_table, torchrun_gpus
+from vramwise.interop.launch.llamafactory import read_overrides
+from vramwise.interop.launch.options import Options, flattened
+from vramwise.interop.launch.sharding import is_no
+from vramwise.interop.launch.values import fraction
+
+_RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat")
+_OPTIMIZERS = {
+    "AdamW": "adamw", "Adam": "adamw", "PagedAdamW": "adamw", "AdamW8bit": "adamw-8bit", "Adam8bit": "adamw-8bit",
+    "PagedAdamW8bit": "paged-adamw-8bit", "SGD": "sgd", "Adafactor": "adafactor", "Lion": "lion",
+    "AdamW4bit": "torchao-adamw-4bit",
+}  # fmt: skip
+_MODULES = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+_MLP = ("gate_proj", "down_proj", "up_proj")
+_OPTION = "torchtune"
+
+
+def read(start: Start) -> Launch:
+    """The scenario of a torchtune command. Raises UsageError for a recipe that does not train, or SourceError."""
+    words = list(start.words[1:])
+    recipe, place = _recipe(words)
+    options = Options((_OPTION,), _OPTION)
+    options.read_words([word for word in words[place + 1 :] if not word.startswith("--config=")])
+    read_overrides(options)
+    for name in [name for name in ("model", "optimizer", "loss") if name in options.values]:
+        options.give(f"{name}._component_", options.values.pop(name), name)
+    named = next((word.partition("=")[2] for word in words if word.startswith("--config=")), None)
+    if named is None and "--config" in words[:-1]:
+        named = words[words.index("--config") + 1]
+    options.unknown = [name for name in options.unknown if name != "--config"]
+    if named is None:
+        raise UsageError("tune run: expected --config NAME or a file")
+    options.read_table(_config(named))
+    folder = options.first("checkpointer.checkpoint_dir")
+    model = one_model(_OPTION, folder.rstrip("/").removesuffix("/original") if folder else None,
+                      "checkpointer.checkpoint_dir=FOLDER")  # fmt: skip
+    each, nodes = torchrun_gpus(tuple(words[:place]))
+    launcher = Launcher(1, 1) if recipe.endswith("single_device") else Launcher(each * nodes or None, each or None)
+    train: dict[str, Any] = {"framework": _OPTION, **options.settings()}
+    train |= {
+        "precision": options.first("dtype") or "bf16",
+        "clip_grad_norm": not is_no(options.first("clip_grad_norm")),
+        "checkpointing": "full" if options.is_on("enable_activation_checkpointing") else "none",
+    }
+    if options.is_on("enable_activation_offloading"):
+        train["offload_activations"] = "cpu"
+    notes = _optimizer(options, train) + _adapters(options, recipe, train) + _recipes_own(recipe, options, train)
+    if not recipe.endswith("single_device"):
+        train |= {"fsdp": "full-shard", "fsdp_version": 2}
+        if options.is_on("fsdp_cpu_offload", "fsdp.cpu_offload"):
+            train |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
+    scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
+    return Launch(_OPTION, scenario, (*notes, *options.notes(), *launcher.said()))
+
+
+@cache
+def shipped() -> dict[str, dict[str, str]]:
+    """What torchtune's own configurations say, by name."""
+    with (Path(__file__).parent / "torchtune.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {row.pop("config"): {key: value for key, value in row.items() if value} for row in rows}
+
+
+def _recipe(words: list[str]) -> tuple[str, int]:
+    for place, word in enumerate(words):
+        name = Path(word).name.removesuffix(".py")
+        if name.startswith(_RECIPES):
+            return name, place
+    raise UsageError(f"tune run: expected a recipe such as lora_finetune_single_device ({', '.join(_RECIPES)})")
+
+
+def _config(name: str) -> dict[str, Any]:
+    """A shipped configuration or a file's. Raises SourceError with the nearest names."""
+    found: dict[str, Any] | None = dict(shipped()[name]) if name in shipped() else None
+    if found is not None:
+        if "model.lora_attn_modules" in found:
+            found["model.lora_attn_modules"] = found["model.lora_attn_modules"].split()
+        return found
+    if not name.endswith((".yaml", ".yml")):
+        close = ", ".join(nearest(name, shipped())) or "a file"
+        raise SourceError(f"torchtune's configuration {clipped(name)} is not known here: did you mean {close}?")
+    return dict(flattened(file_table(name)))
+
+
+def _optimizer(options: Options, train: dict[str, Any]) -> list[str]:
+    written = options.first("optimizer._component_") or "torch.optim.AdamW"
+    name = written.rpartition(".")[2]
+    notes = []
+    if "torchao" in written and name == "AdamW8bit":
+        train["optimizer"] = "torchao-adamw-8bit"
+    else:
+        train["optimizer"] = _OPTIMIZERS.get(name, "adamw")
+        if name not in _OPTIMIZERS:
+            notes.append(f"optimizer {clipped(written)} is not described: adamw is taken")
+    if written.startswith("torch.optim"):
+        train["optimizer_impl"] = "fused" if options.is_on("optimizer.fused") else "foreach"
+    if name == "PagedAdamW":
+        notes.append("optimizer PagedAdamW: its states can leave the GPU; they are charged to it here")
+    loss = options.first("loss._component_") or ""
+    if loss.endswith("nn.CrossEntropyLoss"):
+        train["loss"] = "standard"
+    return notes
+
+
+def _adapters(options: Options, recipe: str, train: dict[str, Any]) -> list[str]:
+    """Adapters in the recipe's dtype; a `qlora_` model has a base of torchao's nf4 with quantized scales."""
+    component = options.first("model._component_") or ""
+    if "lora" not in recipe and "lora" not in component:
+        train["method"] = "full"
+        return []
+    train |= {"method": "lora", "lora_rank": options.number("model.lora_rank") or 8, "lora_dtype": train["precision"],
+              "lora_dropout": fraction(options.first("model.lora_dropout") or "0")}  # fmt: skip
+    if ".qlora_" in component or options.is_on("model.quantize_base"):
+        train |= {"method": "qlora", "quantization": "nf4-dq"}
+    if options.is_on("model.use_dora"):
+        train["dora"] = True
+    targets = [_MODULES.get(name, name) for name in options.several("model.lora_attn_modules")]
+    targets += _MLP if options.is_on("model.apply_lora_to_mlp") else ()
+    targets += ["lm_head"] if options.is_on("model.apply_lora_to_output") else []
+    if targets:
+        train["lora_targets"] = targets
+    return []
+
+
+def _recipes_own(recipe: str, options: Options, train: dict[str, Any]) -> list[str]:
+    """Pairs of DPO, its reference or a teacher, and what a recipe does that is not counted."""
+    notes = []
+    if "_dpo" in recipe:
+        train["micro_batch_size"] = 2 * train.get("micro_batch_size", 1)
+        train["extra_models"] = ["reference"]
+        notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
+    teacher = options.first("teacher_checkpointer.checkpoint_dir")
+    if recipe.startswith("knowledge_distillation") and teacher:
+        train["extra_models"] = [f"teacher:{Path(teacher).name}"]
+    if recipe.startswith("qat"):
+        notes.append("qat: fake quantization is not counted")
+    if "sequence_length" not in train:
+        notes.append("samples are as long as they are in the data: --sequence-length says how long")
+    return notes
