@@ -13,6 +13,7 @@ from vramwise import estimate
 from vramwise.models import describe
 from vramwise.models.allocator import Block, CachingAllocator
 from vramwise.scenario import Scenario
+from vramwise.sources import resolve
 from vramwise.training import replay as replay_module
 from vramwise.training.answer import job_of
 from vramwise.training.gathers import GATHERING, REDUCING, SHARDS, Replicated
@@ -128,6 +129,23 @@ def test_gathers_and_reductions_come_in_torchs_order(version: int, monkeypatch: 
             expected += [(REDUCING, 2 * part), (REDUCING, 4 * part)]
     assert len(expected) == 2 * (1 + 3 + 3 + 3 + 1)
     assert replayed(version, monkeypatch) == expected
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("precision", ["bf16", "bf16-mixed"])
+@pytest.mark.parametrize(("version", "library"), [(1, "4.48"), (1, "5.3"), (2, "4.57"), (2, "5.3")])
+def test_the_moments_allocate_what_the_replay_does(version: int, library: str, precision: str, steps: int) -> None:
+    """Gradients of earlier micro-batches that wait whole (accelerate's `no_sync`) included."""
+    train = {"framework": "transformers", "framework_version": f"transformers {library}", "method": "full",
+             "precision": precision, "fsdp": "full-shard", "fsdp_version": version, "sequence_length": 2048,
+             "checkpointing": "full", "gradient_accumulation_steps": steps, "attention": "flash"}  # fmt: skip
+    named = "Qwen/Qwen2.5-7B"
+    scenario = Scenario.from_dict({"model": named, "task": "train", "num_gpus": 4, "train": train})
+    job = job_of(scenario, describe(resolve(named).config, named), None)
+    rank = job.ranks[0]
+    played = replay_module.replay(job.model, job.structure, 1, 2048, job.accumulates, 0, None, (), rank)
+    peak = max(moment.total for moment in job.moments(rank))
+    assert played.allocated == pytest.approx(peak, rel=0.025)
 
 
 FMS = {"framework": "transformers", "framework_version": "transformers 4.45.2, torch 2.4.1", "optimizer": "adamw",

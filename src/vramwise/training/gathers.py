@@ -54,6 +54,8 @@ class Alone:
     """A rank that has everything: gradients stay as they are made."""
 
     is_sharded = False
+    reduces = True
+    """Whether the micro-batch that runs reduces its gradients (not under `no_sync`, but for a step's last)."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -117,6 +119,7 @@ class _Sharded(Alone):
         super().__init__(memory)
         self.units, self.widths = units, widths
         self.weights_away, self.gradients_away = weights_away, gradients_away
+        self.unsynced: dict[str, list[Held]] = {}
         self.last_use = {unit.name: index for index, unit in reversed(list(enumerate(units)))}
         self.whole: dict[str, list[Held]] = {}
         self.reduced: dict[str, Held] = {}
@@ -139,6 +142,17 @@ class _Sharded(Alone):
 
     def finish(self, unit: Unit, gradients: list[Held]) -> None:
         raise NotImplementedError
+
+    def summed(self, unit: Unit, gradients: list[Held]) -> list[Held]:
+        """Whole gradients with those of the earlier micro-batches, to which they are added; none while they wait."""
+        earlier = self.unsynced.pop(unit.name, None)
+        if earlier is not None:
+            self.memory.drop_all(gradients)
+            gradients = earlier
+        if self.reduces:
+            return gradients
+        self.unsynced[unit.name] = gradients
+        return []
 
     def keep(self, unit: Unit, reduced: Held) -> None:
         """A reduced gradient: the first of a step stays, others are added to it."""
@@ -205,9 +219,10 @@ class Fsdp2(_Sharded):
             self.waiting[below.name] = self._gather(below)
 
     def finish(self, unit: Unit, gradients: list[Held]) -> None:
+        gradients = self.summed(unit, gradients)
         self._reshard(unit)
         self.backward_over()
-        if unit.numel:
+        if unit.numel and self.reduces:
             self.reducing = self.memory.hold(unit.numel * self.widths.reduced)
             self.memory.drop_all(gradients)
             self.keep(unit, self.memory.hold(unit.cut_numel * self.widths.reduced, REDUCING))
@@ -298,8 +313,9 @@ class Fsdp1(_Sharded):
         memory = self.memory
         flat = memory.some(unit.numel * self.widths.computed)
         memory.drop_all(gradients)
+        flat = self.summed(unit, flat)
         self._reshard(unit)
-        if unit.numel:
+        if unit.numel and self.reduces:
             recast = self.widths.reduced != self.widths.computed
             wide = memory.some(unit.numel * self.widths.reduced if recast else 0, stream=REDUCING)
             self.keep(unit, memory.hold(unit.cut_numel * self.widths.reduced, REDUCING))

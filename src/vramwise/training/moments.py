@@ -11,7 +11,7 @@ A step's peak is the maximum over moments that hold different things:
 | forward end       | everything saved                                                                              |
 | backward: head    | everything saved below the head, gradients of the logits                                      |
 | backward: layers  | saved tensors of the layers below, gradients of those above, one layer's live set             |
-| gradient reduction| FSDP 2: all gradients, those of the root unit whole, and the input of their reduce-scatter     |
+| gradient reduction| FSDP: all gradients, those of the root unit whole, and the input of their reduce-scatter       |
 | backward end      | all gradients                                                                                 |
 | clipping          | all gradients, the norm of each                                                               |
 | optimizer step    | all gradients, the optimizer's temporaries                                                    |
@@ -174,16 +174,11 @@ class _Step:
         return [*self._reduction(), self._backward_end(), *later, *clipping, *self._as_one(), self._step()]
 
     def _reduction(self) -> list[Moment]:
-        """The last reduce-scatter: FSDP 2's root unit beside its input, all other gradients done."""
+        """The last reduce-scatter: FSDP's root unit beside its input, all other gradients done."""
         if not self.root.scattered or not self.all_gradients:
             return []
         done = self.all_gradients - (0 if self.kept_gradients else self.root.share)
-        held = {
-            "gathered weights": 0,
-            "unsharded gradients": self.root.unsharded,
-            "reduce-scatter": self.root.scattered,
-        }
-        return [Moment("gradient reduction", self._base(done) | held)]
+        return [Moment("gradient reduction", self._base(done) | self.root.parts)]
 
     def _later_micro_batch(self) -> Moment:
         """A shorter one, whose activations are not counted: a layer's gradient beside the sum that it is added to."""

@@ -27,7 +27,13 @@ from vramwise.training.offload import offloaded
 from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.parallel import ALONE, Placement
 from vramwise.training.scripts import RELEASED, Line, Script, scripts_of, streams_of
-from vramwise.training.settings import HUGGING_FACE, autocasts, frozen_units_keep_inputs, releases_gradients
+from vramwise.training.settings import (
+    HUGGING_FACE,
+    autocasts,
+    defers_reductions,
+    frozen_units_keep_inputs,
+    releases_gradients,
+)
 from vramwise.training.sizes import StepShape, step_shape
 from vramwise.training.states import quantizer, stored, trained_tensors
 
@@ -124,7 +130,9 @@ class _Replay:
         self.inputs_bytes = ITEM_BYTES["int64"] * self.batch * sequence
 
     def _step(self, *, is_first: bool) -> None:
+        self.around.reduces = not (self.accumulating and defers_reductions(self.train))
         self._micro_batch(accumulating=False, is_first=is_first)
+        self.around.reduces = True
         if self.accumulating:
             self._micro_batch(accumulating=True)
         self._optimizer_step(is_first=is_first)

@@ -1,4 +1,4 @@
-"""FSDP 2's root unit: embedding, last norm and output layer, whose gradients wait for the end of backward.
+"""FSDP's root unit: embedding, last norm and output layer, whose gradients wait for the end of backward.
 
 A unit's gradients are reduced when the last of its weights has one. The output layer's is there first, the embedding's
 last, so that the output layer's waits whole through all layers; then the gradients and the input of their
@@ -7,6 +7,9 @@ reduce-scatter are there at once (torch 2.13 distributed/fsdp/_fully_shard: _fsd
 embedding and of the output layer, which are reduced as soon as they are done; so do torchtune's recipes where the two
 share no weights (0.6.1 recipes/configs: custom_sharded_layers), and they are whole only while they run. accelerate
 reduces in the compute dtype (utils/dataclasses.py `set_mixed_precision`), torchtitan and torchtune in fp32.
+
+FSDP 1 joins the unit's gradients into that of its flat parameter, beside them and the gathered unit (torch 2.13
+distributed/fsdp/_flat_param.py `_use_unsharded_views`: the gradient of a split).
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ HEAD_APART_SINCE, FROM_AUGUST_2025 = (0, 2), (2025, 8)
 class RootUnit:
     """Bytes of the last reduction of a step.
 
-    `unsharded`: the gradients of the unit that it reduces, `scattered`: the collective's input, `share`: the rank's own
+    `unsharded`: the gradients of the unit that it reduces, `scattered`: the collective's input, `gathered`: the unit's
+    weights where they are still whole, `share`: the rank's own
     part of the result, not there yet; `waiting`: what the output layer's gradients take while layers run,
     beyond their share.
     """
@@ -37,6 +41,16 @@ class RootUnit:
     scattered: int = 0
     share: int = 0
     waiting: int = 0
+    gathered: int = 0
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """What the reduction holds, by the names of a moment's parts."""
+        return {
+            "gathered weights": self.gathered,
+            "unsharded gradients": self.unsharded,
+            "reduce-scatter": self.scattered,
+        }
 
 
 def shares_output_weights(model: Model) -> bool:
@@ -74,8 +88,8 @@ def reduced_in(train: TrainSettings, model: Model) -> int:
 
 @lru_cache(maxsize=512)
 def root_unit(model: Model, train: TrainSettings, placement: Placement) -> RootUnit:
-    """The root unit of one rank; nothing where FSDP 2 does not cut the weights or trains none of the unit's."""
-    if train.fsdp == "none" or train.fsdp_version == 1 or placement.weight_shards == 1 or placement.stages > 1:
+    """The root unit of one rank; nothing where FSDP does not cut the weights or trains none of the unit's."""
+    if train.fsdp == "none" or placement.weight_shards == 1 or placement.stages > 1:
         return RootUnit()
     compute = execution(train, model)
     narrow = width(compute.autocast or compute.param_dtype)
@@ -96,7 +110,8 @@ def root_unit(model: Model, train: TrainSettings, placement: Placement) -> RootU
         share = 0
     return RootUnit(
         unsharded=numel * narrow,
-        scattered=numel * reduced_in(train, model),
+        scattered=numel * (narrow if train.fsdp_version == 1 else reduced_in(train, model)),
+        gathered=numel * narrow if train.fsdp_version == 1 else 0,
         share=share,
         waiting=max(0, waiting),
     )
