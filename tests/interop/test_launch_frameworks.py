@@ -226,7 +226,45 @@ def test_shipped_configurations_are_read() -> None:
         assert read(f"tune run {recipe} --config {name}").engine == "torchtune"
 
 
-@pytest.mark.parametrize("program", ["llamafactory", "axolotl", "swift", "torchtune"])
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "finetune_lora checkpoints/meta-llama/Llama-3.2-1B --precision bf16-true --quantize bnb.nf4-dq --lora_r 32"
+            " --lora_key true --lora_mlp=true --train.micro_batch_size 2 --train.max_seq_length 512",
+            {"framework": "litgpt", "model": "meta-llama/Llama-3.2-1B", "method": "qlora", "quantization": "nf4-dq",
+             "lora_rank": 32, "lora_targets": ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj"],
+             "sequence_length": 512, "gradient_accumulation_steps": 8, "checkpointing": "none", "num_gpus": 1},
+        ),
+        (
+            "finetune EleutherAI/pythia-410m --devices 4",
+            {"lora_targets": ["query_key_value"], "fsdp": "full-shard", "fsdp_version": 2, "checkpointing": "full",
+             "gradient_accumulation_steps": 4, "lora_dtype": "bf16"},
+        ),
+        (
+            "finetune_full google/gemma-2b --devices 4 --precision 16-mixed",
+            {"precision": "fp16-mixed", "fsdp": "full-shard", "fsdp_version": 1, "checkpointing": "full"},
+        ),
+        (
+            "pretrain EleutherAI/pythia-160m --devices 8 --optimizer SGD",
+            {"optimizer": "sgd", "fsdp": "hybrid-shard", "micro_batch_size": 4, "gradient_accumulation_steps": 16},
+        ),
+    ],
+)  # fmt: skip
+def test_litgpt(line: str, expected: dict[str, Any]) -> None:
+    assert not any("unknown" in note for note in check(f"litgpt {line}", expected).notes)
+
+
+def test_litgpts_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "lora.yaml"
+    file.write_text("checkpoint_dir: checkpoints/google/gemma-2b\nprecision: bf16-true\nlora_r: 4\ntrain:\n"
+                    "  micro_batch_size: 3\n  epochs: 2\n")  # fmt: skip
+    check(f"litgpt finetune_lora --config {file} --lora_r 6", {"lora_rank": 6, "micro_batch_size": 3})
+    with pytest.raises(UsageError, match="--precision: expected bf16-true"):
+        read("litgpt finetune_lora google/gemma-2b --precision 8-true")
+
+
+@pytest.mark.parametrize("program", ["llamafactory", "axolotl", "swift", "torchtune", "litgpt"])
 def test_every_option_sets_a_key_of_the_scenario(program: str) -> None:
     for name, option in options_of(program).items():
         assert option.key in ("", READ_IN_CODE) or option.key in KINDS[TrainSettings], name

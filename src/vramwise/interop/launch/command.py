@@ -27,6 +27,7 @@ _TRAINING = {
     "trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"}),
     "llamafactory-cli": frozenset({"train"}), "lmf": frozenset({"train"}), "axolotl": frozenset({"train"}),
     "swift": frozenset({"sft", "rlhf", "pt"}), "tune": frozenset({"run"}),
+    "litgpt": frozenset({"finetune", "finetune_lora", "finetune_full", "pretrain"}),
 }  # fmt: skip
 """Programs whose first word says what they do, with the words that train."""
 
@@ -50,7 +51,7 @@ _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
 _READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi": "tgi",
             "tensorrt-llm": "tensorrt_llm", "ollama": "ollama", "megatron": "megatron", "trainer": "trainer",
             "trl": "trainer", "llamafactory": "llamafactory", "axolotl": "axolotl", "axolotl-module": "axolotl",
-            "swift": "swift", "torchtune": "torchtune"}  # fmt: skip
+            "swift": "swift", "torchtune": "torchtune", "litgpt": "litgpt"}  # fmt: skip
 _LISTED = 12
 _EXPECTED = (
     "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run, "

@@ -13,7 +13,7 @@ from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.model_facts import config_of
-from vramwise.interop.launch.options import Options
+from vramwise.interop.launch.options import Options, whole_number
 from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.trainer import BATCH, half_of, set_precision, trainer_settings
 from vramwise.interop.launch.values import fraction
@@ -99,7 +99,8 @@ def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
 
 def _layers(options: Options, model: str) -> list[str]:
     """Names of what trains: the last layers, or with a negative number the first, or their modules."""
-    count = int(options.first("freeze_trainable_layers") or _FROZEN_BUT)
+    text = options.first("freeze_trainable_layers") or str(_FROZEN_BUT)
+    count = whole_number(text.removeprefix("-"), "freeze_trainable_layers") * (-1 if text.startswith("-") else 1)
     config = config_of(model)
     total = int(config.get("num_hidden_layers") or config.get("n_layer") or 0)
     if not total or abs(count) > total or not count:

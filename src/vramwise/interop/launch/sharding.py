@@ -15,7 +15,7 @@ from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.launchers import Launcher, file_table
-from vramwise.interop.launch.options import Options, flattened, options_of
+from vramwise.interop.launch.options import Options, flattened, options_of, whole_number
 from vramwise.interop.launch.values import switch
 from vramwise.training.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
 
@@ -161,7 +161,7 @@ def _fsdp_of_arguments(found: Sharding, options: Options) -> None:
 
 def read_fsdp(found: Sharding, table: Mapping[str, Any], version: int) -> None:
     """FSDP's settings by names without `fsdp_`; `version` is the default. Raises UsageError for an unknown strategy."""
-    version = int(str(table.get("version") or version))
+    version = whole_number(table.get("version") or version, "fsdp_version")
     reshard = table.get("reshard_after_forward")
     strategy = str(table.get("sharding_strategy") or ("" if _is_switch(reshard) else reshard) or "full_shard").lower()
     strategy = _STRATEGIES.get(strategy, strategy)
