@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vramwise.estimation import estimate
 from vramwise.models import describe
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.scenario import Scenario
@@ -155,3 +156,24 @@ def test_latent_attention_keeps_values_and_output_in_their_own_width() -> None:
 def test_rotations_that_are_no_pair_of_products_stay_as_they_are() -> None:
     """DeepSeek V4 turns a part of a head in its own way."""
     assert kept("RedHatAI/DeepSeek-V4-Flash-NVFP4-FP8", 1)
+
+
+def test_an_activation_of_several_operations_keeps_its_input_alone() -> None:
+    """GELU by tanh: two tensors of the inner width, one into the activation and one into the product after it."""
+    roles = [(t.module, t.role) for t in kept("openai-community/gpt2", 0) if t.module.startswith("mlp")]
+    assert roles == [("mlp.c_fc", "fused_activation.input"), ("mlp.act", "addmm.self")]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model", "workspaces"),
+    [("a100-sxm-80gb", "gpt2", 1), ("h100-sxm-80gb", "gpt2", 1), ("h100-sxm-80gb", "mistralai/Mixtral-8x7B-v0.1", 5)],
+)
+def test_transformer_engine_has_workspaces_of_its_own(gpu: str, model: str, workspaces: int) -> None:
+    sizes = {}
+    for framework in ("transformers", "megatron"):
+        table = {"model": model, "task": "train", "gpu": gpu, "train": {"framework": framework}}
+        node = estimate(table).phases[-1].components.find("library workspace")
+        assert node is not None
+        sizes[framework] = node.bytes
+    each = 2**25 + 2**10 if gpu.startswith("h100") else 2**22
+    assert sizes["megatron"] - sizes["transformers"] == workspaces * each

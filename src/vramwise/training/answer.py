@@ -114,7 +114,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     nccl = counters.nccl_node(rank)
     if nccl is not None:
         outside.append(nccl)
-    workspace = counters.workspace_node(gpu)
+    workspace = counters.workspace_node(gpu, job.train, model)
     phases = _phases(job, rank, moments, workspace, tuple(outside))
     peak_phase = peaks[worst].name
     stepped = "optimizer in backward" if releases_gradients(job.train) else "optimizer step"

@@ -13,18 +13,23 @@ from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.parallel import Placement
 from vramwise.training.versions import loads_kernels_lazily
-from vramwise.units import format_bytes
+from vramwise.units import KIB, MIB, format_bytes
 
+GROUPED_STREAMS = 4  # transformer_engine common/util/multi_stream.cpp nvte_get_num_compute_streams
 INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
 
 
-def workspace_node(gpu: Gpu | None) -> Node:
-    """cuBLAS workspaces of the forward and the backward thread, kept from the first product on."""
+def workspace_node(gpu: Gpu | None, train: TrainSettings, model: Model) -> Node:
+    """What cuBLAS keeps for forward and backward, and Transformer Engine for its products, from the first one on."""
     newer = gpu is not None and gpu.compute_capability[:1].isdigit() and float(gpu.compute_capability) >= 9.0
     found = calibrated("gemm_workspace_sm90" if newer else "gemm_workspace_sm80")
-    return Node(
-        "library workspace", int(found.expected), "calibrated", int(found.low), int(found.high), source=found.source
-    )
+    own, source = 0, found.source
+    if train.framework == "megatron" or "transformer-engine" in train.kernels:
+        grouped = any(p.part == "experts" for p in model.parameters)
+        own = (32 * MIB + KIB if newer else 4 * MIB) * (1 + (GROUPED_STREAMS if grouped else 0))
+        source += "; transformer_engine 2.14 pytorch/cpp_extensions/gemm.py get_cublas_workspace: one, and one a stream"
+    low, size, high = (int(end) + own for end in (found.low, found.expected, found.high))
+    return Node("library workspace", size, "calibrated", low, high, source=source)
 
 
 def context_node(train: TrainSettings, gpu: Gpu | None) -> Node:

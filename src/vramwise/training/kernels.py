@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import groupby
 
 from vramwise.models.autograd.size import Dim, product, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, contiguous_strides
@@ -51,7 +52,8 @@ def fused_parts(train: TrainSettings) -> frozenset[str]:
 def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
     """The forward pass with fused kernels in place of what they replace."""
     parts = fused_parts(train)
-    always = {"torchtune": [_copy_heads], "megatron": [fuse_scans, with_own_latent_attention, with_own_experts]}
+    own = [fuse_scans, with_own_latent_attention, with_own_experts, _fuse_activations]
+    always = {"torchtune": [_copy_heads], "megatron": own}
     rewrites: list[Rewrite] = [*always.get(train.framework, [])]
     if not parts and not rewrites:
         return forward
@@ -220,6 +222,25 @@ def _fuse_gated(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         else:
             result.append(node)
     return tuple(result)
+
+
+def _fuse_activations(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """An activation of several operations becomes one that keeps its input (core 0.16 fusions/fused_bias_gelu.py)."""
+    result: list[Node] = []
+    for module, steps in groupby(nodes, key=lambda node: node.module):
+        group = list(steps)
+        made = {id(output) for node in group for output in node.outputs}
+        read = list({id(t): t for node in group for t in node.inputs if id(t) not in made}.values())
+        if len(group) == 1 or len(read) > 1 or module.rpartition(".")[2] not in _ACTIVATION_MODULES:
+            result += group
+            continue
+        out = group[-1].outputs[0]
+        saves = ((read[0].storage, "input"),) if out.requires_grad else ()
+        result.append(Node("fused_activation", module, (read[0],), (out,), saves))
+    return tuple(result)
+
+
+_ACTIVATION_MODULES = frozenset({"act", "act_fn", "activation_fn", "gelu_impl"})
 
 
 def _read_by_product(nodes: tuple[Node, ...], x: Tensor) -> bool:
