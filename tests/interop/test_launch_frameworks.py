@@ -199,6 +199,10 @@ def test_swifts_tuners_that_are_not_described_are_refused() -> None:
             {"fsdp": "full-shard", "num_gpus": 8, "offload_params": "cpu", "offload_optimizer": "cpu"},
         ),
         (
+            "lora_finetune_single_device --config phi3/mini_lora_single_device",
+            {"lora_targets": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
+        ),
+        (
             "lora_finetune_single_device --config llama3/8B_qlora_single_device optimizer=torchao.optim.AdamW8bit",
             {"method": "qlora", "quantization": "nf4-dq", "optimizer": "torchao-adamw-8bit", "lora_dtype": "bf16"},
         ),

@@ -37,13 +37,14 @@ class Launcher:
     notes: list[str] = field(default_factory=list)
 
     def table(self) -> dict[str, int]:
-        """The scenario's keys."""
-        gpus = self.gpus or 1
-        return {"num_gpus": gpus, "gpus_per_node": max(1, self.per_node or min(gpus, _GPUS_OF_A_NODE))}
+        """The scenario's keys; without a number the estimate takes as many GPUs as the layout needs."""
+        if not self.gpus:
+            return {}
+        return {"num_gpus": self.gpus, "gpus_per_node": max(1, self.per_node or min(self.gpus, _GPUS_OF_A_NODE))}
 
     def said(self) -> list[str]:
         """Notes, of the launcher's own options too."""
-        unsaid = [] if self.gpus else ["one GPU is taken: the command does not say how many (--num-gpus before --)"]
+        unsaid = [] if self.gpus else ["the command does not say how many GPUs run it: --num-gpus before -- does"]
         return [*self.notes, *(self.accelerate.notes() if self.accelerate else ()), *unsaid]
 
 

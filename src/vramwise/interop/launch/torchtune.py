@@ -15,6 +15,7 @@ from vramwise.errors import SourceError, UsageError, clipped, nearest
 from vramwise.interop.launch.command import Launch, Start, one_model
 from vramwise.interop.launch.launchers import Launcher, file_table, torchrun_gpus
 from vramwise.interop.launch.llamafactory import read_overrides
+from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.sharding import is_no
 from vramwise.interop.launch.values import fraction
@@ -26,6 +27,12 @@ _OPTIMIZERS = {
     "AdamW4bit": "torchao-adamw-4bit",
 }  # fmt: skip
 _MODULES = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+_FUSED = {
+    "phi3": {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj",
+             "up_proj": "gate_up_proj"},
+}  # fmt: skip
+"""What transformers' class has in one piece, by model type."""
+
 _MLP = ("gate_proj", "down_proj", "up_proj")
 _OPTION = "torchtune"
 
@@ -59,7 +66,7 @@ def read(start: Start) -> Launch:
     }
     if options.is_on("enable_activation_offloading"):
         train["offload_activations"] = "cpu"
-    notes = _optimizer(options, train) + _adapters(options, recipe, train) + _recipes_own(recipe, options, train)
+    notes = _optimizer(options, train) + _adapters(options, recipe, model, train) + _recipes_own(recipe, options, train)
     if not recipe.endswith("single_device"):
         train |= {"fsdp": "full-shard", "fsdp_version": 2}
         if options.is_on("fsdp_cpu_offload", "fsdp.cpu_offload"):
@@ -117,7 +124,7 @@ def _optimizer(options: Options, train: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _adapters(options: Options, recipe: str, train: dict[str, Any]) -> list[str]:
+def _adapters(options: Options, recipe: str, model: str, train: dict[str, Any]) -> list[str]:
     """Adapters in the recipe's dtype; a `qlora_` model has a base of torchao's nf4 with quantized scales."""
     component = options.first("model._component_") or ""
     if "lora" not in recipe and "lora" not in component:
@@ -133,7 +140,8 @@ def _adapters(options: Options, recipe: str, train: dict[str, Any]) -> list[str]
     targets += _MLP if options.is_on("model.apply_lora_to_mlp") else ()
     targets += ["lm_head"] if options.is_on("model.apply_lora_to_output") else []
     if targets:
-        train["lora_targets"] = targets
+        fused = _FUSED.get(model_type(model), {})
+        train["lora_targets"] = list(dict.fromkeys(fused.get(name, name) for name in targets))
     return []
 
 
