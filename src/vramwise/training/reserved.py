@@ -32,8 +32,9 @@ def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
         return calibrated("reserved_over_allocated_megatron")
     if train.expandable_segments:
         return calibrated("reserved_over_allocated_expandable")
-    # Buckets and joined gradients of every ZeRO stage come and go between other tensors, as gathered weights do.
-    gathers = placement.weight_shards > 1 or train.zero_stage > 0
+    # Buckets and joined gradients of every ZeRO stage come and go between other tensors, as gathered weights do; those
+    # of adapters are too small to break anything up.
+    gathers = placement.weight_shards > 1 or (train.zero_stage > 0 and train.method not in ("lora", "qlora"))
     if gathers and not _has_stream_pools(train, placement) and not train.compile:
         # Logits are the largest blocks to break up: without them less lies between what is in use.
         without = "_without_logits" if train.loss == "fused-linear" else ""
