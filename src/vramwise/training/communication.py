@@ -3,7 +3,7 @@
     DDP         buckets: a copy of the gradients            torch 2.13 DDP (gradient_as_bucket_view=False)
     FSDP 2      2 gathered units and the root unit;         torch 2.13 distributed/fsdp/_fully_shard
                 in backward 1 reduce-scatter input
-    FSDP 1      as FSDP 2, and 1 more padded flat gradient  torch 2.13 distributed/fsdp/_runtime_utils.py
+    FSDP 1      as FSDP 2, a unit's gradients joined at end torch 2.13 distributed/fsdp/_runtime_utils.py
                 1 gathered unit under reentrant checkpointing
                 kept unsharded: gradients between the micro-batches of a pipeline, and
                 weights where they are not resharded after forward
@@ -20,6 +20,7 @@ from functools import lru_cache
 
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+from vramwise.training.micro_batches import longest_comes_first
 from vramwise.training.parallel import Placement
 from vramwise.training.root_unit import head_is_apart, own_units, reduced_in
 from vramwise.training.settings import defers_reductions, execution, reentrant
@@ -44,6 +45,7 @@ class Buffers:
     no layer runs; `at_loss`, `at_head`: while the head and the loss run, and when the head's backward begins.
     `backward_buckets`: buckets that are there in backward alone; `by_call`: what ZeRO-3 keeps gathered, instead of
     `gathered`; `secondary`: ZeRO++'s second copy of the weights.
+    `one_piece`: the gradients of FSDP 1's largest unit, joined when its backward is over.
     `unsynced_gradients`: those of earlier micro-batches, whole until the last one's backward pass reduces them.
     """
 
@@ -59,6 +61,7 @@ class Buffers:
     at_head: int = 0
     backward_buckets: int = 0
     secondary: int = 0
+    one_piece: int = 0
     by_call: Gathered | None = None
 
 
@@ -122,8 +125,9 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     trains_whole = train.method == "full"
     reduced = reduced_in(train, model) if train.fsdp_version == 2 else grad
     scattered = _largest_unit(model, placement) * reduced if trains_whole else 0
+    one_piece = 0
     if train.fsdp_version == 1:
-        scattered *= 2
+        one_piece, scattered = scattered // reduced * size, 0
     ahead = unit if train.reshard_after_forward and _gathers_ahead(train) else 0
     whole = unit + ahead if train.reshard_after_forward else layers
     around = root  # what is whole while a layer runs
@@ -134,7 +138,8 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     return Buffers(
         gathered=whole + around,
         unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
-        unsynced_gradients=_trained_numel(model, train, placement) * size if defers_reductions(train) else 0,
+        unsynced_gradients=_unsynced_gradients(model, train, placement, size),
+        one_piece=one_piece,
         reduce_scatter=scattered,
         prefetched=ahead,
         largest_gathers=max(unit, largest if own_units(train, model) else root) + unit,
@@ -168,16 +173,27 @@ def _gathers_ahead(train: TrainSettings) -> bool:
 
 
 def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placement, grad: int) -> int:
-    """Gradients that wait whole for the last micro-batch.
+    """Gradients that wait whole for the end of a pipeline's step, or come as litgpt's longest micro-batch goes on.
 
-    A pipeline stage under FSDP 2 adds them up in the reduction's dtype (torchtitan 0.2 pipeline_parallel.py); litgpt
-    skips reductions between steps, and FSDP 1's flat parameters have gradients for frozen values too.
+    A pipeline stage under FSDP 2 adds them up in the reduction's dtype (torchtitan 0.2 pipeline_parallel.py).
     """
     if placement.stages > 1:
         return _trained_numel(model, train, placement) * grad
-    if train.framework == "litgpt" and train.gradient_accumulation_steps > 1:
-        return sum(p.numel for p in model.parameters) * width(train.param_dtype or "bf16")
-    return 0
+    return _whole_in_litgpt(model, train) if defers_reductions(train) and longest_comes_first(train) else 0
+
+
+def _unsynced_gradients(model: Model, train: TrainSettings, placement: Placement, size: int) -> int:
+    """Gradients that earlier micro-batches left whole."""
+    if not defers_reductions(train) or longest_comes_first(train):
+        return 0
+    if train.framework == "litgpt":
+        return _whole_in_litgpt(model, train)
+    return _trained_numel(model, train, placement) * size
+
+
+def _whole_in_litgpt(model: Model, train: TrainSettings) -> int:
+    """Whole gradients in litgpt, where FSDP 1's flat parameters have some for frozen values too."""
+    return sum(p.numel for p in model.parameters) * width(train.param_dtype or "bf16")
 
 
 def _trained_numel(model: Model, train: TrainSettings, placement: Placement) -> int:

@@ -178,7 +178,10 @@ class _Step:
         if not self.root.scattered or not self.all_gradients:
             return []
         done = self.all_gradients - (0 if self.kept_gradients else self.root.share)
-        return [Moment("gradient reduction", self._base(done) | self.root.parts)]
+        held = self._base(done) | self.root.parts | {"logits and loss": self.logits_in_loop}
+        if self.unsynced and self.train.fsdp_version == 1 and self.train.framework == "litgpt":
+            held |= {"gradients": 0, "unsharded gradients": self.unsynced + self.root.unsharded}  # of an earlier one
+        return [Moment("gradient reduction", held)]
 
     def _later_micro_batch(self) -> Moment:
         """A shorter one, whose activations are not counted: a layer's gradient beside the sum that it is added to."""
@@ -266,7 +269,10 @@ class _Step:
         return max(inside, key=lambda moment: moment.total, default=None)
 
     def _backward_layers(self) -> Moment:
-        inside = [self._inside(i, self.runs[i].peak, "backward: layers") for i in self._heaviest(is_head=False)]
+        heaviest = self._heaviest(is_head=False)
+        inside = [self._inside(i, self.runs[i].peak, "backward: layers") for i in heaviest]
+        if self.exchanged.one_piece:
+            inside += [self._in_one_piece(i) for i in heaviest if self.runs[i].shape.layer is not None]
         return max(inside, key=lambda moment: moment.total, default=Moment("backward: layers", self._base()))
 
     def _heaviest(self, *, is_head: bool) -> list[int]:
@@ -314,8 +320,8 @@ class _Step:
         if self.grows:
             above = self.numel_below[-1] - self.numel_below[min(index + 1, len(self.numel_below) - 1)]
             parts["unsharded gradients"] = self.exchanged.unsharded_gradients * above // self.numel_below[-1]
-        elif not logits and not self.unsynced and (run.shape.layer is not None or index < self.lowest_layer):
-            parts["unsharded gradients"] += self.root.waiting
+        elif not logits and (run.shape.layer is not None or index < self.lowest_layer):
+            parts["unsharded gradients"] += self._head_waits()
         if index < self.lowest_layer and self.root.scattered:  # behind the embedding no layer is left to gather
             parts["gathered weights"] = self.exchanged.between_layers
         if index == self.lowest_layer:  # nothing is left to gather ahead
@@ -328,6 +334,22 @@ class _Step:
             place, calls = outside if layer is None else layer, self.exchanged.by_call
             parts["gathered weights"] = calls.backward.get(place, calls.after_forward)  # a head may have no weights
         return Moment(name, parts, peak.operation, layer)
+
+    def _head_waits(self) -> int:
+        """The output layer's whole gradients; FSDP 2 adds those of a later micro-batch to what waits as it is."""
+        if not self.unsynced:
+            return self.root.waiting
+        return self.root.above if self.train.fsdp_version == 1 else 0
+
+    def _in_one_piece(self, index: int) -> Moment:
+        """A layer's backward is over: FSDP 1 joins its gradients before it reduces and frees what was gathered."""
+        joined = self._inside(index, Peak("split backward", "", 0, 0, 0), "backward: layers")
+        run = self.runs[index]
+        parts = dict(joined.parts)
+        parts["activations"] -= run.activations + run.weight_casts if run.shape.checkpointed else 0
+        parts["gradients"] += self.exchanged.one_piece
+        parts["reduce-scatter"] = self.exchanged.one_piece
+        return Moment(joined.name, parts, joined.operation, joined.layer)
 
     def _hooked(self, run: RunBytes) -> int:
         """What FSDP 1's hook on a finished frozen layer keeps until backward ends: its input and that one's gradient.

@@ -34,13 +34,14 @@ class RootUnit:
     `unsharded`: the gradients of the unit that it reduces, `scattered`: the collective's input, `gathered`: the unit's
     weights where they are still whole, `share`: the rank's own
     part of the result, not there yet; `waiting`: what the output layer's gradients take while layers run,
-    beyond their share.
+    beyond their share, `above`: all of them.
     """
 
     unsharded: int = 0
     scattered: int = 0
     share: int = 0
     waiting: int = 0
+    above: int = 0
     gathered: int = 0
 
     @property
@@ -113,5 +114,6 @@ def root_unit(model: Model, train: TrainSettings, placement: Placement) -> RootU
         scattered=numel * (narrow if train.fsdp_version == 1 else reduced_in(train, model)),
         gathered=numel * narrow if train.fsdp_version == 1 else 0,
         share=share,
+        above=above * narrow,
         waiting=max(0, waiting),
     )

@@ -235,8 +235,10 @@ def defers_reductions(train: TrainSettings) -> bool:
     Trainer runs the others under accelerate's `no_sync` (transformers 5.23 trainer.py, before it accelerator.py
     `accumulate`), which does nothing for FSDP 2 before accelerate 1.11 (pull request 3762, October 2025).
     """
-    if train.framework not in HUGGING_FACE or train.fsdp == "none" or train.gradient_accumulation_steps == 1:
+    if train.framework not in HUGGING_FACE | {"litgpt"} or train.fsdp == "none":
         return False
+    if train.gradient_accumulation_steps == 1 or train.framework == "litgpt":  # `fabric.no_backward_sync`
+        return train.gradient_accumulation_steps > 1
     return train.fsdp_version == 1 or library_version(train) >= FSDP2_WAITS_SINCE
 
 
