@@ -11,7 +11,7 @@ from vramwise.models import describe
 from vramwise.models.autograd.size import evaluate
 from vramwise.models.execution import Execution
 from vramwise.models.step import record_forward
-from vramwise.training.compiled import with_compiled_layers
+from vramwise.training.activations.compiled import with_compiled_layers
 
 TOKENS = 512
 CONFIG: dict[str, Any] = {

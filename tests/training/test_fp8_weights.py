@@ -12,7 +12,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.answer import Job, job_of
-from vramwise.training.states import ModelStates
+from vramwise.training.model_states.states import ModelStates
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 HIDDEN, WIDE, LAYERS, VOCABULARY, KV = 4096, 14336, 32, 128256, 1024

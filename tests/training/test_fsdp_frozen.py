@@ -12,7 +12,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.answer import Job, job_of
-from vramwise.training.moments import Moment
+from vramwise.training.step.moments import Moment
 
 LAYERS, ROWS, WIDTH = 5, 600, 24
 BEFORE_5 = {"framework_version": "transformers 4.48.1"}

@@ -16,9 +16,9 @@ from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training import replay as replay_module
 from vramwise.training.answer import job_of
-from vramwise.training.gathers import GATHERING, REDUCING, SHARDS, Replicated
-from vramwise.training.held import Memory
-from vramwise.training.replay import _Replay
+from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, SHARDS, Replicated
+from vramwise.training.reserved_memory.held import Memory
+from vramwise.training.reserved_memory.replay import _Replay
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

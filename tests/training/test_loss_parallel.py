@@ -13,7 +13,7 @@ from vramwise.models.autograd.size import evaluate
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.liveness import largest, walk_backward
 from vramwise.models.step import BlockRun
-from vramwise.training.loss import loss_parallel
+from vramwise.training.activations.loss import loss_parallel
 
 ROWS, CLASSES = 512, 1024
 

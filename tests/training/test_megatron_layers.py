@@ -11,8 +11,8 @@ from vramwise.models import describe
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
+from vramwise.training.activations.sizes import KeptTensor, step_shape
 from vramwise.training.answer import job_of
-from vramwise.training.sizes import KeptTensor, step_shape
 
 TOKENS = 4096
 AXES = {"batch": 1, "sequence": TOKENS}

@@ -11,7 +11,7 @@ from vramwise.errors import ScenarioError
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.training.answer import Job, job_of
-from vramwise.training.moments import Moment
+from vramwise.training.step.moments import Moment
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -16,8 +16,8 @@ from vramwise.formats import quantization
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.training.answer import job_of
-from vramwise.training.optimizers import kept_bytes
-from vramwise.training.states import trained_tensors
+from vramwise.training.model_states.optimizers import kept_bytes
+from vramwise.training.model_states.states import trained_tensors
 
 TINY = {
     "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 2, "num_attention_heads": 4,

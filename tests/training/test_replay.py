@@ -14,8 +14,8 @@ from vramwise import estimate
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.training.answer import Job, job_of
-from vramwise.training.replay import Replayed, is_replayed, replay
-from vramwise.training.reserved import record_lengths
+from vramwise.training.reserved_memory.replay import Replayed, is_replayed, replay
+from vramwise.training.reserved_memory.reserved import record_lengths
 
 GIB = 2**30
 WORKSPACE = 2 * 8_519_680

@@ -9,8 +9,8 @@ import pytest
 from vramwise.models import describe
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.scenario import Scenario
+from vramwise.training.activations.sizes import RunBytes, step_shape
 from vramwise.training.answer import job_of
-from vramwise.training.sizes import RunBytes, step_shape
 
 SEQUENCE = 512
 HYBRID = {

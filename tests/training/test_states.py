@@ -14,10 +14,10 @@ from vramwise.result import Node
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training import estimate_training
-from vramwise.training.adapters import adapters
 from vramwise.training.answer import Job, job_of
-from vramwise.training.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
-from vramwise.training.states import trained_tensors
+from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
+from vramwise.training.model_states.states import trained_tensors
+from vramwise.training.recipe.adapters import adapters
 
 TINY = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,

@@ -16,8 +16,8 @@ from vramwise.models.step import record_forward
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.answer import Job, job_of
-from vramwise.training.parallel import in_flight
-from vramwise.training.sharding import local_model, with_sequence_parallel
+from vramwise.training.layout.parallel import in_flight
+from vramwise.training.layout.sharding import local_model, with_sequence_parallel
 
 OLD = "transformers 4.48.1, torch 2.4.1"
 OLDER = "transformers 4.45.2, torch 2.4.1"

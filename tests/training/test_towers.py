@@ -13,8 +13,8 @@ from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution, Images
 from vramwise.models.step import record_forward
 from vramwise.scenario import TrainSettings
-from vramwise.training.sharding import local_model
-from vramwise.training.towers import with_whole_towers
+from vramwise.training.layout.sharding import local_model
+from vramwise.training.recipe.towers import with_whole_towers
 
 LLAVA: dict[str, Any] = {
     "model_type": "llava",

@@ -6,7 +6,13 @@ import pytest
 
 from vramwise import estimate
 from vramwise.scenario import TrainSettings
-from vramwise.training.versions import bitsandbytes_version, library_version, liger_version, stated, torch_version
+from vramwise.training.recipe.versions import (
+    bitsandbytes_version,
+    library_version,
+    liger_version,
+    stated,
+    torch_version,
+)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from vramwise import estimate
 from vramwise.models import describe
 from vramwise.models.blocks import Parameter
 from vramwise.result import Result
-from vramwise.training.adapters import adapters
+from vramwise.training.recipe.adapters import adapters
 from vramwise.training.zero3 import Limits, Weight, calls_of_step, gathered, module_tree
 from vramwise.training.zero3.module_calls import BELOW, HEAD, OUTSIDE
 

@@ -14,7 +14,7 @@ from vramwise.models import describe
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.result import Result
-from vramwise.training.zero import largest_sub_group
+from vramwise.training.recipe.zero import largest_sub_group
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "zero_buckets.csv"
 ROWS = list(csv.DictReader(line for line in GOLDEN.read_text("utf-8").splitlines() if not line.startswith("#")))

@@ -10,7 +10,7 @@ from vramwise.cli.main import main
 from vramwise.estimation import described_model
 from vramwise.models.execution import Lora
 from vramwise.models.flops import step_flops
-from vramwise.training.adapters import target_names
+from vramwise.training.recipe.adapters import target_names
 from vramwise.utilization.conventions import Sizes, convention
 from vramwise.utilization.published import comparable_runs, inference_runs, training_runs
 from vramwise.utilization.roofline import decode_bound, published_band

@@ -124,7 +124,7 @@ def _lora(model: Model, rank: int | None) -> Lora | None:
     if rank is None:
         return None
     from vramwise.models.execution import Lora
-    from vramwise.training.adapters import target_names
+    from vramwise.training.recipe.adapters import target_names
 
     return Lora(rank, target_names(model, "all-linear"))
 

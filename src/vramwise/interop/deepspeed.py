@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import SourceError, UsageError, clipped
-from vramwise.training.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
+from vramwise.training.recipe.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
 
 _DTYPES = {"fp32": "fp32", "float32": "fp32", "fp16": "fp16", "float16": "fp16", "half": "fp16", "bf16": "bf16",
            "bfloat16": "bf16"}  # fmt: skip

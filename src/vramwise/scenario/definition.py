@@ -7,62 +7,23 @@ model decides; the estimate fills it in and writes it back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from vramwise.scenario import names
+from vramwise.scenario.fields import KIND, choice, dtype_name, key, maybe, size, switch, text, texts, whole
 from vramwise.scenario.values import (
     Fraction,
     Kind,
     ModelReference,
     Several,
     Share,
-    Size,
-    Switch,
     Table,
     Text,
     Whole,
     choice_kind,
 )
-
-KIND = "kind"
-
-
-def _key(kind: Kind, default: Any = None, *, hash: bool | None = None) -> Any:
-    return field(default=default, hash=hash, metadata={KIND: kind})
-
-
-def _choice(help: str, names_: Sequence[str], spellings: Mapping[str, str | None] | None = None) -> Any:
-    return _key(choice_kind(help, names_, spellings), names_[0])
-
-
-def _maybe(help: str, names_: Sequence[str], spellings: Mapping[str, str | None] | None = None) -> Any:
-    return _key(choice_kind(help, names_, spellings, optional=True))
-
-
-def _dtype(help: str, names_: Sequence[str] = names.DTYPES) -> Any:
-    return _maybe(help, names_, names.DTYPE_SPELLINGS)
-
-
-def _whole(help: str, default: int | None = None, *, minimum: int = 1) -> Any:
-    return _key(Whole(help=help, optional=default is None, minimum=minimum), default)
-
-
-def _switch(help: str, default: bool | None = None) -> Any:
-    return _key(Switch(help=help, optional=default is None), default)
-
-
-def _size(help: str) -> Any:
-    return _key(Size(help=help, optional=True))
-
-
-def _text(help: str) -> Any:
-    return _key(Text(help=help, optional=True))
-
-
-def _texts(help: str, *, separator: str | None = ",") -> Any:
-    return _key(Several(help=help, item=Text(help="one name"), separator=separator), ())
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -93,46 +54,46 @@ class Settings:
 class TrainSettings(Settings):
     """The `train` table: one step of training or fine-tuning."""
 
-    framework: str = _choice("what runs the training", names.FRAMEWORKS, names.FRAMEWORK_SPELLINGS)
-    framework_version: str | None = _text("versions of what runs it, as text")
-    method: str = _choice("which weights train", names.METHODS, {"full-finetuning": "full"})
-    precision: str = _choice("dtypes of weights and compute", names.PRECISIONS, names.PRECISION_SPELLINGS)
-    param_dtype: str | None = _dtype("weights, if not as precision implies")
-    grad_dtype: str | None = _dtype("gradients, if not as precision implies")
-    master_dtype: str | None = _dtype("master copy of the weights, if not as precision implies")
-    optimizer_state_dtype: str | None = _dtype("optimizer states, if not as precision implies", names.STATE_DTYPES)
-    compute_dtype: str | None = _dtype("matrix products, if not as precision implies")
-    fp8_recipe: str | None = _maybe(
+    framework: str = choice("what runs the training", names.FRAMEWORKS, names.FRAMEWORK_SPELLINGS)
+    framework_version: str | None = text("versions of what runs it, as text")
+    method: str = choice("which weights train", names.METHODS, {"full-finetuning": "full"})
+    precision: str = choice("dtypes of weights and compute", names.PRECISIONS, names.PRECISION_SPELLINGS)
+    param_dtype: str | None = dtype_name("weights, if not as precision implies")
+    grad_dtype: str | None = dtype_name("gradients, if not as precision implies")
+    master_dtype: str | None = dtype_name("master copy of the weights, if not as precision implies")
+    optimizer_state_dtype: str | None = dtype_name("optimizer states, if not as precision implies", names.STATE_DTYPES)
+    compute_dtype: str | None = dtype_name("matrix products, if not as precision implies")
+    fp8_recipe: str | None = maybe(
         "Transformer Engine: how 8-bit values are scaled", names.FP8_RECIPES, names.FP8_RECIPE_SPELLINGS
     )
-    fp8_transposes: bool | None = _switch(
+    fp8_transposes: bool | None = switch(
         "Transformer Engine: 8-bit weights are kept transposed too (by GPU and recipe)"
     )
-    optimizer: str = _choice("the optimizer", names.OPTIMIZERS, names.OPTIMIZER_SPELLINGS)
-    optimizer_impl: str = _choice("how the optimizer steps", names.OPTIMIZER_IMPLS, names.OPTIMIZER_IMPL_SPELLINGS)
-    micro_batch_size: int = _whole("sequences in one forward pass of one GPU", 1)
-    sequence_length: int | None = _whole("tokens in a sequence (default: the model's, at most 2,048)")
-    gradient_accumulation_steps: int = _whole("forward passes before the optimizer steps", 1)
-    images_per_sequence: int = _key(Whole(help="images in a sequence, whose tokens are among its own", minimum=0), 0)
-    image_size: str | None = _text("pixels of an image, WIDTHxHEIGHT (default: 1024x1024)")
-    packing: bool = _switch("sequences are packed without padding", False)
-    padding: float = _key(Fraction(help="share of a batch's tokens that is padding", below_one=True), 0.0)
-    padding_free: bool | None = _switch("the samples of a batch stand in one row (TRL's padding_free, flattening)")
-    document_mask: bool | None = _switch("packed samples do not see one another: a mask, except in flash attention")
-    head: str = _choice("what stands on top of the model", names.HEADS)
-    checkpointing: str = _choice("activation checkpointing", names.CHECKPOINTING, names.CHECKPOINTING_SPELLINGS)
-    recompute: tuple[str, ...] = _texts("what selective checkpointing recomputes (core_attn, mlp, op, …)")
-    attention: str = _choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
-    loss: str = _choice("how the loss is worked out", names.LOSSES)
-    kernels: tuple[str, ...] = _key(
+    optimizer: str = choice("the optimizer", names.OPTIMIZERS, names.OPTIMIZER_SPELLINGS)
+    optimizer_impl: str = choice("how the optimizer steps", names.OPTIMIZER_IMPLS, names.OPTIMIZER_IMPL_SPELLINGS)
+    micro_batch_size: int = whole("sequences in one forward pass of one GPU", 1)
+    sequence_length: int | None = whole("tokens in a sequence (default: the model's, at most 2,048)")
+    gradient_accumulation_steps: int = whole("forward passes before the optimizer steps", 1)
+    images_per_sequence: int = key(Whole(help="images in a sequence, whose tokens are among its own", minimum=0), 0)
+    image_size: str | None = text("pixels of an image, WIDTHxHEIGHT (default: 1024x1024)")
+    packing: bool = switch("sequences are packed without padding", False)
+    padding: float = key(Fraction(help="share of a batch's tokens that is padding", below_one=True), 0.0)
+    padding_free: bool | None = switch("the samples of a batch stand in one row (TRL's padding_free, flattening)")
+    document_mask: bool | None = switch("packed samples do not see one another: a mask, except in flash attention")
+    head: str = choice("what stands on top of the model", names.HEADS)
+    checkpointing: str = choice("activation checkpointing", names.CHECKPOINTING, names.CHECKPOINTING_SPELLINGS)
+    recompute: tuple[str, ...] = texts("what selective checkpointing recomputes (core_attn, mlp, op, …)")
+    attention: str = choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
+    loss: str = choice("how the loss is worked out", names.LOSSES)
+    kernels: tuple[str, ...] = key(
         Several(
             help="fused kernels in use",
             item=choice_kind("a kernel library", names.KERNELS, names.KERNEL_SPELLINGS),
         ),
         (),
     )
-    lora_rank: int = _whole("rank of the adapters", 8)
-    lora_targets: str | tuple[str, ...] = _key(
+    lora_rank: int = whole("rank of the adapters", 8)
+    lora_targets: str | tuple[str, ...] = key(
         Several(
             help="modules that get adapters: all-linear or names",
             item=Text(help="a module name"),
@@ -140,95 +101,95 @@ class TrainSettings(Settings):
         ),
         "all-linear",
     )
-    lora_dropout: float = _key(Fraction(help="dropout before the adapters", below_one=True), 0.0)
-    lora_dtype: str = _key(choice_kind("dtype of the adapters", names.DTYPES, names.DTYPE_SPELLINGS), "fp32")
-    dora: bool = _switch("adapters split into magnitude and direction (DoRA)", False)
-    quantization: str | None = _maybe(
+    lora_dropout: float = key(Fraction(help="dropout before the adapters", below_one=True), 0.0)
+    lora_dtype: str = key(choice_kind("dtype of the adapters", names.DTYPES, names.DTYPE_SPELLINGS), "fp32")
+    dora: bool = switch("adapters split into magnitude and direction (DoRA)", False)
+    quantization: str | None = maybe(
         "format of the frozen base", names.BASE_QUANTIZATION, names.BASE_QUANTIZATION_SPELLINGS
     )
-    quantize_experts: bool | None = _switch("fused experts are quantized too (axolotl's quantize_moe_experts)")
-    kbit_preparation: bool | None = _switch("norms and embeddings in fp32, as peft prepares them")
-    zero_stage: int = _key(Whole(help="ZeRO stage", minimum=0, maximum=3), 0)
-    reduce_bucket_size: int | None = _whole("ZeRO: gradients reduced at a time, in values")
-    overlap_comm: bool | None = _switch("ZeRO: reductions beside the backward pass")
-    contiguous_gradients: bool | None = _switch("ZeRO: gradients are copied into one buffer")
-    reduce_scatter: bool | None = _switch("ZeRO: gradients are reduced to their owner only")
-    sub_group_size: int | None = _whole("ZeRO-3: values that the optimizer steps at a time")
-    communication_data_type: str | None = _dtype("ZeRO-3: dtype in which gradients are reduced")
-    stage3_prefetch_bucket_size: int | None = _whole("ZeRO-3: values gathered ahead by a module", minimum=0)
-    stage3_param_persistence_threshold: int | None = _whole("ZeRO-3: weights up to it stay whole", minimum=0)
-    stage3_model_persistence_threshold: int | None = _whole("ZeRO-3: most values that stay whole", minimum=0)
-    stage3_max_live_parameters: int | None = _whole("ZeRO-3: gathered values that end prefetching", minimum=0)
-    stage3_max_reuse_distance: int | None = _whole("ZeRO-3: weights used again so soon stay", minimum=0)
-    zero_hpz_partition_size: int = _whole("ZeRO++: ranks that share a second copy of the weights", 1)
-    zero_quantized_weights: bool = _switch("ZeRO++: weights are gathered as 8 bit", False)
-    fsdp: str = _choice("fully sharded data parallel", names.FSDP)
-    fsdp_version: int = _key(Whole(help="FSDP 1 or 2", maximum=2), 2)
-    cpu_ram_efficient_loading: bool | None = _switch("FSDP cuts quantized weights in host memory (accelerate)")
-    reshard_after_forward: bool = _switch("gathered weights are freed after the forward pass", True)
-    tensor_parallel_size: int = _whole("GPUs that share each layer", 1)
-    sequence_parallel: bool = _switch("norms and dropout split along the sequence (Megatron)", False)
-    pipeline_parallel_size: int = _whole("pipeline stages", 1)
-    pipeline_layers: tuple[int, ...] = _key(
+    quantize_experts: bool | None = switch("fused experts are quantized too (axolotl's quantize_moe_experts)")
+    kbit_preparation: bool | None = switch("norms and embeddings in fp32, as peft prepares them")
+    zero_stage: int = key(Whole(help="ZeRO stage", minimum=0, maximum=3), 0)
+    reduce_bucket_size: int | None = whole("ZeRO: gradients reduced at a time, in values")
+    overlap_comm: bool | None = switch("ZeRO: reductions beside the backward pass")
+    contiguous_gradients: bool | None = switch("ZeRO: gradients are copied into one buffer")
+    reduce_scatter: bool | None = switch("ZeRO: gradients are reduced to their owner only")
+    sub_group_size: int | None = whole("ZeRO-3: values that the optimizer steps at a time")
+    communication_data_type: str | None = dtype_name("ZeRO-3: dtype in which gradients are reduced")
+    stage3_prefetch_bucket_size: int | None = whole("ZeRO-3: values gathered ahead by a module", minimum=0)
+    stage3_param_persistence_threshold: int | None = whole("ZeRO-3: weights up to it stay whole", minimum=0)
+    stage3_model_persistence_threshold: int | None = whole("ZeRO-3: most values that stay whole", minimum=0)
+    stage3_max_live_parameters: int | None = whole("ZeRO-3: gathered values that end prefetching", minimum=0)
+    stage3_max_reuse_distance: int | None = whole("ZeRO-3: weights used again so soon stay", minimum=0)
+    zero_hpz_partition_size: int = whole("ZeRO++: ranks that share a second copy of the weights", 1)
+    zero_quantized_weights: bool = switch("ZeRO++: weights are gathered as 8 bit", False)
+    fsdp: str = choice("fully sharded data parallel", names.FSDP)
+    fsdp_version: int = key(Whole(help="FSDP 1 or 2", maximum=2), 2)
+    cpu_ram_efficient_loading: bool | None = switch("FSDP cuts quantized weights in host memory (accelerate)")
+    reshard_after_forward: bool = switch("gathered weights are freed after the forward pass", True)
+    tensor_parallel_size: int = whole("GPUs that share each layer", 1)
+    sequence_parallel: bool = switch("norms and dropout split along the sequence (Megatron)", False)
+    pipeline_parallel_size: int = whole("pipeline stages", 1)
+    pipeline_layers: tuple[int, ...] = key(
         Several(help="layers of each pipeline stage, where they are not shared out evenly", item=Whole(help="layers")),
         (),
     )
-    virtual_pipeline_parallel_size: int = _whole("chunks of layers a stage holds", 1)
-    pipeline_schedule: str = _choice(
+    virtual_pipeline_parallel_size: int = whole("chunks of layers a stage holds", 1)
+    pipeline_schedule: str = choice(
         "order of forward and backward passes", names.PIPELINE_SCHEDULES, names.PIPELINE_SCHEDULE_SPELLINGS
     )
-    num_microbatches: int | None = _whole("micro-batches in a pipeline step")
-    context_parallel_size: int = _whole("GPUs that share each sequence", 1)
-    expert_parallel_size: int = _whole("GPUs that share the experts", 1)
-    expert_tensor_parallel_size: int | None = _whole(
+    num_microbatches: int | None = whole("micro-batches in a pipeline step")
+    context_parallel_size: int = whole("GPUs that share each sequence", 1)
+    expert_parallel_size: int = whole("GPUs that share the experts", 1)
+    expert_tensor_parallel_size: int | None = whole(
         "GPUs that share each expert (default: as tensor_parallel_size where expert_parallel_size is 1, else 1)"
     )
-    distributed_optimizer: bool = _switch("optimizer states sharded over data parallel (Megatron)", False)
-    precision_aware_optimizer: bool | None = _switch("Megatron: the optimizer works on narrow states and gradients")
-    offload_optimizer: str = _choice("where optimizer states live", names.OFFLOAD)
-    offload_params: str = _choice("where weights live", names.OFFLOAD)
-    offload_activations: str = _choice("where saved activations live", names.OFFLOAD)
-    offload_pin_memory: bool | None = _switch("ZeRO: host memory is page-locked")
-    offload_optimizer_buffer_count: int | None = _whole("ZeRO-3 on NVMe: buffers of a sub-group's states", minimum=0)
-    offload_params_buffer_count: int | None = _whole("ZeRO-3 on NVMe: buffers of weights", minimum=0)
-    offload_params_buffer_size: int | None = _whole("ZeRO-3 on NVMe: values of a buffer of weights", minimum=0)
-    offload_params_max_in_cpu: int | None = _whole("ZeRO-3 on NVMe: weights that stay in host memory", minimum=0)
-    compile: bool = _switch("torch.compile", False)
-    clip_grad_norm: bool = _switch("gradients are clipped by their norm", True)
-    gradient_release: bool = _switch("the optimizer steps each weight in backward, and frees its gradient", False)
-    set_to_none: bool = _switch("zero_grad frees the gradients; off: they stay and are zeroed", True)
-    eval_batch_size: int | None = _whole("sequences in an evaluation pass between steps (default: micro_batch_size)")
-    expandable_segments: bool = _switch("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", False)
-    trainable: tuple[str, ...] = _texts("which parts train, by name")
-    extra_models: tuple[str, ...] = _texts("other models on the GPU (reference, rollout:vllm, …)")
-    rollout_gpu_memory_utilization: float | None = _key(
+    distributed_optimizer: bool = switch("optimizer states sharded over data parallel (Megatron)", False)
+    precision_aware_optimizer: bool | None = switch("Megatron: the optimizer works on narrow states and gradients")
+    offload_optimizer: str = choice("where optimizer states live", names.OFFLOAD)
+    offload_params: str = choice("where weights live", names.OFFLOAD)
+    offload_activations: str = choice("where saved activations live", names.OFFLOAD)
+    offload_pin_memory: bool | None = switch("ZeRO: host memory is page-locked")
+    offload_optimizer_buffer_count: int | None = whole("ZeRO-3 on NVMe: buffers of a sub-group's states", minimum=0)
+    offload_params_buffer_count: int | None = whole("ZeRO-3 on NVMe: buffers of weights", minimum=0)
+    offload_params_buffer_size: int | None = whole("ZeRO-3 on NVMe: values of a buffer of weights", minimum=0)
+    offload_params_max_in_cpu: int | None = whole("ZeRO-3 on NVMe: weights that stay in host memory", minimum=0)
+    compile: bool = switch("torch.compile", False)
+    clip_grad_norm: bool = switch("gradients are clipped by their norm", True)
+    gradient_release: bool = switch("the optimizer steps each weight in backward, and frees its gradient", False)
+    set_to_none: bool = switch("zero_grad frees the gradients; off: they stay and are zeroed", True)
+    eval_batch_size: int | None = whole("sequences in an evaluation pass between steps (default: micro_batch_size)")
+    expandable_segments: bool = switch("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", False)
+    trainable: tuple[str, ...] = texts("which parts train, by name")
+    extra_models: tuple[str, ...] = texts("other models on the GPU (reference, rollout:vllm, …)")
+    rollout_gpu_memory_utilization: float | None = key(
         Fraction(help="share of each card that a rollout engine on it takes", optional=True, above_zero=True)
     )
-    rollout_sleep: bool = _switch("the rollout engine sleeps while the policy trains", False)
+    rollout_sleep: bool = switch("the rollout engine sleeps while the policy trains", False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ServeSettings(Settings):
     """The `serve` table: an inference engine and its budgets."""
 
-    engine: str = _choice("the inference engine", names.ENGINES, names.ENGINE_SPELLINGS)
-    engine_version: str | None = _text("its version, as text; defaults differ by version")
-    dtype: str = _choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS)
-    quantization: str | None = _maybe(
+    engine: str = choice("the inference engine", names.ENGINES, names.ENGINE_SPELLINGS)
+    engine_version: str | None = text("its version, as text; defaults differ by version")
+    dtype: str = choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS)
+    quantization: str | None = maybe(
         "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS
     )
-    quantization_group_size: int = _whole("weights that share one scale", 128)
-    kv_cache_dtype: str = _choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
-    max_model_len: int | None = _whole("tokens of the longest request")
-    gpu_memory_utilization: float | None = _key(
+    quantization_group_size: int = whole("weights that share one scale", 128)
+    kv_cache_dtype: str = choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
+    max_model_len: int | None = whole("tokens of the longest request")
+    gpu_memory_utilization: float | None = key(
         Fraction(help="share of the card that the engine may take", optional=True, above_zero=True)
     )
-    max_num_seqs: int | None = _whole("requests that run at once")
-    max_num_batched_tokens: int | None = _whole("tokens in one step")
-    enforce_eager: bool | None = _switch("no CUDA graphs")
-    block_size: int | None = _whole("tokens in a KV cache block")
-    kv_cache_memory_bytes: int | None = _size("size of the KV cache, instead of what is left")
-    limit_mm_per_prompt: Mapping[str, int] | None = _key(
+    max_num_seqs: int | None = whole("requests that run at once")
+    max_num_batched_tokens: int | None = whole("tokens in one step")
+    enforce_eager: bool | None = switch("no CUDA graphs")
+    block_size: int | None = whole("tokens in a KV cache block")
+    kv_cache_memory_bytes: int | None = size("size of the KV cache, instead of what is left")
+    limit_mm_per_prompt: Mapping[str, int] | None = key(
         Table(
             help="media items in a prompt (image=2)",
             optional=True,
@@ -236,9 +197,9 @@ class ServeSettings(Settings):
         ),
         hash=False,
     )
-    max_loras: int | None = _whole("adapters in one batch")
-    max_lora_rank: int | None = _whole("largest adapter rank")
-    speculative: Mapping[str, Any] | None = _key(
+    max_loras: int | None = whole("adapters in one batch")
+    max_lora_rank: int | None = whole("largest adapter rank")
+    speculative: Mapping[str, Any] | None = key(
         Table(
             help="speculative decoding (method=eagle,num_tokens=3)",
             optional=True,
@@ -254,58 +215,56 @@ class ServeSettings(Settings):
         ),
         hash=False,
     )
-    tensor_parallel_size: int = _whole("GPUs that share each layer", 1)
-    pipeline_parallel_size: int = _whole("pipeline stages", 1)
-    data_parallel_size: int = _whole("copies of the model", 1)
-    expert_parallel: bool = _switch("experts are spread whole over the GPUs", False)
-    decode_context_parallel_size: int = _whole("GPUs that share the KV cache of a request", 1)
-    enable_prefix_caching: bool | None = _switch("vLLM, SGLang: blocks of earlier requests are used again")
-    use_v1: bool | None = _switch("vLLM 0.8 to 0.10: the newer engine (VLLM_USE_V1)")
-    flashinfer_sampler: bool | None = _switch(
+    tensor_parallel_size: int = whole("GPUs that share each layer", 1)
+    pipeline_parallel_size: int = whole("pipeline stages", 1)
+    data_parallel_size: int = whole("copies of the model", 1)
+    expert_parallel: bool = switch("experts are spread whole over the GPUs", False)
+    decode_context_parallel_size: int = whole("GPUs that share the KV cache of a request", 1)
+    enable_prefix_caching: bool | None = switch("vLLM, SGLang: blocks of earlier requests are used again")
+    use_v1: bool | None = switch("vLLM 0.8 to 0.10: the newer engine (VLLM_USE_V1)")
+    flashinfer_sampler: bool | None = switch(
         "vLLM up to 0.16: FlashInfer samples (in 0.8 to 0.10 where it is installed)"
     )
-    disable_hybrid_kv_cache_manager: bool | None = _switch("vLLM: sliding layers are charged as full attention")
-    mem_fraction_static: float | None = _key(
+    disable_hybrid_kv_cache_manager: bool | None = switch("vLLM: sliding layers are charged as full attention")
+    mem_fraction_static: float | None = key(
         Fraction(help="SGLang: share for weights and KV cache", optional=True, above_zero=True)
     )
-    chunked_prefill_size: int | None = _whole("SGLang: tokens in a prefill chunk")
-    cuda_graph_max_bs: int | None = _whole("SGLang: largest captured batch")
-    max_total_tokens: int | None = _whole("SGLang: most tokens in the KV cache")
-    gguf_quant: str | None = _maybe(
-        "llama.cpp: quantization of the file", names.GGUF_QUANTS, names.GGUF_QUANT_SPELLINGS
-    )
-    n_ctx: int | None = _whole("llama.cpp: context in tokens")
-    n_batch: int | None = _whole("llama.cpp: logical batch")
-    n_ubatch: int | None = _whole("llama.cpp: physical batch")
-    flash_attn: bool | None = _switch("llama.cpp: flash attention")
-    cache_type_k: str | None = _maybe(
+    chunked_prefill_size: int | None = whole("SGLang: tokens in a prefill chunk")
+    cuda_graph_max_bs: int | None = whole("SGLang: largest captured batch")
+    max_total_tokens: int | None = whole("SGLang: most tokens in the KV cache")
+    gguf_quant: str | None = maybe("llama.cpp: quantization of the file", names.GGUF_QUANTS, names.GGUF_QUANT_SPELLINGS)
+    n_ctx: int | None = whole("llama.cpp: context in tokens")
+    n_batch: int | None = whole("llama.cpp: logical batch")
+    n_ubatch: int | None = whole("llama.cpp: physical batch")
+    flash_attn: bool | None = switch("llama.cpp: flash attention")
+    cache_type_k: str | None = maybe(
         "llama.cpp: type of the K cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
     )
-    cache_type_v: str | None = _maybe(
+    cache_type_v: str | None = maybe(
         "llama.cpp: type of the V cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
     )
-    n_gpu_layers: int | None = _whole("llama.cpp: layers on the GPU", minimum=0)
-    tensor_split: tuple[float, ...] = _key(
+    n_gpu_layers: int | None = whole("llama.cpp: layers on the GPU", minimum=0)
+    tensor_split: tuple[float, ...] = key(
         Several(help="llama.cpp: shares of the layers by GPU (3,1)", item=Share(help="a share")), ()
     )
-    split_mode: str | None = _maybe("llama.cpp: how several GPUs share the model", names.LLAMA_CPP_SPLIT_MODES)
-    main_gpu: int | None = _whole("llama.cpp: the GPU of split mode none", minimum=0)
-    fit: bool | None = _switch("llama.cpp: --fit, what is left open follows the free memory")
-    no_kv_offload: bool | None = _switch("llama.cpp: the KV cache stays on the host")
-    mmproj: str | None = _text("llama.cpp: the projector's file, or auto for the model's own tower in 16 bit")
-    mmproj_offload: bool | None = _switch("llama.cpp: the projector runs on the GPU")
-    n_parallel: int | None = _whole("llama.cpp: slots")
-    logits_all: bool | None = _switch("llama.cpp: room for the logits of every token of a batch, not of one a slot")
-    kv_unified: bool | None = _switch("llama.cpp: one KV buffer for all slots")
-    n_cpu_moe: int | None = _whole("llama.cpp: layers whose experts stay on the CPU", minimum=0)
-    cpu_moe: bool | None = _switch("llama.cpp: all experts stay on the CPU")
-    override_tensor: tuple[str, ...] = _texts("llama.cpp: PATTERN=DEVICE", separator=None)
-    swa_full: bool | None = _switch("llama.cpp: full-size cache for sliding windows")
-    imatrix: bool | None = _switch("llama.cpp: quantized with an importance matrix")
-    variant: str = _choice("llama.cpp or ik_llama.cpp", names.LLAMA_CPP_VARIANTS, {"ik": "ik_llama.cpp"})
-    mla_attn: int | None = _key(Whole(help="ik_llama.cpp: -mla", optional=True, minimum=0, maximum=3))
-    attn_max_b: int | None = _whole("ik_llama.cpp: -amb, MiB", minimum=0)
-    fused_moe: int | None = _key(Whole(help="ik_llama.cpp: -fmoe", optional=True, minimum=0, maximum=1))
+    split_mode: str | None = maybe("llama.cpp: how several GPUs share the model", names.LLAMA_CPP_SPLIT_MODES)
+    main_gpu: int | None = whole("llama.cpp: the GPU of split mode none", minimum=0)
+    fit: bool | None = switch("llama.cpp: --fit, what is left open follows the free memory")
+    no_kv_offload: bool | None = switch("llama.cpp: the KV cache stays on the host")
+    mmproj: str | None = text("llama.cpp: the projector's file, or auto for the model's own tower in 16 bit")
+    mmproj_offload: bool | None = switch("llama.cpp: the projector runs on the GPU")
+    n_parallel: int | None = whole("llama.cpp: slots")
+    logits_all: bool | None = switch("llama.cpp: room for the logits of every token of a batch, not of one a slot")
+    kv_unified: bool | None = switch("llama.cpp: one KV buffer for all slots")
+    n_cpu_moe: int | None = whole("llama.cpp: layers whose experts stay on the CPU", minimum=0)
+    cpu_moe: bool | None = switch("llama.cpp: all experts stay on the CPU")
+    override_tensor: tuple[str, ...] = texts("llama.cpp: PATTERN=DEVICE", separator=None)
+    swa_full: bool | None = switch("llama.cpp: full-size cache for sliding windows")
+    imatrix: bool | None = switch("llama.cpp: quantized with an importance matrix")
+    variant: str = choice("llama.cpp or ik_llama.cpp", names.LLAMA_CPP_VARIANTS, {"ik": "ik_llama.cpp"})
+    mla_attn: int | None = key(Whole(help="ik_llama.cpp: -mla", optional=True, minimum=0, maximum=3))
+    attn_max_b: int | None = whole("ik_llama.cpp: -amb, MiB", minimum=0)
+    fused_moe: int | None = key(Whole(help="ik_llama.cpp: -fmoe", optional=True, minimum=0, maximum=1))
 
     def to_dict(self) -> dict[str, Any]:
         """Every key that has a value and belongs to the engine, as JSON-able data."""
@@ -320,20 +279,20 @@ class ServeSettings(Settings):
 class GenerateSettings(Settings):
     """The `generate` table: plain transformers inference."""
 
-    engine: str = _choice("transformers", ("transformers",), {"hf": "transformers"})
-    engine_version: str | None = _text("its version, as text")
-    dtype: str = _choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS)
-    quantization: str | None = _maybe(
+    engine: str = choice("transformers", ("transformers",), {"hf": "transformers"})
+    engine_version: str | None = text("its version, as text")
+    dtype: str = choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS)
+    quantization: str | None = maybe(
         "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS
     )
-    quantization_group_size: int = _whole("weights that share one scale", 128)
-    batch_size: int = _whole("prompts at once", 1)
-    prompt_tokens: int | None = _whole("tokens of a prompt")
-    new_tokens: int | None = _whole("tokens that are generated")
-    attention: str = _choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
-    kv_cache_dtype: str = _choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
-    num_beams: int = _whole("beams of beam search", 1)
-    cache_implementation: str = _choice("how generate keeps keys and values", names.CACHE_IMPLEMENTATIONS)
+    quantization_group_size: int = whole("weights that share one scale", 128)
+    batch_size: int = whole("prompts at once", 1)
+    prompt_tokens: int | None = whole("tokens of a prompt")
+    new_tokens: int | None = whole("tokens that are generated")
+    attention: str = choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
+    kv_cache_dtype: str = choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
+    num_beams: int = whole("beams of beam search", 1)
+    cache_implementation: str = choice("how generate keeps keys and values", names.CACHE_IMPLEMENTATIONS)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -345,12 +304,12 @@ class Scenario(Settings):
     scenario resolved by itself; they belong into the result.
     """
 
-    model: str | Mapping[str, Any] = _key(ModelReference(help="model: catalog id, hub id, URL or path"), "", hash=False)
-    task: str = _key(choice_kind("what the GPU is for", names.TASKS), "")
-    gpu: str | None = _text("GPU, by id or alias (h100-sxm-80gb, 4090)")
-    gpu_total_bytes: int | None = _size("exact memory of one GPU, where known")
-    num_gpus: int = _whole("GPUs in all; 0 is CPU only (llama.cpp)", 1, minimum=0)
-    gpus_per_node: int = _whole("GPUs in a node", 8)
+    model: str | Mapping[str, Any] = key(ModelReference(help="model: catalog id, hub id, URL or path"), "", hash=False)
+    task: str = key(choice_kind("what the GPU is for", names.TASKS), "")
+    gpu: str | None = text("GPU, by id or alias (h100-sxm-80gb, 4090)")
+    gpu_total_bytes: int | None = size("exact memory of one GPU, where known")
+    num_gpus: int = whole("GPUs in all; 0 is CPU only (llama.cpp)", 1, minimum=0)
+    gpus_per_node: int = whole("GPUs in a node", 8)
     train: TrainSettings = TrainSettings()
     serve: ServeSettings = ServeSettings()
     generate: GenerateSettings = GenerateSettings()

@@ -1,9 +1,17 @@
 """Training: the largest moment of an optimizer step.
 
 A step's peak is the maximum over its moments (loss, gradient of the logits, backward of one layer, end of backward,
-optimizer step), each with what is alive then: weights, gradients, master copies and optimizer states by tensor
-(`states`), activations and live sets from the model's own operations (`sizes`), buffers of parallelism
-(`communication`), and the counters that tools print around them (`counters`).
+optimizer step), each with what is alive then. From below:
+
+    layout           which part of the model a rank holds, and which layouts can run
+    recipe           what the settings mean: versions, defaults, adapters, heads, images, masks
+    model_states     weights, gradients, master copies and optimizer states by tensor
+    activations      what layers keep and need for a moment, from the model's own operations
+    exchange         gathered weights, buckets, offloading (zero3: what DeepSpeed's coordinator keeps gathered)
+    step             the moments
+    reserved_memory  what torch's allocator reserves for them
+
+`answer` puts the result together, with the counters that tools print around tensors (`counters`).
 """
 
 from __future__ import annotations

@@ -10,22 +10,22 @@ from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
-from vramwise.training import counters, reserved, rollout
-from vramwise.training.adapters import check_trainable
-from vramwise.training.communication import buffers
-from vramwise.training.heads import untied, with_head
-from vramwise.training.images import check_images
+from vramwise.training import counters
+from vramwise.training.activations.sizes import step_shape
+from vramwise.training.exchange.communication import buffers
+from vramwise.training.exchange.offload import host_parts, offloaded
+from vramwise.training.exchange.zero_buffers import offload_staging_bytes
 from vramwise.training.largest import largest_within
-from vramwise.training.layouts import check_layout
+from vramwise.training.layout.layouts import check_layout
+from vramwise.training.layout.parallel import Placement, placements
 from vramwise.training.lazy_quantities import LazyQuantities
-from vramwise.training.masks import check_padding, rows_of
-from vramwise.training.micro_batches import on_stage
-from vramwise.training.moments import Moment, step_moments
+from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.notes import host_notes, notes_of
-from vramwise.training.offload import host_parts, offloaded
-from vramwise.training.parallel import Placement, placements
-from vramwise.training.replay import is_replayed
-from vramwise.training.settings import (
+from vramwise.training.recipe.adapters import check_trainable
+from vramwise.training.recipe.heads import untied, with_head
+from vramwise.training.recipe.images import check_images
+from vramwise.training.recipe.masks import check_padding, rows_of
+from vramwise.training.recipe.settings import (
     frozen_units_keep_inputs,
     gradients_stay,
     reduces_in_backward,
@@ -34,11 +34,13 @@ from vramwise.training.settings import (
     samples_completions,
     structural,
 )
-from vramwise.training.sizes import step_shape
-from vramwise.training.states import ModelStates, model_states
-from vramwise.training.towers import with_whole_towers
+from vramwise.training.recipe.towers import with_whole_towers
+from vramwise.training.reserved_memory import reserved
+from vramwise.training.reserved_memory.replay import is_replayed
+from vramwise.training.step import rollout
+from vramwise.training.step.micro_batches import on_stage
+from vramwise.training.step.moments import Moment, step_moments
 from vramwise.training.tree import activations_node, phase, state_nodes
-from vramwise.training.zero_buffers import offload_staging_bytes
 
 MOST_SEQUENCES = 1_000_000
 _MOST_REPLAYED = 8  # micro-batches below the largest by its tensors; a step keeps some per cent in holes at most

@@ -11,8 +11,8 @@ from vramwise.models.model import Model
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
-from vramwise.training.parallel import Placement
-from vramwise.training.versions import loads_kernels_lazily
+from vramwise.training.layout.parallel import Placement
+from vramwise.training.recipe.versions import loads_kernels_lazily
 from vramwise.units import KIB, MIB, format_bytes
 
 GROUPED_STREAMS = 4  # transformer_engine common/util/multi_stream.cpp nvte_get_num_compute_streams

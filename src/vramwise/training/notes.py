@@ -8,13 +8,13 @@ from vramwise.errors import clipped
 from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
-from vramwise.training.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
-from vramwise.training.fp8_weights import is_8_bit
-from vramwise.training.images import images_note
-from vramwise.training.masks import masks_note
-from vramwise.training.settings import HUGGING_FACE
-from vramwise.training.states import ModelStates
-from vramwise.training.versions import names_a_version
+from vramwise.training.model_states.states import ModelStates
+from vramwise.training.recipe.fp8_weights import is_8_bit
+from vramwise.training.recipe.images import images_note
+from vramwise.training.recipe.masks import masks_note
+from vramwise.training.recipe.settings import HUGGING_FACE
+from vramwise.training.recipe.versions import names_a_version
+from vramwise.training.step.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.units import format_bytes
 
 _DESCRIBED = ("transformers", "pytorch")

@@ -9,9 +9,9 @@ from vramwise.models.model import Model
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.training import counters
-from vramwise.training.parallel import placements
-from vramwise.training.settings import resolved, structural
-from vramwise.training.states import model_states
+from vramwise.training.layout.parallel import placements
+from vramwise.training.model_states.states import model_states
+from vramwise.training.recipe.settings import resolved, structural
 from vramwise.training.tree import state_nodes
 from vramwise.units import format_bytes
 

@@ -8,10 +8,10 @@ from typing import Any
 from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.result import Node, Phase
 from vramwise.scenario import TrainSettings
-from vramwise.training.moments import Moment
-from vramwise.training.optimizers import state_format
-from vramwise.training.sizes import RunBytes, RunShape
-from vramwise.training.states import ModelStates, master_bytes, rounded, width
+from vramwise.training.activations.sizes import RunBytes, RunShape
+from vramwise.training.model_states.optimizers import state_format
+from vramwise.training.model_states.states import ModelStates, master_bytes, rounded, width
+from vramwise.training.step.moments import Moment
 
 _TORCH = "rules of torch 2.13 autograd and transformers 5.23; held against traced steps at real sizes"
 
@@ -59,7 +59,7 @@ def state_nodes(states: ModelStates, train: TrainSettings) -> dict[str, Node]:
         "8-bit weights": Node(
             "8-bit weights", states.copies_8_bit, "derived",
             formula=f"of layers' products, {'both directions' if train.fp8_transposes else 'one copy for both'}",
-            inputs={"recipe": train.fp8_recipe}, source="transformer_engine 2.14: training/fp8_weights.py",
+            inputs={"recipe": train.fp8_recipe}, source="transformer_engine 2.14: training/recipe/fp8_weights.py",
         ),
         "gradients": Node(
             "gradients", states.gradients, "exact", formula=f"{trains} values of {train.grad_dtype}",
@@ -71,7 +71,7 @@ def state_nodes(states: ModelStates, train: TrainSettings) -> dict[str, Node]:
         "optimizer states": Node(
             "optimizer states", states.optimizer, "exact",
             formula=f"{train.optimizer} on {trains} values, states in {kept_as}",
-            source="training/optimizers.py: table of optimizers with sources",
+            source="training/model_states/optimizers.py: table of optimizers with sources",
         ),
     }  # fmt: skip
     return found

@@ -17,7 +17,7 @@ from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.launchers import Launcher, file_table
 from vramwise.interop.launch.options import Options, flattened, options_of, whole_number
 from vramwise.interop.launch.values import switch
-from vramwise.training.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
+from vramwise.training.recipe.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
 
 _ZERO_DEFAULTS = {
     "reduce_bucket_size": BUCKET_NUMEL,

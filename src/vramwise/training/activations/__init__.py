@@ -1,0 +1,1 @@
+"""What forward keeps for backward, by kernels, loss, precision and checkpointing."""

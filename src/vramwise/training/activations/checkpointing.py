@@ -1,0 +1,171 @@
+"""What a checkpointed layer keeps instead of everything.
+
+`full`: the layer's input. `selective` by `recompute`: `layer:N` checkpoints every N-th layer in full, `block:N` the
+first N of a pipeline stage (layers_apart.py); `op` keeps the outputs of every second matrix product and of attention
+(torchtitan 0.2, activation_checkpoint.py); other names are Megatron-LM's --recompute-modules (core 0.16
+transformer/transformer_config.py):
+
+    core_attn, mlp, moe, shared_experts   run again from their inputs; what others keep of their outputs stays
+    layernorm, moe_act, mla_up_proj       their outputs go too (tensor_parallel/random.py CheckpointWithoutOutput);
+                                          under Megatron only norms that are no part of the product behind them
+"""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.tensor import Node, Storage, Tensor
+from vramwise.models.step import BlockRun
+from vramwise.scenario import TrainSettings
+from vramwise.training.recipe.settings import HUGGING_FACE
+from vramwise.training.recipe.versions import library_version
+
+_MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
+
+CACHE_OFF_SINCE = (4, 53)  # transformers modeling_gpt_bigcode.py
+
+ROTARY_TABLES = frozenset({"cos", "sin"})
+ARGUMENTS = ROTARY_TABLES | {"mask"}
+"""What the model makes once and hands to every layer."""
+
+_DISCARDED = frozenset({"layernorm", "moe_act", "mla_up_proj"})
+_NORMS_OF_MLP = frozenset({"post_attention_layernorm", "ln_2", "pre_feedforward_layernorm"})
+_UP_PROJECTIONS = frozenset({"q_a_layernorm", "q_b_proj", "q_proj", "kv_a_layernorm", "kv_b_proj"})
+
+_ACTIVATIONS = frozenset({"silu", "gelu", "relu", "pow", "mul", "fused_gated_activation"})
+
+
+def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
+    """Storages that stay from forward to backward; None where the block is not checkpointed."""
+    if (run.layer is None and not run.tower_layer) or train.checkpointing == "none":
+        return None
+    if train.checkpointing == "full":
+        return boundary(run)
+    what = train.recompute or ("op",)
+    if run.is_recomputed is not None:
+        return boundary(run) if run.is_recomputed else None
+    if what == ("op",) or any(name.startswith("all-but") for name in what):
+        return _selected_operations(run)
+    return _without(run, train, what)
+
+
+def boundary(run: BlockRun) -> list[Storage]:
+    """The incoming hidden states, and what is saved here but made outside any block.
+
+    Rotary tables are made before the layers and handed to each (transformers' `position_embeddings`); the recording has
+    them in the first layer that reads them.
+    """
+    made = {output.storage for node in run.nodes for output in node.outputs}
+    read = {tensor.storage for node in run.nodes for tensor in node.inputs}
+    streams = {tensor.storage: None for tensor in run.incoming}
+    saved = (storage for storage, _ in run.saved if storage.kind == "activation")
+    constants = [s for s in saved if s in read and (s not in made or s.op in ROTARY_TABLES)]
+    return list(dict.fromkeys([*streams, *constants]))
+
+
+def cached_by_outputs(run: BlockRun, train: TrainSettings, model_type: str) -> list[Storage]:
+    """What the outputs' cache refers to and a checkpointed layer does not keep.
+
+    Modeling files turn the cache off under checkpointing, but gpt_bigcode's only since transformers 4.53: its keys and
+    values are views of the fused product, all of which stays until the outputs go.
+    """
+    is_old = train.framework in HUGGING_FACE and library_version(train) < CACHE_OFF_SINCE
+    if run.layer is None or train.checkpointing != "full" or model_type != "gpt_bigcode" or not is_old:
+        return []
+    fused = [node for node in run.nodes if "c_attn" in node.module.split(".")]
+    return [fused[-1].outputs[0].storage]
+
+
+def _selected_operations(run: BlockRun) -> list[Storage]:
+    kept: dict[Storage, None] = dict.fromkeys(boundary(run))
+    products = 0
+    for node in run.nodes:
+        if node.op in _MATRIX_PRODUCTS:
+            products += 1
+            if products % 2:
+                kept[node.outputs[0].storage] = None
+        elif node.op.startswith("_scaled_dot_product"):
+            kept.update(dict.fromkeys(output.storage for output in node.outputs))
+    return list(kept)
+
+
+def _without(run: BlockRun, train: TrainSettings, what: tuple[str, ...]) -> list[Storage]:
+    """Everything that is saved but what the named parts made and nothing else keeps."""
+    parts = _PartsOf(run, train)
+    replayed = {i for name in what for i in parts.operations(name)}
+    discarded = {out.storage for name in what if name in _DISCARDED for i in parts.operations(name)
+                 for out in run.nodes[i].outputs}  # fmt: skip
+    if "mla_up_proj" in what and parts.is_latent:
+        discarded |= parts.expanded
+    made = {out.storage for i in replayed for out in run.nodes[i].outputs if out.storage.op not in ROTARY_TABLES}
+    elsewhere = {s for i, node in enumerate(run.nodes) if i not in replayed for s, _ in node.saved}
+    read = {t.storage for i in replayed for t in run.nodes[i].inputs if _is_input(t, made)}
+    kept = dict.fromkeys([*boundary(run), *(storage for storage, _ in run.saved)])
+    for storage in [*kept]:
+        if storage in discarded or (storage in made and storage not in elsewhere):
+            kept.pop(storage)
+    kept.update(dict.fromkeys(s for s in read if s not in discarded))
+    return list(kept)
+
+
+def _is_input(tensor: Tensor, made: set[Storage]) -> bool:
+    is_value = tensor.storage.kind == "activation" and not tensor.is_parameter and tensor.requires_grad
+    return is_value and tensor.storage not in made
+
+
+class _PartsOf:
+    """Which of Megatron's modules an operation of a block belongs to."""
+
+    def __init__(self, run: BlockRun, train: TrainSettings) -> None:
+        self.nodes = run.nodes
+        names = [node.module.split(".") for node in run.nodes]
+        self.experts = next((".".join(name[: name.index("experts")]) for name in names if "experts" in name), None)
+        self.is_latent = any(name[-1].startswith(("kv_a_proj", "kv_b_proj")) for name in names)
+        self.fuses_norms = train.framework == "megatron"
+        queries = [node for node in run.nodes if node.op.startswith("_scaled_dot_product")]
+        self.expanded = {t.storage for node in queries for t in node.inputs if t.requires_grad}
+
+    def operations(self, name: str) -> list[int]:
+        """Places of a part's operations: its own, and those between them that read nothing else (act(gate) · up)."""
+        found: list[int] = []
+        made: set[Storage] = set()
+        modules = {""} | {node.module for node in self.nodes if name == "core_attn" and self.has(node, name)}
+        for i, node in enumerate(self.nodes):
+            values = {t.storage for t in node.inputs if t.requires_grad and not t.is_parameter}
+            between = name not in _DISCARDED and node.module in modules and values and values <= made
+            if between or self.has(node, name):
+                found.append(i)
+                made.update(out.storage for out in node.outputs)
+        return found
+
+    def has(self, node: Node, name: str) -> bool:
+        in_experts = self._is_inside(node)
+        parts = node.module.split(".")
+        if name == "core_attn":
+            return node.op.startswith("_scaled_dot_product") or node.op in ("softmax", "_softmax", "bmm")
+        if name == "layernorm":
+            return self._is_norm_of_its_own(node)
+        if name == "mlp":
+            is_mlp = "mlp" in parts or (self.fuses_norms and "." not in node.module and parts[0] in _NORMS_OF_MLP)
+            return self.experts is None and is_mlp
+        if name == "moe":
+            return in_experts
+        if name == "moe_act":
+            return node.op in _ACTIVATIONS and "experts" in parts if self.experts else "act" in node.module
+        if name == "shared_experts":
+            return in_experts and any(part.startswith("shared_expert") for part in parts)
+        return name == "mla_up_proj" and self.is_latent and parts[-1] in _UP_PROJECTIONS
+
+    def _is_inside(self, node: Node) -> bool:
+        return self.experts is not None and (node.module == self.experts or node.module.startswith(f"{self.experts}."))
+
+    def _is_norm_of_its_own(self, node: Node) -> bool:
+        """Transformer Engine runs a norm in front of a column-parallel product together with it (gpt_layer_specs.py).
+
+        Those in front of latent attention's several products and of routed experts stand alone.
+        """
+        norm = node.module.rpartition(".")[2]
+        if "norm" not in norm and "ln_" not in norm:
+            return False
+        if not self.fuses_norms:
+            return True
+        is_first = norm in ("input_layernorm", "ln_1")
+        return "." not in node.module and (self.is_latent if is_first else self.experts is not None)

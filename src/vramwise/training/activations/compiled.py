@@ -1,0 +1,102 @@
+"""torch.compile of decoder layers: pointwise operations between matrix products and attention become one kernel.
+
+A fused kernel keeps what it read from outside and computes what lies inside again in backward. What a matrix product
+or attention reads was written to memory and is kept as it is: the partitioner does not compute again what backward
+would have to write out (torch 2.13 functorch/_config.py `ban_recompute_materialized_backward`, _functorch/
+partitioners.py min_cut_rematerialization_partition).
+
+Reductions are kept too: one statistic a row of a norm. Not counted: buffers that two kernels of a graph share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vramwise.models.autograd.tensor import Node, Storage, Tensor
+from vramwise.models.step import BlockRun, Forward
+from vramwise.training.activations.kernels import rewritten
+
+_FUSED = frozenset(
+    {"add", "sub", "mul", "div", "neg", "pow", "rsqrt", "mean", "sum", "exp", "add_scalar", "sub_scalar", "mul_scalar",
+     "silu", "gelu", "sigmoid", "tanh", "relu", "softplus", "_to_copy", "cat", "clone", "expand", "native_layer_norm",
+     "repeat_heads", "view", "permute", "unsqueeze", "squeeze", "slice"}
+)  # fmt: skip
+
+
+def with_compiled_layers(forward: Forward) -> Forward:
+    """The forward pass with every layer's pointwise operations fused."""
+    done: dict[int, BlockRun] = {}
+    for run in forward.runs:
+        if id(run) not in done:
+            done[id(run)] = _compiled(run) if run.layer is not None else run
+    return Forward(tuple(done[id(run)] for run in forward.runs))
+
+
+def _compiled(run: BlockRun) -> BlockRun:
+    """Fusible operations wait until something that is not fusible, or what comes after the layer, reads them."""
+    read_outside = {id(t) for node in run.nodes if node.op not in _FUSED for t in node.inputs}
+    read_outside |= {id(t) for t in run.outgoing}
+    waiting: list[Node] = []
+    result: list[Node] = []
+    for node in run.nodes:
+        if node.op in _FUSED:
+            waiting.append(node)
+            continue
+        needed = _behind(waiting, node.inputs)
+        result += _one_kernel(needed, read_outside, [other for other in waiting if other not in needed])
+        waiting = [other for other in waiting if other not in needed]
+        result.append(node)
+    return rewritten(run, tuple([*result, *_one_kernel(waiting, read_outside, [])]))
+
+
+def _behind(waiting: list[Node], tensors: Iterable[Tensor]) -> list[Node]:
+    """The waiting operations that these tensors come from, in order."""
+    wanted = {id(t) for t in tensors}
+    needed = []
+    for node in reversed(waiting):
+        if any(id(output) in wanted for output in node.outputs):
+            needed.append(node)
+            wanted |= {id(t) for t in node.inputs}
+    return needed[::-1]
+
+
+def _one_kernel(group: list[Node], read_outside: set[int], later: list[Node]) -> list[Node]:
+    """Views of what exists stay views; the rest of the group is one operation."""
+    made: set[Storage] = set()
+    views, inside = [], []
+    for node in group:
+        if any(t.storage in made for t in node.inputs) or not _is_view(node):
+            made.update(output.storage for output in node.outputs)
+            inside.append(node)
+        else:
+            views.append(node)
+    if not inside:
+        return views
+    own = {id(output) for node in inside for output in node.outputs}
+    read = {id(t): t for node in inside for t in node.inputs if id(t) not in own}
+    readers = read_outside | {id(t) for node in later for t in node.inputs}
+    outputs = [output for node in inside for output in node.outputs if id(output) in readers]
+    kept = _kept(inside) if any(output.requires_grad for output in outputs) else ()
+    return [*views, Node("fused_pointwise", inside[0].module, tuple(read.values()), tuple(outputs), kept)]
+
+
+def _is_view(node: Node) -> bool:
+    """Whether an operation only looks at its input's memory, or at a weight alone."""
+    sources = {t.storage for t in node.inputs}
+    return all(output.storage in sources for output in node.outputs)
+
+
+def _kept(inside: list[Node]) -> tuple[tuple[Storage, str], ...]:
+    """What was kept of the outside, and the outside from which kept results are made again."""
+    behind: dict[Storage, dict[Storage, None]] = {}
+    for node in inside:
+        sources: dict[Storage, None] = {}
+        for t in node.inputs:
+            sources |= behind.get(t.storage, {t.storage: None} if t.storage.kind != "parameter" else {})
+        for output in node.outputs:
+            behind.setdefault(output.storage, sources)
+    found: dict[Storage, None] = {}
+    for node in inside:
+        for storage, _ in node.saved:
+            found |= {storage: None} if storage.op == "rsqrt" else behind.get(storage, {storage: None})
+    return tuple((storage, "input") for storage in found)

@@ -1,0 +1,88 @@
+"""fp8 products as Transformer Engine runs them: what a product keeps of its input is a copy in 8 bits.
+
+A layer quantizes a product's input along rows for forward and along columns for the gradient of its weight, and keeps
+one of the two alone (transformer_engine 2.14 pytorch/module/linear.py, layernorm_linear.py, grouped_linear.py:
+`update_usage`; the rowwise one where a sequence-parallel input is gathered again). Products that read one tensor, such
+as queries, keys and values, share its copy; what attention and activations keep stays in 16 bits.
+
+Outside Megatron nobody tells a layer which micro-batch is the first, so that 8-bit copies of 16-bit weights are made by
+every product and kept for its backward; Megatron's are states (fp8_weights.py). Not counted: scales of inputs.
+
+torchao's Float8Linear keeps its 16-bit input and weight and casts both again in backward (torchao 0.18
+float8/float8_linear.py, `matmul_with_hp_or_float8_args.forward`), so nothing changes under it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vramwise.models.autograd.size import Dim, probe
+from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
+from vramwise.models.step import BlockRun, Forward
+from vramwise.scenario import TrainSettings
+from vramwise.training.activations.kernels import rewritten
+from vramwise.training.recipe.fp8_weights import all_copies_bytes, is_8_bit, runs_transformer_engine
+
+_PRODUCTS = frozenset({"mm", "addmm", "_grouped_mm"})
+
+
+def with_fp8_products(forward: Forward, train: TrainSettings) -> Forward:
+    """The forward pass with 8-bit copies of what the layers' products keep, where Transformer Engine runs them."""
+    if not runs_transformer_engine(train):
+        return forward
+    made_anew = train if train.framework != "megatron" and not is_8_bit(train.param_dtype) else None
+    done: dict[int, BlockRun] = {}
+    for run in forward.runs:
+        if id(run) not in done:
+            done[id(run)] = run if run.layer is None else rewritten(run, _quantizing(run.nodes, made_anew))
+    return Forward(tuple(done[id(run)] for run in forward.runs))
+
+
+def _quantizing(nodes: tuple[Node, ...], weights_of: TrainSettings | None) -> tuple[Node, ...]:
+    """`weights_of`: the settings under which products keep 8-bit copies of their weights as well."""
+    copies: dict[Storage, Tensor] = {}
+    result: list[Node] = []
+    for node in nodes:
+        weight = _multiplied_weight(node) if weights_of is not None else None
+        if weight is not None and weights_of is not None:
+            copies_of_it = _copies_of_weight(weight, weights_of)
+            result.append(Node("quantize_fp8", node.module, (weight,), (copies_of_it,)))
+            node = replace(node, saved=(*node.saved, (copies_of_it.storage, "8-bit weight")))
+        kept = _kept_input(node)
+        if kept is None:
+            result.append(node)
+            continue
+        copy = copies.get(kept.storage)
+        if copy is None:
+            copies[kept.storage] = copy = _in_8_bits(kept)
+            result.append(Node("quantize_fp8", node.module, (kept,), (copy,)))
+        saved = tuple((copy.storage if storage is kept.storage else storage, role) for storage, role in node.saved)
+        result.append(replace(node, saved=saved))
+    return tuple(result)
+
+
+def _kept_input(node: Node) -> Tensor | None:
+    """The activation that a product with a trained weight keeps."""
+    if node.op not in _PRODUCTS or not any(t.is_parameter and t.requires_grad for t in node.inputs):
+        return None
+    saved = {storage for storage, _ in node.saved}
+    inputs = (t for t in node.inputs if not t.is_parameter and t.ndim > 1 and t.storage in saved)
+    return next((t for t in inputs if t.storage.kind == "activation"), None)
+
+
+def _multiplied_weight(node: Node) -> Tensor | None:
+    """The weight of a product whose backward needs it."""
+    if node.op not in _PRODUCTS or not any(t.requires_grad for t in node.outputs):
+        return None
+    return next((t for t in node.inputs if t.is_parameter and t.ndim > 1), None)
+
+
+def _copies_of_weight(weight: Tensor, train: TrainSettings) -> Tensor:
+    size = all_copies_bytes(probe(weight.numel), train)
+    return Tensor((size,), (1,), "fp8", Storage(size, "activation", "quantize_fp8", weight.storage.module))
+
+
+def _in_8_bits(x: Tensor) -> Tensor:
+    size: Dim = x.numel
+    storage = Storage(size, "activation", "quantize_fp8", x.storage.module)
+    return Tensor(x.shape, contiguous_strides(x.shape), "fp8", storage)

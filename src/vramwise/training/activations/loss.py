@@ -1,0 +1,297 @@
+"""The way from hidden states to the loss, where it is not the library's own cross entropy.
+
+shifted       the library's loss before transformers 4.50: a shifted copy of fp32 logits     loss/loss_utils.py
+fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
+one kernel    llm-foundry's default, flash-attn's: its gradient beside the logits     models/mpt/modeling_mpt.py
+fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
+chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
+              torchtune with compile: upcast and loss of a chunk are one kernel     training/_compile.py compile_loss
+              litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
+vocab-parallel  logits and loss divided over tensor parallel ranks
+              Megatron: fp32 copy that becomes softmax, then gradient   core/fusions/fused_cross_entropy.py
+              else torch's loss_parallel on DTensors           torch 2.13 distributed/tensor/parallel/loss.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from vramwise.models.autograd.size import Dim, product
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
+from vramwise.models.litgpt import WIDENED
+from vramwise.models.model import Model
+from vramwise.models.step import BlockRun, Forward
+from vramwise.scenario import TrainSettings
+from vramwise.training.activations.kernels import rewritten
+from vramwise.training.recipe.settings import HUGGING_FACE, execution
+from vramwise.training.recipe.versions import library_version, liger_version
+from vramwise.units import MIB
+
+CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
+TILE_BYTES = (
+    256 * MIB
+)  # AgileRL algorithms/core/base.py: rows of a tile so that its fp32 logits take this, 128 to 4,096
+TILE_ROWS = (128, 4096)
+LABELS_SHIFTED_SINCE = (4, 50)  # transformers loss/loss_utils.py ForCausalLMLoss pads labels instead of slicing logits
+LOSS_FUNCTION_SINCE = (4, 46)  # before, the modeling file upcasts `logits` in its own frame
+OLD_CLASSES_UPCAST_SINCE = (4, 49)
+NO_UPCAST = frozenset(
+    {
+        "big_bird", "biogpt", "bloom", "camembert", "ctrl", "data2vec-text", "dbrx", "electra", "ernie", "falcon",
+        "git", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese", "megatron-bert", "mpt", "openai-gpt", "opt",
+        "persimmon", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "rwkv", "stablelm", "xglm",
+        "xlm-roberta", "xlm-roberta-xl", "xmod",
+    }
+)  # fmt: skip
+"""Types whose files hand the logits to the loss as they are until transformers 4.49 (read in 4.38 to 4.48)."""
+
+LIGER_SUMS_IN_FP32_SINCE = (0, 6, 2)
+LIGER_SUMS_IN_PLACE_SINCE = (0, 8, 3)
+FUSED_LINEAR_IS_LIGERS = frozenset({"transformers", "llamafactory", "ms-swift"})
+"""Others have losses of that kind of their own (torchtune, unsloth) or offer another (axolotl: cut-cross-entropy)."""
+
+KERNEL = "cross_entropy_kernel"
+"""Its gradient is new."""
+IN_PLACE = "fused_cross_entropy"
+"""Its gradient is written over the logits."""
+COMPILED_CHUNKS = "compiled_chunks_cross_entropy"
+"""Each chunk's gradient is new, and the chunk then goes."""
+
+Build = Callable[[Tape, Tensor], None]
+
+
+def upcasts(train: TrainSettings, model: Model) -> bool:
+    """Whether the library's way to the loss makes fp32 logits of its own."""
+    if train.framework not in HUGGING_FACE:
+        return False
+    return library_version(train) >= OLD_CLASSES_UPCAST_SINCE or model.config.model_type not in NO_UPCAST
+
+
+def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
+    """The forward pass with the scenario's way to the loss."""
+    if not forward.runs or forward.runs[-1].name != "loss":
+        return forward
+    *below, head, loss = forward.runs
+    logits = loss.incoming[0]
+    variant = train.loss
+    if is_litgpt(forward):
+        return forward
+    if variant == "fused-linear":
+        of_liger = "liger" in train.kernels or train.framework in FUSED_LINEAR_IS_LIGERS
+        sums = of_liger and LIGER_SUMS_IN_FP32_SINCE <= liger_version(train) < LIGER_SUMS_IN_PLACE_SINCE
+        return _without_logits(below, head, loss, partial(fused_linear, sums_in_fp32=sums))
+    if variant == "chunked":
+        if train.framework == "litgpt":
+            return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=False))
+        if train.framework in HUGGING_FACE:
+            return _without_logits(below, head, loss, tiled)
+        if train.framework == "torchtune" and train.compile:
+            return _replaced(below, head, loss, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
+        return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=True))
+    if variant == "fused":
+        return _replaced(below, head, loss, partial(fused, logits=logits, train=train, model=model))
+    if variant == "standard" and train.framework == "llm-foundry":
+        return _replaced(below, head, loss, partial(in_one_kernel, logits=logits, op=KERNEL))
+    if variant == "vocab-parallel" and train.framework == "megatron":
+        return _replaced(below, head, loss, partial(softmax_in_place, logits=logits))
+    if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
+        return _replaced(below, head, loss, partial(loss_parallel, logits=logits))
+    if train.tensor_parallel_size > 1 and variant == "standard":
+        return _replaced(below, head, loss, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))
+    if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE and _is_causal(loss):
+        autocast = execution(train, model).autocast
+        return _replaced(
+            below, head, loss, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast
+        )
+    return forward
+
+
+def is_litgpt(forward: Forward) -> bool:
+    """Whether the pass was recorded as litgpt's own, with its loss."""
+    return any(node.op == WIDENED for node in forward.runs[-2].nodes)
+
+
+def _is_causal(loss: BlockRun) -> bool:
+    return any(node.op == "constant_pad_nd" for node in loss.nodes)
+
+
+def makes_logits(train: TrainSettings) -> bool:
+    """Whether all logits exist at once."""
+    return train.loss != "fused-linear" and not (train.loss == "chunked" and train.framework in HUGGING_FACE)
+
+
+def replaces_logits(train: TrainSettings, model: Model) -> bool:
+    """Whether the modeling file puts the fp32 logits in the place of the others, as those before transformers 4.46."""
+    return makes_logits(train) and upcasts(train, model) and library_version(train) < LOSS_FUNCTION_SINCE
+
+
+def logits_held(train: TrainSettings, logits: Tensor, model: Model) -> tuple[Dim, Dim]:
+    """Bytes of logits that frames keep while the loss runs (beside what the loss itself made), and after it.
+
+    Where the fp32 copy replaced them the outputs hold that.
+    """
+    if not makes_logits(train):
+        return 0, 0
+    if replaces_logits(train, model):
+        return (0 if logits.dtype != "fp32" else logits.nbytes), logits.numel * ITEM_BYTES["fp32"]
+    return logits.nbytes, logits.nbytes
+
+
+# -- building ----------------------------------------------------------------------------------------------
+
+
+def _recorded(
+    loss: BlockRun, action: Callable[[Tape], None], incoming: tuple[Tensor, ...], autocast: str | None = None
+) -> BlockRun:
+    tape = Tape(autocast=autocast)
+    with tape.inside("loss"):
+        action(tape)
+    return replace(loss, nodes=tuple(tape.nodes), saved=tuple(tape.saved.items()), incoming=incoming)
+
+
+def _replaced(
+    below: list[BlockRun], head: BlockRun, loss: BlockRun, action: Callable[[Tape], None], autocast: str | None = None
+) -> Forward:
+    return Forward((*below, head, _recorded(loss, action, loss.incoming, autocast)))
+
+
+def _without_logits(
+    below: list[BlockRun], head: BlockRun, loss: BlockRun, build: Callable[[Tape, Tensor, Tensor], None]
+) -> Forward:
+    """Output layer and loss as one: the head ends at the hidden states that the output layer reads."""
+    products = [i for i, node in enumerate(head.nodes) if node.op in ("mm", "addmm")]
+    module = head.nodes[products[-1]].module
+    first = next(i for i, node in enumerate(head.nodes) if node.module == module)
+    group = head.nodes[first:]
+    made = {id(output) for node in group for output in node.outputs}
+    read = [t for node in group for t in node.inputs if id(t) not in made]
+    hidden = next(t for t in read if not t.is_parameter and t.ndim > 1)
+    weight = next(t for t in read if t.is_parameter and t.ndim == 2)
+    shortened = replace(rewritten(head, head.nodes[:first]), outgoing=(hidden,))
+    return Forward((*below, shortened, _recorded(loss, lambda tape: build(tape, hidden, weight), (hidden,))))
+
+
+def _rows(x: Tensor) -> Dim:
+    return product(x.shape[:-1])
+
+
+def _loss_of(tape: Tape, x: Tensor) -> Tensor:
+    return tape.new((), "fp32", requires_grad=x.requires_grad, op="loss")
+
+
+# -- variants ----------------------------------------------------------------------------------------------
+
+
+def gathered(tape: Tape, logits: Tensor, ranks: int) -> None:
+    """Logits of all tensor-parallel ranks, gathered before an ordinary cross entropy in fp32."""
+    width = logits.shape[-1]
+    whole = tape.new((*logits.shape[:-1], width * ranks), logits.dtype, requires_grad=logits.requires_grad, op="gather")
+    tape.record("all_gather", [logits], [whole])
+    rows = tape.view(tape.to(whole, "fp32"), -1, whole.shape[-1])
+    tape.cross_entropy(rows, tape.new((rows.shape[0],), "int64", op="labels"))
+    tape.record("locals", [whole], [])
+
+
+def loss_parallel(tape: Tape, logits: Tensor) -> None:
+    """Cross entropy over logits cut along the vocabulary: log-softmax and both backward steps as eager operations.
+
+    Forward holds the fp32 logits, the shifted ones and their exponentials; backward the log-probabilities, a gradient
+    of the loss, exponentials and their sum (16 bytes a local logit), and log-softmax has nothing left to do.
+    """
+    wide = tape.to(logits, "fp32")
+    rows = tape.view(wide, -1, wide.shape[-1])
+    shifted_rows = tape.new(rows.shape, "fp32", op="sub")
+    tape.record("sub", [rows], [shifted_rows])
+    exponentials = tape.new(rows.shape, "fp32", op="exp")
+    tape.record("exp", [shifted_rows], [exponentials])
+    kept = tape.new(rows.shape, "fp32", requires_grad=rows.requires_grad, op="log_softmax")
+    tape.record("parallel_log_softmax", [rows, shifted_rows], [kept], [(kept, "result")])
+    target = tape.new((rows.shape[0],), "int64", op="labels")
+    tape.record("parallel_nll_loss", [kept, target], [_loss_of(tape, kept)], [(kept, "self"), (target, "target")])
+    tape.record("locals", [wide], [])
+
+
+def shifted(tape: Tape, logits: Tensor, upcast: bool) -> None:
+    """Logits, mostly in fp32, a contiguous copy of all positions but the last, cross entropy; a frame keeps both."""
+    wide = tape.to(logits, "fp32") if upcast else logits
+    copy = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
+    rows = tape.view(copy, -1, copy.shape[-1])
+    target = tape.new((rows.shape[0],), "int64", op="labels")
+    tape.cross_entropy(rows, target)
+    tape.record("locals", [wide, copy], [])
+
+
+def fused(tape: Tape, logits: Tensor, train: TrainSettings, model: Model) -> None:
+    """As the library up to the loss, which is then one kernel that writes the gradient over its input."""
+    wide = tape.to(logits, "fp32") if upcasts(train, model) else logits
+    x = wide
+    if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE:
+        x = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
+    in_one_kernel(tape, x, IN_PLACE)
+    tape.record("locals", [wide], [])
+
+
+def in_one_kernel(tape: Tape, logits: Tensor, op: str) -> None:
+    """One kernel over the logits as they are, which keeps them; `op` decides where its gradient goes."""
+    statistics = tape.new((_rows(logits),), "fp32", op="logsumexp")
+    saves = [(logits, "logits"), (statistics, "logsumexp")]
+    tape.record(op, [logits], [_loss_of(tape, logits), statistics], saves)
+
+
+def softmax_in_place(tape: Tape, logits: Tensor) -> None:
+    """An fp32 copy of the logits, on which everything happens in place; its gradient is cast to the logits' dtype."""
+    in_one_kernel(tape, tape.to(logits, "fp32"), IN_PLACE)
+
+
+def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor, sums_in_fp32: bool = True) -> None:
+    """Tiles of about tokens · hidden logits; gradients of hidden states and weight exist from forward on.
+
+    A tile has tokens / ⌈vocabulary / hidden⌉ rows (rounded up to a power of two, which is not counted). A trained
+    weight's gradient grows by one tile's product at a time: `sums_in_fp32` makes it, and an fp32 copy of it, anew
+    (Liger 0.6.2 to 0.8.2 ops/fused_linear_cross_entropy.py `mm(...).float()`; 0.8.1 and 0.8.2 add in place to an fp32
+    sum alone). 0.6.1 added it in place (`addmm`), and since 0.8.3 a GPU of capability 8.0 does again.
+    """
+    vocabulary, width = weight.shape
+    assert isinstance(vocabulary, int)
+    assert isinstance(width, int)
+    tile_width = -(-vocabulary // -(-vocabulary // width))
+    tile = tape.new((_rows(hidden), tile_width), hidden.dtype, op="tile of logits")
+    tape.record("tile_of_logits", [hidden, weight], [tile])
+    saves, read = [], [hidden, weight, tile]
+    if hidden.requires_grad:
+        saves.append((tape.new(hidden.shape, hidden.dtype, op="gradient of hidden states"), "gradient"))
+    if weight.requires_grad:
+        saves.append((tape.new(weight.shape, hidden.dtype, op="gradient of the output layer"), "gradient"))
+        if sums_in_fp32 and weight.dtype == hidden.dtype != "fp32":
+            made = [tape.new(weight.shape, dtype, op="gradient of a tile") for dtype in (hidden.dtype, "fp32")]
+            tape.record("gradient_of_a_tile", [tile, hidden], made)
+            read += made
+    outputs = [_loss_of(tape, hidden), *(tensor for tensor, _ in saves)]
+    tape.record("fused_linear_cross_entropy", read, outputs, saves)
+
+
+def tiled(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
+    """Tiles of 256 MiB of fp32 logits, made again one at a time in backward; the hidden states are kept."""
+    vocabulary = weight.shape[0]
+    assert isinstance(vocabulary, int)
+    rows = min(max(TILE_BYTES // (4 * vocabulary), TILE_ROWS[0]), TILE_ROWS[1])
+    tile = tape.new((rows, vocabulary), "bf16", op="tile of logits")
+    wide = tape.new((rows, vocabulary), "fp32", op="tile of logits")
+    tape.record("tile_of_logits", [hidden, weight], [tile, wide])
+    tape.record("tiled_log_probabilities", [hidden, weight, tile, wide], [_loss_of(tape, hidden)], [(hidden, "hidden")])
+
+
+def chunked(tape: Tape, logits: Tensor, upcast: bool) -> None:
+    """All logits, an eighth of them at a time in fp32; log-probabilities of every chunk are kept."""
+    dtype = "fp32" if upcast else logits.dtype
+    vocabulary = logits.shape[-1]
+    assert isinstance(vocabulary, int)
+    chunk = tape.new((_rows(logits), -(-vocabulary // CHUNKS)), "fp32", op="chunk of logits")
+    if upcast:
+        tape.record("chunk_of_logits", [logits], [chunk])
+    kept = tape.new(logits.shape, dtype, op="log-probabilities")
+    inputs = [logits, chunk] if upcast else [logits]
+    tape.record("chunked_cross_entropy", inputs, [_loss_of(tape, logits), kept], [(kept, "log-probabilities")])

@@ -1,0 +1,362 @@
+"""One micro-batch in polynomials: what each block keeps, and the largest live sets of its backward pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from vramwise.errors import UnsupportedModelError
+from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
+from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
+from vramwise.models.forward_walk import ForwardWalk, walk_forward
+from vramwise.models.litgpt import litgpt_forward
+from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward
+from vramwise.models.model import Model
+from vramwise.models.step import BlockRun, Forward, Structure, record_forward, runs_in, structure_of
+from vramwise.scenario import TrainSettings
+from vramwise.training.activations.block_ends import is_head, last_hidden, outputs_held, tables
+from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
+from vramwise.training.activations.compiled import with_compiled_layers
+from vramwise.training.activations.dummy_gradients import adds_into_main_gradients
+from vramwise.training.activations.fp8 import with_fp8_products
+from vramwise.training.activations.kernels import with_dequantization, with_kernels, with_softmax_inputs
+from vramwise.training.activations.loss import is_litgpt, logits_held, with_loss
+from vramwise.training.activations.shared_streams import shared_streams
+from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
+from vramwise.training.layout.layers_apart import with_layers_apart
+from vramwise.training.layout.sharding import local_model, with_sequence_parallel
+from vramwise.training.model_states.states import rounded
+from vramwise.training.recipe.settings import execution
+from vramwise.training.recipe.versions import torch_version
+
+SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
+
+Groups = tuple[tuple[Dim, int], ...]
+"""Sizes with how often each occurs."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensor:
+    """One tensor that a block keeps, for explaining: who made it, who saved it."""
+
+    module: str
+    role: str
+    nbytes: Dim
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunShape:
+    """A block in polynomials. `head_peaks` are the moments of the output layer (and loss), `peaks` the others'.
+
+    `stream`: the hidden states that a checkpointed block receives, and as many bytes of their gradient. `unsaved`:
+    moments of a forward pass without autograd, beside `incoming` and `casts` (autocast's copies of trained weights).
+    `handed_on`: rotary tables and masks among what a checkpointed block keeps: arguments, which no offloading moves.
+    """
+
+    name: str
+    layer: int | None
+    is_head: bool
+    activations: Groups
+    weight_casts: Groups
+    kept: tuple[KeptTensor, ...]
+    checkpointed: bool
+    stream: Groups
+    restored: Groups
+    restored_casts: Groups
+    forward_casts: Groups
+    head_peaks: tuple[Moment, ...]
+    peaks: tuple[Moment, ...]
+    transient_forward: tuple[Moment, ...]
+    weight_gradients: Dim
+    waiting_views: frozenset[Storage]
+    outputs_held: Groups
+    unsaved: tuple[Moment, ...]
+    incoming: Groups
+    incoming_kept: Groups
+    tables: Groups
+    handed_on: Groups
+    last_hidden: Groups
+    casts: Groups
+
+
+@dataclass(frozen=True, slots=True)
+class RunBytes:
+    """A block at given sizes."""
+
+    shape: RunShape
+    activations: int
+    weight_casts: int
+    stream: int
+    restored: int
+    forward_casts: int
+    head_peak: Peak
+    peak: Peak
+    forward_peak: Peak
+    weight_gradients: int
+    outputs_held: int
+    unsaved_peak: Peak
+    incoming: int
+    incoming_kept: int
+    tables: int
+    handed_on: int
+    last_hidden: int
+    casts: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepShape:
+    """All blocks of a micro-batch in order; equal layers share one shape. `recorded`: what they were shaped from."""
+
+    runs: tuple[RunShape, ...]
+    logits_in_loss: Dim
+    logits_in_outputs: Dim
+    outputs_upcast: Dim
+    masks: Dim
+    unsaved_masks: Dim
+    shared_streams: Dim
+    brought: Dim
+    logits_in_loop: Dim
+    recorded: Forward = field(repr=False)
+    latest: dict[tuple[int, int], list[RunBytes]] = field(default_factory=dict, repr=False)
+
+    def at(self, axes: Axes) -> list[RunBytes]:
+        """Every block at these sizes, in order; kept until asked for others: a step and its terms ask alike."""
+        key = axes["batch"], axes["sequence"]
+        if key not in self.latest:
+            done = {id(run): run for run in self.runs}
+            sizes = {name: _run_bytes(run, axes) for name, run in done.items()}
+            self.latest.clear()
+            self.latest[key] = [sizes[id(run)] for run in self.runs]
+        return self.latest[key]
+
+
+def _run_bytes(run: RunShape, axes: Axes) -> RunBytes:
+    return RunBytes(
+        shape=run,
+        activations=_sum(run.activations, axes),
+        weight_casts=_sum(run.weight_casts, axes),
+        stream=_sum(run.stream, axes),
+        restored=_sum(run.restored, axes) + _sum(run.restored_casts, axes),
+        forward_casts=_sum(run.forward_casts, axes),
+        head_peak=largest(run.head_peaks, axes) if run.head_peaks else NOTHING,
+        peak=largest(run.peaks, axes) if run.peaks else NOTHING,
+        forward_peak=largest(run.transient_forward, axes) if run.transient_forward else NOTHING,
+        weight_gradients=evaluate(run.weight_gradients, axes),
+        outputs_held=_sum(run.outputs_held, axes),
+        unsaved_peak=largest(run.unsaved, axes),
+        incoming=_sum(run.incoming, axes),
+        incoming_kept=_sum(run.incoming_kept, axes),
+        tables=_sum(run.tables, axes),
+        handed_on=_sum(run.handed_on, axes),
+        last_hidden=_sum(run.last_hidden, axes),
+        casts=_sum(run.casts, axes),
+    )
+
+
+def _sum(groups: Groups, axes: Axes) -> int:
+    return sum(rounded(evaluate(size, axes)) * count for size, count in groups)
+
+
+def _groups(storages: Iterable[Storage]) -> Groups:
+    """Equal sizes together; those that the allocator never rounds up are one sum."""
+    counts = Counter(storage.nbytes for storage in storages)
+    whole = [size for size in counts if all(rounded(value) == value for value in terms_of(size).values())]
+    together = total(size * counts[size] for size in whole)
+    others = tuple((size, count) for size, count in counts.items() if size not in whole)
+    return ((together, 1), *others) if whole else others
+
+
+def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *, accumulating: bool) -> StepShape:
+    """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
+    masked = execution(train, model).hands_out_masks
+    key = (model, train, structure_of(model, batch, sequence, masked=masked), accumulating)
+    found = _shapes.get(key)
+    if found is None:
+        _shapes[key] = found = _shaped(_forward(model, train, batch, sequence), model, train, accumulating)
+        while len(_shapes) > _REMEMBERED_SHAPES:
+            del _shapes[next(iter(_shapes))]
+    return found
+
+
+def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
+    """The recorded forward pass of one rank, with the scenario's kernels and loss."""
+    tensor_parallel = train.tensor_parallel_size
+    local = local_model(model, tensor_parallel, train.expert_parallel_size * (train.expert_tensor_parallel_size or 1))
+    try:
+        own = litgpt_forward if train.framework == "litgpt" and tensor_parallel == 1 else None
+        found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
+        forward = found or record_forward(local, execution(train, model), batch=batch, sequence=sequence)
+    except ValueError as error:
+        if tensor_parallel == 1:
+            raise
+        kind = model.config.model_type
+        raise UnsupportedModelError(f"tensor parallelism inside layers of {kind} models is not described") from error
+    if train.quantization is not None:
+        forward = with_dequantization(forward, train)
+    forward = with_fp8_products(with_kernels(forward, train), train)
+    if train.compile:
+        forward = with_compiled_layers(forward)
+    forward = with_loss(forward, train, model)
+    if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:
+        forward = with_softmax_inputs(forward)
+    if train.sequence_parallel:
+        regathers = train.framework == "megatron"
+        among = train.expert_tensor_parallel_size or 1
+        forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers, experts_among=among)
+    return with_layers_apart(forward, train)
+
+
+_REMEMBERED_SHAPES = 512
+_shapes: dict[tuple[Model, TrainSettings, Structure, bool], StepShape] = {}
+
+
+def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: bool) -> StepShape:
+    shared, model_type = frozenset(shared_leaves(forward)), model.config.model_type
+    parts = parts_of_gradients(forward, model)
+    blocks = [block for block in model.blocks if runs_in(block, execution(train, model))]
+    streams = shared_streams(forward, blocks, train)
+    shapes: dict[tuple[int, Parts], RunShape] = {}
+    pending: frozenset[Storage] = frozenset()
+    # Backward's order: the head's part of a tied weight comes first.
+    for run, part in zip(reversed(forward.runs), reversed(parts), strict=True):
+        if (id(run), part) not in shapes:
+            shapes[id(run), part] = shape = _run_shape(
+                run, train, model_type, accumulating, shared, part, pending, streams.counted_once
+            )
+            pending |= shape.waiting_views
+    runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
+    loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
+    masks, brought = _masks_held(forward, model, train), _brought(forward)
+    alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()), passing=True)
+    if loss is None:
+        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, brought, 0, forward)
+    logits = loss.incoming[0]
+    during, after = logits_held(train, logits, model)
+    if any(storage is logits.storage for storage, _ in loss.saved):
+        after = 0  # counted among what the loss keeps
+    wide = logits.numel * ITEM_BYTES["fp32"]
+    copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
+    looped = logits.nbytes if is_litgpt(forward) else 0
+    return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, brought, looped, forward)
+
+
+def _brought(forward: Forward) -> Dim:
+    """What comes with the batch beside ids: images, a mask of packed samples."""
+    runs = {id(run): run for run in forward.runs}.values()
+    inputs = (tensor.storage for run in runs for node in run.nodes for tensor in node.inputs)
+    brought = {s: s.nbytes for s in inputs if s.kind == "input" and s.op in ("pixel_values", "mask")}
+    return total(brought.values())
+
+
+def _masks_held(forward: Forward, model: Model, train: TrainSettings, *, passing: bool = False) -> Dim:
+    """Attention masks, one for each kind of window: arguments of checkpointed layers stay until backward.
+
+    Those that a layer saves are among what it keeps, but in a `passing` forward nothing is saved.
+    """
+    masks: dict[int | None, Dim] = {}
+    own_rows = execution(train, model).hands_out_masks
+    saved = set() if passing else {storage for run in forward.runs for storage, _ in run.saved}
+    windows = {block.layer: block.caches[0].window if block.caches else None for block in model.layers()}
+    for run in forward.runs:
+        if kept_storages(run, train) is None:
+            continue
+        for node in run.nodes:
+            for tensor in node.inputs:
+                storage = tensor.storage
+                if storage.op == "mask" and storage.kind != "input" and storage not in saved:
+                    # SDPA's boolean mask of a window is one sequence's, seen once for each of the batch.
+                    rows = tensor.shape[1:] if tensor.dtype == "bool" and not own_rows else tensor.shape
+                    masks[windows.get(run.layer)] = product(rows) * ITEM_BYTES[tensor.dtype]
+    return total(masks.values())
+
+
+def shared_leaves(forward: Forward) -> set[Storage]:
+    """Trained parameters that two blocks use: their gradient waits until both parts are there."""
+    users: dict[Storage, set[int]] = {}
+    for run in forward.runs:
+        for node in run.nodes:
+            for tensor in node.inputs:
+                if tensor.storage.kind == "parameter" and tensor.requires_grad:
+                    users.setdefault(tensor.storage, set()).add(id(run))
+    return {storage for storage, runs in users.items() if len(runs) > 1}
+
+
+def _run_shape(
+    run: BlockRun, train: TrainSettings, model_type: str, accumulating: bool, shared: frozenset[Storage], part: Parts,
+    pending: frozenset[Storage], counted_once: frozenset[Storage],
+) -> RunShape:  # fmt: skip
+    saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
+    ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, train))
+    own = [storage for storage, _ in saved if storage not in ignored]
+    kept = kept_storages(run, train)
+    checkpointed = kept is not None
+    external = ignored | (frozenset(kept) if kept is not None else frozenset())
+    walk = walk_backward(
+        run, accumulating=accumulating, waiting=shared, begun=part.begun, ending=part.ending, pending=pending,
+        external=external, recomputed=checkpointed,
+        fused=run.layer is not None and adds_into_main_gradients(train),
+    )  # fmt: skip
+    after_layers = is_head(run)
+    stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
+    recompute = _recomputed(run, walk.at_first_use, external) if checkpointed else []
+    trained_copies = {
+        t.storage for node in run.nodes for t in node.outputs if t.storage.kind == "weight_copy" and t.requires_grad
+    }  # autocast keeps those alone until it ends (torch 2.13 aten/src/ATen/autocast_mode.cpp, cached_cast)
+    casts = [storage for storage in own if storage in trained_copies]
+    return RunShape(
+        name=run.name,
+        layer=run.layer,
+        is_head=after_layers,
+        activations=_groups(storage for storage in stays if storage.kind != "weight_copy"),
+        weight_casts=_groups(storage for storage in stays if storage.kind == "weight_copy"),
+        kept=_kept(run, stays),
+        checkpointed=checkpointed,
+        stream=_groups({tensor.storage: None for tensor in run.incoming}) if checkpointed else (),
+        restored=_groups(s for s in own if checkpointed and s not in external and s.kind != "weight_copy"),
+        restored_casts=_groups(s for s in own if checkpointed and s not in external and s.kind == "weight_copy"),
+        forward_casts=_groups(s for s in casts if checkpointed),
+        head_peaks=walk.of() if after_layers else (),
+        peaks=() if after_layers else undominated((*walk.of(), *recompute)),
+        transient_forward=undominated(_first_pass(run, stays if checkpointed else None, casts).moments),
+        weight_gradients=walk.weight_gradients,
+        waiting_views=frozenset(walk.waiting_views),
+        outputs_held=_groups(outputs_held(run) if after_layers else cached_by_outputs(run, train, model_type)),
+        unsaved=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
+        incoming=_groups({tensor.storage: None for tensor in run.incoming}),
+        incoming_kept=_groups({t.storage: None for t in run.incoming if t.storage in stays}),
+        tables=_groups(dict.fromkeys(tables(run))),
+        handed_on=_groups(storage for storage in kept or () if storage.op in ARGUMENTS),
+        last_hidden=_groups(last_hidden(run)) if after_layers and run.name != "loss" else (),
+        casts=_groups(casts),
+    )
+
+
+def _first_pass(run: BlockRun, stays: list[Storage] | None, casts: list[Storage]) -> ForwardWalk:
+    """Forward as a training step runs it; a checkpointed block keeps what `stays`, and its casts are counted apart."""
+    return walk_forward(run) if stays is None else walk_forward(run, kept=stays, external=frozenset(casts))
+
+
+def _recomputed(run: BlockRun, gradients: Dim, external: frozenset[Storage]) -> list[Moment]:
+    """Moments of the second forward pass, beside the gradients that wait for it."""
+    again = walk_forward(run, external=external, again=True).moments
+    return [replace(moment, temporaries=moment.temporaries + gradients) for moment in again]
+
+
+def is_dequantized(storage: Storage, train: TrainSettings) -> bool:
+    """A quantized weight's 16-bit copy is not kept: backward dequantizes again (bitsandbytes MatMul4Bit)."""
+    return (
+        train.quantization is not None
+        and storage.kind == "weight_copy"
+        and storage.module.rpartition(".")[2] != "lm_head"
+    )
+
+
+def _kept(run: BlockRun, storages: Iterable[Storage]) -> tuple[KeptTensor, ...]:
+    roles = dict(run.saved)
+    counted: Counter[tuple[str, str, Dim]] = Counter()
+    for storage in storages:
+        role = roles.get(storage, f"{storage.op}.input")
+        counted[storage.module, role, storage.nbytes] += 1
+    return tuple(KeptTensor(module, role, size, count) for (module, role, size), count in counted.items())

@@ -1,0 +1,1 @@
+"""What ranks and their hosts exchange: gathered weights, buckets, offloaded states."""

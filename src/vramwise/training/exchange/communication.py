@@ -1,0 +1,209 @@
+"""Buffers of data parallelism: gathered weights, gradient buckets, reduce-scatter inputs.
+
+    DDP         buckets: a copy of the gradients            torch 2.13 DDP (gradient_as_bucket_view=False)
+    FSDP 2      2 gathered units and the root unit;         torch 2.13 distributed/fsdp/_fully_shard
+                in backward 1 reduce-scatter input
+    FSDP 1      as FSDP 2, a unit's gradients joined at end torch 2.13 distributed/fsdp/_runtime_utils.py
+                1 gathered unit under reentrant checkpointing
+                kept unsharded: gradients between the micro-batches of a pipeline, and
+                weights where they are not resharded after forward
+    ZeRO        buckets, whole however small the model;     DeepSpeed 0.19 zero/stage_1_and_2.py, zero/stage3.py
+                stage 3: what its coordinator keeps gathered    (see `zero`, `zero3`)
+
+Units are the decoder layers; the root unit is what stands outside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.exchange.root_unit import head_is_apart, own_units, reduced_in
+from vramwise.training.exchange.zero_buffers import (
+    bucket_bytes,
+    gathered_weights,
+    offload_staging_bytes,
+    reduction_bytes,
+    secondary_bytes,
+)
+from vramwise.training.layout.parallel import Placement
+from vramwise.training.model_states.states import quantizer, stored, trained_tensors, width
+from vramwise.training.recipe.settings import defers_reductions, execution, longest_comes_first, reentrant
+from vramwise.training.recipe.zero import zero_settings
+from vramwise.training.zero3 import Gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Bytes of communication buffers alive in forward and in backward, and for the whole step.
+
+    `prefetched`: what of the gathered weights is still the output of their all-gather; `largest_gathers`: the largest
+    two such outputs one after the other, that of the root unit included. `between_layers`: the gathered weights while
+    no layer runs; `at_loss`, `at_head`: while the head and the loss run, and when the head's backward begins.
+    `backward_buckets`: buckets that are there in backward alone; `by_call`: what ZeRO-3 keeps gathered, instead of
+    `gathered`; `secondary`: ZeRO++'s second copy of the weights.
+    `one_piece`: the gradients of FSDP 1's largest unit, joined when its backward is over.
+    `unsynced_gradients`: those of earlier micro-batches, whole until the last one's backward pass reduces them.
+    """
+
+    gathered: int = 0
+    unsharded_gradients: int = 0
+    reduce_scatter: int = 0
+    buckets: int = 0
+    unsynced_gradients: int = 0
+    prefetched: int = 0
+    largest_gathers: int = 0
+    at_loss: int = 0
+    between_layers: int = 0
+    at_head: int = 0
+    backward_buckets: int = 0
+    secondary: int = 0
+    one_piece: int = 0
+    by_call: Gathered | None = None
+
+
+@lru_cache(maxsize=512)
+def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers:
+    """The buffers of one rank (see the module's table)."""
+    if train.zero_stage:
+        return _zero(model, train, placement)
+    if placement.data_parallel == 1:
+        return Buffers()
+    trained = _trained_numel(model, train, placement)
+    grad = width(train.grad_dtype or "fp32")
+    if placement.weight_shards > 1:
+        return _sharded(model, train, placement, grad)
+    if train.framework == "megatron":  # gradients are reduced in their own buffer
+        return Buffers()
+    if train.fsdp == "none":
+        return Buffers(buckets=trained * grad)
+    return Buffers(reduce_scatter=_largest_unit(model, placement) * grad)
+
+
+def _zero(model: Model, train: TrainSettings, placement: Placement) -> Buffers:
+    zero = zero_settings(train, model.hidden_size)
+    kept, buckets = gathered_weights(model, train, placement, zero), bucket_bytes(train, zero)
+    most = 0 if kept is None else max(*kept.forward.values(), *kept.backward.values())
+    return Buffers(
+        gathered=most,
+        largest_gathers=most,
+        at_loss=0 if kept is None else kept.after_forward,
+        at_head=0 if kept is None else kept.after_forward,
+        reduce_scatter=reduction_bytes(model, train, placement, zero),
+        buckets=offload_staging_bytes(model, train, placement) + (buckets if train.zero_stage == 3 else 0),
+        backward_buckets=buckets if train.zero_stage < 3 else 0,
+        secondary=secondary_bytes(model, train, placement),
+        by_call=kept,
+    )
+
+
+def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int) -> Buffers:
+    """FSDP full shard: two layers and the root unit are whole."""
+    compute = execution(train, model)
+    size = width(compute.autocast or compute.param_dtype)
+    unit = root = layers = largest = 0
+    rule = quantizer(model, train)
+    met: set[str] = set()
+    for block in model.blocks:
+        held = new = 0
+        for name, p in {p.name: p for p in block.parameters}.items():
+            if p.tied_to is None and placement.holds(p):
+                local = placement.local_numel(p, p.numel)
+                here = stored(p, local, train, rule)[0] if rule else local * size
+                held += here
+                new += 0 if name in met else here  # layers may share their parameters, as ALBERT's do
+                met.add(name)
+        if block.layer is None:
+            root += new
+            largest = max(largest, new)
+        else:
+            unit = max(unit, held)
+            layers += new
+    trains_whole = train.method == "full"
+    reduced = reduced_in(train, model) if train.fsdp_version == 2 else grad
+    scattered = _largest_unit(model, placement) * reduced if trains_whole else 0
+    one_piece = 0
+    if train.fsdp_version == 1:
+        one_piece, scattered = scattered // reduced * size, 0
+    ahead = unit if train.reshard_after_forward and _gathers_ahead(train) else 0
+    whole = unit + ahead if train.reshard_after_forward else layers
+    around = root  # what is whole while a layer runs
+    if own_units(train, model) and train.reshard_after_forward:
+        around, root = 0, largest
+    held = 0 if train.reshard_after_forward else whole
+    at_loss, at_head = _beside_layers(train, model, root, unit, ahead)
+    return Buffers(
+        gathered=whole + around,
+        unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
+        unsynced_gradients=_unsynced_gradients(model, train, placement, size),
+        one_piece=one_piece,
+        reduce_scatter=scattered,
+        prefetched=ahead,
+        largest_gathers=max(unit, largest if own_units(train, model) else root) + unit,
+        between_layers=held + root,
+        at_loss=max(at_loss, held + root),
+        at_head=max(at_head, held + root),
+    )
+
+
+def _beside_layers(train: TrainSettings, model: Model, root: int, unit: int, ahead: int) -> tuple[int, int]:
+    """Gathered weights while the head and the loss run, and when the head's backward begins.
+
+    FSDP 1 frees a layer's weights when its forward is over; it gathers the last layer ahead of the head's backward.
+    FSDP 2 keeps the output of the last layer's all-gather until the root's forward is over, and gathers that layer
+    again before the head's backward (torch 2.13 distributed/fsdp/_fully_shard: `all_gather_state` of
+    _fsdp_param_group.py, _post_forward of _fsdp_state.py). torchtitan's loss comes after the root's forward.
+    """
+    if train.fsdp_version == 1:
+        return root, root + ahead
+    return root + (0 if head_is_apart(train, model) else unit), root + unit
+
+
+def _gathers_ahead(train: TrainSettings) -> bool:
+    """Whether the next unit is gathered while one is in use.
+
+    FSDP 1 does so in backward, for units whose forward left a hook on outputs that need gradients
+    (`_needs_pre_backward_unshard`, torch 2.13 distributed/fsdp/_runtime_utils.py `_get_handle_to_prefetch`). Under
+    reentrant checkpointing forward runs without gradients, so that no unit has one before it is computed again.
+    """
+    return not (train.fsdp_version == 1 and reentrant(train))
+
+
+def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placement, grad: int) -> int:
+    """Gradients that wait whole for the end of a pipeline's step, or come as litgpt's longest micro-batch goes on.
+
+    A pipeline stage under FSDP 2 adds them up in the reduction's dtype (torchtitan 0.2 pipeline_parallel.py).
+    """
+    if placement.stages > 1:
+        return _trained_numel(model, train, placement) * grad
+    return _whole_in_litgpt(model, train) if defers_reductions(train) and longest_comes_first(train) else 0
+
+
+def _unsynced_gradients(model: Model, train: TrainSettings, placement: Placement, size: int) -> int:
+    """Gradients that earlier micro-batches left whole."""
+    if not defers_reductions(train) or longest_comes_first(train):
+        return 0
+    if train.framework == "litgpt":
+        return _whole_in_litgpt(model, train)
+    return _trained_numel(model, train, placement) * size
+
+
+def _whole_in_litgpt(model: Model, train: TrainSettings) -> int:
+    """Whole gradients in litgpt, where FSDP 1's flat parameters have some for frozen values too."""
+    return sum(p.numel for p in model.parameters) * width(train.param_dtype or "bf16")
+
+
+def _trained_numel(model: Model, train: TrainSettings, placement: Placement) -> int:
+    """Values of the rank's stage that train."""
+    pairs = trained_tensors(model, train)
+    return sum(placement.local_numel(base, t.numel) for t, base in pairs if placement.holds(base))
+
+
+def _largest_unit(model: Model, placement: Placement) -> int:
+    units = (
+        sum(placement.local_numel(p, p.numel) for p in block.parameters if placement.holds(p))
+        for block in model.layers()
+    )
+    return max(units, default=0)

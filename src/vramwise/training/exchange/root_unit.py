@@ -1,0 +1,119 @@
+"""FSDP's root unit: embedding, last norm and output layer, whose gradients wait for the end of backward.
+
+A unit's gradients are reduced when the last of its weights has one. The output layer's is there first, the embedding's
+last, so that the output layer's waits whole through all layers; then the gradients and the input of their
+reduce-scatter are there at once (torch 2.13 distributed/fsdp/_fully_shard: _fsdp_state.py
+`_root_post_backward_final_callback`, _fsdp_collectives.py `foreach_reduce`). torchtitan makes units of its own of the
+embedding and of the output layer, which are reduced as soon as they are done; so do torchtune's recipes where the two
+share no weights (0.6.1 recipes/configs: custom_sharded_layers), and they are whole only while they run. accelerate
+reduces in the compute dtype (utils/dataclasses.py `set_mixed_precision`), torchtitan and torchtune in fp32.
+
+FSDP 1 joins the unit's gradients into that of its flat parameter, beside them and the gathered unit (torch 2.13
+distributed/fsdp/_flat_param.py `_use_unsharded_views`: the gradient of a split).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.layout.parallel import Placement
+from vramwise.training.model_states.states import rounded, trained_tensors, width
+from vramwise.training.recipe.settings import HUGGING_FACE, execution
+from vramwise.training.recipe.versions import month_named, stated
+
+HEAD_APART_SINCE, FROM_AUGUST_2025 = (0, 2), (2025, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class RootUnit:
+    """Bytes of the last reduction of a step.
+
+    `unsharded`: the gradients of the unit that it reduces, `scattered`: the collective's input, `gathered`: the unit's
+    weights where they are still whole, `share`: the rank's own
+    part of the result, not there yet; `waiting`: what the output layer's gradients take while layers run,
+    beyond their share, `above`: all of them.
+    """
+
+    unsharded: int = 0
+    scattered: int = 0
+    share: int = 0
+    waiting: int = 0
+    above: int = 0
+    gathered: int = 0
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """What the reduction holds, by the names of a moment's parts."""
+        return {
+            "gathered weights": self.gathered,
+            "unsharded gradients": self.unsharded,
+            "reduce-scatter": self.scattered,
+        }
+
+
+def shares_output_weights(model: Model) -> bool:
+    """Whether a weight outside the layers is another one's, as a tied output layer is."""
+    return any(p.tied_to is not None for block in model.blocks for p in block.parameters)
+
+
+def head_is_apart(train: TrainSettings, model: Model) -> bool:
+    """Whether torchtitan makes units of embedding and head: since pull request 1094 of July 2025.
+
+    Before it both were in the root unit, and the last layer stayed whole (parallelize.py, apply_fsdp).
+    """
+    if train.framework != "torchtitan" or train.fsdp_version != 2 or shares_output_weights(model):
+        return False
+    version, month = stated(train, "torchtitan"), month_named(train)
+    return (version or HEAD_APART_SINCE) >= HEAD_APART_SINCE and (month or FROM_AUGUST_2025) >= FROM_AUGUST_2025
+
+
+def own_units(train: TrainSettings, model: Model) -> bool:
+    """Whether embedding and output layer are units of their own."""
+    return head_is_apart(train, model) or has_units_outside_layers(train, model)
+
+
+def has_units_outside_layers(train: TrainSettings, model: Model) -> bool:
+    """Whether embedding and output layer are units, so that what is outside the layers is not whole while those run."""
+    return train.framework == "torchtune" and train.fsdp_version == 2 and not shares_output_weights(model)
+
+
+def reduced_in(train: TrainSettings, model: Model) -> int:
+    """Bytes of a value while FSDP 2 reduces it."""
+    compute = execution(train, model)
+    narrow = width(compute.autocast or compute.param_dtype)
+    return narrow if train.framework in HUGGING_FACE else width(train.grad_dtype or "fp32")
+
+
+@lru_cache(maxsize=512)
+def root_unit(model: Model, train: TrainSettings, placement: Placement) -> RootUnit:
+    """The root unit of one rank; nothing where FSDP does not cut the weights or trains none of the unit's."""
+    if train.fsdp == "none" or placement.weight_shards == 1 or placement.stages > 1:
+        return RootUnit()
+    compute = execution(train, model)
+    narrow = width(compute.autocast or compute.param_dtype)
+    outside = [(t, base) for t, base in trained_tensors(model, train) if base.layer is None]
+    embeds = {base.name for _, base in outside if base.part == "embedding"}
+    are_apart = own_units(train, model)
+    if are_apart:
+        outside = [(t, base) for t, base in outside if base.name in embeds]
+    numel = sum(placement.local_numel(base, t.numel) for t, base in outside)
+    share = sum(
+        rounded(placement.gradient_numel(base, placement.local_numel(base, t.numel)) * t.grad_bytes)
+        for t, base in outside
+    )
+    above = sum(placement.local_numel(base, t.numel) for t, base in outside if base.name not in embeds)
+    grad = width(train.grad_dtype or "fp32")
+    waiting = above * narrow - -(-above // placement.gradient_shards) * grad
+    if are_apart:  # autograd holds the gradient until its hook returns: the result is beside it
+        share = 0
+    return RootUnit(
+        unsharded=numel * narrow,
+        scattered=numel * (narrow if train.fsdp_version == 1 else reduced_in(train, model)),
+        gathered=numel * narrow if train.fsdp_version == 1 else 0,
+        share=share,
+        above=above * narrow,
+        waiting=max(0, waiting),
+    )

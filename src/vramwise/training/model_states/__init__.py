@@ -1,0 +1,1 @@
+"""Weights, gradients, master copies and optimizer states of a rank."""

@@ -1,0 +1,274 @@
+"""Weights, gradients, master copies and optimizer states that one rank holds, tensor by tensor.
+
+Every tensor takes its bytes rounded up to 512, as torch's caching allocator hands them out. Frozen weights have
+neither a gradient nor an optimizer state: only trained tensors are passed to the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from vramwise.formats import QuantFormat, dtype, quantization
+from vramwise.models.allocator import ROUNDING, SMALL_SIZE
+from vramwise.models.blocks import Parameter
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.layout.parallel import Placement
+from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
+from vramwise.training.recipe.adapters import adapters
+from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
+from vramwise.training.recipe.settings import (
+    HUGGING_FACE,
+    NARROWED_AGAIN,
+    execution,
+    has_expert_modules,
+    narrows_again,
+    releases_gradients,
+    steps_fp32_gradients,
+)
+from vramwise.training.recipe.zero import largest_sub_group, sub_group_numel
+from vramwise.units import round_up
+
+WITHOUT_PEFT = frozenset({"torchtune", "litgpt", "megatron", "torchtitan"})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStates:
+    """Bytes of one rank's states.
+
+    `copies_8_bit`: of weights, with transposes and scales, beside the weights themselves.
+    `flat_gradients`, `fp32_gradients`: the part of the gradients that this rank steps, in one piece (ZeRO), and in the
+    master's dtype.
+    `small_gradients`, `small_transient`: of gradients and step, in tensors that torch's allocator takes from its pool
+    of small blocks. `released`: of the largest weight of a layer, of the head and of the embedding, its gradient and
+    what a step needs.
+    """
+
+    weights: int
+    frozen_weights: int
+    adapter_weights: int
+    copies_8_bit: int
+    gradients: int
+    master: int
+    optimizer: int
+    paged_optimizer: int
+    step_transient: int
+    num_trainable: int
+    num_trained_tensors: int
+    gradient_numel: int
+    flat_gradients: int
+    fp32_gradients: int
+    released: Mapping[int | str, tuple[int, int]]
+    small_gradients: int
+    small_transient: int
+
+
+def rounded(nbytes: int) -> int:
+    """Bytes that the allocator counts for one tensor."""
+    return round_up(nbytes, ROUNDING)
+
+
+def width(name: str) -> int:
+    """Bytes of one value of a dtype of at least 8 bits."""
+    return int(dtype(name).bytes_per_value)
+
+
+def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
+    """What quantizes the frozen base. Experts, linear layers before transformers 5, were replaced with the others."""
+    if train.quantization is None:
+        return None
+    rule = quantization(train.quantization)
+    if train.framework == "litgpt":  # lightning 2.6 fabric/plugins/precision/bitsandbytes.py: every nn.Linear
+        rule = replace(rule, skipped_parts=rule.skipped_parts - {"head"})
+    if train.quantize_experts is not None:
+        return replace(rule, quantizes_fused_experts=train.quantize_experts)
+    if has_expert_modules(train, model):
+        return replace(rule, quantizes_fused_experts=True)
+    return rule
+
+
+def stored(
+    parameter: Parameter, numel: int, train: TrainSettings, rule: QuantFormat | None, shards: int = 1
+) -> tuple[int, int]:
+    """Bytes of a rank's 1/`shards` of `numel` of a base weight's values, and of what stays whole on every rank.
+
+    FSDP and ZeRO-3 cut parameters: of a weight quantized by bitsandbytes the packed values, but not its scales, which
+    are attributes of `QuantState`.
+    """
+    assert train.param_dtype is not None
+    if rule is not None and rule.quantizes(parameter.part, parameter.shape, parameter.is_linear):
+        both = rule.bytes_for(parameter.shape) * numel // parameter.numel
+        cut = numel * rule.bits // 8 if rule.layout.startswith("bnb-4bit") else both
+        return -(-cut // shards), both - cut
+    # prepare_model_for_kbit_training (peft 0.21) casts every other 16-bit parameter to fp32.
+    widened = train.kbit_preparation and not (narrows_again(train) and parameter.part in NARROWED_AGAIN)
+    return -(-numel // shards) * (4 if widened else width(stored_dtype(parameter, train))), 0
+
+
+def trained(
+    name: str, shape: tuple[int, ...], part: str, *, is_linear: bool, param_bytes: int, train: TrainSettings,
+    head_dim: int = 1,
+) -> TrainedTensor:  # fmt: skip
+    """A trained tensor under these settings."""
+    assert train.grad_dtype is not None
+    assert train.optimizer_state_dtype is not None
+    grad, state = width(train.grad_dtype), width(train.optimizer_state_dtype)
+    return TrainedTensor(name, shape, part, is_linear, param_bytes, grad, state, head_dim)
+
+
+Trained = Sequence[tuple[TrainedTensor, Parameter]]
+
+
+@lru_cache(maxsize=512)
+def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTensor, Parameter], ...]:
+    """Every tensor that the optimizer steps, with the base parameter that decides where it lives."""
+    assert train.param_dtype is not None
+    trains = execution(train, model).trains
+    head_dim = 1
+    if train.optimizer == "adam-mini":
+        # adam_mini 1.1.1 adam_mini.py: head_numel = dim · dim // n_heads, whatever the model's own head size is
+        head_dim = model.hidden_size // (model.config.size("num_attention_heads", default=0) or model.hidden_size)
+
+    def of_base(p: Parameter) -> TrainedTensor:
+        size = width(stored_dtype(p, train))
+        made = trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
+        if train.method in ("lora", "qlora"):  # `grad_dtype` is that of the adapters
+            made = replace(made, grad_bytes=size, state_bytes=size)
+        return made
+
+    found = [(of_base(p), p) for p in model.parameters if trains(p.name) and not p.frozen]
+    if train.method in ("lora", "qlora"):
+        for adapter in adapters(model, train.lora_targets, train.lora_rank, dora=train.dora):
+            found += [
+                (trained(f"{adapter.module}.lora", shape, adapter.base.part, is_linear=True,
+                         param_bytes=width(train.lora_dtype), train=train), adapter.base)
+                for shape in adapter.shapes
+            ]  # fmt: skip
+    return tuple(found)
+
+
+def keeps_originals(train: TrainSettings) -> bool:
+    """Whether a weight that trains beside adapters is a copy: peft's `modules_to_save` keep the frozen module as well.
+
+    peft 0.21 utils/other.py ModulesToSaveWrapper: `original_module`, and a deep copy of it that trains.
+    """
+    return train.method in ("lora", "qlora") and train.framework not in WITHOUT_PEFT
+
+
+@lru_cache(maxsize=512)
+def model_states(model: Model, train: TrainSettings, placement: Placement) -> ModelStates:
+    """The states of one rank (see the module's docstring)."""
+    frozen = weights = adapter_weights = copies = grads = master = optimizer = paged = numel_sum = 0
+    names = set()
+    pairs = [(tensor, base) for tensor, base in trained_tensors(model, train) if placement.holds(base)]
+    for tensor, base in pairs:
+        local = placement.local_numel(base, tensor.numel)
+        held = rounded(placement.weight_numel(base, local) * tensor.param_bytes)
+        if tensor.name == base.name:
+            weights += held
+            copies += copy_bytes(base, local, train)
+            names.add(base.name)
+        else:
+            adapter_weights += held
+        numel_sum += local
+        grads += rounded(placement.gradient_numel(base, local) * tensor.grad_bytes)
+        stepped = placement.stepped_numel(base, local)
+        if train.master_dtype:
+            master += rounded(stepped * master_bytes(train))
+        share = stepped / tensor.numel
+        kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=train.framework in HUGGING_FACE)
+        held = sum(rounded(-(-int(nbytes * stepped) // tensor.numel) if share != 1 else nbytes) for nbytes in kept)
+        if is_paged(train.optimizer, tensor):
+            paged += held
+        else:
+            optimizer += held
+    rule = quantizer(model, train)
+    for p in model.parameters:
+        if (p.name not in names or keeps_originals(train)) and placement.holds(p):
+            local = placement.local_numel(p, p.numel)
+            frozen += rounded(sum(stored(p, local, train, rule, placement.weight_shards_of(p))))
+            copies += copy_bytes(p, local, train)
+    stepping = [tensor for tensor, _ in pairs]
+    transient = step_transient_bytes(train.optimizer, train.optimizer_impl, stepping)
+    if pairs:
+        at_once = placement.stepped_numel(pairs[0][1], numel_sum)
+        if train.zero_stage == 3:
+            at_once = min(at_once, _stepped_at_once(pairs, train, placement))
+        transient = transient * at_once // max(1, sum(t.numel for t in stepping))
+    return ModelStates(
+        weights=weights, frozen_weights=frozen, adapter_weights=adapter_weights, copies_8_bit=copies,
+        gradients=grads, master=master, optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
+        num_trainable=sum(tensor.numel for tensor, _ in trained_tensors(model, train)),
+        num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_gradient_copies(pairs, train, placement),
+        released=_released(pairs, train, placement) if releases_gradients(train) else {},
+        small_gradients=sum(size for size in (rounded(t.numel * t.grad_bytes) for t in stepping) if _is_small(size)),
+        small_transient=step_transient_bytes(
+            train.optimizer, train.optimizer_impl, [t for t in stepping if _is_small(t.numel * t.state_bytes)]
+        ),
+    )  # fmt: skip
+
+
+def _is_small(nbytes: int) -> bool:
+    return nbytes <= SMALL_SIZE
+
+
+def steps_narrow(train: TrainSettings) -> bool:
+    """Whether Megatron's optimizer reads gradients and weights as they are, and keeps the master weights itself.
+
+    That takes --use-precision-aware-optimizer, and products in 16 bits, delayed scaling or a narrow master (core 0.16
+    OptimizerConfig `use_precision_aware_optimizer_no_fp8_or_ds_fp8`). Megatron-Bridge's 16-bit recipes carry a
+    tensorwise fp8 recipe into that condition (training/mixed_precision.py) and so do not have it.
+    """
+    wide_recipe = runs_transformer_engine(train) and train.fp8_recipe != "delayed" and train.master_dtype == "fp32"
+    return bool(train.precision_aware_optimizer) and not wide_recipe
+
+
+def master_bytes(train: TrainSettings) -> int:
+    """Bytes of a master weight's value: of fp32 the 16 bits that a bf16 weight lacks, where the optimizer steps narrow.
+
+    (core 0.16 OptimizerConfig `store_param_remainders`.)
+    """
+    if steps_narrow(train) and (train.param_dtype, train.master_dtype) == ("bf16", "fp32"):
+        return 2
+    return width(train.master_dtype or "fp32")
+
+
+def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[str, int]:
+    """What a step makes of this rank's part of the gradients: one piece, and fp32.
+
+    ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a sub-group at a time. Megatron's optimizer
+    makes fp32 copies of 16-bit `main_grad`s unless it steps narrow (core 0.16 optimizer/distrib_optimizer.py and
+    optimizer.py, `_copy_model_grads_to_main_grads`).
+    """
+    numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
+    narrow, wide = width(train.grad_dtype or "fp32"), width(train.master_dtype or train.grad_dtype or "fp32")
+    if train.framework == "megatron":
+        copied = numel * 4 if narrow < 4 and train.master_dtype is not None and not steps_narrow(train) else 0
+        return {"flat_gradients": 0, "fp32_gradients": rounded(copied)}
+    if not train.zero_stage or steps_fp32_gradients(train):
+        return {"flat_gradients": 0, "fp32_gradients": 0}
+    if train.zero_stage == 3:
+        numel = _stepped_at_once(pairs, train, placement)
+    return {"flat_gradients": rounded(numel * narrow), "fp32_gradients": rounded(numel * wide)}
+
+
+def _stepped_at_once(pairs: Trained, train: TrainSettings, placement: Placement) -> int:
+    """Values that an optimizer steps at a time: its whole share, or under ZeRO-3 the largest sub-group of it."""
+    sizes = [placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs]
+    return largest_sub_group(sizes, sub_group_numel(train)) if train.zero_stage == 3 else sum(sizes)
+
+
+def _released(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[int | str, tuple[int, int]]:
+    found: dict[int | str, tuple[int, int]] = {}
+    for tensor, base in pairs:
+        key = base.layer if base.layer is not None else "embedding" if base.part == "embedding" else "head"
+        local = placement.local_numel(base, tensor.numel)
+        step = step_transient_bytes(train.optimizer, train.optimizer_impl, [tensor], released=True)
+        both = (
+            rounded(placement.gradient_numel(base, local) * tensor.grad_bytes),
+            rounded(step * placement.stepped_numel(base, local) // tensor.numel),
+        )
+        found[key] = max(found.get(key, (0, 0)), both, key=sum)
+    return found

@@ -1,0 +1,1 @@
+"""What a scenario's training settings mean: versions, defaults, adapters, heads, images, masks."""

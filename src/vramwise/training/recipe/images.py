@@ -1,0 +1,72 @@
+"""Images of a training batch: what a scenario's keys mean for a model."""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.errors import ScenarioError, UnsupportedModelError, clipped
+from vramwise.models.execution import Images
+from vramwise.models.images import ImageTokens, image_tokens
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.recipe.towers import cuts_towers
+
+DEFAULT_SIZE = "1024x1024"
+_SIZE = re.compile(r"(\d{1,6})\s*[x×]\s*(\d{1,6})", re.IGNORECASE)
+
+
+def images_of(train: TrainSettings, model: Model) -> Images | None:
+    """The images of a batch, None without any; pixels come in fp32, as processors make them.
+
+    Raises ScenarioError for a model that reads none and UnsupportedModelError where what its tower keeps for backward
+    is not described.
+    """
+    if not train.images_per_sequence:
+        return None
+    found = _tokens(train, model)
+    return Images(
+        train.images_per_sequence, found.rows, found.columns, tokens=found.tokens, tiles=found.tiles, dtype="fp32",
+        padded_to=found.padded_to, last_grid=found.last_grid, pixels=found.pixels,
+    )  # fmt: skip
+
+
+def check_images(train: TrainSettings, model: Model) -> None:
+    """Raises ScenarioError where the tokens of the images are more than a sequence has."""
+    if not train.images_per_sequence:
+        return
+    tokens, sequence = _tokens(train, model).tokens * train.images_per_sequence, train.sequence_length or 0
+    if tokens > sequence:
+        images = "1 image takes" if train.images_per_sequence == 1 else f"{train.images_per_sequence} images take"
+        problem = f"{images} {tokens:,} tokens of a sequence of {sequence:,}"
+        raise ScenarioError(
+            "train.images_per_sequence", f"{problem}; expected a sequence_length of at least {tokens:,}"
+        )
+    if cuts_towers(train, model):
+        raise ScenarioError(
+            "train.images_per_sequence", "where tensor parallelism cuts the tower, what it keeps is not described"
+        )
+
+
+def images_note(train: TrainSettings, model: Model) -> str:
+    """What is counted for images; empty without any."""
+    if not train.images_per_sequence:
+        return ""
+    found = _tokens(train, model)
+    each = f"{found.patches:,} patches and {found.tokens:,} tokens of the sequence each ({found.rule})"
+    return f"images of {train.image_size or DEFAULT_SIZE} pixels, {train.images_per_sequence} a sequence: {each}"
+
+
+def _tokens(train: TrainSettings, model: Model) -> ImageTokens:
+    size = train.image_size or DEFAULT_SIZE
+    match = _SIZE.fullmatch(size.strip())
+    if match is None:
+        given = clipped(size)
+        raise ScenarioError("train.image_size", f'expected WIDTHxHEIGHT in pixels, such as 1024x768, got "{given}"')
+    kind = clipped(model.config.model_type)
+    if all(block.modality != "image" for block in model.blocks) and not model.config.has("vision_config"):
+        raise ScenarioError("train.images_per_sequence", f"{kind} reads no images; expected 0")
+    found = image_tokens(model.config, int(match[1]), int(match[2]), train.images_per_sequence)
+    if found is None or not found.rows or not model.describes_images:
+        problem = f"what the images of {kind} models keep for backward is not described"
+        raise UnsupportedModelError(f"{problem}; with images_per_sequence = 0 a batch of text is estimated")
+    return found

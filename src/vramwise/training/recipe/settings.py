@@ -1,0 +1,356 @@
+"""What a scenario leaves open, filled in as its framework would."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from vramwise.errors import ScenarioError
+from vramwise.formats import dtype
+from vramwise.hardware import Gpu
+from vramwise.models.execution import Execution, Lora
+from vramwise.models.lengths import model_length
+from vramwise.models.model import Model
+from vramwise.scenario import Scenario, TrainSettings
+from vramwise.training.recipe.adapters import module_of, target_names
+from vramwise.training.recipe.fp8_weights import default_recipe, is_8_bit, keeps_transposes, runs_transformer_engine
+from vramwise.training.recipe.images import images_of
+from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
+from vramwise.training.recipe.versions import library_version, names, stated, torch_version
+
+LONGEST_DEFAULT_SEQUENCE = 2048
+CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
+HUGGING_FACE = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift", "unsloth"})
+CONVERSATIONS = HUGGING_FACE - {"transformers"}
+# FSDP's mixed precision casts whole units to 16 bit and uses no autocast; Megatron and DeepSpeed compute in 16 bit.
+_NO_AUTOCAST = frozenset({"torchtitan", "megatron", "deepspeed", "torchtune", "llm-foundry"})
+
+# They load weights in 16 bit and set Trainer's bf16 or fp16 all the same: 16-bit weights under autocast.
+AUTOCAST_ON_16_BIT = frozenset({"axolotl", "llamafactory", "ms-swift"})
+
+EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
+ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
+                                  "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
+# peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
+PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
+UNSLOTH_TILES_LOSSES_SINCE = (2025, 8)  # unsloth pull request 3148
+EXPANDABLE_SINCE = {"axolotl": (0, 5), "unsloth": (2024, 3)}
+BITSANDBYTES = ("nf4", "fp4", "int8")
+FSDP2_WAITS_SINCE = (5, 0)  # the first release after accelerate 1.11
+NARROWED_AGAIN = frozenset({"embedding", "head"})
+
+# precision -> weights, gradients, master copy, optimizer states, compute
+_DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
+    "bf16-mixed": ("fp32", "fp32", None, "fp32", "bf16"),
+    "bf16": ("bf16", "bf16", None, "bf16", "bf16"),
+    "bf16-master": ("bf16", "bf16", "fp32", "fp32", "bf16"),
+    "fp16-mixed": ("fp32", "fp32", None, "fp32", "fp16"),
+    "fp16": ("fp16", "fp16", None, "fp16", "fp16"),
+    "fp16-master": ("fp16", "fp16", "fp32", "fp32", "fp16"),
+    "fp32": ("fp32", "fp32", None, "fp32", "fp32"),
+    "fp8-mixed": ("fp32", "fp32", None, "fp32", "bf16"),
+}
+
+
+def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> TrainSettings:
+    """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
+    train = scenario.train.replace(precision=default_precision(scenario.train))
+    train = train.replace(**recipe_defaults(train, model))
+    sequence = train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE)
+    decided = _resolved(_open(train, sequence), train.method).replace(
+        micro_batch_size=train.micro_batch_size, sequence_length=sequence,
+        gradient_accumulation_steps=train.gradient_accumulation_steps,
+    )  # fmt: skip
+    return _with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided
+
+
+def _with_fp8(train: TrainSettings, gpu: Gpu | None) -> TrainSettings:
+    """Recipe and copies of 8-bit weights, by framework and GPU."""
+    capability = gpu.compute_capability if gpu is not None else None
+    recipe = train.fp8_recipe or default_recipe(train.framework, capability)
+    transposes = train.fp8_transposes
+    if transposes is None:
+        transposes = keeps_transposes(recipe, capability)
+    return train.replace(fp8_recipe=recipe, fp8_transposes=transposes)
+
+
+def structural(train: TrainSettings) -> TrainSettings:
+    """The same settings with sizes taken out: equal for scenarios that run the same operations."""
+    accumulates = 1 if train.gradient_accumulation_steps == 1 else 2
+    return train.replace(micro_batch_size=1, sequence_length=1, gradient_accumulation_steps=accumulates)
+
+
+def _open(train: TrainSettings, sequence: int) -> TrainSettings:
+    return train.replace(micro_batch_size=1, sequence_length=sequence, gradient_accumulation_steps=1)
+
+
+@lru_cache(maxsize=512)
+def _resolved(train: TrainSettings, method: str) -> TrainSettings:
+    precision = train.precision
+    params, grads, master, states, compute = _DTYPES[precision]
+    if precision == "fp8-mixed" and train.framework == "megatron":
+        params, grads, master, states, compute = _DTYPES["bf16-master"]
+        params = "fp8_e4m3"  # fp8_param_gather, as all of Megatron-Bridge's fp8 recipes but the blockwise have it
+    if method == "qlora" and precision == "bf16-mixed":
+        params = "bf16"  # what is not quantized is loaded in the compute dtype
+    params = train.param_dtype or params
+    if train.param_dtype and precision in ("bf16", "fp16"):
+        compute = train.compute_dtype or compute
+    if method in ("lora", "qlora"):
+        # DeepSpeed and Megatron step fp32 copies of adapters in 16 bit too.
+        narrow = precision.endswith("-master") and dtype(train.lora_dtype).bytes_per_value < 4
+        grads = train.lora_dtype
+        master, states = ("fp32", "fp32") if narrow else (None, train.lora_dtype)
+    elif train.param_dtype and not precision.endswith("master") and not is_8_bit(train.param_dtype):
+        grads, states = params, params
+    if train.framework == "megatron" and precision in ("bf16-master", "fp8-mixed"):
+        grads = "fp32"  # main_grad
+    copies = train.zero_stage in (1, 2) or (train.zero_stage == 3 and train.offload_optimizer != "none")
+    if copies and params == "fp32" and method == "full":
+        master = (
+            "fp32"  # DeepSpeed 0.19: the partition is a clone of fp32 weights too, but what stays on the GPU in stage 3
+        )
+    quantization = train.quantization or ("nf4" if method == "qlora" else None)
+    if method == "full" and train.quantization:
+        raise ScenarioError("train.quantization", f'"{train.quantization}" weights cannot train; use method = qlora')
+    return train.replace(
+        param_dtype=params,
+        grad_dtype=train.grad_dtype or grads,
+        master_dtype=train.master_dtype or master,
+        optimizer_state_dtype=train.optimizer_state_dtype or states,
+        compute_dtype=train.compute_dtype or compute,
+        expert_tensor_parallel_size=train.expert_tensor_parallel_size
+        or (train.tensor_parallel_size if train.expert_parallel_size == 1 else 1),
+        quantization=quantization,
+        padding_free=joins_rows(train),
+        document_mask=separates_documents(train),
+        kbit_preparation=bool(train.kbit_preparation) and not (quantization or "").startswith(PREPARED_AS_THEY_ARE),
+        sequence_parallel=train.sequence_parallel
+        or (train.framework == "torchtitan" and train.tensor_parallel_size > 1),
+    )
+
+
+# torchtune 0.6 recipes/configs: checkpointing on, AdamW(fused=True), CEWithChunkedOutputLoss.
+# torchtitan since February 2025 (#881): optimizer.implementation = "fused". Megatron-LM core/optimizer: FusedAdam;
+# models/gpt/gpt_model.py, compute_language_model_loss: vocab_parallel_cross_entropy, whatever the tensor parallel size.
+# LLaMA-Factory hparams/model_args.py: disable_gradient_checkpointing = False; ms-swift 4 trainers/arguments.py:
+# gradient_checkpointing = True; unsloth 2026.8 models/llama.py get_peft_model: use_gradient_checkpointing = "unsloth",
+# which keeps layers' inputs on the host, and unsloth_fused_ce_loss.
+# torchtune recipes/configs: lora_attn_modules q_proj, v_proj, output_proj and apply_lora_to_mlp in 104 of 107; adapters
+# are made under the recipe's dtype (lora_finetune_single_device.py set_default_dtype).
+# axolotl examples: quantize_moe_experts in every QLoRA of a model whose experts are one parameter.
+# expandable_segments: unsloth __init__.py since March 2024 (later unsloth_zoo), axolotl since 0.5 (utils/__init__.py,
+# set_pytorch_cuda_alloc_conf); not LLaMA-Factory 0.9.5 on one GPU (launcher.py under torchrun), nor torchtune 0.6.1.
+Recipe = str | bool | tuple[str, ...]
+_RECIPES: dict[str, dict[str, Recipe]] = {
+    "axolotl": {"expandable_segments": True},
+    "llamafactory": {"checkpointing": "full"},
+    "ms-swift": {"checkpointing": "full"},
+    "unsloth": {
+        "checkpointing": "full",
+        "offload_activations": "cpu",
+        "loss": "fused-linear",
+        "expandable_segments": True,
+    },
+    "torchtune": {"checkpointing": "full", "optimizer_impl": "fused", "loss": "chunked"},
+    "torchtitan": {"optimizer_impl": "fused"},
+    "megatron": {"optimizer_impl": "fused", "loss": "vocab-parallel"},
+}
+
+
+_TORCHTUNE_TARGETS = ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def recipe_defaults(train: TrainSettings, model: Model) -> dict[str, Recipe]:
+    """What the framework's own recipes set and the scenario leaves open."""
+    recipe = _RECIPES.get(train.framework, {})
+    if train.framework == "torchtune" and train.method in ("lora", "qlora"):
+        recipe = {**recipe, "lora_dtype": train.param_dtype or _DTYPES[train.precision][0]}
+        if {module_of(parameter).rpartition(".")[2] for parameter in model.parameters}.issuperset(_TORCHTUNE_TARGETS):
+            recipe["lora_targets"] = _TORCHTUNE_TARGETS
+    if train.framework == "axolotl" and train.method == "qlora" and _has_fused_experts(train, model):
+        recipe = {**recipe, "quantize_experts": (train.quantization or "nf4").startswith(BITSANDBYTES)}
+    found = stated(train, train.framework)
+    if found is not None and found < EXPANDABLE_SINCE.get(train.framework, ()):
+        recipe = {name: value for name, value in recipe.items() if name != "expandable_segments"}
+    if train.framework == "unsloth" and found is not None and found < UNSLOTH_TILES_LOSSES_SINCE:
+        recipe = {**recipe, "loss": "fused"}
+    if train.framework == "unsloth" and "checkpointing" in train.explicit and train.checkpointing == "none":
+        recipe = {name: value for name, value in recipe.items() if name != "offload_activations"}
+    return {name: value for name, value in recipe.items() if name not in train.explicit}
+
+
+def _has_fused_experts(train: TrainSettings, model: Model) -> bool:
+    fused = any(parameter.part == "experts" and len(parameter.shape) == 3 for parameter in model.parameters)
+    return fused and not has_expert_modules(train, model)
+
+
+def default_precision(train: TrainSettings) -> str:
+    """Adapters go on a base in its checkpoint's 16 bits unless asked otherwise (transformers 5 loads dtype="auto").
+
+    Megatron's --bf16 and --fp16 keep 16-bit weights and an fp32 copy (core/optimizer, Float16Optimizer…), and so do
+    DeepSpeed's bf16 and fp16 (0.19 runtime/engine.py, zero/stage3.py).
+    """
+    if "precision" in train.explicit:
+        return train.precision
+    if train.method in ("lora", "qlora"):
+        return "bf16"
+    with_copy = train.framework == "megatron" or (train.framework == "deepspeed" and train.zero_stage > 0)
+    return "bf16-master" if with_copy else train.precision
+
+
+def releases_gradients(train: TrainSettings) -> bool:
+    """Whether each weight is stepped as soon as its gradient is there, which then goes (LOMO knows no other way)."""
+    return train.gradient_release or train.optimizer == "lomo"
+
+
+def gradients_stay(train: TrainSettings) -> bool:
+    """Whether gradients are there before a micro-batch's backward pass begins.
+
+    Earlier micro-batches left them, Megatron's main_grad buffers and ZeRO-3's partition live from the start, or
+    zero_grad only zeroes them.
+    """
+    if releases_gradients(train):
+        return False
+    from_start = train.framework == "megatron" or train.zero_stage == 3 or steps_fp32_gradients(train)
+    return train.gradient_accumulation_steps > 1 or from_start or not train.set_to_none
+
+
+def steps_fp32_gradients(train: TrainSettings) -> bool:
+    """Whether stage 1 is DeepSpeed's BF16_Optimizer, which adds every gradient to one of fp32 that it keeps whole.
+
+    So it is with bf16 weights and `grad_accum_dtype` fp32 (0.19 runtime/engine.py `_do_optimizer_sanity_check`).
+    """
+    return (train.zero_stage, train.param_dtype, train.grad_dtype) == (1, "bf16", "fp32") and train.method == "full"
+
+
+def reduces_in_backward(train: TrainSettings) -> bool:
+    """Whether ZeRO takes gradients as they come; stage 1 under overlap_comm does so in a step's last micro-batch."""
+    at_once = train.zero_stage == 1 and bool(train.overlap_comm) and train.gradient_accumulation_steps == 1
+    return train.zero_stage >= 2 or (at_once and not steps_fp32_gradients(train))
+
+
+def defers_reductions(train: TrainSettings) -> bool:
+    """Whether FSDP reduces gradients only in a step's last micro-batch, and keeps them whole until then.
+
+    Trainer runs the others under accelerate's `no_sync` (transformers 5.23 trainer.py, before it accelerator.py
+    `accumulate`), which does nothing for FSDP 2 before accelerate 1.11 (pull request 3762, October 2025).
+    """
+    if train.framework not in HUGGING_FACE | {"litgpt"} or train.fsdp == "none":
+        return False
+    if train.gradient_accumulation_steps == 1 or train.framework == "litgpt":  # `fabric.no_backward_sync`
+        return train.gradient_accumulation_steps > 1
+    return train.fsdp_version == 1 or library_version(train) >= FSDP2_WAITS_SINCE
+
+
+def pads(train: TrainSettings) -> bool:
+    """Whether a batch is padded to its longest sample, so that lengths differ from step to step."""
+    return not train.packing and train.framework in HUGGING_FACE | {"deepspeed", "torchtune"}
+
+
+def lengths_vary(train: TrainSettings) -> bool:
+    """Whether micro-batches are conversations of any length up to `sequence_length`, which only cuts or drops them.
+
+    ms-swift, LLaMA-Factory, axolotl and unsloth call it `max_length`, `cutoff_len`, `sequence_len`, `max_seq_length`.
+    """
+    return train.framework in CONVERSATIONS and not train.packing and not samples_completions(train)
+
+
+def longest_comes_first(train: TrainSettings) -> bool:
+    """Whether the longest sample is in a micro-batch that no earlier one left gradients for.
+
+    lit-gpt's scripts put it into the very first (finetune/lora.py get_batch, `longest_seq_ix`), so that a run goes out
+    of memory at once if it does. What was released as litgpt asks for torch 2.2 and does so no more.
+    """
+    return train.framework == "litgpt" and not train.packing and torch_version(train) < (2, 2)
+
+
+def samples_completions(train: TrainSettings) -> bool:
+    """Whether a rollout engine makes the sequences: `sequence_length` is the longest they can get."""
+    return any(name.startswith("rollout") for name in train.extra_models)
+
+
+def autocasts(train: TrainSettings) -> bool:
+    """Whether Trainer runs the model under autocast; over a quantized base it is what `bf16` and `fp16` can mean."""
+    over_quantized = train.method == "qlora" and train.framework in HUGGING_FACE
+    on_16_bit = (over_quantized or train.framework in AUTOCAST_ON_16_BIT) and train.precision in ("bf16", "fp16")
+    return train.framework not in _NO_AUTOCAST and (train.precision.endswith("-mixed") or on_16_bit)
+
+
+def sharded(train: TrainSettings) -> bool:
+    """Whether some weights live on other ranks between their uses."""
+    return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
+
+
+def narrows_again(train: TrainSettings) -> bool:
+    """Whether embedding and output layer are back in 16 bit after k-bit preparation: trl's SFTTrainer does that.
+
+    trl 0.13 trainer/utils.py peft_module_casting_to_bf16; weights that are sharded are left alone.
+    """
+    return bool(train.kbit_preparation) and not sharded(train) and names(train, "trl")
+
+
+def has_expert_modules(train: TrainSettings, model: Model) -> bool:
+    """Whether experts are lists of linear layers, as in most classes before transformers 5."""
+    return library_version(train) < EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS
+
+
+def reentrant(train: TrainSettings) -> bool:
+    """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5.
+
+    LLaMA-Factory asks for it still (hparams/model_args.py use_reentrant_gc).
+    """
+    return (
+        train.checkpointing == "full"
+        and train.framework in HUGGING_FACE
+        and (library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE or train.framework == "llamafactory")
+    )
+
+
+def frozen_units_keep_inputs(train: TrainSettings) -> bool:
+    """Whether FSDP 1 keeps inputs of checkpointed frozen layers: peft's policy wraps adapters in units of their own."""
+    return train.method in ("lora", "qlora") and train.fsdp != "none" and train.fsdp_version == 1 and reentrant(train)
+
+
+@lru_cache(maxsize=512)
+def execution(train: TrainSettings, model: Model) -> Execution:
+    """How the forward pass runs under these (resolved) settings."""
+    assert train.param_dtype is not None
+    assert train.compute_dtype is not None
+    params, autocast = train.param_dtype, None
+    if train.compute_dtype != params or train.precision.endswith("-mixed") or autocasts(train):
+        if train.framework in _NO_AUTOCAST:
+            params = train.compute_dtype
+        else:
+            autocast = train.compute_dtype
+            if sharded(train):  # the gathered weights are in the compute dtype already (accelerate's FSDP policy)
+                params = train.compute_dtype
+    if train.kbit_preparation:
+        params = "fp32"
+    trainable: tuple[str, ...] | None = train.trainable or None
+    lora = None
+    if train.method in ("lora", "qlora"):
+        # Fused adapters compute in the base's dtype: their input is not cast.
+        fused = train.framework == "unsloth" or bool({"fms", "unsloth"} & set(train.kernels))
+        dtype = params if fused else train.lora_dtype
+        lora = Lora(train.lora_rank, target_names(model, train.lora_targets), train.lora_dropout, dtype, train.dora)
+    elif train.method == "full":
+        trainable = trainable or None
+    elif trainable is None:
+        raise ScenarioError("train.trainable", "method = freeze needs the names of the parts that train")
+    on_transformers = train.attention == "flash" and train.framework in HUGGING_FACE - {"unsloth"}
+    attention = "sdpa" if train.attention == "flash" else train.attention
+    backend = "flash" if train.attention == "flash" else "auto"
+    found = Execution(
+        param_dtype=params,
+        autocast=autocast,
+        attention=attention,  # type: ignore[arg-type]
+        trainable=trainable if lora is None else (train.trainable or ()),
+        lora=lora,
+        sdpa_backend=backend,
+        quantized_compute=train.compute_dtype if train.quantization is not None else None,
+        narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
+        expert_modules=has_expert_modules(train, model),
+        images=images_of(train, model),
+        flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
+    )
+    return with_masks(found, train)

@@ -1,0 +1,290 @@
+"""A training step replayed on the allocator: what its streams have reserved after the first steps.
+
+Every block's walk is a list of allocations and releases (scripts.py). A step plays them in order: forward, loss, block
+by block; backward from the last block to the first (a checkpointed one computes its forward again), gradients, the
+optimizer's states and temporaries; `zero_grad`. What shards tensors gathers and reduces them around the blocks
+(gathers.py). The first step and a steady one are played, since states that the first one makes take memory that
+activations had. Where lengths vary, a step of each length is played instead.
+
+Not played: DeepSpeed, pipelines, tensor parallelism, offloaded activations, compiled blocks, further models in the same
+process, litgpt's loop, which keeps logits over the step; `is_replayed` says for which settings the replay stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models.allocator import NoRoomError
+from vramwise.models.autograd.size import evaluate, with_rounded_axes
+from vramwise.models.autograd.tensor import ITEM_BYTES
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.activations.sizes import StepShape, step_shape
+from vramwise.training.exchange.offload import offloaded
+from vramwise.training.layout.parallel import ALONE, Placement
+from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
+from vramwise.training.model_states.states import quantizer, stored, trained_tensors
+from vramwise.training.recipe.settings import (
+    HUGGING_FACE,
+    autocasts,
+    defers_reductions,
+    frozen_units_keep_inputs,
+    releases_gradients,
+)
+from vramwise.training.reserved_memory.gathers import around_blocks
+from vramwise.training.reserved_memory.held import Held, Memory
+from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, scripts_of, streams_of
+
+STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Largest allocated bytes, and the most reserved in the last step, workspaces of the libraries included.
+
+    Where lengths vary it is the most that any step reserved.
+    `wanted`: bytes of the segment that did not fit on the card any more; 0 where everything did.
+    """
+
+    allocated: int
+    reserved: int
+    wanted: int = 0
+
+
+def is_replayed(train: TrainSettings, placement: Placement) -> bool:
+    """Whether the replay has everything that allocates under these settings."""
+    away = offloaded(train)
+    if train.extra_models or train.framework in ("megatron", "litgpt"):
+        return False
+    if train.compile or releases_gradients(train) or away.activations or placement.stages > 1:
+        return False
+    if train.context_parallel_size > 1 or placement.expert_parallel > 1 or train.master_dtype or train.zero_stage:
+        return False
+    if placement.weight_shards > 1:
+        return train.fsdp == "full-shard" and placement.tensor_parallel == 1
+    if train.expandable_segments:
+        return False
+    moved = away.weights or away.gradients or away.optimizer
+    return placement.tensor_parallel == 1 and not moved and train.fsdp == "none" and not train.distributed_optimizer
+
+
+@lru_cache(maxsize=4096)
+def replay(
+    model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
+    capacity_bytes: int | None = None, lengths: tuple[int, ...] = (), placement: Placement = ALONE,
+) -> Replayed:  # fmt: skip
+    """The first steps of one rank (see the module's docstring).
+
+    `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together. `capacity_bytes`: what torch
+    can reserve; one more step is then played, after which what is given back on the way has settled. `lengths`: those
+    of steps one after another, the last of them `sequence`. Nothing is played of a pass that does not run the model's
+    blocks one by one.
+    """
+    shape = step_shape(model, train, batch, sequence, accumulating=accumulating)
+    if len(shape.recorded.runs) - len(streams_of(model, train)) not in (0, 1):
+        return Replayed(0, 0)
+    sizes = batch, sequence, accumulating, workspace_bytes
+    return _Replay(model, train, *sizes, capacity_bytes, lengths, placement).run()
+
+
+Table = list[Held | None]
+
+
+class _Replay:
+    def __init__(
+        self, model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
+        capacity_bytes: int | None, lengths: tuple[int, ...], placement: Placement,
+    ) -> None:  # fmt: skip
+        self.placement = placement
+        self.model, self.train, self.accumulating = model, train, accumulating
+        self.batch, self.varied = batch, bool(lengths)
+        self._of_length(sequence)
+        self.workspace = workspace_bytes // 2
+        self.shape: StepShape = step_shape(model, train, batch, sequence, accumulating=accumulating)
+        growing = (
+            train.expandable_segments
+        )  # give back what is free page by page, so that a card is full only by tensors
+        self.memory = memory = Memory(None if growing else capacity_bytes, expandable=growing)
+        self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
+        self.around = around_blocks(memory, model, train, placement)
+        self.hooks_keep_inputs = frozen_units_keep_inputs(train)
+
+    def run(self) -> Replayed:
+        memory, wanted = self.memory, 0
+        try:
+            self._load()
+            self.memory.some(self.workspace)
+            for step, length in enumerate(self.lengths):
+                if not self.varied:
+                    memory.peak_reserved = memory.reserved
+                self._of_length(length)
+                self._step(is_first=step == 0)
+        except NoRoomError as full:
+            wanted = full.wanted
+        return Replayed(memory.peak_allocated, memory.reserved if wanted else memory.peak_reserved, wanted)
+
+    def _of_length(self, sequence: int) -> None:
+        self.axes = with_rounded_axes(batch=self.batch, sequence=sequence)
+        self.inputs_bytes = ITEM_BYTES["int64"] * self.batch * sequence
+
+    def _step(self, *, is_first: bool) -> None:
+        self.around.reduces = not (self.accumulating and defers_reductions(self.train))
+        self._micro_batch(accumulating=False, is_first=is_first)
+        self.around.reduces = True
+        if self.accumulating:
+            self._micro_batch(accumulating=True)
+        self._optimizer_step(is_first=is_first)
+
+    def _play(self, lines: list[Line], table: Table, sizes: list[int], given: Collection[int] = ()) -> None:
+        """`given`: places that are filled already, so that nothing is allocated for them."""
+        take = self.memory.take
+        for place, size in lines:
+            if size == RELEASED:
+                held = table[place]
+                if held is not None:
+                    self.memory.drop(held)
+            elif place not in given or table[place] is None:
+                table[place] = Held(take(sizes[size]))
+
+    def _load(self) -> None:
+        if self.around.load():
+            return
+        placement, trained = self.placement, trained_tensors(self.model, self.train)
+        sizes = {t.name: placement.local_numel(base, t.numel) * t.param_bytes for t, base in trained}
+        rule = quantizer(self.model, self.train)
+        for parameter in self.model.parameters:
+            if parameter.tied_to is None:
+                frozen = sum(stored(parameter, placement.local_numel(parameter, parameter.numel), self.train, rule))
+                self.memory.some(sizes.get(parameter.name, frozen))
+        self.memory.some(*(sizes[tensor.name] for tensor, base in trained if tensor.name != base.name))
+        self.around.prepare()
+
+    def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> None:
+        others = (int(evaluate(size, self.axes)) for size in (self.shape.brought, self.shape.masks))
+        given = self.memory.some(self.inputs_bytes, self.inputs_bytes, *others)
+        added = accumulating and not self.around.is_sharded
+        scripts = scripts_of(self.shape, self.model, self.train, added)
+        sizes = [int(evaluate(size, self.axes)) for size in scripts.sizes]
+        tables = self._forward(scripts.blocks, sizes)
+        if is_first:
+            self.memory.some(self.workspace)  # backward runs on a thread of its own, with a workspace of its own
+        self._backward(scripts.blocks, tables, sizes)
+        self.memory.drop_all(given)
+
+    def _forward(self, blocks: list[Script], sizes: list[int]) -> list[Table]:
+        streams: dict[str, Held] = {}
+        tables: list[Table] = []
+        casts: list[Held] = []
+        cached: list[Held] = []
+        for index, script in enumerate(blocks):
+            self.around.before_forward(index)
+            table: Table = [None] * len(script.places)
+            for name, place in zip(script.inputs, script.incoming, strict=False):
+                table[place] = streams.get(name)
+            came = [held for held in table if held is not None]
+            self._forward_of(script, table, streams, sizes)
+            casts += self.memory.some(*(sizes[size] for size in script.casts))
+            cached += [held for held in (table[place] for place in script.cached) if held is not None]
+            left = [table[place] for place in script.outgoing]
+            for held in (table[place] for place in script.stays):
+                if held is not None and (held in came or held in left):
+                    held.holders += 1
+            for name, held in zip(script.outputs, left, strict=False):
+                if held is not None:
+                    self._bind(streams, name, held, is_new=held not in came)
+            tables.append(table)
+            self.around.after_forward(index)
+        self.memory.drop_all((*casts, *self._outputs_in_fp32(), *cached, *streams.values()))
+        self.around.forward_over()
+        return tables
+
+    def _forward_of(self, script: Script, table: Table, streams: dict[str, Held], sizes: list[int]) -> None:
+        """One block; fp32 logits may take the place of the others on the way."""
+        begin = 0
+        if script.wide_logits != RELEASED:
+            begin = next(i for i, (place, _) in enumerate(script.forward) if place == script.wide_logits) + 1
+            self._play(script.forward[:begin], table, sizes)
+            wide = table[script.wide_logits]
+            assert wide is not None
+            self._bind(streams, "logits", wide, is_new=False)
+        self._play(script.forward[begin:], table, sizes)
+
+    def _bind(self, streams: dict[str, Held], name: str, held: Held, *, is_new: bool) -> None:
+        """The variable `name` now refers to `held`, which counted that already if it is new."""
+        before = streams.get(name)
+        if before is held:
+            return
+        held.holders += not is_new
+        streams[name] = held
+        if before is not None:
+            self.memory.drop(before)
+
+    def _outputs_in_fp32(self) -> list[Held]:
+        if self.train.framework not in HUGGING_FACE or not autocasts(self.train):
+            return []
+        return self.memory.some(int(evaluate(self.shape.outputs_upcast, self.axes)))
+
+    def _backward(self, blocks: list[Script], tables: list[Table], sizes: list[int]) -> None:
+        around, arriving, hooked = self.around, dict[str, Held](), list[Held]()
+        for index, script, table in reversed(list(zip(range(len(blocks)), blocks, tables, strict=True))):
+            if script.checkpointed:
+                around.before_recomputing(index)
+                self._play(script.again, table, sizes)
+            around.before_backward(index)
+            for place, name in script.arriving.items():
+                table[place] = arriving.pop(name, None)
+            if self.hooks_keep_inputs and script.checkpointed:
+                hooked += self._shared(table, script.stays)
+            self._play(script.backward, table, sizes, given=script.arriving)
+            if self.hooks_keep_inputs and script.checkpointed:
+                self._sum_apart(script, table)
+                hooked += self._shared(table, [place for place, _ in script.handed])
+            for place, name in script.handed:
+                held = table[place]
+                if held is not None:
+                    held.holders += held in arriving.values()
+                    arriving[name] = held
+            self.memory.drop_all(held for held in (table[place] for place in script.unreleased) if held is not None)
+            finished = [held for held in (table[place] for place in script.finished) if held is not None]
+            around.after_backward(index, finished)
+        self.memory.drop_all((*arriving.values(), *hooked))
+        around.backward_over()
+
+    def _sum_apart(self, script: Script, table: Table) -> None:
+        """A gradient that somebody else holds is not added to in place: the sum is a tensor of its own."""
+        came = [table[place] for place in script.arriving]
+        for place, _ in script.handed:
+            held = table[place]
+            if held is not None and held in came:
+                table[place] = self.memory.hold(held.block.size)
+                self.memory.drop(held)
+
+    def _shared(self, table: Table, places: list[int]) -> list[Held]:
+        """What is in these places, with one holder more."""
+        found = [held for held in (table[place] for place in places) if held is not None]
+        for held in found:
+            held.holders += 1
+        return found
+
+    def _optimizer_step(self, *, is_first: bool) -> None:
+        train, placement = self.train, self.placement
+        stepped: list[tuple[TrainedTensor, int]] = []
+        if not offloaded(train).optimizer:
+            pairs = trained_tensors(self.model, train)
+            stepped = [(t, placement.stepped_numel(base, placement.local_numel(base, t.numel))) for t, base in pairs]
+        if is_first:
+            for tensor, numel in stepped:
+                if not is_paged(train.optimizer, tensor):
+                    wide = train.framework in HUGGING_FACE
+                    kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=wide)
+                    self.memory.some(*(-(-size * numel // tensor.numel) for size in kept))
+        if train.optimizer == "adamw" and train.optimizer_impl == "foreach":
+            transient = self.memory.some(*(numel * tensor.state_bytes for tensor, numel in stepped))
+        else:
+            own, whole = sum(numel for _, numel in stepped), sum(tensor.numel for tensor, _ in stepped)
+            size = step_transient_bytes(train.optimizer, train.optimizer_impl, [tensor for tensor, _ in stepped])
+            transient = self.memory.some(size * own // max(1, whole))
+        self.memory.drop_all(transient)
+        self.around.stepped()

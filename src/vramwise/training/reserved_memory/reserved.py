@@ -1,0 +1,177 @@
+"""What torch's allocator keeps beyond what is allocated: from a replay, or calibrated ratios where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vramwise.models.model import Model
+from vramwise.result import Node, Quantity
+from vramwise.scenario import TrainSettings
+from vramwise.training.calibration import Calibrated, calibrated
+from vramwise.training.counters import plus, scaled
+from vramwise.training.exchange.communication import Buffers
+from vramwise.training.exchange.offload import offloaded
+from vramwise.training.layout.parallel import ALONE, Placement
+from vramwise.training.model_states.states import ModelStates
+from vramwise.training.recipe.masks import rows_of
+from vramwise.training.recipe.settings import lengths_vary, pads
+from vramwise.training.reserved_memory.gathers import loads_whole
+from vramwise.training.reserved_memory.replay import Replayed, replay
+from vramwise.training.step.moments import Moment
+
+REPLAY_TOLERANCE = 0.03
+RECORDS = 4  # of 30 lengths in random order so many are longer than all before them (1 + 1/2 + … + 1/30)
+NEARLY_FULL = 0.7
+"""Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""
+
+
+def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
+    """Reserved over allocated of one stream's memory, by who allocates."""
+    if train.framework == "megatron":
+        return calibrated("reserved_over_allocated_megatron")
+    if train.expandable_segments:
+        return calibrated("reserved_over_allocated_expandable")
+    # Buckets and joined gradients of every ZeRO stage come and go between other tensors, as gathered weights do; those
+    # of adapters are too small to break anything up.
+    gathers = placement.weight_shards > 1 or (train.zero_stage > 0 and train.method not in ("lora", "qlora"))
+    if gathers and not _has_stream_pools(train, placement) and not train.compile:
+        # Logits are the largest blocks to break up: without them less lies between what is in use.
+        without = "_without_logits" if train.loss == "fused-linear" else ""
+        return calibrated(f"reserved_over_allocated_sharded{without}")
+    return calibrated("reserved_over_allocated")
+
+
+def _has_stream_pools(train: TrainSettings, placement: Placement) -> bool:
+    return placement.weight_shards > 1 and train.fsdp != "none" and train.fsdp_version == 2
+
+
+def reserved(
+    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, placement: Placement, states: ModelStates,
+    exchanged: Buffers,
+) -> Quantity:  # fmt: skip
+    """What torch's allocator keeps.
+
+    A stream's free memory serves no other stream. FSDP 2 gathers weights and reduces gradients on streams of their own
+    (torch 2.13 distributed/fsdp/_fully_shard/_fsdp_collectives.py): their memory, the largest outputs of two
+    all-gathers in a row and every reduced gradient, stays beside the largest moment of everything else, whether or not
+    it is in use then.
+
+    Nor does the pool of small blocks serve large ones: gradients and temporaries of adapters come on top of a peak that
+    large tensors make. Where batches are padded their lengths vary, and blocks of one length stay beside those of
+    another: at most the logits and loss once more.
+    """
+    ratio = reserved_ratio(train, placement)
+    if not _has_stream_pools(train, placement):
+        apart = small_blocks(moments, states) if placement.gradient_shards == 1 else 0
+        lengths = logits_of_another_length(moments) if pads(train) else 0
+        kept = plus(scaled(allocated, ratio), Node("small blocks", apart, "derived"))
+        return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))
+    held_gradients = max(moments, key=lambda moment: moment.total).parts.get("gradients", 0)
+    elsewhere = held_gradients + exchanged.prefetched
+    pools = (0 if offloaded(train).gradients else states.gradients) + exchanged.largest_gathers
+    own = Quantity(*(max(0, value - elsewhere) for value in (allocated.low, allocated.expected, allocated.high)))
+    kept = scaled(own, ratio)
+    return Quantity(*(value + pools for value in (kept.low, kept.expected, kept.high)))
+
+
+def small_blocks(moments: Sequence[Moment], states: ModelStates) -> int:
+    """What the pools of small and of large blocks need at their own largest moments, beyond the largest of the sum."""
+    of_step = states.small_transient / states.step_transient if states.step_transient else 0.0
+    of_gradients = states.small_gradients / states.gradients if states.gradients else 0.0
+
+    def small(moment: Moment) -> int:
+        parts = moment.parts
+        return round(parts.get("gradients", 0) * of_gradients + parts.get("optimizer temporaries", 0) * of_step)
+
+    large = max(moment.total - small(moment) for moment in moments)
+    return large + max(map(small, moments)) - max(moment.total for moment in moments)
+
+
+def logits_of_another_length(moments: Sequence[Moment]) -> int:
+    """The most bytes of logits and loss at one moment."""
+    return max(moment.parts.get("logits and loss", 0) for moment in moments)
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """A step that can be replayed: on a card with `room` bytes for torch, or without limit."""
+
+    model: Model
+    train: TrainSettings
+    batch: int
+    sequence: int
+    accumulating: bool
+    workspace_bytes: int
+    placement: Placement = ALONE
+
+    def __call__(self, room: int | None, lengths: tuple[int, ...] = ()) -> Replayed:
+        rows, tokens = rows_of(self.train, self.batch, self.sequence)
+        lengths = tuple(rows_of(self.train, self.batch, length)[1] for length in lengths)
+        sizes = rows, tokens, self.accumulating, self.workspace_bytes
+        return replay(self.model, self.train, *sizes, room, lengths, self.placement)
+
+
+def record_lengths(limit: int) -> tuple[int, ...]:
+    """Lengths of conversations that are longer than all before them: each half-way to the limit, the last as long."""
+    return (*(max(1, limit - (limit >> k)) for k in range(1, RECORDS)), limit)
+
+
+def played_within(play: Play, allocated: Quantity, room: int | None) -> Replayed | None:
+    """The replay where torch can reserve `room` bytes; None where it does not allocate what the moments do."""
+    found = play(None)
+    apart = found.allocated - allocated.expected
+    if play.placement.weight_shards > 1:  # it also has what units hold when they are done, which no moment counts
+        apart = min(apart, 0)
+    if abs(apart) > REPLAY_TOLERANCE * allocated.expected:
+        return None
+    return found if room is None or found.reserved <= room else play(room)
+
+
+def out_of_room(play: Play, allocated: Quantity, room: int) -> Replayed | None:
+    """The replay of a step whose tensors fit into the room, but not the segments that they lie in."""
+    if not NEARLY_FULL * room < allocated.expected <= room:
+        return None
+    found = played_within(play, allocated, room)
+    return found if found is not None and found.wanted else None
+
+
+def with_segment(needed: Quantity, stuck: Replayed, outside: Sequence[Node]) -> Quantity:
+    """The need of a step that stopped at one segment more: at least that one beside those that it had."""
+    expected = max(needed.expected, stuck.reserved + stuck.wanted + sum(node.bytes for node in outside))
+    return Quantity(needed.low, expected, max(needed.high, expected))
+
+
+def replayed_reserved(
+    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, played: Replayed, room: int | None, play: Play
+) -> Quantity:
+    """Reserved memory from a replay, with the interval that published runs have around theirs.
+
+    Conversations have any length up to the limit: blocks of a longer one find no room where shorter ones lay, so that
+    reserved memory grows with each record (modelscope/ms-swift Benchmark.md: Qwen 1.8B to 14B, 1.1 to 2.2 times what
+    a step needs). The low end is that of batches that are all as long. Where nobody said whether FSDP cuts a quantized
+    model on the GPU or in host memory, it is that of host memory.
+    """
+    name = "reserved_over_replayed"
+    if play.placement.weight_shards > 1:
+        name += f"_fsdp{train.fsdp_version}"
+    kept = _around(allocated, moments, train, played, name)
+    if play.placement.weight_shards > 1 and loads_whole(train) and train.cpu_ram_efficient_loading is None:
+        on_host = replace(play, train=play.train.replace(cpu_ram_efficient_loading=True))
+        kept = Quantity(_around(allocated, moments, train, on_host(room), name).low, kept.expected, kept.high)
+    if not lengths_vary(train):
+        return kept
+    varied = _around(allocated, moments, train, play(room, record_lengths(play.sequence)), name)
+    return Quantity(min(kept.low, varied.low), varied.expected, varied.high)
+
+
+def _around(
+    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, played: Replayed, name: str
+) -> Quantity:
+    share = played.reserved / allocated.expected
+    kept = Quantity(allocated.low * share, played.reserved, allocated.high * share)
+    lengths = logits_of_another_length(moments) if pads(train) else 0
+    return plus(
+        scaled(kept, calibrated(name)),
+        Node("logits of another length", 0, "assumed", high=lengths),
+    )

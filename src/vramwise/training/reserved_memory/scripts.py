@@ -1,0 +1,140 @@
+"""What the blocks of a micro-batch allocate and free, in order and without sizes: scripts that a replay plays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tensor import Storage
+from vramwise.models.forward_walk import walk_forward
+from vramwise.models.liveness import BackwardWalk, Event, walk_backward
+from vramwise.models.model import Model
+from vramwise.models.step import BlockRun, runs_in
+from vramwise.scenario import TrainSettings
+from vramwise.training.activations.checkpointing import cached_by_outputs, kept_storages
+from vramwise.training.activations.loss import replaces_logits
+from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
+from vramwise.training.activations.sizes import StepShape, is_dequantized, shared_leaves
+from vramwise.training.recipe.settings import execution
+
+RELEASED = -1
+Line = tuple[int, int]
+"""The place of a tensor in its block's table, with the place of its size among all sizes, or `RELEASED`."""
+
+
+@dataclass(slots=True)
+class Script:
+    """What one block does, in order; equal blocks share it.
+
+    `stays`: what autograd keeps from forward on; `unreleased`: what of it no operation of backward lets go; `casts`:
+    16-bit weights that autocast keeps for a checkpointed block until forward is over; `cached`: what goes with the
+    outputs; `arriving` and `finished`: gradients from above and of parameters, `handed`: those for the block below.
+    """
+
+    checkpointed: bool
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    places: dict[object, int] = field(default_factory=dict)
+    forward: list[Line] = field(default_factory=list)
+    again: list[Line] = field(default_factory=list)
+    backward: list[Line] = field(default_factory=list)
+    incoming: list[int] = field(default_factory=list)
+    outgoing: list[int] = field(default_factory=list)
+    stays: list[int] = field(default_factory=list)
+    unreleased: list[int] = field(default_factory=list)
+    casts: list[int] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
+    arriving: dict[int, str] = field(default_factory=dict)
+    handed: list[tuple[int, str]] = field(default_factory=list)
+    finished: list[int] = field(default_factory=list)
+    wide_logits: int = RELEASED
+
+    def place(self, what: object) -> int:
+        return self.places.setdefault(what, len(self.places))
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes the scripts of one micro-batch; `sizes` are those of all blocks."""
+
+    model: Model
+    train: TrainSettings
+    shared: frozenset[Storage]
+    accumulating: bool
+    sizes: dict[Dim, int] = field(default_factory=dict)
+    pending: frozenset[Storage] = frozenset()
+
+    def size(self, size: Dim) -> int:
+        return self.sizes.setdefault(size, len(self.sizes))
+
+    def lines(self, script: Script, events: list[Event]) -> list[Line]:
+        return [(script.place(what), RELEASED if size is None else self.size(size)) for what, size in events]
+
+    def script(self, run: BlockRun, part: Parts, streams: tuple[tuple[str, ...], tuple[str, ...]]) -> Script:
+        saved = [storage for storage, _ in run.saved if storage.kind != "input"]
+        ignored = frozenset(storage for storage in saved if is_dequantized(storage, self.train))
+        own = [storage for storage in saved if storage not in ignored]
+        kept = kept_storages(run, self.train)
+        script = Script(kept is not None, *streams)
+        stays = own if kept is None else kept
+        external = ignored if kept is None else ignored | frozenset(kept)
+        script.incoming = [script.place(tensor.storage) for tensor in run.incoming]
+        script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
+        cached = cached_by_outputs(run, self.train, self.model.config.model_type)
+        script.forward = self.lines(script, walk_forward(run, kept=[*stays, *cached], external=ignored).events)
+        script.cached = [script.place(storage) for storage in cached]
+        script.stays = [script.place(storage) for storage in stays]
+        if script.checkpointed:
+            script.again = self.lines(script, walk_forward(run, kept=own, external=external, again=True).events)
+            script.casts = [self.size(storage.nbytes) for storage in own if storage.kind == "weight_copy"]
+        backward = walk_backward(
+            run, accumulating=self.accumulating, waiting=self.shared, begun=part.begun, ending=part.ending,
+            pending=self.pending, external=external, recomputed=script.checkpointed,
+        )  # fmt: skip
+        self.pending |= backward.waiting_views
+        script.backward = self.lines(script, backward.events)
+        released = {place for place, size in script.backward if size == RELEASED}
+        script.unreleased = [place for place in script.stays if place not in released]
+        self._connect(script, run, backward)
+        return script
+
+    def _connect(self, script: Script, run: BlockRun, backward: BackwardWalk) -> None:
+        out = {id(tensor): name for name, tensor in zip(script.outputs, run.outgoing, strict=False)}
+        into = {id(tensor): name for name, tensor in zip(script.inputs, run.incoming, strict=False)}
+        script.arriving = {script.place(what): out[id(t)] for t, what in backward.arriving if id(t) in out}
+        script.handed = [(script.place(what), into[id(t)]) for t, what in backward.handed if id(t) in into]
+        script.finished = [script.place(what) for what in backward.finished]
+        if run.name == "loss" and replaces_logits(self.train, self.model):
+            wide = next((node.outputs[0].storage for node in run.nodes if node.op == "_to_copy"), None)
+            script.wide_logits = RELEASED if wide is None else script.place(wide)
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """All blocks of a micro-batch in order, and the sizes that they speak of."""
+
+    blocks: list[Script]
+    sizes: list[Dim]
+
+
+def streams_of(model: Model, train: TrainSettings) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Names of what goes into and comes out of every block that a batch runs."""
+    blocks = (block for block in model.blocks if runs_in(block, execution(train, model)))
+    return [(tuple(block.inputs), tuple(block.outputs)) for block in blocks]
+
+
+@lru_cache(maxsize=256)
+def scripts_of(shape: StepShape, model: Model, train: TrainSettings, accumulating: bool) -> Scripts:
+    runs = shape.recorded.runs
+    streams = streams_of(model, train)
+    if len(runs) == len(streams) + 1:
+        streams.append((("logits",), ()))
+    writer = _Writer(model, train, frozenset(shared_leaves(shape.recorded)), accumulating)
+    written: dict[tuple[int, Parts], Script] = {}
+    blocks: list[Script] = []
+    for run, part, names in reversed(list(zip(runs, parts_of_gradients(shape.recorded, model), streams, strict=True))):
+        if (id(run), part) not in written:
+            written[id(run), part] = writer.script(run, part, names)
+        blocks.append(written[id(run), part])
+    return Scripts(blocks[::-1], list(writer.sizes))

@@ -1,0 +1,1 @@
+"""The moments of a step, each with what it holds."""

@@ -1,0 +1,46 @@
+"""A forward pass without autograd: what it holds at its largest moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vramwise.models.autograd.size import evaluate, with_rounded_axes
+from vramwise.models.autograd.tensor import ITEM_BYTES
+from vramwise.training.activations.sizes import RunBytes, StepShape
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPass:
+    """Bytes of ids and labels, of autocast's 16-bit weights, and of everything else at its largest, with its place."""
+
+    inputs: int
+    casts: int
+    temporaries: int
+    operation: str
+
+
+def evaluation_pass(
+    shape: StepShape, runs: Sequence[RunBytes], batch: int, sequence: int, *, logits: bool
+) -> EvaluationPass:
+    """Autocast's casts of trained weights pile up, everything else goes after its use.
+
+    `logits`: whether all of them exist at once; the loss then stands beside them and the last hidden states.
+    """
+    axes = with_rounded_axes(batch=batch, sequence=sequence)
+    masks, made = int(evaluate(shape.unsaved_masks, axes)), int(evaluate(shape.logits_in_loss, axes))
+    last_hidden = sum(run.last_hidden for run in runs)
+    alive, name, embedded = 0, "", 0
+    for run in runs:
+        size = run.unsaved_peak.total
+        if run.shape.layer is not None:
+            # The frame that calls the layers keeps what went into the first of them.
+            size += run.incoming + run.tables + masks + embedded
+            embedded = embedded or run.incoming
+        elif run.shape.name == "loss":
+            size += made + last_hidden if logits else run.incoming
+        else:
+            size += run.incoming
+        if size > alive:
+            alive, name = size, run.unsaved_peak.operation
+    return EvaluationPass(2 * ITEM_BYTES["int64"] * batch * sequence, sum(run.casts for run in runs), alive, name)

@@ -1,0 +1,104 @@
+"""Other models that share the GPU with the one that trains (`extra_models`).
+
+    reference, teacher, reward   frozen: weights, divided as the trained ones are; `NAME:MODEL` names another model
+    critic, value                as large as the trained model, trained with it: weights, gradients, optimizer states
+    rollout, rollout:ENGINE      an engine with a budget of its own (training/step/rollout.py)
+
+Under LoRA a reference is the base with its adapters switched off (trl 0.24 trainer/dpo_trainer.py, grpo_trainer.py:
+`ref_model = None` for a PEFT model), which takes nothing. A critic's forward pass joins the policy's in transformers'
+trainers (trl 0.24 trainer/ppo_trainer.py, PolicyAndValueWrapper), so that both keep their activations until backward;
+elsewhere it has a pass of its own. Not counted: what frozen models need for a moment in theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.errors import ScenarioError, nearest
+from vramwise.models import describe
+from vramwise.models.autograd.size import Axes
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.sources import resolve
+from vramwise.training.activations.sizes import step_shape
+from vramwise.training.layout.parallel import Placement
+from vramwise.training.model_states.states import model_states
+from vramwise.training.recipe.heads import with_head
+
+FROZEN = ("reference", "teacher", "reward")
+TRAINED = ("critic", "value")
+ELSEWHERE = ("rollout",)
+
+
+def role_of(name: str) -> str:
+    """What a model of `extra_models` is. Raises `ScenarioError` for an unknown role."""
+    role = name.partition(":")[0].strip().lower().removesuffix("_model").removesuffix(" model")
+    role = {"ref": "reference"}.get(role, role)
+    known = (*FROZEN, *TRAINED, *ELSEWHERE)
+    if role not in known:
+        hint = ", ".join(nearest(role, known) or known)
+        raise ScenarioError("train.extra_models", f'"{name}" is no role: did you mean {hint}?')
+    return role
+
+
+def takes_nothing(name: str, train: TrainSettings) -> bool:
+    """Whether a model of `extra_models` adds no memory here: an engine's own, or adapters switched off."""
+    role = role_of(name)
+    return role in ELSEWHERE or (role == "reference" and ":" not in name and train.method in ("lora", "qlora"))
+
+
+@lru_cache(maxsize=256)
+def extra_model_bytes(model: Model, train: TrainSettings, placement: Placement) -> Mapping[str, int]:
+    """Bytes that stay on a rank for each other model, by term."""
+    found: dict[str, int] = {}
+    for name in train.extra_models:
+        role = role_of(name)
+        if takes_nothing(name, train):
+            continue
+        _, colon, other = name.partition(":")
+        owned = _named(other) if colon else with_head(model, "sequence-classification") if role == "reward" else model
+        if role in TRAINED:
+            states = model_states(owned, train, placement)
+            size = states.weights + states.frozen_weights + states.adapter_weights
+            size += states.gradients + states.master + states.optimizer
+        else:
+            states = model_states(owned, train.replace(method="full", trainable=(), quantization=None), placement)
+            size = states.weights
+        term = f"{role} model"
+        found[term] = found.get(term, 0) + size
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CriticPass:
+    """Bytes that the critics keep until backward, and the most of them at once in their own backward pass."""
+
+    kept: int = 0
+    peak: int = 0
+
+
+def critic_pass(model: Model, train: TrainSettings, axes: Axes, *, accumulating: bool) -> CriticPass:
+    """Activations of the trained models of `extra_models`, each with a head of few classes instead of the output layer.
+
+    One stage holds them whole: where a pipeline cuts the policy, the critic's activations are an upper bound.
+    """
+    kept = peak = 0
+    for name in train.extra_models:
+        if role_of(name) not in TRAINED:
+            continue
+        _, colon, other = name.partition(":")
+        owned = with_head(_named(other) if colon else model, "sequence-classification")
+        shape = step_shape(owned, train, int(axes["batch"]), int(axes["sequence"]), accumulating=accumulating)
+        below = 0
+        for run in shape.at(axes):
+            peak = max(peak, kept + below + max(run.peak.total, run.head_peak.total))
+            below += run.activations + run.weight_casts
+        kept += below
+    return CriticPass(kept, max(peak, kept))
+
+
+def _named(name: str) -> Model:
+    source = resolve(name)
+    return describe(source.config, source.id)

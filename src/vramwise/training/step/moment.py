@@ -1,0 +1,43 @@
+"""One moment of a step, and the moments with critics' activations in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from vramwise.scenario import TrainSettings
+from vramwise.training.recipe.settings import HUGGING_FACE
+from vramwise.training.step.extra_models import CriticPass
+
+CRITIC_PART = "critic activations"
+_OF_ONE_PASS = frozenset({"activations", "weight casts", "logits and loss"})
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment: parts by name, and the operation at which it is reached."""
+
+    name: str
+    parts: Mapping[str, int]
+    operation: str = ""
+    layer: int | None = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+
+def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSettings) -> list[Moment]:
+    """The moments with the critics' activations: beside the policy's in transformers' trainers, else after them."""
+    joined = train.framework in HUGGING_FACE
+    beside = ("forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "first step")
+    found = []
+    for moment in moments:
+        if joined and moment.name in beside:
+            moment = replace(moment, parts={**moment.parts, CRITIC_PART: critics.kept})
+        found.append(moment)
+        if moment.name == "backward: layers":
+            alone = next(m for m in moments if m.name == ("backward end" if joined else "forward end"))
+            rest = {name: size for name, size in alone.parts.items() if joined or name not in _OF_ONE_PASS}
+            found.append(Moment("backward: critic", rest | {CRITIC_PART: critics.peak}))
+    return found
