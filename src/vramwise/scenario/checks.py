@@ -43,6 +43,10 @@ def _check_train(scenario: Scenario) -> Scenario:
         raise ScenarioError("train.recompute", "needs checkpointing selective or full; it is none")
     if train.image_size is not None and not train.images_per_sequence:
         raise ScenarioError("train.image_size", "needs images_per_sequence above 0")
+    for name in ("moe_overload_factor", "moe_capacity_factor"):
+        factor = getattr(train, name)
+        if factor is not None and factor < 1:
+            raise ScenarioError(f"train.{name}", f"expected a number of at least 1 (an even share), got {factor:g}")
     scenario = _fill_rollout(scenario)
     scenario = _check_some_gpu(scenario, may_be_cpu=False)
     scenario = _fill_quantization(scenario)

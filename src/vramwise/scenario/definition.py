@@ -140,6 +140,12 @@ class TrainSettings(Settings):
     )
     num_microbatches: int | None = whole("micro-batches in a pipeline step")
     context_parallel_size: int = whole("GPUs that share each sequence", 1)
+    moe_overload_factor: float | None = key(
+        Share(help="even shares of tokens that the fullest rank's experts get (a range up to 1.5)", optional=True)
+    )
+    moe_capacity_factor: float | None = key(
+        Share(help="even shares of tokens that an expert takes; more are dropped", optional=True)
+    )
     expert_parallel_size: int = whole("GPUs that share the experts", 1)
     expert_tensor_parallel_size: int | None = whole(
         "GPUs that share each expert (default: as tensor_parallel_size where expert_parallel_size is 1, else 1)"

@@ -40,6 +40,7 @@ from vramwise.training.reserved_memory.replay import is_replayed
 from vramwise.training.step import rollout
 from vramwise.training.step.micro_batches import on_stage
 from vramwise.training.step.moments import Moment, step_moments
+from vramwise.training.step.overload import overload_bytes
 from vramwise.training.tree import activations_node, phase, state_nodes
 
 MOST_SEQUENCES = 1_000_000
@@ -208,6 +209,9 @@ def _quantities(
     tensors = counters.widened(peak.total, low, high)
     if samples_completions(job.train):
         tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
+    accumulating = job.accumulates or rank.stages > 1
+    overload = overload_bytes(job.model, job.structure, rank, with_rounded_axes(**job.axes), accumulating=accumulating)
+    tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
     allocated = counters.plus(tensors, workspace)
     exchanged = buffers(job.model, job.structure, rank)
     by_ratio = reserved.reserved(allocated, moments, job.train, rank, job.states(rank), exchanged)
@@ -219,7 +223,7 @@ def _quantities(
         "params": Quantity.exact(job.model.num_parameters),
         "weights": Quantity.exact(sum(load.parts.get(name, 0) for name in ("weights", "adapters"))),
         "peak_allocated": allocated,
-        "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected))),
+        "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected)) + overload),
     }
 
 

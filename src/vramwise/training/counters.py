@@ -88,6 +88,12 @@ def down_to(quantity: Quantity, smaller: int) -> Quantity:
     return Quantity(round(quantity.expected - below), quantity.expected, quantity.high)
 
 
+def up_to(quantity: Quantity, larger: int) -> Quantity:
+    """A quantity that may also be a larger one: the two distances above add up as squares do."""
+    above = math.hypot(quantity.high - quantity.expected, max(0, larger - quantity.expected))
+    return Quantity(quantity.low, quantity.expected, round(quantity.expected + above))
+
+
 def scaled(quantity: Quantity, ratio: Calibrated) -> Quantity:
     """A quantity times a calibrated ratio. The two err independently: distances to the ends add up as squares do."""
     expected = quantity.expected * ratio.expected

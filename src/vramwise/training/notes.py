@@ -15,6 +15,7 @@ from vramwise.training.recipe.masks import masks_note
 from vramwise.training.recipe.settings import HUGGING_FACE
 from vramwise.training.recipe.versions import names_a_version
 from vramwise.training.step.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
+from vramwise.training.step.overload import overload_factor
 from vramwise.units import format_bytes
 
 _DESCRIBED = ("transformers", "pytorch")
@@ -78,6 +79,12 @@ def notes_of(
         notes.append(
             "weights of the layers' products are stored in 8 bits (--fp8-param-gather); "
             "with param_dtype bf16 their 8-bit copies lie beside them"
+        )
+    factor = overload_factor(model, train)
+    if factor > 1:
+        notes.append(
+            "experts are spread over ranks: an even share of tokens is expected, the high end has the fullest rank get "
+            f"{factor:g} (moe_overload_factor)"
         )
     notes += _about_extra_models(train, engine_counted=engine_counted)
     if states.paged_optimizer:

@@ -14,7 +14,7 @@ from vramwise.errors import UsageError
 from vramwise.interop.launch.command import Launch, Start, notes_of, settings_of
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.megatron_model import READ_FOR_THE_MODEL, model_of, vocabulary_note
-from vramwise.interop.launch.values import Meaning, switch, whole, word
+from vramwise.interop.launch.values import Meaning, at_least_one, switch, whole, word
 
 MEANINGS = {
     "--micro-batch-size": Meaning("micro_batch_size", whole),
@@ -25,6 +25,7 @@ MEANINGS = {
     "--context-parallel-size": Meaning("context_parallel_size", whole),
     "--expert-model-parallel-size": Meaning("expert_parallel_size", whole),
     "--expert-tensor-parallel-size": Meaning("expert_tensor_parallel_size", whole),
+    "--moe-expert-capacity-factor": Meaning("moe_capacity_factor", at_least_one),
     "--sequence-parallel": Meaning("sequence_parallel", switch),
     "--use-distributed-optimizer": Meaning("distributed_optimizer", switch),
     "--use-precision-aware-optimizer": Meaning("precision_aware_optimizer", switch),
@@ -36,7 +37,6 @@ UNCOUNTED = {
     "--first-last-layers-bf16": "all layers' weights are taken as 8-bit",
     "--optimizer-offload-fraction": "all optimizer states are taken as offloaded",
     "--fine-grained-activation-offloading": "the modules' activations are charged to the GPU here",
-    "--moe-expert-capacity-factor": "every rank is given as many tokens as it sends",
     "--mtp-num-layers": "layers that predict further tokens",
     "--enable-cuda-graph": "graphs' pools",
     "--external-cuda-graph": "graphs' pools",

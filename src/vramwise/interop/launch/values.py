@@ -55,6 +55,12 @@ def fraction(text: str) -> float:
         raise UsageError(f'expected a number, got "{clipped(text)}"') from None
 
 
+def at_least_one(text: str) -> float | None:
+    """A number that is 1 or more; a smaller one says nothing."""
+    value = float(text)
+    return value if value >= 1 else None
+
+
 def switch(text: str) -> bool:
     """On or off in all the ways engines write it."""
     word = text.lower()
