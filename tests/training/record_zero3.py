@@ -9,14 +9,14 @@ weights and the outputs of their all-gathers take on rank 0, read at every hook 
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from deepspeed_ranks import record
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "hidden_size": 32, "intermediate_size": 88, "num_hidden_layers": 4,
@@ -151,30 +151,15 @@ def play(name: str, checkpointing: str, settings: tuple[int, ...]) -> dict[str, 
     return {"model": name, "config": text, "checkpointing": checkpointing, **zero, "after_forward": after, **lists}
 
 
-def work(rank: int, world: int, port: int) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_SIZE": str(world),
-                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # fmt: skip
-    import torch
-
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # DeepSpeed logs to standard output
-    torch.set_num_threads(1)
-    import deepspeed
-    import transformers
-
-    deepspeed.init_distributed("gloo", distributed_port=port)
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    if rank == 0:
-        versions = ", ".join(f"{module.__name__} {module.__version__}" for module in (deepspeed, torch, transformers))
-        out.write(f"# {versions}: python tests/training/record_zero3.py\n")
-        writer.writeheader()
+def rows() -> Iterator[dict[str, Any]]:
     for name in MODELS:
         for checkpointing in KINDS.get(name, CHECKPOINTING[:1]):
             for settings in SETTINGS:
-                row = play(name, checkpointing, settings)
-                if rank == 0:
-                    writer.writerow(row)
-                    out.flush()
+                yield play(name, checkpointing, settings)
+
+
+def work(rank: int, world: int, port: int) -> None:
+    record(rank, world, port, "tests/training/record_zero3.py", COLUMNS, rows())
 
 
 if __name__ == "__main__":

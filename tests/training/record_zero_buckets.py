@@ -9,11 +9,12 @@ when forward is over, and the values of the fp32 partitions that the optimizer s
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import sys
+from collections.abc import Iterator
 from typing import Any
+
+from deepspeed_ranks import record
 
 MODEL = {
     "model_type": "llama", "hidden_size": 32, "intermediate_size": 88, "num_hidden_layers": 4,
@@ -72,31 +73,16 @@ def play(stage: int, settings: dict[str, Any]) -> dict[str, Any]:
     return row | {"settings": json.dumps(settings, separators=(",", ":"))}
 
 
-def work(rank: int, world: int, port: int) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_SIZE": str(world),
-                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # fmt: skip
-    import torch
-
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # DeepSpeed logs to standard output
-    torch.set_num_threads(1)
-    import deepspeed
-    import transformers
-
-    deepspeed.init_distributed("gloo", distributed_port=port)
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    if rank == 0:
-        versions = ", ".join(f"{module.__name__} {module.__version__}" for module in (deepspeed, torch, transformers))
-        out.write(f"# {versions}: python tests/training/record_zero_buckets.py\n")
-        writer.writeheader()
+def rows() -> Iterator[dict[str, Any]]:
     for stage in (1, 2, 3):
         for settings in SETTINGS:
             if stage == 1 and "grad_dtype" in settings:
                 continue  # another optimizer's, which keeps all gradients in fp32
-            row = play(stage, settings)
-            if rank == 0:
-                writer.writerow(row)
-                out.flush()
+            yield play(stage, settings)
+
+
+def work(rank: int, world: int, port: int) -> None:
+    record(rank, world, port, "tests/training/record_zero_buckets.py", COLUMNS, rows())
 
 
 if __name__ == "__main__":

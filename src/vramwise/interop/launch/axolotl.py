@@ -15,7 +15,7 @@ from vramwise.interop.launch.command import Launch, Start, one_model
 from vramwise.interop.launch.launchers import Launcher, accelerated, file_table, launcher_of, torchrun_gpus
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, is_no, read_fsdp, sharding_of
-from vramwise.interop.launch.trainer import attention_of, optimizer_settings
+from vramwise.interop.launch.trainer_settings import attention_of, optimizer_settings
 from vramwise.interop.launch.trl import rollout_settings
 from vramwise.interop.launch.values import fraction
 

@@ -15,7 +15,7 @@ from vramwise.interop.launch.launchers import by_environment, file_table, launch
 from vramwise.interop.launch.model_facts import config_of
 from vramwise.interop.launch.options import Options, whole_number
 from vramwise.interop.launch.sharding import Sharding, sharding_of
-from vramwise.interop.launch.trainer import BATCH, half_of, set_precision, trainer_settings
+from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
 from vramwise.interop.launch.values import fraction
 
 _RANK, _LENGTH, _FROZEN_BUT = 8, 2048, 2

@@ -16,7 +16,7 @@ from vramwise.interop.launch.launchers import by_environment, file_table
 from vramwise.interop.launch.model_facts import checkpoint_dtype
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, read_deepspeed, read_fsdp, sharding_of
-from vramwise.interop.launch.trainer import set_precision, trainer_settings
+from vramwise.interop.launch.trainer_settings import set_precision, trainer_settings
 from vramwise.interop.launch.values import fraction
 from vramwise.scenario.names import DTYPE_SPELLINGS
 
