@@ -131,3 +131,13 @@ def test_an_estimate_takes_the_file_and_flags_override_it(tmp_path: Path, capsys
     assert any("zero_quantized_gradients" in note for note in answer["notes"])
     assert main(["estimate", "gpt2", "--task", "serve", "--deepspeed", str(path)]) == 2
     assert "--deepspeed: belongs to the task train" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "zero",
+    [{"reduce_bucket_size": float("inf")}, {"reduce_bucket_size": 10**400}, {"offload_optimizer": "cpu"},
+     {"offload_optimizer": ["cpu"]}],
+)  # fmt: skip
+def test_odd_values_are_one_line(zero: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="expected a"):
+        read_deepspeed({"zero_optimization": {"stage": 2, **zero}}, 1024)

@@ -232,3 +232,22 @@ def test_default_targets_are_pefts() -> None:
     for kind, option in options_of("peft_targets").items():
         if isinstance(targets[kind], list):
             assert option.key.split() == targets[kind], kind
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["deepspeed --include @ train.py --model_name_or_path gpt2",
+     "torchrun --nproc_per_node ² train.py --model_name_or_path gpt2",
+     "accelerate launch --num_processes 2 train.py --model_name_or_path gpt2 --use_liger_kernel"],
+)  # fmt: skip
+def test_odd_launchers_are_read_as_far_as_they_go(line: str) -> None:
+    assert read(line).scenario["model"] == "gpt2"
+
+
+def test_flags_replace_what_a_command_says_with_all_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--", "trl", "sft", "--model_name_or_path", "Qwen/Qwen2.5-0.5B", "--use_peft"]
+    assert main(["estimate", "--json", "--method", "full", "--precision", "bf16", "--num-gpus", "1", *command]) == 0
+    found = json.loads(capsys.readouterr().out)
+    train = found["scenario"]["train"]
+    assert (train["method"], train["param_dtype"], train["lora_rank"]) == ("full", "bf16", 8)
+    assert not any("how many GPUs" in note for note in found["notes"])

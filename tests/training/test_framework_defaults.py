@@ -110,3 +110,27 @@ def test_deepspeeds_own_16_bit_is_named_where_autocast_is_computed() -> None:
 )
 def test_an_open_length_is_the_models_own_up_to_2048_tokens(name: str, tokens: int) -> None:
     assert estimate({"model": name, "task": "train"}).scenario["train"]["sequence_length"] == tokens
+
+
+@pytest.mark.parametrize("framework", ["ms-swift", "llamafactory"])
+def test_conversations_never_reserve_less_than_is_allocated(framework: str) -> None:
+    train = {"framework": framework, "method": "lora", "checkpointing": "full", "micro_batch_size": 16}
+    found = estimate({"model": "Qwen/Qwen2.5-7B", "task": "train", "gpu": "h100-sxm-80gb", "train": train}).quantities
+    assert found["peak_reserved"].expected >= found["peak_allocated"].expected
+    assert found["nvidia_smi"].expected >= found["total_needed"].expected
+
+
+def test_megatrons_8_bit_products_leave_the_optimizer_as_it_is() -> None:
+    table = {"framework": "megatron", "precision": "fp8-mixed", "param_dtype": "bf16"}
+    found = estimate({"model": "meta-llama/Llama-3.1-8B", "task": "train", "num_gpus": 8, "train": table})
+    settings = found.scenario["train"]
+    assert (settings["grad_dtype"], settings["optimizer_state_dtype"], settings["master_dtype"]) == ("fp32",) * 3
+
+
+def test_zero_offloads_weights_in_stage_3_alone() -> None:
+    sizes = {}
+    for stage, offload in ((2, "none"), (2, "cpu"), (3, "cpu")):
+        train = {"framework": "deepspeed", "zero_stage": stage, "offload_params": offload}
+        found = estimate({"model": "Qwen/Qwen2.5-7B", "task": "train", "num_gpus": 8, "train": train})
+        sizes[stage, offload] = found.quantities["weights"].expected
+    assert sizes[2, "cpu"] == sizes[2, "none"] > sizes[3, "cpu"] == 0

@@ -14,8 +14,8 @@ from vramwise.models import describe
 from vramwise.models.allocator import Block, CachingAllocator
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training import replay as replay_module
 from vramwise.training.answer import job_of
+from vramwise.training.reserved_memory import replay as replay_module
 from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, SHARDS, Replicated
 from vramwise.training.reserved_memory.held import Memory
 from vramwise.training.reserved_memory.replay import _Replay

@@ -41,5 +41,6 @@ def test_checkpointed_experts_have_one_layers_tokens_more() -> None:
 def test_capacity_ends_the_range_and_one_rank_of_experts_has_none() -> None:
     assert above(step(moe_overload_factor=3, moe_capacity_factor=1.25)) == above(step(moe_overload_factor=1.25))
     assert above(step(expert_parallel_size=1)) == above(step(expert_parallel_size=1, moe_overload_factor=1))
+    assert above(step(moe_overload_factor=8)) == above(step(moe_overload_factor=1000))  # all tokens of all ranks
     with pytest.raises(ScenarioError, match="moe_capacity_factor"):
         step(moe_capacity_factor=0.5)

@@ -84,6 +84,8 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
         data, said = _with_deepspeed(data, zero_file, task)
         notes = (*notes, *said)
     top, settings = _by_table(given, task)
+    if getattr(args, "engine_command", None) or zero_file is not None:
+        data = _without_what_follows(data, settings)
     data = {**data, **top, "task": task}
     if settings:
         data[table_of(task)] = {**_file_table(data, table_of(task)), **settings}
@@ -106,7 +108,24 @@ def _launched(args: argparse.Namespace, data: dict[str, Any]) -> tuple[dict[str,
     if args.model is not None:
         raise UsageError("the engine's command line names the model: leave out MODEL")
     launch = read_command(args.engine_command)
-    return launch.scenario, launch.notes
+    answered = "--num-gpus before --" if args.num_gpus is not None else None
+    return launch.scenario, tuple(note for note in launch.notes if answered is None or answered not in note)
+
+
+_FOLLOWS: dict[str, tuple[str, ...]] = {
+    "precision": ("param_dtype", "grad_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
+    "method": ("lora_rank", "lora_targets", "lora_dropout", "lora_dtype", "dora", "quantization", "kbit_preparation"),
+}
+"""What a command or a DeepSpeed file says only because of another key, which a flag may have answered otherwise."""
+
+
+def _without_what_follows(data: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """A command's scenario without what belongs to the precision or method that flags replace."""
+    train = _file_table(data, "train")
+    gone = {
+        name for key, names in _FOLLOWS.items() if flags.get(key, train.get(key)) != train.get(key) for name in names
+    }
+    return {**data, "train": {name: value for name, value in train.items() if name not in gone}} if gone else data
 
 
 def _with_deepspeed(data: dict[str, Any], path: str, task: str) -> tuple[dict[str, Any], tuple[str, ...]]:

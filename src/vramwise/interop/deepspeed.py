@@ -74,7 +74,7 @@ def read_deepspeed_file(path: str, hidden_size: int | None = None) -> DeepSpeedS
 
 def _read_accelerate(path: str, table: Mapping[str, Any], hidden_size: int | None) -> DeepSpeedSettings:
     """accelerate's own file: a DeepSpeed file that it names, or the few settings of its plugin."""
-    plugin = table.get("deepspeed_config") or {}
+    plugin = _table("deepspeed_config", table.get("deepspeed_config"))
     named = plugin.get("deepspeed_config_file")
     if named:
         beside = Path(path).parent / str(named)
@@ -196,7 +196,7 @@ def _read_zero(found: DeepSpeedSettings, zero: Mapping[str, Any], hidden_size: i
 def _read_offload(found: DeepSpeedSettings, zero: Mapping[str, Any], stage: int) -> None:
     old = {"offload_optimizer": zero.get("cpu_offload"), "offload_param": zero.get("cpu_offload_param")}
     for name, key in (("offload_optimizer", "offload_optimizer"), ("offload_param", "offload_params")):
-        table = zero.get(name) or ({"device": "cpu"} if old[name] else {})
+        table = _table(name, zero.get(name)) or ({"device": "cpu"} if old[name] else {})
         device = str(table.get("device", "none"))
         if device not in ("cpu", "nvme") or (name == "offload_param" and stage < 3):
             continue
@@ -206,7 +206,7 @@ def _read_offload(found: DeepSpeedSettings, zero: Mapping[str, Any], stage: int)
         for setting in ("buffer_count", "buffer_size", "max_in_cpu"):
             if setting in table and f"{key}_{setting}" != "offload_optimizer_buffer_size":
                 found.train[f"{key}_{setting}"] = _whole(f"{name}.{setting}", table[setting])
-        if float(table.get("ratio", 1)) < 1:
+        if table.get("ratio", 1) not in (1, 1.0, "1", "1.0"):
             found.notes.append(
                 f"not counted: {name}.ratio {table['ratio']}: all optimizer states are taken as offloaded"
             )
@@ -218,11 +218,21 @@ def _whole(name: str, value: Any) -> int:
     """A whole number, which DeepSpeed also reads from 5e8 and from its text."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        raise UsageError(f'{name}: expected a whole number, got "{clipped(str(value))}"') from None
-    if number != int(number) or number < 0:
+        whole = int(number)
+    except (TypeError, ValueError, OverflowError):
+        whole, number = -1, -1.0
+    if number != whole or number < 0:
         raise UsageError(f'{name}: expected a whole number, got "{clipped(str(value))}"')
-    return int(number)
+    return whole
+
+
+def _table(name: str, value: Any) -> Mapping[str, Any]:
+    """A table, empty where there is none."""
+    if value is None or value is False:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f'{name}: expected a table, got "{clipped(str(value))}"')
+    return value
 
 
 def _dtype(name: str, value: Any) -> str:

@@ -67,8 +67,8 @@ def by_environment(start: Start) -> Launcher:
     """The launcher of programs that start torchrun themselves: NPROC_PER_NODE, or all GPUs that are visible."""
     each = start.environment.get("NPROC_PER_NODE", "")
     nodes = start.environment.get("NNODES", "1")
-    found = int(each) if each.isdigit() else _visible(start.environment)
-    return Launcher(found * int(nodes) if found and nodes.isdigit() else found, found)
+    found = int(each) if each.isdecimal() else _visible(start.environment)
+    return Launcher(found * int(nodes) if found and nodes.isdecimal() else found, found)
 
 
 def accelerated(options: Options, environment: Mapping[str, str]) -> Launcher:
@@ -103,7 +103,7 @@ def torchrun_gpus(words: tuple[str, ...]) -> tuple[int, int]:
 
     def count(*flags: str) -> int:
         texts = [found.given[flag][-1].rpartition(":")[2] for flag in flags if found.given.get(flag)]
-        return int(texts[0]) if texts and texts[0].isdigit() else 0
+        return int(texts[0]) if texts and texts[0].isdecimal() else 0
 
     return count("--nproc-per-node", "--nproc"), count("--nnodes") or 1
 
@@ -122,7 +122,7 @@ def _deepspeed(start: Start, place: int) -> Launcher:
     included = options.first("include", "i")
     if included:
         hosts = [host for host in included.split("@") if host]
-        each, nodes = _listed_gpus(hosts[0].rpartition(":")[2]), len(hosts)
+        each, nodes = _listed_gpus(hosts[0].rpartition(":")[2]) if hosts else 0, max(1, len(hosts))
     each = each or _visible(start.environment)
     return Launcher(each * nodes if each else None, each, None, options.notes())
 
@@ -133,5 +133,5 @@ def _visible(environment: Mapping[str, str]) -> int | None:
 
 def _listed_gpus(text: str) -> int | None:
     """How many GPUs `0,1,2` names."""
-    names = [name for name in text.split(",") if name.strip().isdigit()]
+    names = [name for name in text.split(",") if name.strip().isdecimal()]
     return len(names) or None

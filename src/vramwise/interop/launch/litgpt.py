@@ -62,7 +62,7 @@ def read(start: Start) -> Launch:
 def _launcher(options: Options, pretrains: bool) -> Launcher:
     """`--devices N`; pretraining takes all GPUs unless told otherwise."""
     given = options.first("devices") or ("auto" if pretrains else "1")
-    each = int(given) if given.isdigit() else None
+    each = int(given) if given.isdecimal() else None
     nodes = options.number("num_nodes") or 1
     return Launcher(each * nodes if each else None, each)
 

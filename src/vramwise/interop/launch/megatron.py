@@ -217,7 +217,7 @@ def _gpus(start: Start, settings: Mapping[str, Any]) -> tuple[int, int]:
 
 def _variable(start: Start, name: str) -> int:
     text = start.environment.get(name, "")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdecimal() else 0
 
 
 def _micro_batches(words: Words, settings: dict[str, Any], gpus: int) -> None:

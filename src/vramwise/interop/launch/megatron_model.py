@@ -118,13 +118,13 @@ def _latent(words: Words, layers: int, wide: int) -> dict[str, Any]:
 def _layers_with_experts(words: Words, layers: int) -> list[bool]:
     """`--moe-layer-freq N` (every N-th layer, the first one on) or a list such as `[0]*3+[1]*58`."""
     text = (_value(words, "--moe-layer-freq") or "1").replace(" ", "")
-    if text.isdigit():
+    if text.isdecimal():
         return [layer % max(1, int(text)) == 0 for layer in range(layers)]
     pattern: list[bool] = []
     for part in text.strip("()").split("+"):
         ones, _, times = part.strip("()").partition("*")
         values = ones.strip("[]").split(",")
-        if not all(value in ("0", "1") for value in values) or (times and not times.isdigit()):
+        if not all(value in ("0", "1") for value in values) or (times and not times.isdecimal()):
             raise UsageError(f'--moe-layer-freq: expected a number or a list such as [0]*3+[1]*58, got "{text}"')
         pattern += [value == "1" for value in values] * (int(times) if times else 1)
     if len(pattern) != layers:

@@ -147,7 +147,9 @@ def _shorthand(accelerate: Options) -> dict[str, Any]:
 def _fsdp_of_arguments(found: Sharding, options: Options) -> None:
     """transformers 5: `--fsdp` switches it on, all else is in `fsdp_config`; before, words such as "full_shard"."""
     config = options.values.get("fsdp_config")
-    table = json_or_file(config) if isinstance(config, str) else dict(config or {})
+    table = json_or_file(config) if isinstance(config, str) else config or {}
+    if not isinstance(table, Mapping):
+        raise UsageError(f'fsdp_config: expected a table, got "{clipped(str(table))}"')
     table = {str(key).removeprefix("fsdp_"): value for key, value in table.items()}
     given = options.values["fsdp"]
     for word in given if isinstance(given, list) else str(given).replace(",", " ").split():

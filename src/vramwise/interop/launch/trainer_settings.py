@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.model_facts import checkpoint_dtype
 from vramwise.interop.launch.options import Options, options_of
 from vramwise.interop.launch.sharding import Sharding, is_no, json_or_file
@@ -93,6 +95,8 @@ def set_precision(train: dict[str, Any], sharding: Sharding, half: str | None, w
 def _liger(options: Options) -> dict[str, Any]:
     config = options.values.get("liger_kernel_config")
     table = json_or_file(config) if isinstance(config, str) and not is_no(config) else config or {}
+    if not isinstance(table, Mapping):
+        raise UsageError(f'liger_kernel_config: expected a table, got "{clipped(str(table))}"')
     fused = not is_no(table.get("fused_linear_cross_entropy", True))
     return {"kernels": ["liger"], **({"loss": "fused-linear"} if fused else {})}
 

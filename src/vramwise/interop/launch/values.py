@@ -57,7 +57,7 @@ def fraction(text: str) -> float:
 
 def at_least_one(text: str) -> float | None:
     """A number that is 1 or more; a smaller one says nothing."""
-    value = float(text)
+    value = fraction(text)
     return value if value >= 1 else None
 
 

@@ -51,7 +51,7 @@ def offloaded(train: TrainSettings) -> Offloaded:
     params, optimizer = train.offload_params != "none", train.offload_optimizer != "none"
     by_fsdp = train.fsdp != "none" and params
     return Offloaded(
-        weights=params,
+        weights=params and train.zero_stage not in (1, 2),  # DeepSpeed offloads parameters in stage 3 alone
         gradients=by_fsdp or (optimizer and train.zero_stage > 0),
         optimizer=optimizer or by_fsdp,
         activations=train.offload_activations != "none",

@@ -100,7 +100,7 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         narrow = precision.endswith("-master") and dtype(train.lora_dtype).bytes_per_value < 4
         grads = train.lora_dtype
         master, states = ("fp32", "fp32") if narrow else (None, train.lora_dtype)
-    elif train.param_dtype and not precision.endswith("master") and not is_8_bit(train.param_dtype):
+    elif train.param_dtype and master is None and not is_8_bit(train.param_dtype):
         grads, states = params, params
     if train.framework == "megatron" and precision in ("bf16-master", "fp8-mixed"):
         grads = "fp32"  # main_grad

@@ -161,15 +161,18 @@ def replayed_reserved(
         kept = Quantity(_around(allocated, moments, train, on_host(room), name).low, kept.expected, kept.high)
     if not lengths_vary(train):
         return kept
-    varied = _around(allocated, moments, train, play(room, record_lengths(play.sequence)), name)
-    return Quantity(min(kept.low, varied.low), varied.expected, varied.high)
+    longest = play(room, record_lengths(play.sequence))
+    if longest.wanted:  # it stopped where the card was full; what is free is then given back, and the step goes on
+        longest = played
+    varied = _around(allocated, moments, train, longest, name)
+    return Quantity(min(kept.low, varied.low), max(kept.expected, varied.expected), max(kept.high, varied.high))
 
 
 def _around(
     allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, played: Replayed, name: str
 ) -> Quantity:
-    share = played.reserved / allocated.expected
-    kept = Quantity(allocated.low * share, played.reserved, allocated.high * share)
+    share = max(1.0, played.reserved / allocated.expected)
+    kept = Quantity(allocated.low * share, max(played.reserved, allocated.expected), allocated.high * share)
     lengths = logits_of_another_length(moments) if pads(train) else 0
     return plus(
         scaled(kept, calibrated(name)),

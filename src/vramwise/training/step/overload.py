@@ -26,7 +26,7 @@ def overload_factor(model: Model, train: TrainSettings) -> float:
     """Even shares of tokens that the fullest rank may get; 1 where experts are not spread over ranks."""
     if train.expert_parallel_size == 1 or all(p.part != "experts" for p in model.parameters):
         return 1.0
-    factor = train.moe_overload_factor or ASSUMED_FACTOR
+    factor = min(train.moe_overload_factor or ASSUMED_FACTOR, train.expert_parallel_size)  # all tokens of all ranks
     return max(1.0, min(factor, train.moe_capacity_factor or factor))
 
 
