@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vramwise.errors import VramwiseError
+from vramwise.errors import ScenarioError, VramwiseError
 from vramwise.estimation import estimate
 from vramwise.scenario import names
 
@@ -78,3 +79,10 @@ def test_any_settings(scenario: dict[str, Any]) -> None:
         assert result.verdict.fits == (not result.quantities["oom"].expected)
         assert result.verdict.fits == (result.verdict.headroom_bytes >= 0)
         assert result.verdict.reasons
+
+
+def test_a_default_of_tokens_below_the_requests_is_refused_as_a_given_one_is() -> None:
+    """vLLM 0.5.4 config.py SchedulerConfig: chunked prefill, on for long models, takes 512 tokens a step."""
+    serve = {"engine": "vllm", "engine_version": "0.5.4", "max_num_seqs": 4096}
+    with pytest.raises(ScenarioError, match="512 is less than max_num_seqs 4,096"):
+        estimate({"model": "meta-llama/Llama-3.1-8B", "task": "serve", "serve": serve})

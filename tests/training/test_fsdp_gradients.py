@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -128,6 +129,7 @@ def peaks_of_real_micro_batches(count: int, no_sync: bool) -> list[int]:
         optimizer.zero_grad()
 
     step()
+    gc.collect()  # what an earlier model left must not go while this one's memory is counted
     with profile(profile_memory=True, record_shapes=False) as found:
         step()
     held, events = 0, found.profiler.kineto_results.events()  # type: ignore[union-attr]

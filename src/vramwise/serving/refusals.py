@@ -40,7 +40,7 @@ def check_engine(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str
     _check_splits(settings, model)
     _check_cache_dtype(settings)
     if settings.engine == "vllm":
-        _check_batch(settings)
+        check_batch(settings.max_num_batched_tokens, settings.max_num_seqs)
         _check_dtype(settings, gpu)
         _check_capability(settings, model, gpu)
     return tuple(_warnings(scenario, model, gpu))
@@ -115,8 +115,8 @@ def _check_cache_dtype(settings: ServeSettings) -> None:
         )
 
 
-def _check_batch(settings: ServeSettings) -> None:
-    tokens, requests = settings.max_num_batched_tokens, settings.max_num_seqs
+def check_batch(tokens: int | None, requests: int | None) -> None:
+    """Raises ScenarioError for fewer tokens in a step than requests, given or by default."""
     if tokens is not None and requests is not None and tokens < requests:
         raise ScenarioError(
             "serve.max_num_batched_tokens",

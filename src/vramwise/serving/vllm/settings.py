@@ -10,6 +10,7 @@ from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.layouts import capability_of, engine_storage
+from vramwise.serving.refusals import check_batch
 from vramwise.serving.storage import Storage
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,
@@ -115,7 +116,9 @@ def _batch(
     windowed = any(cache.window for cache in model.caches)
     chunked = length > CHUNKED_PREFILL_ABOVE and not (windowed or multimodal or given.speculative or given.max_loras)
     if chunked:
-        return (2048 if version >= (0, 6, 5) else 512), seqs
+        tokens = 2048 if version >= (0, 6, 5) else 512
+        check_batch(tokens, seqs)
+        return tokens, seqs
     least = V0_LEAST_MULTIMODAL_TOKENS if multimodal else V0_LEAST_BATCHED_TOKENS
     return max(length, least), seqs
 
