@@ -102,14 +102,15 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
 def _launched(args: argparse.Namespace, data: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The scenario of an engine's own command line. Raises UsageError where a file or a model stands beside it."""
     from vramwise.interop.launch import read_command
+    from vramwise.interop.launch.launchers import GPUS_UNSAID
 
     if data:
         raise UsageError("--scenario and an engine's command line both describe the scenario: leave out one")
     if args.model is not None:
         raise UsageError("the engine's command line names the model: leave out MODEL")
     launch = read_command(args.engine_command)
-    answered = "--num-gpus before --" if args.num_gpus is not None else None
-    return launch.scenario, tuple(note for note in launch.notes if answered is None or answered not in note)
+    answered = () if args.num_gpus is None else (GPUS_UNSAID,)
+    return launch.scenario, tuple(note for note in launch.notes if note not in answered)
 
 
 _FOLLOWS: dict[str, tuple[str, ...]] = {

@@ -12,6 +12,7 @@ from vramwise.interop.launch.command import Start
 from vramwise.interop.launch.options import Options
 
 _NESTED = ("fsdp_config", "deepspeed_config", "parallelism_config", "dynamo_config")
+GPUS_UNSAID = "the command does not say how many GPUs run it: --num-gpus before -- does"
 _GPUS_OF_A_NODE = 8
 # trl 1.16 trl/accelerate_configs: names that `--accelerate_config` takes besides files.
 _PRESETS: dict[str, dict[str, Any]] = {
@@ -44,7 +45,7 @@ class Launcher:
 
     def said(self) -> list[str]:
         """Notes, of the launcher's own options too."""
-        unsaid = [] if self.gpus else ["the command does not say how many GPUs run it: --num-gpus before -- does"]
+        unsaid = [] if self.gpus else [GPUS_UNSAID]
         return [*self.notes, *(self.accelerate.notes() if self.accelerate else ()), *unsaid]
 
 
