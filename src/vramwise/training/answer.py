@@ -11,7 +11,7 @@ from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters
-from vramwise.training.activations.sizes import step_shape
+from vramwise.training.activations.sizes import RunBytes, step_shape
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
 from vramwise.training.exchange.zero_buffers import offload_staging_bytes
@@ -87,6 +87,15 @@ class Job:
         """Rows that the model gets for a micro-batch, and tokens of a row on one rank."""
         batch, sequence = rows_of(self.train, self.train.micro_batch_size, self.local_sequence)
         return {"batch": batch, "sequence": sequence}
+
+    def accumulates_on(self, rank: Placement) -> bool:
+        """The same on a rank, whose stage of a pipeline adds up the gradients of all micro-batches."""
+        return self.accumulates or rank.stages > 1
+
+    def runs(self, rank: Placement) -> list[RunBytes]:
+        """The blocks of the rank's stage at the scenario's sizes."""
+        shape = step_shape(self.model, self.structure, **self.axes, accumulating=self.accumulates_on(rank))
+        return on_stage(shape.at(with_rounded_axes(**self.axes)), rank)
 
 
 def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
@@ -164,12 +173,9 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
 
 def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
     """Bytes of host memory for what the rank offloads, by term."""
-    axes = job.axes
     kept = 0
     if offloaded(job.train).activations:
-        accumulating = job.accumulates or rank.stages > 1
-        shape = step_shape(job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating)
-        layers = [run for run in on_stage(shape.at(with_rounded_axes(**axes)), rank) if run.shape.layer is not None]
+        layers = [run for run in job.runs(rank) if run.shape.layer is not None]
         kept = sum(run.activations - run.handed_on for run in layers)
     staged = offload_staging_bytes(job.model, job.structure, rank)
     return host_parts(job.states(rank), job.train, kept, staged)
@@ -188,11 +194,8 @@ def _phases(
     shared = state_nodes(states, job.train)
     end = next(moment for moment in moments if moment.name == "forward end")
     if "activations" in end.parts:
-        accumulating = job.accumulates or rank.stages > 1
-        shape = step_shape(job.model, job.structure, axes["batch"], axes["sequence"], accumulating=accumulating)
-        rounded = with_rounded_axes(**axes)
         shared["activations"] = activations_node(
-            on_stage(shape.at(rounded), rank), end.parts["activations"], rounded, kind
+            job.runs(rank), end.parts["activations"], with_rounded_axes(**axes), kind
         )
     return tuple(
         phase(moment, shared, kind, axes, (() if moment.name == "load" else (workspace,)) + outside)
@@ -209,8 +212,9 @@ def _quantities(
     tensors = counters.widened(peak.total, low, high)
     if samples_completions(job.train):
         tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
-    accumulating = job.accumulates or rank.stages > 1
-    overload = overload_bytes(job.model, job.structure, rank, with_rounded_axes(**job.axes), accumulating=accumulating)
+    overload = overload_bytes(
+        job.model, job.structure, rank, with_rounded_axes(**job.axes), accumulating=job.accumulates_on(rank)
+    )
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
     allocated = counters.plus(tensors, workspace)
     exchanged = buffers(job.model, job.structure, rank)
