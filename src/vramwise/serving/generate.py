@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
+from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.result import Capacity, Node, Phase, Quantity, Result
@@ -337,29 +337,6 @@ def _needs(model: Model, plan: _Plan, prompt: int) -> int:
     decode = _cache_bytes(model, plan, prompt, plan.new)
     prefill = _cache_bytes(model, plan, prompt, 1) + _transient(model, plan, prompt)
     return max(decode, prefill)
-
-
-def largest_within(need: Callable[[int], int], room: int, most: int) -> int:
-    """The largest n from 1 to `most` with need(n) ≤ room, 0 when none; need must not fall.
-
-    The line through the bracket's ends is near the answer where need is nearly linear; halving follows where not.
-    """
-    low, high = 0, most
-    at_low, at_high = 0, need(most)
-    if at_high <= room:
-        return most
-    halve = False
-    while high - low > 1:
-        line = low + max(0, room - at_low) * (high - low) // max(1, at_high - at_low)
-        middle = (low + high) // 2 if halve else min(max(line, low + 1), high - 1)
-        size = need(middle)
-        width = high - low
-        if size <= room:
-            low, at_low = middle, size
-        else:
-            high, at_high = middle, size
-        halve = not halve and 2 * (high - low) > width
-    return low
 
 
 def _reasons(capacity: Capacity, plan: _Plan, peak: Phase, room: Quantity, limits: dict[str, int]) -> list[str]:

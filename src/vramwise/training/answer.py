@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vramwise.hardware import Gpu
+from vramwise.largest import largest_within
 from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.model import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result
@@ -15,7 +16,6 @@ from vramwise.training.activations.sizes import RunBytes, step_shape
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
 from vramwise.training.exchange.zero_buffers import offload_staging_bytes
-from vramwise.training.largest import largest_within
 from vramwise.training.layout.layouts import check_layout
 from vramwise.training.layout.parallel import Placement, placements
 from vramwise.training.lazy_quantities import LazyQuantities

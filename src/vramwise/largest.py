@@ -1,4 +1,4 @@
-"""The largest size whose need stays within a room, in a handful of evaluations."""
+"""The largest size whose need stays within a room, in a handful of evaluations: batches and lengths of every task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ def largest_within(need: Callable[[int], int], room: int, most: int, known: tupl
 
     `known` is a size up to `most` with its need, where that was worked out already.
 
-    `need` must not fall. It is a maximum of functions that are nearly linear in n (bytes in the batch), so the line
+    The answer fits and the next size does not, whatever `need` does; it is the only such size where `need` does not
+    fall. It is a maximum of functions that are nearly linear in n (bytes in the batch), so the line
     through the two ends of the bracket meets the room close to the answer; halving takes over when a line gains little.
     """
     if known is not None and known[1] <= room:

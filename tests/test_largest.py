@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramwise.training.largest import largest_within
+from vramwise.largest import largest_within
 
 MOST = 2**20
 LINES = st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**9)), min_size=1, max_size=5)
@@ -28,6 +28,14 @@ def test_it_is_the_largest_that_fits(lines, room, unit, most, data):
     assert 0 <= found <= most
     assert found == 0 or need(found) <= room
     assert found == most or need(found + 1) > room
+
+
+@given(sizes=st.lists(st.integers(0, 100), min_size=1, max_size=40), room=st.integers(0, 100), data=st.data())
+def test_a_need_that_falls_here_and_there_still_gets_a_size_that_fits_below_one_that_does_not(sizes, room, data):
+    known = data.draw(st.none() | st.integers(1, len(sizes)).map(lambda size: (size, sizes[size - 1])))
+    found = largest_within(lambda n: sizes[n - 1], room, len(sizes), known)
+    assert found == 0 or sizes[found - 1] <= room
+    assert found == len(sizes) or sizes[found] > room
 
 
 @given(lines=LINES, room=st.integers(10**10, 10**14))
