@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
@@ -53,10 +53,29 @@ class BlockRun:
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """A layer that was not recorded again: what it has in the place of the recorded one's storages.
+
+    `incoming`: those of the streams that it reads. `renewed`: of what it hands on, and of autocast's copies of weights.
+    """
+
+    incoming: Mapping[Storage, Storage]
+    renewed: tuple[tuple[Storage, Storage], ...]
+
+
+@dataclass(frozen=True)
 class Forward:
-    """A recorded forward pass; `runs` has one entry a block, and equal layers share one object."""
+    """A recorded forward pass; `runs` has one entry a block, and equal layers share one object.
+
+    `repeats`: for each block, None where it was recorded itself.
+    """
 
     runs: tuple[BlockRun, ...]
+    repeats: tuple[Repeat | None, ...] = ()
+
+    def repeat_at(self, place: int) -> Repeat | None:
+        """How the block at a place repeats one that was recorded; None where it does not or where it is not known."""
+        return self.repeats[place] if place < len(self.repeats) else None
 
     @cached_property
     def saved_bytes(self) -> Dim:
@@ -138,21 +157,17 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached, source)
     profile.chunks_filled, profile.one_behind_chunks = structure.chunks_filled, structure.one_behind_chunks
     runs: list[BlockRun] = []
-    seen: dict[tuple[Any, ...], tuple[BlockRun, dict[str, tuple[Tensor, str | None]], dict[str, str], Block]] = {}
+    repeats: list[Repeat | None] = []
+    seen: dict[tuple[Any, ...], _Known] = {}
     for block in model.blocks:
         if not runs_in(block, execution):
             continue
-        repeats = block.layer is not None or block.tower_layer
-        key = _state(block, profile) if repeats else None
+        is_layer = block.layer is not None or block.tower_layer
+        key = _state(block, profile) if is_layer else None
+        repeat = None
         if key is not None and key in seen:
-            run, outputs, taken, recorded = seen[key]
-            for name, first_role in taken.items():
-                tape.saved.setdefault(profile.streams[name].storage, first_role)
-            for parameter, other in zip(block.parameters, recorded.parameters, strict=True):
-                # So that a later layer with the same ones is known to share them, and their casts.
-                tape.share_cast(profile.parameter(other), profile.parameter(parameter))
-            for name, (tensor, role) in outputs.items():
-                profile.streams[name] = _renewed(tensor, role, tape)
+            run = seen[key].run
+            repeat = seen[key].repeated_by(block, profile)
         else:
             incoming = tuple(profile.streams[name] for name in block.inputs)
             run = _run(block.name, block.layer, tape, partial(profile.run, block))
@@ -167,8 +182,9 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
                 first = dict(run.saved)
                 taken = {name: first[x.storage] for name, x in zip(block.inputs, incoming, strict=True)
                          if x.storage in first}  # fmt: skip
-                seen[key] = run, kept, taken, block
+                seen[key] = _Known(run, kept, taken, block)
         runs.append(run)
+        repeats.append(repeat)
     losses = {
         "causal-lm": profile.causal_lm_loss,
         "masked-lm": profile.lm_loss,
@@ -187,7 +203,32 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     if loss is not None:
         logits = profile.streams["logits"]
         runs.append(replace(_run("loss", None, tape, partial(loss, logits)), incoming=(logits,)))
-    return Forward(tuple(runs))
+    return Forward(tuple(runs), tuple(repeats))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A recorded layer: what it hands on and saves of that, and the roles in which it is first to save its inputs."""
+
+    run: BlockRun
+    outputs: dict[str, tuple[Tensor, str | None]]
+    taken: dict[str, str]
+    block: Block
+
+    def repeated_by(self, block: Block, profile: HuggingFace) -> Repeat:
+        """The same layer at another place: streams of its own behind it, casts of its own weights."""
+        tape, streams = profile.tape, profile.streams
+        read = {x.storage: streams[name].storage for name, x in zip(block.inputs, self.run.incoming, strict=True)}
+        for name, first_role in self.taken.items():
+            tape.saved.setdefault(streams[name].storage, first_role)
+        renewed: list[tuple[Storage, Storage]] = []
+        for parameter, other in zip(block.parameters, self.block.parameters, strict=True):
+            # So that a later layer with the same ones is known to share them, and their casts.
+            renewed += tape.share_cast(profile.parameter(other), profile.parameter(parameter))
+        for name, (tensor, role) in self.outputs.items():
+            streams[name] = _renewed(tensor, role, tape)
+            renewed.append((tensor.storage, streams[name].storage))
+        return Repeat(read, tuple(renewed))
 
 
 def runs_in(block: Block, execution: Execution) -> bool:

@@ -140,15 +140,19 @@ class Recorder:
         cast = self._weight_casts.get(weight.storage)
         return cast is not None and cast.storage in self.saved
 
-    def share_cast(self, done: Tensor, alike: Tensor) -> None:
-        """The cast that a layer which was not recorded again makes of its own weight, as the one recorded did."""
+    def share_cast(self, done: Tensor, alike: Tensor) -> list[tuple[Storage, Storage]]:
+        """The cast that a layer which was not recorded again makes of its own weight, as the one recorded did.
+
+        Returns both storages, where a new one was made.
+        """
         cast = self._weight_casts.get(done.storage)
         if cast is None or alike.storage in self._weight_casts:
-            return
+            return []
         storage = Storage(cast.storage.nbytes, cast.storage.kind, cast.storage.op, cast.storage.module)
         if cast.storage in self.saved:
             self.saved[storage] = self.saved[cast.storage]
         self._weight_casts[alike.storage] = replace(cast, storage=storage)
+        return [(cast.storage, storage)]
 
     def autocast_high(self, op: str, x: Tensor) -> Tensor:
         """The input of an operation that autocast runs in fp32 on this device."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun, Forward
-from vramwise.training.activations.kernels import rewritten
+from vramwise.training.activations.rewriting import rewritten
 
 _FUSED = frozenset(
     {"add", "sub", "mul", "div", "neg", "pow", "rsqrt", "mean", "sum", "exp", "add_scalar", "sub_scalar", "mul_scalar",
@@ -25,14 +25,10 @@ _FUSED = frozenset(
 
 def with_compiled_layers(forward: Forward) -> Forward:
     """The forward pass with every layer's pointwise operations fused."""
-    done: dict[int, BlockRun] = {}
-    for run in forward.runs:
-        if id(run) not in done:
-            done[id(run)] = _compiled(run) if run.layer is not None else run
-    return Forward(tuple(done[id(run)] for run in forward.runs))
+    return rewritten(forward, lambda run: _compiled(run) if run.layer is not None else run.nodes)
 
 
-def _compiled(run: BlockRun) -> BlockRun:
+def _compiled(run: BlockRun) -> tuple[Node, ...]:
     """Fusible operations wait until something that is not fusible, or what comes after the layer, reads them."""
     read_outside = {id(t) for node in run.nodes if node.op not in _FUSED for t in node.inputs}
     read_outside |= {id(t) for t in run.outgoing}
@@ -46,7 +42,7 @@ def _compiled(run: BlockRun) -> BlockRun:
         result += _one_kernel(needed, read_outside, [other for other in waiting if other not in needed])
         waiting = [other for other in waiting if other not in needed]
         result.append(node)
-    return rewritten(run, tuple([*result, *_one_kernel(waiting, read_outside, [])]))
+    return (*result, *_one_kernel(waiting, read_outside, []))
 
 
 def _behind(waiting: list[Node], tensors: Iterable[Tensor]) -> list[Node]:

@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from vramwise.models.autograd.size import Dim, probe
 from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
-from vramwise.models.step import BlockRun, Forward
+from vramwise.models.step import Forward
 from vramwise.scenario import TrainSettings
-from vramwise.training.activations.kernels import rewritten
+from vramwise.training.activations.rewriting import rewritten
 from vramwise.training.recipe.fp8_weights import all_copies_bytes, is_8_bit, runs_transformer_engine
 
 _PRODUCTS = frozenset({"mm", "addmm", "_grouped_mm"})
@@ -31,11 +31,7 @@ def with_fp8_products(forward: Forward, train: TrainSettings) -> Forward:
     if not runs_transformer_engine(train):
         return forward
     made_anew = train if train.framework != "megatron" and not is_8_bit(train.param_dtype) else None
-    done: dict[int, BlockRun] = {}
-    for run in forward.runs:
-        if id(run) not in done:
-            done[id(run)] = run if run.layer is None else rewritten(run, _quantizing(run.nodes, made_anew))
-    return Forward(tuple(done[id(run)] for run in forward.runs))
+    return rewritten(forward, lambda run: run.nodes if run.layer is None else _quantizing(run.nodes, made_anew))
 
 
 def _quantizing(nodes: tuple[Node, ...], weights_of: TrainSettings | None) -> tuple[Node, ...]:

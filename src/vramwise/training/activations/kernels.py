@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from itertools import groupby
 
 from vramwise.models.autograd.size import Dim, product, total
@@ -22,6 +23,7 @@ from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.megatron_experts import with_own_experts
 from vramwise.training.activations.megatron_latent import with_own_latent_attention
+from vramwise.training.activations.rewriting import rewritten
 from vramwise.training.activations.scans import fuse_scans
 from vramwise.training.recipe.versions import bitsandbytes_version
 
@@ -63,14 +65,7 @@ def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
         rewrites.append(_fuse_gated)
     if "rotary" in parts:
         rewrites.append(_fuse_rotary)
-    done: dict[int, BlockRun] = {}
-    for run in forward.runs:
-        if id(run) not in done:
-            nodes = run.nodes
-            for rewrite in rewrites:
-                nodes = rewrite(nodes)
-            done[id(run)] = rewritten(run, nodes)
-    return Forward(tuple(done[id(run)] for run in forward.runs))
+    return rewritten(forward, lambda run: reduce(lambda nodes, rewrite: rewrite(nodes), rewrites, run.nodes))
 
 
 def with_softmax_inputs(forward: Forward) -> Forward:
@@ -78,12 +73,9 @@ def with_softmax_inputs(forward: Forward) -> Forward:
 
     transformers 4.20 pytorch_utils.py softmax_backward_data tells both signatures apart.
     """
-    done: dict[int, BlockRun] = {}
-    for run in forward.runs:
-        if id(run) not in done:
-            nodes = (_keeping_input(node) if node.op in _SOFTMAXES else node for node in run.nodes)
-            done[id(run)] = rewritten(run, tuple(nodes))
-    return Forward(tuple(done[id(run)] for run in forward.runs))
+    return rewritten(
+        forward, lambda run: tuple(_keeping_input(node) if node.op in _SOFTMAXES else node for node in run.nodes)
+    )
 
 
 _SOFTMAXES = frozenset({"_softmax", "_log_softmax"})
@@ -106,15 +98,14 @@ def with_dequantization(forward: Forward, train: TrainSettings) -> Forward:
     is_4_bit = (train.quantization or "").startswith(("nf4", "fp4"))
     keeps_inputs = is_4_bit and bitsandbytes_version(train) < INPUTS_LEFT_SINCE
     copies = 2 if is_4_bit and bitsandbytes_version(train) < NO_HALF_SINCE and train.compute_dtype == "bf16" else 1
-    done: dict[int, BlockRun] = {}
-    for run in forward.runs:
-        if id(run) not in done:
-            quantized = run.layer is not None or train.framework == "litgpt"
-            nodes = tuple(_dequantizing(node, keeps_inputs, copies) if quantized else node for node in run.nodes)
-            done[id(run)] = rewritten(run, nodes) if keeps_inputs else replace(run, nodes=nodes)
-            if train.quantize_experts and run.layer is not None:
-                done[id(run)] = rewritten(run, _with_copies_of_experts(nodes))
-    return Forward(tuple(done[id(run)] for run in forward.runs))
+
+    def quantized(run: BlockRun) -> tuple[Node, ...]:
+        if run.layer is None and train.framework != "litgpt":
+            return run.nodes
+        nodes = tuple(_dequantizing(node, keeps_inputs, copies) for node in run.nodes)
+        return _with_copies_of_experts(nodes) if train.quantize_experts and run.layer is not None else nodes
+
+    return rewritten(forward, quantized)
 
 
 def inputs_kept(forward: Forward) -> Dim:
@@ -152,20 +143,6 @@ def _dequantizing(node: Node, keeps_inputs: bool, copies: int) -> Node:
     read = next(t for t in node.inputs if not t.is_parameter)
     kept = ((read.storage, QUANTIZED_INPUT),) if keeps_inputs and read.requires_grad else ()
     return replace(node, workspace_bytes=2 * copies * frozen[0].numel, saved=(*node.saved, *kept))
-
-
-def rewritten(run: BlockRun, nodes: tuple[Node, ...]) -> BlockRun:
-    """A block with other operations; it is the first to save what it saved before and what is new."""
-    made = {
-        out.storage for node in nodes for out in node.outputs if all(out.storage is not t.storage for t in node.inputs)
-    }
-    before = {storage for storage, _ in run.saved}
-    saved: dict[Storage, str] = {}
-    for node in nodes:
-        for storage, role in node.saved:
-            if storage in before or storage in made or any(storage is t.storage for t in run.incoming):
-                saved.setdefault(storage, f"{node.op}.{role}")
-    return replace(run, nodes=nodes, saved=tuple(saved.items()))
 
 
 def _statistics(x: Tensor) -> Tensor:

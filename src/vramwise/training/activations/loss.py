@@ -25,7 +25,7 @@ from vramwise.models.litgpt import WIDENED
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
-from vramwise.training.activations.kernels import rewritten
+from vramwise.training.activations.rewriting import recounted
 from vramwise.training.recipe.settings import HUGGING_FACE, execution
 from vramwise.training.recipe.versions import library_version, liger_version
 from vramwise.units import MIB
@@ -74,7 +74,7 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
     """The forward pass with the scenario's way to the loss."""
     if not forward.runs or forward.runs[-1].name != "loss":
         return forward
-    *below, head, loss = forward.runs
+    loss = forward.runs[-1]
     logits = loss.incoming[0]
     variant = train.loss
     if is_litgpt(forward):
@@ -82,30 +82,28 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
     if variant == "fused-linear":
         of_liger = "liger" in train.kernels or train.framework in FUSED_LINEAR_IS_LIGERS
         sums = of_liger and LIGER_SUMS_IN_FP32_SINCE <= liger_version(train) < LIGER_SUMS_IN_PLACE_SINCE
-        return _without_logits(below, head, loss, partial(fused_linear, sums_in_fp32=sums))
+        return _without_logits(forward, partial(fused_linear, sums_in_fp32=sums))
     if variant == "chunked":
         if train.framework == "litgpt":
-            return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=False))
+            return _replaced(forward, partial(chunked, logits=logits, upcast=False))
         if train.framework in HUGGING_FACE:
-            return _without_logits(below, head, loss, tiled)
+            return _without_logits(forward, tiled)
         if train.framework == "torchtune" and train.compile:
-            return _replaced(below, head, loss, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
-        return _replaced(below, head, loss, partial(chunked, logits=logits, upcast=True))
+            return _replaced(forward, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
+        return _replaced(forward, partial(chunked, logits=logits, upcast=True))
     if variant == "fused":
-        return _replaced(below, head, loss, partial(fused, logits=logits, train=train, model=model))
+        return _replaced(forward, partial(fused, logits=logits, train=train, model=model))
     if variant == "standard" and train.framework == "llm-foundry":
-        return _replaced(below, head, loss, partial(in_one_kernel, logits=logits, op=KERNEL))
+        return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
     if variant == "vocab-parallel" and train.framework == "megatron":
-        return _replaced(below, head, loss, partial(softmax_in_place, logits=logits))
+        return _replaced(forward, partial(softmax_in_place, logits=logits))
     if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
-        return _replaced(below, head, loss, partial(loss_parallel, logits=logits))
+        return _replaced(forward, partial(loss_parallel, logits=logits))
     if train.tensor_parallel_size > 1 and variant == "standard":
-        return _replaced(below, head, loss, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))
+        return _replaced(forward, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))
     if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE and _is_causal(loss):
         autocast = execution(train, model).autocast
-        return _replaced(
-            below, head, loss, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast
-        )
+        return _replaced(forward, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast)
     return forward
 
 
@@ -152,16 +150,14 @@ def _recorded(
     return replace(loss, nodes=tuple(tape.nodes), saved=tuple(tape.saved.items()), incoming=incoming)
 
 
-def _replaced(
-    below: list[BlockRun], head: BlockRun, loss: BlockRun, action: Callable[[Tape], None], autocast: str | None = None
-) -> Forward:
-    return Forward((*below, head, _recorded(loss, action, loss.incoming, autocast)))
+def _replaced(forward: Forward, action: Callable[[Tape], None], autocast: str | None = None) -> Forward:
+    *below, head, loss = forward.runs
+    return recounted(replace(forward, runs=(*below, head, _recorded(loss, action, loss.incoming, autocast))))
 
 
-def _without_logits(
-    below: list[BlockRun], head: BlockRun, loss: BlockRun, build: Callable[[Tape, Tensor, Tensor], None]
-) -> Forward:
+def _without_logits(forward: Forward, build: Callable[[Tape, Tensor, Tensor], None]) -> Forward:
     """Output layer and loss as one: the head ends at the hidden states that the output layer reads."""
+    *below, head, loss = forward.runs
     products = [i for i, node in enumerate(head.nodes) if node.op in ("mm", "addmm")]
     module = head.nodes[products[-1]].module
     first = next(i for i, node in enumerate(head.nodes) if node.module == module)
@@ -170,8 +166,9 @@ def _without_logits(
     read = [t for node in group for t in node.inputs if id(t) not in made]
     hidden = next(t for t in read if not t.is_parameter and t.ndim > 1)
     weight = next(t for t in read if t.is_parameter and t.ndim == 2)
-    shortened = replace(rewritten(head, head.nodes[:first]), outgoing=(hidden,))
-    return Forward((*below, shortened, _recorded(loss, lambda tape: build(tape, hidden, weight), (hidden,))))
+    shortened = replace(head, nodes=head.nodes[:first], outgoing=(hidden,))
+    fused = _recorded(loss, lambda tape: build(tape, hidden, weight), (hidden,))
+    return recounted(replace(forward, runs=(*below, shortened, fused)))
 
 
 def _rows(x: Tensor) -> Dim:
