@@ -161,7 +161,13 @@ def test_escape_sequences_in_a_file_do_not_reach_the_terminal(tmp_path):
 
 def test_progress_counts_every_case(cases):
     seen = []
-    judge([cases], estimate, progress=lambda done, total: seen.append((done, total)))
+
+    def watched(all_of_them):
+        for done, one in enumerate(all_of_them, 1):
+            yield one
+            seen.append((done, len(all_of_them)))
+
+    judge([cases], estimate, watched=watched)
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

@@ -98,7 +98,7 @@ def test_lists_import_no_heavy_library(command: str) -> None:
         "print(sorted({'torch', 'transformers', 'numpy', 'rich', 'pydantic'} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, command, "--json"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script, command, "--json"], capture_output=True, text=True, check=True, timeout=1800
     )
     assert done.stderr.strip() == "[]"
     json.loads(done.stdout)

@@ -51,7 +51,7 @@ def reports(tmp_path_factory):
     environment = {**os.environ, **job_environment(jobs[0])}
     commands = [[sys.executable, str(RUNNER), str(rank), "2", str(folder), *ports] for rank in range(2)]
     processes = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) for command in commands]
-    said = [process.communicate(timeout=200)[1] for process in processes]
+    said = [process.communicate(timeout=1800)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     return {
         name: (job, [_report(folder / str(i) / f"rank-{rank}.jsonl") for rank in range(2)])

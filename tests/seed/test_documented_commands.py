@@ -33,7 +33,7 @@ def run(command, folder):
     program.chmod(0o755)
     variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        ["sh", "-c", command], capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
+        ["sh", "-c", command], capture_output=True, text=True, encoding="utf-8", timeout=1800, check=False,
         env={**os.environ, **variables},
     )  # fmt: skip
     assert done.stderr == ""

@@ -26,7 +26,7 @@ def printed(command: str) -> str:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=1800,
         check=True,
         env={**os.environ, "COLUMNS": "100", "LC_ALL": "C.UTF-8"},
     )

@@ -30,7 +30,7 @@ with profile(activities=[ProfilerActivity.CPU], schedule=steps, on_trace_ready=w
 
 def test_a_cpu_trace_has_steps_and_no_gpu_events(tmp_path):
     path = tmp_path / "t.pt.trace.json"
-    subprocess.run([sys.executable, "-c", RECORD, str(path)], check=False, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-c", RECORD, str(path)], check=False, capture_output=True, timeout=1800)
     recording = read_trace(trace_files([str(path)])[0])
     assert recording.events_read > 10
     assert {mark.name for mark in recording.steps} == {"ProfilerStep#1", "ProfilerStep#2"}

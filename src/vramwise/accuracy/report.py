@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from vramwise.accuracy.cases import Case, UnusableLine, case_files, read_cases
 from vramwise.accuracy.comparison import Comparison, Estimate, Outcome, compare
 from vramwise.accuracy.table import ErrorRow, OomRow, Table, tabulate, worst_comparisons
 
-Progress = Callable[[int, int], None]
-"""Called with the number of cases done and the number of all."""
+Watched = Callable[[Sequence[Case]], Iterable[Case]]
+"""Hands out the cases one by one, to somebody who shows how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def judge(
     by: str = "engine",
     weigh_by_source: bool = False,
     worst: int = 0,
-    progress: Progress = lambda done, total: None,
+    watched: Watched = iter,
 ) -> Report:
     """Estimate every case of the files and folders in `paths` and sum up the errors.
 
@@ -58,10 +58,7 @@ def judge(
     """
     lines = [line for file in case_files(paths) for line in read_cases(file)]
     cases = [line for line in lines if isinstance(line, Case)]
-    outcomes: list[Outcome] = []
-    for done, case in enumerate(cases, 1):
-        outcomes.append(compare(case, estimate))
-        progress(done, len(cases))
+    outcomes = [compare(case, estimate) for case in watched(cases)]
     return Report(
         tuple(outcomes),
         tuple(line for line in lines if isinstance(line, UnusableLine)),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
-from vramwise.accuracy.report import Progress, Report, judge
+from vramwise.accuracy.comparison import Estimate
+from vramwise.accuracy.report import Report, judge
 from vramwise.accuracy.table import GROUPS
 from vramwise.accuracy.text import lines
+from vramwise.cli.screens.progress import counted
 
 HELP = "hold estimates against measured cases"
 NARROWEST, WIDEST = 80, 200
@@ -34,17 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     """Print the table of errors; 0 once every line was answered, whatever the errors are."""
-    from vramwise.estimation import estimate  # heavy: only once the arguments are known to be good
+    if estimate is None:
+        from vramwise.estimation import estimate as answered  # heavy: only once the arguments are known to be good
 
+        estimate = answered
     report = judge(
         args.paths,
         estimate,
         by=args.by,
         weigh_by_source=args.weigh == "source",
         worst=args.worst,
-        progress=_progress(),
+        watched=lambda cases: counted(cases, "estimating", "cases"),
     )
     if args.json:
         print(json.dumps(report.to_dict(), indent=1, allow_nan=False))
@@ -64,17 +67,3 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise argparse.ArgumentTypeError(f'expected a whole number ≥ 0, got "{text}"')
     return int(text)
-
-
-def _progress() -> Progress:
-    """A counter on stderr that only a terminal sees, and that is gone when the work is done."""
-    if not sys.stderr.isatty():
-        return lambda done, total: None
-
-    def show(done: int, total: int) -> None:
-        if done % 25 == 0 or done == total:
-            line = f"{done:,} of {total:,} cases" if done < total else ""
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
-
-    return show

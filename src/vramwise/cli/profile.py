@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
+    from vramwise.cli.screens.progress import counted
     from vramwise.utilization.profiler.analysis import analyse
     from vramwise.utilization.profiler.collect import read_trace
     from vramwise.utilization.profiler.files import trace_files
@@ -50,13 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.picture and not args.picture.endswith(".svg"):
         raise UsageError(f'--picture: expected a name that ends with .svg, got "{args.picture}"')
     files = trace_files(args.traces)
-    recordings = []
-    for number, file in enumerate(files, 1):
-        if len(files) > 1 and sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{number:,} of {len(files):,} traces")
-        recordings.append(read_trace(file, partial=args.partial))
-    if len(files) > 1 and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+    recordings = [read_trace(file, partial=args.partial) for file in counted(files, "reading", "traces")]
     if args.compat:
         return _compatible(recordings, as_json=args.json)
     answer = analyse(recordings, top=args.top)

@@ -132,10 +132,12 @@ def _value(key: str, kind: Kind, label: str) -> Any:
 
 def points_of(scenario: Scenario, axes: Sequence[Axis], estimate: Estimate) -> list[Point]:
     """Every combination in order, the last key fastest; one that cannot be answered says why."""
+    from vramwise.cli.screens.progress import counted
     from vramwise.cli.screens.suggestions import needed_bytes
 
     found = []
-    for picked in itertools.product(*(tuple(zip(axis.labels, axis.values, strict=True)) for axis in axes)):
+    combinations = list(itertools.product(*(tuple(zip(axis.labels, axis.values, strict=True)) for axis in axes)))
+    for picked in counted(combinations, "estimating", "combinations"):
         labels = tuple(label for label, _ in picked)
         settings = {axis.key: value for axis, (_, value) in zip(axes, picked, strict=True)}
         try:

@@ -29,7 +29,7 @@ def vramwise(tmp_path_factory):
 
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "vramwise", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=1800).stdout
 
     return run
 
