@@ -1,83 +1,93 @@
-"""`task: generate`: the peak of transformers' `generate` on one GPU."""
+"""`task: generate`: the peak of transformers' `generate` on one GPU, the largest batch and the longest prompt."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
-from vramwise.result import Capacity, Node, Phase, Quantity, Result
+from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
 from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
-from vramwise.serving.constants import constant
-from vramwise.serving.dynamic_cache import dynamic_cache, source_tokens
-from vramwise.serving.fixed_cache import quantized_bytes, static_bytes
-from vramwise.serving.forward import forward_live_set
-from vramwise.serving.inference import layer_peak_bytes
-from vramwise.serving.layouts import PLAIN
-from vramwise.serving.storage import Storage, dtype_notes, storage_of
+from vramwise.serving.generate_moments import Plan, generate_weights, moments_of, transient_bytes
+from vramwise.serving.storage import dtype_notes, storage_of
 from vramwise.serving.versions import version_of
-from vramwise.serving.weight_nodes import weights_node
-from vramwise.serving.weights import stage_weights
-from vramwise.units import GIB, MIB
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 256
 DEFAULT_VERSION = "5.23.0"  # the version whose rules are the latest that were read
-LAST_LOGITS_ONLY = (4, 45)  # generation/utils.py: num_logits_to_keep=1 for the prefill since 4.45
-LATENT_CACHE = (5,)  # modeling_deepseek_v3.py: earlier versions cache whole heads
 QUANTIZED_DTYPES, QUANTIZED_DEFAULT = ("int4", "int8"), "int4"
-DEQUANTIZED_COPIES = 2  # keys and values of a layer unpacked, and joined with the newest
 LARGEST_BATCH = 1_000_000
-BLOCK_REMAINDER = MIB  # a cached tensor keeps up to this much of the block it was given (allocator)
-
-_CACHE = "transformers cache_utils.py DynamicCache: torch.cat of every layer's keys and values"
-_LIVE = "blocks of operations, executed in order; the frame of each module keeps its arguments"
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is asked, with defaults in."""
+class Sizes:
+    """What the searched sizes are called, and the prompt and new tokens that a length up to `longest` stands for."""
 
-    batch: int
-    prompt: int
-    new: int
-    attention: str
-    beams: int
-    storage: Storage
-    version: tuple[int, ...]
-    cache_bytes_per_element: int
-    cache: str
-    cache_bits: int
+    batch_name: str
+    length_name: str
+    length: int
+    longest: int
+    tokens: Callable[[int], tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A generation on one kind of card."""
+
+    model: Model
+    plan: Plan
+    weights: Node
+    context: Node
+
+    def moments(self, plan: Plan) -> tuple[Phase, ...]:
+        return moments_of(self.model, plan, self.weights, self.context)
+
+    def need(self, plan: Plan) -> int:
+        """Expected bytes of the fullest moment, which is what the verdict holds against the card."""
+        return max(moment.bytes for moment in self.moments(plan))
+
+    def need_of_batch(self, batch: int) -> int:
+        return self.need(replace(self.plan, batch=batch))
+
+    def need_of_tokens(self, prompt: int, new: int) -> int:
+        return self.need(replace(self.plan, prompt=prompt, new=new))
 
     @property
-    def rows(self) -> int:
-        return self.batch * self.beams
+    def held_always(self) -> int:
+        return self.weights.bytes + self.context.bytes
 
 
 def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """Peak of prefill and decode: weights + keys and values + what one layer holds while it runs.
 
     `peak_allocated` is `torch.cuda.max_memory_allocated`; `nvidia_smi` and `total_needed` add the CUDA context.
-    The allocator's fragmentation and kernels loaded later are not counted.
+    `max_seq` is the longest prompt with these new tokens. The allocator's fragmentation and kernels loaded later are
+    not counted.
     """
-    settings = _settings(scenario.generate, model)
-    plan = _plan(settings, model)
-    weights = generate_weights(model, plan.storage)
-    context = context_node(gpu)
-    return _answer(scenario, settings, plan, model, source, gpu, weights, context)
+    settings = generate_settings(scenario.generate, model)
+    prompt, new = settings.prompt_tokens or 1, settings.new_tokens or 1
+    longest = model_length(model) - (0 if model.head == "seq2seq-lm" else new)
+    sizes = Sizes("batch_size", "prompt_tokens", prompt, max(1, longest), lambda length: (length, new))
+    table = resolved(scenario, "generate", settings)
+    return generation(scenario, settings, sizes, model, source, gpu, table)
 
 
-def _answer(
-    scenario: Scenario, settings: GenerateSettings, plan: _Plan, model: Model, source: str, gpu: Gpu | None,
-    weights: Node, context: Node,
+def generation(
+    scenario: Scenario, settings: GenerateSettings, sizes: Sizes, model: Model, source: str, gpu: Gpu | None,
+    table: Mapping[str, Any],
 ) -> Result:  # fmt: skip
-    moments = _moments(model, plan, weights, context)
+    """The answer for settings with nothing left open; `table` is the scenario that it states."""
+    plan = _plan(settings, model)
+    context = context_node(gpu)
+    run = _Run(model, plan, generate_weights(model, plan.storage), context)
+    moments = run.moments(plan)
     last = moments[-1].components.find("KV cache")
     peak = max(moments, key=lambda moment: moment.bytes)
     allocated = [interval(m.components) for m in moments]
@@ -87,9 +97,9 @@ def _answer(
     )
     quantities = {
         "params": Quantity.exact(model.num_parameters),
-        "weights": interval(weights),
+        "weights": interval(run.weights),
         "kv_cache_bytes": interval(last) if last is not None else Quantity.exact(0),
-        "activation_peak": Quantity.exact(_transient(model, plan, plan.prompt)),
+        "activation_peak": Quantity.exact(transient_bytes(model, plan, plan.prompt)),
         "peak_allocated": peak_allocated,
         "nvidia_smi": top,
         "total_needed": top,
@@ -97,21 +107,23 @@ def _answer(
     capacity = capacity_of(scenario, gpu)
     verdict = None
     if capacity is not None:
-        room = Quantity(*(capacity.usable_bytes - size for size in (top.high, top.expected, top.low)))
+        usable = capacity.usable_bytes
+        room = Quantity(*(usable - size for size in (top.high, top.expected, top.low)))
+        limits = _limits(run, sizes, usable, peak.bytes)
         quantities["oom"] = Quantity.exact(room.expected < 0)
-        limits = _limits(model, plan, capacity, weights.bytes + context.bytes)
         quantities.update({name: Quantity.exact(value) for name, value in limits.items()})
-        verdict = verdict_of(room, _reasons(capacity, plan, peak, room, limits))
-    table = resolved(scenario, "generate", settings)
+        verdict = verdict_of(room, _reasons(run, sizes, usable, peak, limits))
     notes = [*dtype_notes(model, scenario.generate.dtype), model.text_only_note]
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
 
 
-def _settings(settings: GenerateSettings, model: Model) -> GenerateSettings:
+def generate_settings(settings: GenerateSettings, model: Model) -> GenerateSettings:
     """Settings with defaults written in."""
     longest = model_length(model)
     prompt = settings.prompt_tokens or max(1, min(DEFAULT_PROMPT_TOKENS, longest // 2))
-    new = settings.new_tokens or max(1, min(DEFAULT_NEW_TOKENS, longest - prompt))
+    # an encoder's positions are not the decoder's
+    left = longest if model.head == "seq2seq-lm" else longest - prompt
+    new = settings.new_tokens or max(1, min(DEFAULT_NEW_TOKENS, left))
     storage = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size)
     cache, kind = settings.kv_cache_dtype, settings.cache_implementation
     if cache == "auto":
@@ -126,9 +138,9 @@ def _settings(settings: GenerateSettings, model: Model) -> GenerateSettings:
     )
 
 
-def _plan(settings: GenerateSettings, model: Model) -> _Plan:
+def _plan(settings: GenerateSettings, model: Model) -> Plan:
     storage = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size)
-    return _Plan(
+    return Plan(
         settings.batch_size,
         settings.prompt_tokens or 1,
         settings.new_tokens or 1,
@@ -142,212 +154,29 @@ def _plan(settings: GenerateSettings, model: Model) -> _Plan:
     )
 
 
-def _cached_tokens(model: Model, plan: _Plan, prompt: int, new: int) -> int:
-    """Tokens in the cache when `new` were made; the last of them is never fed back."""
-    return new if model.head == "seq2seq-lm" else prompt + new - 1
-
-
-def _cache_bytes(model: Model, plan: _Plan, prompt: int, new: int) -> int:
-    """Keys, values and states of all layers; `new` is 1 right after the prefill."""
-    shapes = dynamic_cache(model, whole_heads=plan.version < LATENT_CACHE)
-    tokens, source = _cached_tokens(model, plan, prompt, new), source_tokens(model, prompt)
-    size = plan.storage.bytes_per_element
-    if plan.cache == "static":
-        longest = _cached_tokens(model, plan, prompt, plan.new)
-        return plan.rows * sum(static_bytes(shape, longest, source, size) for shape in shapes)
-    if plan.cache == "quantized" and model.head != "seq2seq-lm":
-        made = (quantized_bytes(shape, prompt, new, source, plan.cache_bits, size) for shape in shapes)
-        return plan.rows * sum(made)
-    cut = new > 1 or model.head == "seq2seq-lm"
-    row = sum(
-        shape.bytes(tokens, source, plan.cache_bytes_per_element, plan.storage.bytes_per_element, cut_to_window=cut)
-        for shape in shapes
-    )
-    return row * plan.rows
-
-
-def _largest_layer_cache(model: Model, plan: _Plan, tokens: int) -> int:
-    shapes = dynamic_cache(model, whole_heads=plan.version < LATENT_CACHE)
-    widest = max((shape.elements_per_token for shape in shapes if not shape.of_source), default=0)
-    if plan.cache == "static":
-        return 0
-    if plan.cache == "quantized":
-        return DEQUANTIZED_COPIES * widest * tokens * plan.rows * plan.storage.bytes_per_element
-    return widest * tokens * plan.rows * plan.cache_bytes_per_element
-
-
-def _transient(model: Model, plan: _Plan, tokens: int) -> int:
-    """Bytes alive in the fullest layer while `tokens` of every row pass."""
-    size = plan.storage.bytes_per_element
-    if tokens == 1:
-        live = forward_live_set(model).elements * plan.rows * size
-        return max(live, _decode_scores(model, plan))
-    live = layer_peak_bytes(
-        model, dtype=plan.storage.dtype, element_bytes=size, attention=plan.attention, batch=plan.rows,
-        sequence=tokens, version=plan.version,
-    )  # fmt: skip
-    # an unpacked weight lives during its product, when the product's largest tensor is not there yet
-    unpacked = _unpacked_bytes(model, plan, tokens)
-    return max(live, unpacked and unpacked + live * 2 // 3)
-
-
-def _decode_scores(model: Model, plan: _Plan) -> int:
-    """Eager attention of one token: scores in the compute dtype, their fp32 softmax and its cast, for every key."""
-    if plan.attention != "eager":
-        return 0
-    per_key = 2 * plan.storage.bytes_per_element + 4
-    return plan.rows * attention_heads(model) * (plan.prompt + plan.new) * per_key
-
-
-@lru_cache(maxsize=512)
-def attention_heads(model: Model) -> int:
-    """Most query heads of a layer."""
-    return max((op.settings["num_heads"] for b in model.layers() for op in b.ops if op.kind == "attention"), default=0)
-
-
-def _logits_bytes(model: Model, plan: _Plan, tokens: int) -> int:
-    """Logits that the head makes, with the fp32 copy that sampling works on."""
-    rows = plan.rows  # beams are expanded before the prefill (generation/utils.py _expand_inputs_for_generation)
-    kept = 1 if plan.version >= LAST_LOGITS_ONLY else tokens
-    compute = plan.storage.bytes_per_element
-    return rows * kept * model.logit_width * (compute + 4)
-
-
-def _moments(model: Model, plan: _Plan, weights: Node, context: Node) -> tuple[Phase, ...]:
-    """Load, prefill, the head's logits after it, and the last token."""
-    return (
-        _loading(model, plan, weights, context),
-        _moment("prefill", model, plan, weights, context, 1, plan.prompt),
-        _moment("decode", model, plan, weights, context, plan.new, 1),
-    )
-
-
-def _moment(name: str, model: Model, plan: _Plan, weights: Node, context: Node, new: int, tokens: int) -> Phase:
-    cache = _cache_node(model, plan, new)
-    layer = _transient(model, plan, tokens)
-    logits = _logits_bytes(model, plan, tokens)
-    cached = _cached_tokens(model, plan, plan.prompt, new)
-    growth = 0 if name == "prefill" else _largest_layer_cache(model, plan, cached)
-    parts = [weights, cache]
-    if logits + model.hidden_size * tokens * plan.rows * plan.storage.bytes_per_element > layer + growth:
-        parts.append(Node(
-            "logits", logits, "derived", formula="rows × kept tokens × vocabulary × (dtype + fp32)",
-            inputs={"vocabulary": model.logit_width}, source="transformers generation/utils.py",
-        ))  # fmt: skip
-    else:
-        spread = constant("generate", "activation_spread", plan.version)
-        parts.append(Node(
-            "activations", layer, "derived", int(layer * spread.low), round(layer * spread.high),
-            formula="largest live set of a layer", inputs={"tokens": tokens, "rows": plan.rows},
-            source=_LIVE,
-        ))  # fmt: skip
-        if growth:
-            parts.append(
-                Node(
-                    "KV cache concatenation",
-                    growth,
-                    "derived",
-                    formula="new copy of one layer" if plan.cache == "dynamic" else "one layer unpacked, and joined",
-                    source=_CACHE,
-                )
-            )
-    parts.extend((_workspace(plan), context))
-    return Phase(name, Node.group(name, parts))
-
-
-def _workspace(plan: _Plan) -> Node:
-    """What libraries allocate through PyTorch beside the model."""
-    value = constant("generate", "workspace", plan.version)
-    low, expected, high = (round(size * GIB) for size in (value.low, value.expected, value.high))
-    return Node("library workspaces", expected, value.kind, low, high, source=value.source)
-
-
-def _unpacked_bytes(model: Model, plan: _Plan, tokens: int) -> int:
-    """bitsandbytes unpacks 4-bit layers for every product; AWQ above 1,024 tokens (awq gemm.py)."""
-    rule = plan.storage.quantization
-    if rule is None:
-        return 0
-    unpacks = rule.layout.startswith("bnb-4bit") and tokens > 1
-    unpacks = unpacks or (rule.layout == "awq" and tokens * plan.rows >= 1024)
-    if not unpacks:
-        return 0
-    return largest_unpacked(model, plan.storage)
-
-
-def largest_unpacked(model: Model, storage: Storage) -> int:
-    """Bytes of the largest quantized layer in the compute dtype."""
-    return stage_weights(model, storage, PLAIN)[0].largest_linear_elements * storage.bytes_per_element
-
-
-def _loading(model: Model, plan: _Plan, weights: Node, context: Node) -> Phase:
-    """After loading; AWQ makes the head's own weight before it is tied to the embedding (transformers 4.46 logs)."""
-    parts = [weights, context]
-    rule = plan.storage.quantization
-    if rule is not None and rule.layout == "awq":
-        heads = [p for p in model.all_parameters if p.part == "head" and p.tied_to is not None]
-        size = sum(p.numel for p in heads) * plan.storage.bytes_per_element
-        parts.insert(1, Node("head before it is tied", size, "derived", source="transformers 4.46 AWQ measurements"))
-    return Phase("load", Node.group("load", parts))
-
-
-def generate_weights(model: Model, storage: Storage) -> Node:
-    """Weights, and the buffer into which exllama unpacks 4-bit GPTQ layers (auto_gptq qlinear_exllamav2)."""
-    weights = weights_node(model, storage, PLAIN, 0)
-    rule = storage.quantization
-    if rule is None or rule.layout != "gptq" or rule.bits != 4:
-        return weights
-    buffer = Node(
-        "exllama buffer", largest_unpacked(model, storage), "derived",
-        formula="elements of the largest layer × dtype", source="auto_gptq qlinear_exllamav2.py temp_dq",
-    )  # fmt: skip
-    return Node.group("weights", (*weights.children, buffer))
-
-
-def _cache_node(model: Model, plan: _Plan, new: int) -> Node:
-    """Keys and values; every tensor above 1 MiB may keep a remainder of its block."""
-    size, tokens = _cache_bytes(model, plan, plan.prompt, new), _cached_tokens(model, plan, plan.prompt, new)
-    layers = len(model.caches)
-    one_tensor = size // (2 * layers) if layers else 0
-    slack = 2 * layers * BLOCK_REMAINDER if one_tensor > MIB else 0
-    cells = Node(
-        "keys and values", size, "exact", formula="rows × tokens × Σ elements a token × dtype",
-        inputs={"rows": plan.rows, "tokens": tokens, "layers": layers}, source=_CACHE,
-    )  # fmt: skip
-    if not slack:
-        return Node.group("KV cache", (cells,))
-    rest = Node(
-        "block remainders", slack // 2, "derived", 0, slack, formula="0 to 1 MiB a tensor", source="torch allocator"
-    )
-    return Node.group("KV cache", (cells, rest))
-
-
-def _limits(model: Model, plan: _Plan, capacity: Capacity, held: int) -> dict[str, int]:
-    """Largest batch at this length, longest prompt at this batch."""
-    room = capacity.usable_bytes - held
-    one_row = _needs(model, plan, plan.prompt) / plan.batch
-    most = model_length(model)
+def _limits(run: _Run, sizes: Sizes, room: int, need: int) -> dict[str, int]:
+    """Largest batch at this length, greatest length at this batch."""
+    batch = (run.plan.batch, need) if run.plan.batch <= LARGEST_BATCH else None
+    length = (sizes.length, need) if sizes.length <= sizes.longest else None
     return {
-        "max_batch": min(LARGEST_BATCH, int(max(0, room) / one_row)) if one_row else LARGEST_BATCH,
-        "max_seq": largest_within(lambda n: _needs(model, plan, n), room, most),
+        "max_batch": largest_within(run.need_of_batch, room, LARGEST_BATCH, batch),
+        "max_seq": largest_within(lambda n: run.need_of_tokens(*sizes.tokens(n)), room, sizes.longest, length),
     }
 
 
-def _needs(model: Model, plan: _Plan, prompt: int) -> int:
-    """Bytes besides weights and context with another prompt."""
-    decode = _cache_bytes(model, plan, prompt, plan.new)
-    prefill = _cache_bytes(model, plan, prompt, 1) + _transient(model, plan, prompt)
-    return max(decode, prefill)
-
-
-def _reasons(capacity: Capacity, plan: _Plan, peak: Phase, room: Quantity, limits: dict[str, int]) -> list[str]:
-    usable = amount(capacity.usable_bytes)
-    if room.expected >= 0:
+def _reasons(run: _Run, sizes: Sizes, usable_bytes: int, peak: Phase, limits: dict[str, int]) -> list[str]:
+    usable = amount(usable_bytes)
+    if peak.bytes <= usable_bytes:
         return [f"the peak ({peak.name}) of {amount(peak.bytes)} fits in {usable}"]
     reasons = [f"the peak ({peak.name}) of {amount(peak.bytes)} does not fit in {usable}"]
-    if limits["max_batch"] >= 1:
-        reasons.append(f"batch_size {limits['max_batch']} fits")
-    elif limits["max_seq"] >= 1:
-        reasons.append(f"prompt_tokens {limits['max_seq']} fits")
-    else:
+    if run.held_always > usable_bytes:
         reasons.append("the weights alone leave no room: quantize them or take a larger GPU")
+    elif limits["max_batch"]:
+        reasons.append(f"{sizes.batch_name} {limits['max_batch']} fits")
+    elif limits["max_seq"]:
+        reasons.append(f"{sizes.length_name} {limits['max_seq']} fits")
+    else:
+        reasons.append(
+            f"neither {sizes.batch_name} 1 nor {sizes.length_name} 1 fits: quantize the weights or take a larger GPU"
+        )
     return reasons

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
@@ -11,7 +9,7 @@ from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
 from vramwise.serving.answer import resolved
-from vramwise.serving.generate import estimate_generate
+from vramwise.serving.generate import Sizes, generate_settings, generation
 
 DEFAULT_LENGTH = 4096
 DEFAULT_NEW_TOKENS = 256
@@ -20,18 +18,26 @@ DEFAULT_NEW_TOKENS = 256
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """max_num_seqs prompts at once, each filled up to max_model_len by the last new token."""
     given = scenario.serve
-    length = given.max_model_len or min(DEFAULT_LENGTH, model_length(model))
-    new = max(1, min(DEFAULT_NEW_TOKENS, length // 2))
+    longest = model_length(model)
+    length = given.max_model_len or min(DEFAULT_LENGTH, longest)
+    prompt, new = _prompt_and_new(length)
     generate = GenerateSettings(
         engine_version=given.engine_version,
         dtype=given.dtype,
         quantization=given.quantization,
         quantization_group_size=given.quantization_group_size,
         batch_size=given.max_num_seqs or 1,
-        prompt_tokens=max(1, length - new),
+        prompt_tokens=prompt,
         new_tokens=new,
         kv_cache_dtype=given.kv_cache_dtype,
     )
-    answer = estimate_generate(replace(scenario, generate=generate), model, source, gpu)
     settings = given.replace(max_model_len=length, max_num_seqs=given.max_num_seqs or 1)
-    return replace(answer, scenario=resolved(scenario, "serve", settings))
+    sizes = Sizes("max_num_seqs", "max_model_len", length, longest, _prompt_and_new)
+    table = resolved(scenario, "serve", settings)
+    same = scenario.replace(generate=generate)
+    return generation(same, generate_settings(generate, model), sizes, model, source, gpu, table)
+
+
+def _prompt_and_new(length: int) -> tuple[int, int]:
+    new = max(1, min(DEFAULT_NEW_TOKENS, length // 2))
+    return max(1, length - new), new
