@@ -98,8 +98,21 @@ def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
 
 def clipped(text: str, length: int = 60) -> str:
     """`text` on one line and not longer than `length`, for quoting what was given in a message."""
-    line = " ".join(text.split())
+    line = " ".join(printable(text).split())
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """`text` without the characters that steer a terminal (C0 but blanks, DEL, C1): foreign text must not.
+
+    >>> printable("a\x1b]0;title\x07b")
+    'a]0;titleb'
+    """
+    return text if text.isprintable() else text.translate(_STEERING)
+
+
+_BLANKS = frozenset(b"\t\n\v\f\r\x1c\x1d\x1e\x1f\x85")  # what str.split takes for blanks: they become one
+_STEERING = {code: " " if code in _BLANKS else None for code in (*range(0x20), *range(0x7F, 0xA0))}
 
 
 def _plain(name: str) -> str:

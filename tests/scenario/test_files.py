@@ -67,7 +67,12 @@ def yaml_bomb():
         ("s.json", b"[" * 100_000, "nested too deeply"),
         ("s.json", b"[" * 500 + b"]" * 500, "nested too deeply"),
         ("s.yaml", b"[" * 500 + b"]" * 500, "nested too deeply"),
-        ("s.yaml", b"[" * 5000, "not YAML: "),
+        ("s.yaml", b"[" * 5000, "nested too deeply"),
+        ("s.yaml", b"[" * 40_000 + b"]" * 40_000, "nested too deeply"),
+        ("s.yaml", b"- " * 40_000, "nested too deeply"),
+        ("s.yaml", b"- a\n" * 1_000_000, "more than 200,000 values"),
+        ("s.toml", b"a." * 200_000 + b"a = 1", "nested too deeply"),
+        ("s.toml", b"x = {" + b"a . " * 200_000 + b"a = 1}", "nested too deeply"),
         ("s.json", b'{"model": ' + b"1" * 5000 + b"}", "Exceeds the limit"),
         ("s.yaml", yaml_bomb().encode(), "more than 200,000 values"),
         ("s.toml", b"model = ", "not TOML: "),
@@ -105,7 +110,7 @@ def test_a_missing_file_or_a_folder_is_named(tmp_path):
     folder.mkdir()
     with pytest.raises(SourceError, match="Is a directory"):
         read_scenario_file(folder)
-    with pytest.raises(SourceError, match="not a path"):
+    with pytest.raises(SourceError, match="is no file name"):
         read_scenario_file("zero\0byte.json")
 
 

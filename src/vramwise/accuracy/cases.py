@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import ScenarioError, SourceError, UsageError, clipped
+from vramwise.files import open_to_read, shown_path
 from vramwise.scenario.definition import TABLES
 from vramwise.scenario.lines import numbered_lines, parse_line
 
@@ -132,7 +133,7 @@ def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:
     lines_of_ids: dict[str, int] = {}
     usable = False
     try:
-        with open(path, "rb") as stream:
+        with open_to_read(path) as stream:
             for number, raw in numbered_lines(stream):
                 try:
                     case = _case(_parse(raw), name, number)
@@ -152,7 +153,7 @@ def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:
                     )
                     return
     except OSError as error:
-        raise SourceError(f"{name}: cannot be read ({error.strerror or error})") from None
+        raise SourceError(f"{shown_path(name)}: cannot be read ({error.strerror or error})") from None
 
 
 def _parse(raw: bytes | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from vramwise.accuracy.report import Report, judge
 from vramwise.accuracy.table import GROUPS
 from vramwise.accuracy.text import lines
 from vramwise.cli.screens.progress import counted
+from vramwise.errors import printable
 
 HELP = "hold estimates against measured cases"
 NARROWEST, WIDEST = 80, 200
@@ -60,7 +61,7 @@ def print_report(report: Report, by: str) -> None:
     import shutil
 
     width = min(max(shutil.get_terminal_size((120, 40)).columns, NARROWEST), WIDEST)
-    print("\n".join(lines(report, width, by)))
+    print("\n".join(map(printable, lines(report, width, by))))
 
 
 def _count(text: str) -> int:

@@ -9,10 +9,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, TextIO
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from vramwise.errors import SourceError, VramwiseError, clipped
+from vramwise.files import open_to_read, shown_path, written
 from vramwise.scenario import Scenario
 from vramwise.scenario.lines import numbered_lines, parse_line
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     to_terminal = args.output is None and sys.stdout.isatty()
     with (
         _opened(args.file) as source,
-        _written(args.output) as out,
+        contextlib.nullcontext(sys.stdout) if args.output is None else written(args.output) as out,
         _progress(args.file, hidden=to_terminal) as advance,
     ):
         for answer in answers(_readable(source, args.file, advance), estimate):
@@ -122,7 +122,7 @@ def _readable(source: BinaryIO, name: str, advance: Callable[[int], None]) -> It
         except StopIteration:
             return
         except OSError as error:
-            raise SourceError(f"{name}: {error.strerror or error}") from None
+            raise SourceError(f"{shown_path(name)}: {error.strerror or error}") from None
         yield number, line
         advance(len(line or b""))
 
@@ -132,34 +132,8 @@ def _opened(name: str) -> Iterator[BinaryIO]:
     if name == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
-    try:
-        stream = open(name, "rb")  # noqa: SIM115 - closed below; only opening may raise SourceError
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a path"
-        raise SourceError(f"{clipped(name)}: {reason}") from None
-    with stream:
+    with open_to_read(name) as stream:
         yield stream
-
-
-@contextlib.contextmanager
-def _written(name: str | None) -> Iterator[TextIO]:
-    """stdout, or a temporary file that becomes `name` when everything is written and goes when it is not."""
-    if name is None:
-        yield sys.stdout
-        return
-    target = Path(name).resolve()
-    if target.exists() and not target.is_file():  # a device or a pipe cannot be replaced
-        with target.open("w", encoding="utf-8") as out:
-            yield out
-        return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("x", encoding="utf-8") as out:
-            yield out
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager

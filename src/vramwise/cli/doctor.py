@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-from vramwise.errors import SourceError, clipped
+from vramwise.errors import clipped
+from vramwise.files import read_at_most
 
 HELP = "GPUs, driver, links, topology, network, software of this machine, or of another one from pasted text"
 LARGEST_TEXT = 2**25
@@ -55,10 +55,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(name: str) -> str:
-    try:
-        if name == "-":
-            return sys.stdin.buffer.read(LARGEST_TEXT).decode("utf-8", "replace")
-        with open(Path(name), "rb") as file:
-            return file.read(LARGEST_TEXT).decode("utf-8", "replace")
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{clipped(name, 200)}: {getattr(error, 'strerror', None) or error}") from None
+    if name == "-":
+        return sys.stdin.buffer.read(LARGEST_TEXT).decode("utf-8", "replace")
+    return read_at_most(name, LARGEST_TEXT).decode("utf-8", "replace")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from vramwise.errors import printable
+
 Row = Sequence[str]
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Row], numbers: Sequence[int] = (), title: str = "") -> None:
     """Print `rows` under `heads`; the columns in `numbers` are set to the right, empty cells read –."""
-    filled = [[cell or "–" for cell in row] for row in rows]
+    filled = [[printable(cell) or "–" for cell in row] for row in rows]
     if title:
         print(title)
     if sys.stdout.isatty():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
-from typing import Protocol, cast
+from types import FrameType
+from typing import NoReturn, Protocol, cast
 
 from vramwise import __version__
 from vramwise.cli.parsing import CommandParser
-from vramwise.errors import UsageError, VramwiseError, clipped, nearest
+from vramwise.errors import UsageError, VramwiseError, clipped, nearest, printable
 
 COMMANDS = {
     "estimate": "how much memory a model takes, and why",
@@ -34,6 +36,8 @@ COMMANDS = {
 
 DEBUG_VARIABLE = "VRAMWISE_DEBUG"
 INTERRUPTED = 130
+ENDED_BY = 128
+"""A shell's exit code of a program that a signal ended, less the signal's number."""
 
 
 class CommandModule(Protocol):
@@ -45,13 +49,16 @@ class CommandModule(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code (0, 1, 2, 3 or 4; 130 when interrupted)."""
+    """Run one command and return its exit code (0, 1, 2, 3 or 4; 130 when interrupted, 143 when terminated)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _never_fail_to_print()
     try:
-        code = _dispatch(arguments)
-        sys.stdout.flush()
+        with _ended_in_order():
+            code = _dispatch(arguments)
+            sys.stdout.flush()
         return code
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else VramwiseError.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -123,8 +130,29 @@ def _unknown_command(given: str) -> str:
 
 def _complain(problem: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody reads stderr either: the exit code still tells
-        print(f"vramwise: {' '.join(problem.splitlines())}", file=sys.stderr, flush=True)
+        print(f"vramwise: {printable(' '.join(problem.splitlines()))}", file=sys.stderr, flush=True)
     return code
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as an interrupt does: temporary files go, what is finished stays."""
+    previous: dict[int, signal.Handlers] = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup's SIG_IGN is left
+            with contextlib.suppress(ValueError):  # not the main thread: whoever runs it there decides
+                signal.signal(number, _end)
+                previous[number] = signal.SIG_DFL
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(ENDED_BY + number)
 
 
 def _never_fail_to_print() -> None:

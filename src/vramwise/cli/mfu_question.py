@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramwise.cli.scenario_flags import flag
-from vramwise.errors import SourceError, UsageError, clipped
+from vramwise.errors import UsageError
+from vramwise.files import read_at_most
 
 if TYPE_CHECKING:
     from vramwise.hardware import Gpu
@@ -119,8 +119,4 @@ def _plain_width(model: Model) -> int:
 
 def read_output(name: str) -> str:
     """A log's text. Raises SourceError."""
-    try:
-        with open(Path(name), "rb") as file:
-            return file.read(LARGEST_OUTPUT).decode("utf-8", "replace")
-    except OSError as error:
-        raise SourceError(f"{clipped(name, 200)}: {error.strerror or error}") from None
+    return read_at_most(name, LARGEST_OUTPUT).decode("utf-8", "replace")

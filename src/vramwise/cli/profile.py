@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramwise.errors import SourceError, UsageError
+from vramwise.files import shown_path, written
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import Recording
@@ -85,6 +85,7 @@ def _compatible(recordings: list[Recording], *, as_json: bool) -> int:
 
 def _write(name: str, text: str) -> None:
     try:
-        Path(name).write_text(text, encoding="utf-8")
+        with written(name) as out:
+            out.write(text)
     except OSError as error:
-        raise SourceError(f"{name}: {error.strerror or error}") from None
+        raise SourceError(f"{shown_path(name)}: {error.strerror or error}") from None

@@ -17,6 +17,7 @@ from math import prod
 from typing import Any, BinaryIO
 
 from vramwise.errors import SourceError, clipped
+from vramwise.files import open_to_read
 from vramwise.formats.gguf import gguf_type
 from vramwise.units import KIB, MIB, format_bytes
 
@@ -88,7 +89,7 @@ def read_gguf(path: str) -> GgufHeader:
 
 def _read(path: str) -> GgufHeader:
     try:
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             return _Reader(file, path).header()
     except (OSError, ValueError) as problem:
         raise SourceError(f"{_shown(path)}: {getattr(problem, 'strerror', None) or problem}") from None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeGuard
 
 from vramwise.errors import SourceError, clipped
+from vramwise.files import open_to_read
 from vramwise.units import MIB, format_bytes
 
 SUFFIX = ".safetensors"
@@ -154,7 +155,7 @@ def _read(path: str, shown: str, start: int, count: int) -> bytes:
     try:
         if not os.path.isfile(path):
             raise SourceError(f"{shown}: there is no such file")
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             file.seek(start)
             return file.read(count)
     except OSError as problem:

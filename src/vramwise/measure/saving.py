@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramwise.errors import SourceError
+from vramwise.files import append_text, open_to_read, shown_path
 from vramwise.hardware import find_gpu
 from vramwise.measure.outcome import Measured
 
@@ -55,21 +56,21 @@ def save_case(path: str, case: Mapping[str, Any]) -> None:
         while (name if number == 1 else f"{name}-{number}") in known:
             number += 1
         row = {**case, "id": name if number == 1 else f"{name}-{number}"}
-        with open(file, "a", encoding="utf-8") as out:
-            out.write(json.dumps(row) + "\n")
+        append_text(path, json.dumps(row) + "\n")
     except OSError as error:
-        raise SourceError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise SourceError(f"{shown_path(path)}: cannot be written ({error.strerror or error})") from None
 
 
 def _ids(file: Path) -> set[str]:
     if not file.exists():
         return set()
     found = set()
-    for line in file.read_text("utf-8").splitlines():
-        try:
-            found.add(str(json.loads(line)["id"]))
-        except (ValueError, KeyError, TypeError):
-            continue
+    with open_to_read(file) as lines:
+        for line in lines:
+            try:
+                found.add(str(json.loads(line)["id"]))
+            except (ValueError, KeyError, TypeError):
+                continue
     return found
 
 

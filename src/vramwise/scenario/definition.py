@@ -33,7 +33,9 @@ class Settings:
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __repr__(self) -> str:
-        changed = {k: getattr(self, k) for k, default in DEFAULTS[type(self)].items() if getattr(self, k) != default}
+        # fields, not DEFAULTS: without docstrings (-OO) dataclasses show the defaults of a class while it is made
+        given = {f.name: getattr(self, f.name) for f in fields(self) if KIND in f.metadata}
+        changed = {f.name: given[f.name] for f in fields(self) if f.name in given and given[f.name] != f.default}
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
 
     def to_dict(self) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from vramwise.errors import ScenarioError, SourceError, clipped
+from vramwise.files import read_at_most, shown_path
 from vramwise.scenario.definition import Scenario
 from vramwise.units import MIB, format_bytes
 
@@ -17,6 +19,8 @@ MOST_VALUES = 200_000
 """More values than any scenario has; bounds the work on a file whose aliases multiply."""
 
 DEEPEST = 100
+_TOO_DEEP, _TOO_MANY = "nested too deeply", f"more than {MOST_VALUES:,} values"
+_PART_OF_A_KEY = re.compile(r"[\w\-\"' \t]*")
 
 
 def read_scenario_file(path: str | Path) -> Scenario:
@@ -30,21 +34,22 @@ def read_scenario_file(path: str | Path) -> Scenario:
 def read_table_file(path: str | Path) -> dict[str, Any]:
     """The table that a TOML, YAML or JSON file holds. Raises SourceError, or ScenarioError for no table."""
     path = Path(path)
+    where = shown_path(str(path))
     parse = _PARSERS.get(path.suffix.lower())
     if parse is None:
-        raise SourceError(f"{path}: expected a file that ends in {', '.join(_PARSERS)}")
-    text = _text(path)
+        raise SourceError(f"{where}: expected a file that ends in {', '.join(_PARSERS)}")
+    text = _text(path, where)
     if not text.strip():
-        raise SourceError(f"{path}: the file is empty")
+        raise SourceError(f"{where}: the file is empty")
     try:
         table = parse(text)
         _check_tree(table)
     except RecursionError:
-        raise SourceError(f"{path}: nested too deeply") from None
+        raise SourceError(f"{where}: {_TOO_DEEP}") from None
     except ValueError as problem:
-        raise SourceError(f"{path}: {clipped(str(problem), 160)}") from None
+        raise SourceError(f"{where}: {clipped(str(problem), 160)}") from None
     if not isinstance(table, dict):
-        raise ScenarioError("", f"{path}: expected a table with a model and a task")
+        raise ScenarioError("", f"{where}: expected a table with a model and a task")
     return table
 
 
@@ -60,29 +65,24 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"not JSON: {problem.msg} ({where})") from None
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as problem:
-        raise SourceError(f"{path}: {problem.strerror or problem}") from None
-    except ValueError:
-        raise SourceError(f"{clipped(str(path))!r}: not a path") from None
+def _text(path: Path, where: str) -> str:
+    content = read_at_most(path, LARGEST_FILE_BYTES + 1)
     if len(content) > LARGEST_FILE_BYTES:
         limit = format_bytes(LARGEST_FILE_BYTES, "MiB", 0)
-        raise SourceError(f"{path}: larger than {limit}, which is no scenario")
+        raise SourceError(f"{where}: larger than {limit}, which is no scenario")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise SourceError(f"{path}: not a text file (UTF-8)") from None
+        raise SourceError(f"{where}: not a text file (UTF-8)") from None
     if "\0" in text:
-        raise SourceError(f"{path}: not a text file (it holds zero bytes)")
+        raise SourceError(f"{where}: not a text file (it holds zero bytes)")
     return text
 
 
 def _parse_toml(text: str) -> Any:
     import tomllib
 
+    _check_dotted_keys(text)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -94,9 +94,36 @@ def _parse_yaml(text: str) -> Any:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        _check_events(yaml.parse(text, Loader=loader))
         return yaml.load(text, Loader=loader)
     except yaml.YAMLError as problem:
         raise ValueError(f"not YAML: {problem}") from None
+
+
+def _check_events(events: Iterable[object]) -> None:
+    """Refuse YAML that no scenario is before it is built: libyaml's builder calls itself at every level."""
+    import yaml
+
+    depth = 0
+    for count, event in enumerate(events):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        if count > 2 * MOST_VALUES:  # a mapping's keys are events too
+            raise ValueError(_TOO_MANY)
+
+
+def _check_dotted_keys(text: str) -> None:
+    """Refuse TOML keys of very many parts: tomllib's work grows with the square of their number."""
+    for line in text.splitlines():
+        parts = 0
+        for piece in line.split(".") if line.count(".") > DEEPEST else ():
+            parts = parts + 1 if _PART_OF_A_KEY.fullmatch(piece) else 0
+            if parts > DEEPEST:
+                raise ValueError(_TOO_DEEP)
 
 
 def _read_constant(name: str) -> float:
@@ -120,7 +147,7 @@ def _check_tree(table: object) -> None:
         values += len(level)
         depth += 1
         if values > MOST_VALUES or depth > DEEPEST:
-            raise ValueError("nested too deeply" if depth > DEEPEST else f"more than {MOST_VALUES:,} values")
+            raise ValueError(_TOO_DEEP if depth > DEEPEST else _TOO_MANY)
         below: list[object] = []
         for value in level:
             if isinstance(value, float) and math.isnan(value):

@@ -7,6 +7,8 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
+from vramwise.errors import printable
+
 Segment = tuple[str, str]
 """Text and its style (`bold`, `red`, ...; empty for none)."""
 Line = str | Sequence[Segment]
@@ -20,8 +22,8 @@ def screen_width() -> int:
 
 
 def plain(line: Line) -> str:
-    """A line's text alone."""
-    return (line if isinstance(line, str) else "".join(text for text, _ in line)).rstrip()
+    """A line's text alone, without what would steer a terminal: names in it may be a stranger's."""
+    return printable(line if isinstance(line, str) else "".join(text for text, _ in line)).rstrip()
 
 
 def show(lines: Iterable[Line]) -> None:
@@ -34,7 +36,8 @@ def show(lines: Iterable[Line]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     for line in lines:
-        console.print(Text(line) if isinstance(line, str) else Text.assemble(*line))
+        styled = [(line, "")] if isinstance(line, str) else line
+        console.print(Text.assemble(*((printable(text), style) for text, style in styled)))
 
 
 def columns(rows: Sequence[Sequence[str]], *, numbers_from: int = 1, gap: int = 3) -> list[str]:

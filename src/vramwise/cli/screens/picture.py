@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramwise.cli.sweep import Axis, Point
-from vramwise.errors import SourceError, UsageError
+from vramwise.errors import SourceError, UsageError, clipped
+from vramwise.files import shown_path, written
 from vramwise.units import gib
 
 WIDTH, HEIGHT = 860, 480
@@ -24,12 +25,13 @@ def save(path: str, svg: str) -> None:
     """Write the picture as its name's ending says. Raises UsageError for another ending or a missing converter."""
     ending = Path(path).suffix.lower()
     if ending not in (".svg", ".png"):
-        raise UsageError(f'--plot: expected a name that ends in .svg or .png, got "{path}"')
+        raise UsageError(f'--plot: expected a name that ends in .svg or .png, got "{clipped(path)}"')
     content = svg.encode() if ending == ".svg" else _png(svg)
     try:
-        Path(path).write_bytes(content)
+        with written(path, "wb") as out:
+            out.write(content)
     except OSError as error:
-        raise SourceError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise SourceError(f"{shown_path(path)}: cannot be written ({error.strerror or error})") from None
 
 
 def _png(svg: str) -> bytes:

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from vramwise.errors import SourceError, VramwiseError, clipped
+from vramwise.files import read_at_most
 from vramwise.units import KIB, MIB, format_bytes
 
 MOST_BYTES = 32 * MIB
@@ -132,12 +133,7 @@ def read_log(path: str, engine: str | None = None) -> Reading:
 
 
 def _lines(path: str) -> tuple[list[str], bool]:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        raise SourceError(f"{clipped(path, 200)}: {reason}") from None
+    data = read_at_most(path, MOST_BYTES + 1)
     if _is_binary(data[:PROBE]):
         raise SourceError(f"{clipped(path, 200)}: is no text")
     cut = len(data) > MOST_BYTES
