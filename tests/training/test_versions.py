@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from vramwise import estimate
+from vramwise.estimation import described_model
+from vramwise.models.autograd.tape import Tape
 from vramwise.scenario import TrainSettings
+from vramwise.training.activations.loss import logits_held
 from vramwise.training.recipe.versions import (
     bitsandbytes_version,
     library_version,
@@ -46,3 +49,13 @@ def test_one_package_is_not_taken_for_another() -> None:
 def test_a_version_without_a_number_gets_a_note() -> None:
     table = {"model": "gpt2", "task": "train", "train": {"framework_version": "nightly"}}
     assert any('"nightly" has no version number' in note for note in estimate(table).notes)
+
+
+@pytest.mark.parametrize(("version", "replaced"), [("4.45.2", True), ("4.46.0", False), ("4.46.3", False)])
+def test_until_4_46_the_wide_logits_take_the_place_of_the_others(version: str, replaced: bool) -> None:
+    """transformers 4.46 moved the loss out of the modeling file, whose frame had put one over the other."""
+    train = TrainSettings(framework_version=f"transformers {version}")
+    logits = Tape().new((3, 5, 7), "bf16", op="mm")
+    wide = 4 * 3 * 5 * 7
+    expected = (0, wide) if replaced else (wide // 2, wide // 2)
+    assert logits_held(train, logits, described_model("llama-2-7b")[1]) == expected

@@ -115,6 +115,20 @@ def test_throughput_from_what_trainers_print():
     assert from_examples(3, 2048, 4).tokens_per_s_per_gpu == 1536
     assert from_step(2.0, 8, 1000, 4).tokens_per_s_per_gpu == 1000
     assert from_tokens(8000, 8).tokens_per_s_per_gpu == 1000
+    assert from_tokens(8000, 8).tflops(48e9) == 48  # 1,000 tokens/s of 48e9 FLOPs each
+
+
+def test_every_tflops_of_the_command_is_tokens_times_flops(capsys):
+    arguments = ["mfu", "gpt2", "--tokens-per-second", "8000", "--gpu", "a100-sxm-80gb", "-n", "8", "--json"]
+    assert main([*arguments, "--recompute", "full"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rate = found["tokens_per_s_per_gpu"]
+    assert rate == 1000
+    assert found["tflops_per_gpu"] == pytest.approx(rate * found["flops_per_token"] / 1e12)
+    assert found["hardware_tflops_per_gpu"] == pytest.approx(rate * found["hardware_flops_per_token"] / 1e12)
+    assert found["hardware_flops_per_token"] > found["flops_per_token"]
+    for one in found["conventions"]:
+        assert one["tflops_per_gpu"] == pytest.approx(rate * one["flops_per_token"] / 1e12)
 
 
 @pytest.mark.parametrize("run", [run for run in inference_runs() if run.kind == "decode"], ids=lambda run: run.id)

@@ -38,6 +38,13 @@ def test_parts_add_up_to_the_span(tmp_path):
     assert figures["orphans"] == 0
 
 
+@pytest.mark.parametrize(("base", "start_ns"), [(10**18, 10**18 + 100_000), (True, 100_000), ("soon", 100_000)])
+def test_the_window_starts_at_the_files_base_time(tmp_path, base, start_ns):
+    every = rank_figures(recorded(tmp_path, document(two_steps(), baseTimeNanoseconds=base)))
+    assert every["window"]["start_ns"] == start_ns  # the first GPU event is at 100 microseconds
+    assert every["window"]["span_us"] == 400
+
+
 def test_hta_leaves_out_the_last_step(tmp_path):
     hta = rank_figures(recorded(tmp_path, document(two_steps())))["hta"]
     assert hta["gpu_events_kept"] == 3
