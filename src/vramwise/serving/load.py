@@ -7,9 +7,10 @@ from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.serving import estimate_serving
-from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved, verdict_of
+from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved
 from vramwise.serving.layouts import capability_of, engine_storage, engine_weights
 from vramwise.serving.storage import dtype_notes
+from vramwise.verdict import verdict_of
 
 
 def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
@@ -36,10 +37,10 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     capacity = capacity_of(scenario, gpu)
     verdict = None
     if capacity is not None:
-        room = Quantity(*(capacity.usable_bytes - size for size in (total.high, total.expected, total.low)))
-        quantities["oom"] = Quantity.exact(room.expected < 0)
-        said = "fit in" if room.expected >= 0 else "do not fit in"
-        verdict = verdict_of(room, [f"weights of {amount(weights.bytes)} {said} {amount(capacity.usable_bytes)}"])
+        said = "fit in" if total.expected <= capacity.usable_bytes else "do not fit in"
+        reason = f"weights of {amount(weights.bytes)} {said} {amount(capacity.usable_bytes)}"
+        verdict = verdict_of(total, capacity.usable_bytes, [reason])
+        quantities["oom"] = Quantity.exact(not verdict.fits)
     settings = scenario.serve.replace(dtype=storage.dtype, engine=engine) if named else scenario.serve
     table = resolved(scenario, "serve" if named else "", settings)
     return assemble(

@@ -10,7 +10,8 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-from vramwise.serving.answer import amount, assemble, capacity_of, interval, verdict_of
+from vramwise.serving.answer import amount, assemble, capacity_of, interval
+from vramwise.verdict import verdict_of
 
 HIGHEST_SHARE = 0.97
 MOST_RANKS = 8
@@ -21,10 +22,10 @@ class PooledBudget:
     """One engine's terms on the worst rank.
 
     `cell_bytes`: a token's cache over all layers; `fixed_bytes`: what a sequence takes whatever its length.
-    `share`: the engine's own share of the card as it is named in its settings. `least_card`: the smallest card on
-    which that share holds one request, where it is more than the sum of the terms. `states`: a pool of recurrent
-    states beside the tokens' (then `fixed_bytes` lie there). `length_follows`: the engine lowered the length of a
-    request to what the pool holds, so the pool is never too small.
+    `share`: the engine's own share of the card as it is named in its settings. `least_card`: the smallest card whose
+    share holds `least_pool`, where it is more than the sum of the terms. `states`: a pool of recurrent states beside
+    the tokens' (then `fixed_bytes` lie there). `length_follows`: the engine lowered the length of a request to what
+    the pool holds, so that one block is enough. `most_pool`: the pool is no larger than that, whatever the card.
     """
 
     weights: Node
@@ -39,9 +40,10 @@ class PooledBudget:
     share_name: str
     share: float
     tensor_parallel: int
-    least_card: int | None = None
+    least_card: Quantity | None = None
     states: Node | None = None
     length_follows: bool = False
+    most_pool: int | None = None
 
     @property
     def one_request(self) -> int:
@@ -50,10 +52,24 @@ class PooledBudget:
         return blocks * self.block_size * self.cell_bytes + (self.fixed_bytes if self.states is None else 0)
 
     @property
-    def beside(self) -> int:
-        """Expected bytes of everything but the pools."""
+    def least_pool(self) -> int:
+        """Bytes of tokens with which the engine starts: those of one request, or one block where the length follows."""
+        return self.block_size * self.cell_bytes if self.length_follows else self.one_request
+
+    def beside(self, end: str = "bytes") -> int:
+        """Bytes of everything but the pools, expected or at the `low` or `high` ends."""
         terms = (self.weights, *self.working, self.graphs, self.context)
-        return sum(term.bytes for term in terms)
+        return sum(int(getattr(term, end)) for term in terms)
+
+    @property
+    def needed(self) -> Quantity:
+        """The smallest card on which the engine starts."""
+        pools = self.least_pool + (self.fixed_bytes if self.states is not None else 0)
+        ends = [self.beside(end) + pools for end in ("low", "bytes", "high")]
+        least = self.least_card
+        if least is not None:
+            ends = [max(a, int(b)) for a, b in zip(ends, (least.low, least.expected, least.high), strict=True)]
+        return Quantity(*ends)
 
     @property
     def state_pool(self) -> tuple[Node, ...]:
@@ -77,14 +93,12 @@ def pooled_result(
     held = budget.one_request
     if capacity is not None and available is not None:
         quantities.update(_pool(budget, available))
-        verdict = _verdict(budget, capacity, available)
+        verdict = _verdict(budget, capacity, int(available.expected))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         held = max(0, int(available.expected))
     phases = _phases(budget, held)
     quantities["nvidia_smi"] = interval(phases[-1].components)
-    own_states = budget.fixed_bytes if budget.states is not None else 0
-    needed = max(budget.least_card or 0, budget.beside + budget.one_request + own_states)
-    quantities["total_needed"] = Quantity.exact(needed)
+    quantities["total_needed"] = budget.needed
     ranks = (Rank("every GPU", max(phase.bytes for phase in phases)),)
     return assemble(resolved_scenario, model, source, quantities, phases, capacity, verdict, notes, ranks)
 
@@ -120,23 +134,22 @@ def _phases(budget: PooledBudget, pool_bytes: int) -> tuple[Phase, ...]:
     )
 
 
-def _verdict(budget: PooledBudget, capacity: Capacity, available: Quantity) -> Verdict:
-    """Fits when the pool holds one request and what runs finds room beside the pool."""
-    total, left = capacity.usable_bytes, int(available.expected)
-    spare = left - budget.one_request
-    beside = total - budget.beside - sum(node.bytes for node in budget.state_pool) - max(0, left)
-    width = int(available.high) - int(available.low)
-    room = beside if budget.length_follows else min(spare, beside)
-    headroom = Quantity(room - width // 2, room, room + width // 2)
-    share = f"{budget.share_name} {budget.share:g} of {amount(total)}"
-    if room >= 0:
+def _verdict(budget: PooledBudget, capacity: Capacity, left: int) -> Verdict:
+    """Fits when the pool, which got `left` bytes, holds one request and what runs finds room beside the pool."""
+    total, needed = capacity.usable_bytes, budget.needed
+    if budget.most_pool is not None and budget.most_pool < budget.least_pool:
+        asked = f"max_model_len {budget.max_model_len:,} needs {amount(budget.least_pool)} of KV cache"
+        return verdict_of(needed, total, [f"{asked}, max_total_tokens gives {amount(budget.most_pool)}"], runs=False)
+    if needed.expected <= total:
         many = left / budget.one_request if budget.one_request else 0.0
         said = f"the KV cache of {amount(left)} holds {many:.2f} requests of {budget.max_model_len:,} tokens"
-        return verdict_of(headroom, [said])
-    return verdict_of(headroom, _problems(budget, total, left, share, beside))
+        return verdict_of(needed, total, [said])
+    return verdict_of(needed, total, _problems(budget, total, left))
 
 
-def _problems(budget: PooledBudget, total: int, left: int, share: str, beside: int) -> list[str]:
+def _problems(budget: PooledBudget, total: int, left: int) -> list[str]:
+    share = f"{budget.share_name} {budget.share:g} of {amount(total)}"
+    beside = total - budget.beside() - sum(node.bytes for node in budget.state_pool) - max(0, left)
     if budget.weights.bytes + budget.context.bytes > total:
         return [
             f"weights of {amount(budget.weights.bytes)} do not fit in {amount(total)}",
@@ -152,6 +165,8 @@ def _problems(budget: PooledBudget, total: int, left: int, share: str, beside: i
             f"set max_model_len to {tokens:,}",
             _fix(budget, total, left),
         ]
+    if beside >= 0:
+        return [f"all that one request takes needs {amount(budget.needed.expected)} of {amount(total)}"]
     lower = budget.share + beside / total
     return [
         f"activations and CUDA graphs lack {amount(-beside)} beside {share}",
@@ -163,7 +178,7 @@ def _fix(budget: PooledBudget, total: int, left: int) -> str:
     """A larger share where all else finds room beside it, else more GPUs."""
     wanted = budget.share + (budget.one_request - left) / total
     rounded = -int(-wanted * 100 // 1) / 100
-    if budget.beside + budget.one_request <= total and rounded <= HIGHEST_SHARE:
+    if budget.beside() + budget.one_request <= total and rounded <= HIGHEST_SHARE:
         return f"set {budget.share_name} to {rounded:g}"
     return _more_ranks(budget, total)
 
@@ -171,7 +186,7 @@ def _fix(budget: PooledBudget, total: int, left: int) -> str:
 def _more_ranks(budget: PooledBudget, total: int) -> str:
     """The least power of two of GPUs that share weights and one request."""
     shared = budget.weights.bytes + budget.one_request
-    alone = budget.beside - budget.weights.bytes
+    alone = budget.beside() - budget.weights.bytes
     ranks = budget.tensor_parallel
     while ranks < MOST_RANKS:
         ranks *= 2

@@ -6,6 +6,7 @@ Source: SGLang 0.5.4 model_executor/model_runner.py profile_max_num_token, 0.5.2
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
@@ -67,6 +68,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     if shorter is not None:
         settings = settings.replace(max_model_len=shorter)
         budget = replace(budget, max_model_len=shorter, length_follows=True)
+    budget = replace(budget, least_card=_least_card(budget, settings))
     table = resolved(scenario, "serve", settings)
     limited = [f"SGLang starts all the same and takes requests of {shorter:,} tokens at most"] if shorter else []
     notes = (
@@ -76,6 +78,28 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         *card_notes(gpu, storage.dtype, settings.quantization),
     )
     return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+
+
+def _least_card(budget: PooledBudget, settings: ServeSettings) -> Quantity:
+    """The smallest card whose share holds weights and the least pool, and which holds all else beside the share.
+
+    share = (card − context) · fraction; states take 0.9 / 1.9 of what it leaves to pools, with padding for one more.
+    """
+    fraction, pool = settings.mem_fraction_static or 0.0, budget.least_pool
+    if budget.states is not None:
+        pool = max(ceil(pool * (1 + STATE_RATIO)), pool + 2 * budget.fixed_bytes)
+
+    def least(end: str) -> int:
+        context, weights = int(getattr(budget.context, end)), int(getattr(budget.weights, end))
+        room = budget.beside(end) - context - weights  # what lies in the rest of the share
+        cards = [context + ceil((weights + pool) / fraction)] if fraction else []
+        if budget.most_pool is not None:
+            cards.append(budget.beside(end) + budget.most_pool)
+        elif fraction < 1:
+            cards.append(context + ceil(room / (1 - fraction)))
+        return max(cards, default=0)
+
+    return Quantity(least("low"), least("bytes"), least("high"))
 
 
 def _shorter(given: ServeSettings, budget: PooledBudget, available: Quantity | None) -> int | None:
@@ -140,6 +164,7 @@ def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSet
 
 def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
     cell, fixed = _cell(model, settings, storage)
+    most = settings.max_total_tokens
     return PooledBudget(
         weights=_weights(model, settings, storage),
         working=(_working(model, settings, storage),),
@@ -153,6 +178,7 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         share_name="mem_fraction_static",
         share=settings.mem_fraction_static or 0.0,
         tensor_parallel=settings.tensor_parallel_size,
+        most_pool=most * cell if most is not None and cell else None,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import Gpu
 from vramwise.models import Model
-from vramwise.result import Node, Phase, Quantity, Result, Verdict
+from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval
 from vramwise.serving.layouts import PLAIN
 from vramwise.serving.storage import dtype_notes, storage_of
 from vramwise.serving.weight_nodes import weights_node
+from vramwise.verdict import verdict_of
 
 LINEAR_BY_NAME = "which tensors are linear layers, and so quantized, is told by their names"
 
@@ -38,7 +39,7 @@ def estimate_stored(
         if headroom < 0 or scenario.task == "load":
             said = "fit in" if headroom >= 0 else "do not fit in"
             reason = f"weights of {amount(weights.bytes)} {said} {amount(capacity.usable_bytes)}"
-            verdict = Verdict(headroom >= 0, headroom, 1.0 if headroom >= 0 else 0.0, (reason,))
+            verdict = verdict_of(interval(moment.components), capacity.usable_bytes, [reason])
     return assemble(
         scenario.to_dict(), model, source, quantities, (moment,), capacity, verdict, (unknown, *notes)
     )  # fmt: skip

@@ -38,7 +38,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     storage = engine_storage(model, scenario.serve, "tensorrt-llm", gpu)
     settings = _settings(scenario.serve, model, storage)
     budget = _budget(model, settings, storage, gpu)
-    budget = replace(budget, least_card=budget.beside + ceil(budget.one_request / budget.share))
+    pool = ceil(budget.least_pool / budget.share)
+    budget = replace(budget, least_card=Quantity(*(budget.beside(end) + pool for end in ("low", "bytes", "high"))))
     capacity = capacity_of(scenario, gpu)
     available = None
     if capacity is not None:

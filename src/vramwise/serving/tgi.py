@@ -90,7 +90,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
             held = int(available.expected) // max(1, budget.cell_bytes)
             settings = settings.replace(max_model_len=max(1, min(settings.max_model_len or 1, held)))
             budget = replace(budget, max_model_len=settings.max_model_len or 1, length_follows=held > 0)
-    budget = replace(budget, least_card=share.least_card(budget.beside, batch, budget.one_request))
+    least = (share.least_card(budget.beside(end), batch, budget.least_pool) for end in ("low", "bytes", "high"))
+    budget = replace(budget, least_card=Quantity(*least))
     table = resolved(scenario, "serve", settings)
     notes = (
         *version_notes("text-generation-inference", scenario.serve.engine_version, DEFAULT_VERSION),

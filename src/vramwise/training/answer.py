@@ -149,7 +149,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
             quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
         quantities["total_needed"] = rollout.at_least(quantities["total_needed"], generating)
         wanted = 0 if stuck is None else stuck.wanted
-        verdict = counters.verdict_of(quantities["total_needed"], capacity, peak_phase, job.train, gpu, wanted)
+        verdict = counters.judged(quantities["total_needed"], capacity, peak_phase, job.train, gpu, wanted)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
     fits = verdict is not None and verdict.headroom_bytes >= 0
     answered = _Replayable(job, rank, moments, outside, generating, room, fits)

@@ -14,9 +14,9 @@ from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.versions import loads_kernels_lazily
 from vramwise.units import KIB, MIB, format_bytes
+from vramwise.verdict import verdict_of
 
 GROUPED_STREAMS = 4  # transformer_engine common/util/multi_stream.cpp nvte_get_num_compute_streams
-INTERVAL_Z = 1.645  # a 90 % interval is ±1.645 standard deviations of a normal
 
 
 def workspace_node(gpu: Gpu | None, train: TrainSettings, model: Model) -> Node:
@@ -146,26 +146,24 @@ def left_out_by_the_card(train: TrainSettings, gpu: Gpu | None) -> list[str]:
     return found
 
 
-def verdict_of(
+def judged(
     needed: Quantity, capacity: Capacity, peak_phase: str, train: TrainSettings, gpu: Gpu | None, wanted: int = 0
 ) -> Verdict:
-    """Fits when the expected need is not above the usable memory and the card has the kernels that are asked for.
+    """The verdict with its reasons: memory first, then what has no kernel on the card.
 
-    The probability is that of a normal error around the expected need. `wanted`: bytes of a segment for which torch's
-    allocator has no room although all tensors together have.
+    `wanted`: bytes of a segment for which torch's allocator has no room although all tensors together have.
     """
     headroom = int(capacity.usable_bytes - needed.expected)
-    spread = (needed.high - needed.low) / (2 * INTERVAL_Z)
-    share = headroom / (spread * math.sqrt(2)) if spread else math.copysign(math.inf, headroom)
-    probability = round(0.5 * (1 + math.erf(share)), 4)
     what = "to spare" if headroom >= 0 else "too little"
     reasons = [f"{format_bytes(abs(headroom))} {what}; the peak is at: {peak_phase}"]
+    if wanted:
+        piece = (
+            f"no {format_bytes(wanted)} are left in one piece, and one more makes {format_bytes(int(needed.expected))}"
+        )
+        reasons.append(f"all tensors together fit, but {piece} (expandable segments break up less)")
     obstacle = cannot_run(train, gpu)
     if obstacle is not None:
-        return Verdict(False, headroom, 0.0, (*reasons, obstacle))
-    if wanted:
-        piece = f"{format_bytes(wanted)} are left in one piece"
-        reasons.append(f"all tensors together fit, but no {piece} (expandable segments break up less)")
-    if headroom < 0:
+        reasons.append(obstacle)
+    elif headroom < 0:
         reasons += left_out_by_the_card(train, gpu)
-    return Verdict(headroom >= 0, headroom, probability, tuple(reasons))
+    return verdict_of(needed, capacity.usable_bytes, reasons, runs=obstacle is None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vramwise.hardware import Gpu
 from vramwise.models.model import Model
-from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result, Verdict
+from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
 from vramwise.training import counters
 from vramwise.training.layout.parallel import placements
@@ -14,6 +14,7 @@ from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.settings import resolved, structural
 from vramwise.training.tree import state_nodes
 from vramwise.units import format_bytes
+from vramwise.verdict import verdict_of
 
 AT_THE_STEP = "weights, gradients and optimizer states"
 
@@ -39,7 +40,7 @@ def estimate_stored_training(scenario: Scenario, model: Model, source: str, gpu:
     if capacity is not None and step.bytes > capacity.usable_bytes:
         needed, usable = format_bytes(step.bytes), format_bytes(capacity.usable_bytes)
         reason = f"{AT_THE_STEP} alone take {needed} of {usable}"
-        verdict = Verdict(False, capacity.usable_bytes - step.bytes, 0.0, (reason,))
+        verdict = verdict_of(Quantity.exact(step.bytes), capacity.usable_bytes, [reason])
     return Result(
         scenario=replace(scenario, train=train).to_dict(),
         model=ModelFacts(model.id, model.num_parameters, model.num_parameters, states.num_trainable, source),

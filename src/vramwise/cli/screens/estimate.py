@@ -13,6 +13,7 @@ from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
 from vramwise.result import Phase, Quantity, Result, Verdict
 from vramwise.units import format_bytes, gib
+from vramwise.verdict import percent
 
 BYTE_COUNTERS = {
     "weights": "weights",
@@ -138,35 +139,42 @@ def interval_text(quantity: Quantity) -> str:
 
 
 def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
-    """The peak moment against the card; engines that fill the card also get the least that they need."""
-    needed = result.quantities.get("total_needed")
-    if peak is not None and (needed is None or needed.expected != peak.bytes):
-        taken = Quantity(peak.components.low, peak.bytes, peak.components.high)
-    else:
-        taken = needed or Quantity.exact(0)
-    word = "peak" if needed is not None else "at least"  # where only the tensors of a model are known
-    text = f"{word}  {format_bytes(int(taken.expected))}{interval_text(taken)}"
-    least = "" if needed is None or needed.expected == taken.expected else format_bytes(int(needed.expected))
-    # an engine that takes a share of the card needs a card larger than what it holds
-    what = "a card of at least" if needed is not None and needed.expected > taken.expected else "at least"
-    tail = [f"needs {what} {least}"] if least else []
-    tail += [f"moment: {result.peak_phase}"] if result.peak_phase else []
+    """What is needed in total against the card, and at which moment."""
+    needed, verdict = _needed(result, peak)
+    word = "needs" if "total_needed" in result.quantities else "needs at least"  # where only tensors are known
+    text = f"{word}  {format_bytes(int(needed.expected))}{interval_text(needed)}"
     answer: list[Segment] = [(text, "bold")]
-    if result.verdict is not None:
-        answer.append(_verdict(result.verdict))
+    if verdict is not None:
+        answer.append(_verdict(verdict))
+    tail = [f"moment: {result.peak_phase}"] if result.peak_phase else []
+    if peak is not None and peak.bytes > needed.expected:  # an engine that fills its share of the card
+        tail.insert(0, f"then takes {format_bytes(peak.bytes)} of the card")
     used = sum(len(piece) for piece, _ in answer)
     if not tail or used + sum(len(piece) + 6 for piece in tail) <= width:
         return [[*answer, ("".join(f"      {piece}" for piece in tail), "")]]
     return [answer, *wrapped([f"      {tail[0]}", *tail[1:]], width, indent=6)]
 
 
+def _needed(result: Result, peak: Phase | None) -> tuple[Quantity, Verdict | None]:
+    """What the verdict is about: all that is needed, or what the fullest of several devices needs."""
+    verdict, total = result.verdict, result.quantities.get("total_needed")
+    if total is None:
+        total = Quantity.exact(0) if peak is None else Quantity(peak.components.low, peak.bytes, peak.components.high)
+    if verdict is None or result.capacity is None:
+        return total, verdict
+    judged = result.capacity.usable_bytes - verdict.headroom_bytes
+    return (total if judged == total.expected else Quantity.exact(judged)), verdict
+
+
 def _verdict(verdict: Verdict) -> Segment:
     gap = format_bytes(abs(verdict.headroom_bytes))
+    if verdict.word == "tight":
+        return f"   TIGHT: fits with {percent(verdict.probability)}, {gap} to spare", "bold yellow"
     if verdict.fits:
         return f"   fits with {gap} to spare", "bold green"
     if verdict.headroom_bytes < 0:
         return f"   DOES NOT FIT by {gap}", "bold red"
-    return "   DOES NOT RUN on this card", "bold red"
+    return "   DOES NOT RUN as asked", "bold red"
 
 
 def _legend(parts: list[tuple[str, int]], width: int) -> list[Line]:

@@ -12,6 +12,7 @@ from vramwise.units import format_bytes, gib
 
 NO_ANSWER = "–"
 TOO_LARGE = "×"
+TIGHT = "~"
 _GAP = 2
 _MARKS = {
     "micro_batch_size": " tokens", "sequence_length": " tokens", "checkpointing": "checkpointing ",
@@ -34,6 +35,8 @@ def grid_screen(base: Result, axes: Sequence[Axis], points: Sequence[Point]) -> 
     legend = "needed in total, GiB (2^30 bytes)"
     if any(point.fits is not None for point in points):
         legend += f"; {TOO_LARGE} does not fit"
+    if any(point.word == "tight" for point in points):
+        legend += f", {TIGHT} tight: it fits with less than 95 %"
     lines.append(legend)
     lines += _errors(axes, points, width)
     return lines
@@ -78,7 +81,8 @@ def _cell(point: Point) -> Segment:
     text = f"{gib(point.needed_bytes):,.2f}"
     if point.fits is None:
         return text, ""
-    return (f"{text}  ", "green") if point.fits else (f"{text} {TOO_LARGE}", "red")
+    mark, style = {"fits": (" ", "green"), "tight": (TIGHT, "yellow")}.get(point.word or "", (TOO_LARGE, "red"))
+    return f"{text} {mark}", style
 
 
 def _errors(axes: Sequence[Axis], points: Sequence[Point], width: int) -> list[Line]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.models import Model
-from vramwise.result import Capacity, Quantity, Verdict
-from vramwise.serving.answer import amount, verdict_of
+from vramwise.result import Capacity, Verdict
+from vramwise.serving.answer import amount
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.fitting import (
     DeviceNeeds,
@@ -18,6 +18,7 @@ from vramwise.serving.llama_cpp.fitting import (
 )
 from vramwise.serving.llama_cpp.settings import Plan
 from vramwise.serving.llama_cpp.terms import Terms
+from vramwise.verdict import verdict_of
 
 
 def judge(model: Model, plan: Plan, terms: Terms, capacity: Capacity, needs: DeviceNeeds) -> Verdict:
@@ -26,13 +27,12 @@ def judge(model: Model, plan: Plan, terms: Terms, capacity: Capacity, needs: Dev
     each = terms.device_needs()
     fullest = max(range(len(each)), key=lambda device: each[device].expected)
     need = each[fullest]
-    left = Quantity(room - need.high, room - need.expected, room - need.low)
     on = "" if len(each) == 1 else f" on {device_name(fullest)}, the fullest of {len(each)}"
     if need.expected <= room:
-        return verdict_of(left, [f"{amount(need.expected)} fit in {amount(room)}{on}"])
+        return verdict_of(need, room, [f"{amount(need.expected)} fit in {amount(room)}{on}"])
     reasons = [f"{amount(need.expected)} do not fit in {amount(room)}{on}"]
     reasons.extend(_fixes(model, plan, room, needs))
-    return verdict_of(left, reasons)
+    return verdict_of(need, room, reasons)
 
 
 def _fixes(model: Model, plan: Plan, room: int, needs: DeviceNeeds) -> Iterator[str]:

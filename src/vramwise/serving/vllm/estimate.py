@@ -11,7 +11,7 @@ from vramwise.serving.storage import dtype_notes
 from vramwise.serving.versions import version_notes
 from vramwise.serving.vllm.budget import Budget, budget_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
-from vramwise.serving.vllm.limits import pool_verdict
+from vramwise.serving.vllm.limits import least_card, pool_verdict
 from vramwise.serving.vllm.profile import DEFAULT_VERSION
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
@@ -42,7 +42,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))
     phases = _phases(budget, kv_bytes)
     quantities["nvidia_smi"] = interval(phases[-1].components)
-    quantities["total_needed"] = _total_needed(budget)
+    quantities["total_needed"] = least_card(budget)
     table = resolved(scenario, "serve", r.settings)
     quantization = r.storage.quantization.name if r.storage.quantization is not None else None
     notes = (
@@ -137,23 +137,6 @@ def _phases(budget: Budget, kv_bytes: int) -> tuple[Phase, ...]:
         Phase("graph capture", Node.group("graph capture", (*running, budget.graphs))),
         Phase("decode", Node.group("decode", (*running, budget.graphs))),
     )
-
-
-def _total_needed(budget: Budget) -> Quantity:
-    """Least card on which one request of max_model_len runs: its share, and what lies outside the share."""
-    utilization = budget.resolved.utilization
-    outside = [budget.context, *([budget.nccl] if budget.nccl is not None else [])]
-    if not budget.resolved.profile.graphs_in_budget:
-        outside.append(budget.graphs)
-
-    def total(end: str) -> int:
-        share = total_of(budget.charged, end) + budget.one_request
-        beside = total_of(outside, end)
-        if budget.resolved.settings.kv_cache_memory_bytes is not None:
-            return share + beside
-        return max(round(share / utilization), share + beside)
-
-    return Quantity(total("low"), total("bytes"), total("high"))
 
 
 def _rank_name(r: Resolved) -> str:

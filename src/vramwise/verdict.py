@@ -1,0 +1,63 @@
+"""Whether a need fits a room: one rule for training, serving, generation and loading."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from vramwise.result import Quantity, Verdict, VerdictWord
+from vramwise.units import format_bytes
+
+INTERVAL_Z: Final = 1.6448536269514722
+"""A 90 % interval is ± so many standard deviations of a normal: a twentieth lies beyond each end."""
+BEYOND: Final = 0.05
+SURE: Final = 0.95
+BELOW_SURE: Final = 0.9499
+TAIL: Final = 0.05
+"""How far beyond its interval a need lies on average where it does lie there, as a share of the end that it passed."""
+
+
+def verdict_of(needed: Quantity, usable_bytes: int, reasons: Iterable[str] = (), *, runs: bool = True) -> Verdict:
+    """What is said of a need and the room for it; where it `runs` in no room whatever, the reasons say why.
+
+    *does not fit* where the expected need is above the room, *tight* where it is not and the probability of fitting is
+    below 95 %, *fits* otherwise. A smaller need (each end of its interval smaller or equal) never gets a worse word or
+    a lower probability.
+    """
+    headroom = int(usable_bytes - needed.expected)
+    if not runs:
+        return Verdict("does not fit", headroom, 0.0, tuple(reasons))
+    probability = probability_of_fitting(needed, usable_bytes)
+    said = tuple(reasons)
+    word: VerdictWord = "does not fit" if headroom < 0 else "fits"
+    if headroom >= 0 and needed.high > usable_bytes:
+        word = "tight"
+        high, usable = format_bytes(int(needed.high)), format_bytes(usable_bytes)
+        said = (f"tight: it fits with {percent(probability)}; the need may be as much as {high} of {usable}", *said)
+    return Verdict(word, headroom, math.floor(probability * 10**4) / 10**4, said)
+
+
+def percent(probability: float) -> str:
+    """A probability as a person reads it, cut and not rounded: 94.9 % is below 95 %."""
+    return f"{math.floor(100 * probability)} %"
+
+
+def probability_of_fitting(needed: Quantity, usable_bytes: int) -> float:
+    """Probability that the need is not above the room.
+
+    Half of it lies on either side of the expected need and a twentieth beyond each end of the interval; between these
+    marks it follows a normal of that side's width, beyond the ends an exponential of TAIL times the end's size.
+    """
+    low, expected, high = needed.low, needed.expected, needed.high
+    if usable_bytes >= high:
+        return SURE + BEYOND * (-math.expm1(-(usable_bytes / high - 1) / TAIL) if high > 0 else 1.0)
+    if usable_bytes >= expected:
+        return min(_normal(INTERVAL_Z * (usable_bytes - expected) / (high - expected)), BELOW_SURE)
+    if usable_bytes > low:
+        return max(_normal(-INTERVAL_Z * (expected - usable_bytes) / (expected - low)), BEYOND)
+    return BEYOND * math.exp(-(1 - usable_bytes / low) / TAIL) if low > 0 else BEYOND
+
+
+def _normal(deviations: float) -> float:
+    return 0.5 * (1 + math.erf(deviations / math.sqrt(2)))
