@@ -1,9 +1,10 @@
-"""Small faults put into the code one at a time: the tests of its package must notice each.
+"""Small faults put into the code one at a time: the tests must notice.
 
     python tests/mutants/mutants.py [--seed N] [--mutants N] [--only PACKAGE] [--jobs N]
 
 A mutant changes one comparison, product, sum, truth value or whole number inside a function. Exit 0 when at least nine
-in ten are noticed; those that are not are listed with their place, each a hole in the tests or a change without effect.
+in ten are noticed by tests that pass without them; those that are not are listed with their place, each a hole in the
+tests or a change without effect.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
 
 
 def is_noticed(mutant: Mutant) -> bool:
-    """Whether the package's own tests fail with the fault in a copy of the code."""
+    """Whether tests fail with the fault in a copy of the code: those of the package, else any others."""
+    own = f"tests/{mutant.package}"
+    others = ("tests", *(f"--ignore={folder}" for folder in (own, "tests/models", "tests/measure")))
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -140,14 +143,19 @@ def is_noticed(mutant: Mutant) -> bool:
         lines = target.read_text("utf-8").splitlines(keepends=True)
         lines[mutant.line - 1] = mutant.after + "\n"
         target.write_text("".join(lines), "utf-8")
-        variables = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"tests/{mutant.package}"],
-                cwd=ROOT, env=variables, capture_output=True, timeout=PATIENCE_S, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return True
+        return fails(copy, own) or fails(copy, *others)
+
+
+def fails(sources: Path, *tests: str) -> bool:
+    """Whether one of the tests fails with the code of that folder."""
+    variables = {**os.environ, "PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
+            cwd=ROOT, env=variables, capture_output=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return True
     return done.returncode != 0
 
 

@@ -70,7 +70,7 @@ def machine_answer() -> dict[str, Any]:
         "host": _host(host),
         "network": [asdict(each) for each in interfaces()],
         "packages": packages,
-        "versions": _versions(software),
+        "versions": _versions(replace(software, shared_memory_gb=None)),  # `host` has it
         "ops": {},
         "conflicts": [*_conflicts(software, packages, driver), *unmet_requirements(packages)],
         "counters": [],
