@@ -6,7 +6,9 @@ VramwiseError               exit 1
 │   └── UnknownNameError             a model, GPU, dtype, … that nobody knows, with the nearest matches
 ├── SourceError             exit 4   model or file not reachable, or not readable
 └── UnsupportedModelError   exit 1   a known model, or a setting of it, that is not described yet
-    └── UndescribedTypeError         a model type that no family describes; `nearest_type` is like it
+    ├── UndescribedTypeError         a model type that no family describes; `nearest_type` is like it
+    ├── UndescribedOperationError    an operation without a rule, which no other's stands in for
+    └── ViewError                    a tensor that has no view of the wanted shape: heads cut where they cannot be
 """
 
 from __future__ import annotations
@@ -75,6 +77,14 @@ class UndescribedTypeError(UnsupportedModelError):
             f"{model_id or 'model'}: {given} is not described yet{code}; the nearest described type is {nearest_type}: "
             f"if it is the same architecture, say --like {nearest_type}"
         )
+
+
+class UndescribedOperationError(UnsupportedModelError):
+    """An operation that no table has: it is not answered for by another."""
+
+
+class ViewError(UnsupportedModelError):
+    """A tensor that cannot be seen in the wanted shape without a copy."""
 
 
 def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:

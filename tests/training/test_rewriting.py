@@ -10,6 +10,7 @@ from described_types import small_model
 from vramwise import estimate
 from vramwise.errors import UnsupportedModelError
 from vramwise.models import describe, supported_types
+from vramwise.models.autograd.gradients import input_gradients
 from vramwise.models.autograd.tensor import Node
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.litgpt import litgpt_forward
@@ -93,3 +94,17 @@ def peak(**train: object) -> float:
 
 def test_kernels_that_replace_nothing_change_nothing() -> None:
     assert peak(kernels=["apex"]) == peak()
+
+
+@pytest.mark.parametrize("model_type", supported_types())
+def test_backward_of_every_operation_of_every_type_is_described(model_type: str) -> None:
+    for execution in EXECUTIONS:
+        try:
+            forward = record_forward(small_model(model_type), execution, batch=2, sequence=128)
+        except UnsupportedModelError:
+            return
+        for run in {id(run): run for run in forward.runs}.values():
+            for node in run.nodes:
+                for output in node.outputs:
+                    if output.requires_grad:
+                        input_gradients(node, output)

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from vramwise.errors import ScenarioError
+from vramwise.errors import ScenarioError, UnknownNameError
 from vramwise.models import describe
 from vramwise.models.model import Model
 from vramwise.result import Node
 from vramwise.scenario import Scenario
+from vramwise.scenario.names import OPTIMIZERS
 from vramwise.sources import resolve
 from vramwise.training import estimate_training
 from vramwise.training.answer import Job, job_of
-from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
+from vramwise.training.model_states.optimizers import RULES, TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.states import trained_tensors
 from vramwise.training.recipe.adapters import adapters
 
@@ -121,6 +122,17 @@ def test_the_step_needs_a_copy_only_where_it_is_foreach() -> None:
     assert step_transient_bytes("adamw", "fused", tensors) == 0
     assert step_transient_bytes("adafactor", "foreach", tensors) == 4 * 4 * 1000
     assert step_transient_bytes("sgd", "foreach", tensors) == 0
+
+
+def test_every_optimizer_that_can_be_asked_for_has_a_rule_of_its_own() -> None:
+    assert set(RULES) == set(OPTIMIZERS)
+
+
+def test_an_unknown_optimizer_is_not_answered_for_by_another() -> None:
+    with pytest.raises(UnknownNameError, match='unknown optimizer "no-such-optimizer"'):
+        kept_bytes("no-such-optimizer", tensor(10, 10))
+    with pytest.raises(UnknownNameError, match="did you mean adamw"):
+        step_transient_bytes("adamw9", "foreach", [tensor(10, 10)])
 
 
 # -- adapters ----------------------------------------------------------------------------------------------

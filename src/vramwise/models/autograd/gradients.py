@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from vramwise.errors import UndescribedOperationError
 from vramwise.models.autograd.recorder import promote
 from vramwise.models.autograd.size import Dim, axis, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Tensor
@@ -29,6 +30,31 @@ _IN_PLACE = frozenset(
         "outputs_to_fp32",
     }
 )
+# The gradient is a new tensor as large as the input.
+_NEW = frozenset(
+    {
+        "addmm", "baddbmm", "bmm", "mm", "_grouped_mm", "convolution", "embedding", "embedding_bag",
+        "linalg_solve_triangular", "im2col", "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_flash_attention", "mamba_scan", "_scaled_dot_product_flash_attention_for_cpu", "abs",
+        "clamp", "clamp_", "cos", "elu", "erf", "exp", "expm1", "gelu", "leaky_relu", "log", "log_sigmoid_forward",
+        "mish", "neg", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "softplus", "sqrt", "square", "tanh",
+        "mul_", "mul_scalar", "div_", "sub", "maximum", "minimum", "masked_fill", "masked_fill_", "where", "mean",
+        "std", "var", "cumsum", "logsumexp", "max", "topk", "linalg_vector_norm", "norm", "_softmax", "_log_softmax",
+        "native_dropout", "native_layer_norm", "_fused_rms_norm", "fused_rms_norm", "fused_activation",
+        "fused_pointwise", "GeLUFunction", "PhimoeMultiplier", "SqrtBoundDerivative", "_to_copy", "copy_",
+        "constant_pad_nd", "reflection_pad2d", "flip", "gather", "index", "index_add_", "index_copy_", "index_put",
+        "index_put_", "index_select", "masked_scatter", "repeat", "repeat_heads", "scatter", "scatter_",
+        "scatter_reduce", "select", "slice", "split", "view_as_complex", "view_as_real", "all_gather", "all_to_all",
+        "unpermute", "_upsample_bilinear2d_aa", "avg_pool2d", "grid_sampler_2d", "upsample_bilinear2d",
+        "upsample_linear1d", "upsample_nearest2d", "cross_entropy_kernel", "gradient_of_a_tile", "nll_loss_forward",
+        "tiled_log_probabilities",
+    }
+)  # fmt: skip
+_OF_THEIR_OWN = frozenset(
+    {"chunked_cross_entropy", "compiled_chunks_cross_entropy", "parallel_nll_loss", "expand", "mul", "div", "pow"}
+)
+RULED = _SAME | _VIEW | _IN_PLACE | _NEW | _OF_THEIR_OWN
+"""Every operation whose backward is described."""
 _CHUNKS = 8
 
 
@@ -49,7 +75,10 @@ class InputGradient:
 
 
 def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
-    """Gradients that backward of `node` makes, given that of its output `gradient`."""
+    """Gradients that backward of `node` makes, given that of its output `gradient`.
+
+    Raises `UndescribedOperationError` for an operation that no table has.
+    """
     wanted = [tensor for tensor in node.inputs if tensor.requires_grad and tensor.is_floating]
     op = node.op
     if op in _SAME or op in _VIEW:
@@ -77,6 +106,8 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
     if op == "pow":
         # grad · (2 · x^1): both factors are temporaries of one expression.
         return [InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2, pieces=2) for tensor in wanted]
+    if op not in _NEW and wanted:
+        raise UndescribedOperationError(f"what backward of the operation {op} allocates is not described")
     return [InputGradient(tensor, "new", tensor.nbytes) for tensor in wanted]
 
 

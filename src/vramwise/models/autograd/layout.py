@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from vramwise.errors import ViewError
 from vramwise.models.autograd.recorder import Recorder, promote
 from vramwise.models.autograd.size import Dim, exact_quotient, product
 from vramwise.models.autograd.tensor import (
@@ -33,7 +34,7 @@ class Layout(Recorder):
         target = _filled(x, shape)
         strides = view_strides(x, target)
         if strides is None:
-            raise ValueError(f"view of {x.shape} with strides {x.strides} as {target} needs a copy")
+            raise ViewError(f"view of {x.shape} with strides {x.strides} as {target} needs a copy")
         return self._seen_as(x, target, strides, "view")
 
     def reshape(self, x: Tensor, *shape: Dim) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from vramwise.errors import UndescribedOperationError
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
@@ -12,6 +13,8 @@ from vramwise.models.execution import Execution
 
 # Eager attention paths that ask softmax for fp32 explicitly and cast the result back.
 _UPCASTING = frozenset({"llama"})
+_ORDINARY = frozenset({"llama", "plain", "gpt2", "gpt_neo", "gptj"})
+"""Styles that run as `_eager` and `_sdpa` have it, but where they have a method of their own."""
 
 
 class AttentionPaths:
@@ -152,6 +155,8 @@ class AttentionPaths:
         styled = getattr(self, f"_{chosen}_{op.settings['style']}", None)
         if styled is not None:
             out = styled(op, q, k, v, *others)
+        elif op.settings["style"] not in _ORDINARY:
+            raise UndescribedOperationError(f"attention of the style {op.settings['style']} is not described")
         else:
             out = self._eager(op, q, k, v) if chosen == "eager" else self._sdpa(op, q, k, v)
         return self.tape.contiguous(self.tape.reshape(out, *out.shape[:2], -1))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from vramwise.errors import UnsupportedModelError
+from vramwise.errors import UnsupportedModelError, ViewError
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, walk_forward
@@ -188,7 +188,7 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
         own = litgpt_forward if train.framework == "litgpt" and tensor_parallel == 1 else None
         found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
         forward = found or record_forward(local, execution(train, model), batch=batch, sequence=sequence)
-    except ValueError as error:
+    except ViewError as error:
         if tensor_parallel == 1:
             raise
         kind = model.config.model_type

@@ -26,17 +26,19 @@ Not counted: step counters on the CPU, code tables of 8-bit states (2 KiB), bits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+
+from vramwise.errors import UnknownNameError, nearest
 
 BLOCKWISE_BLOCK_SIZE = 256
 MIN_8BIT_NUMEL = 4096
 MIN_PAGED_NUMEL = 100_000
 LOW_RANK = 128
-_EIGHT_BIT = {"adamw-8bit": 2, "paged-adamw-8bit": 2, "lion-8bit": 1}
 _TORCHAO = {"torchao-adamw-8bit": (8, 256, 256), "torchao-adamw-4bit": (4, 128, 16), "torchao-adamw-fp8": (8, 256, 0)}
 """Bits of a value, values of a block, entries of a state's code table."""
+_IN_8_BITS = frozenset({"adamw-8bit", "paged-adamw-8bit", "lion-8bit"})
 _HIDDEN_PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
 
 
@@ -58,9 +60,23 @@ class TrainedTensor:
         return prod(self.shape)
 
 
+Kept = Callable[[TrainedTensor, bool], tuple[int, ...]]
+"""Bytes of each tensor kept for a trained one; the second argument: whether embeddings' states stay fp32."""
+Step = Callable[[Sequence[TrainedTensor], str], int]
+"""Bytes that a step over some tensors, of which there is one at least, allocates and frees under an implementation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an optimizer keeps for each trained tensor, and what its step takes for a moment."""
+
+    keeps: Kept
+    steps: Step
+
+
 def state_format(optimizer: str, dtype: str | None) -> str | None:
     """How the states are stored, in words; `dtype` is that of states without a format of the optimizer's own."""
-    if optimizer in _EIGHT_BIT:
+    if optimizer in _IN_8_BITS:
         wide = f"fp32 below {MIN_8BIT_NUMEL:,}, and embeddings in Trainer"
         return f"8 bits with a scale for {BLOCKWISE_BLOCK_SIZE} values ({wide})"
     if optimizer in _TORCHAO:
@@ -69,32 +85,11 @@ def state_format(optimizer: str, dtype: str | None) -> str | None:
 
 
 def kept_bytes(optimizer: str, tensor: TrainedTensor, *, fp32_embeddings: bool = False) -> tuple[int, ...]:
-    """Bytes of each tensor that `optimizer` keeps for one trained tensor (see the module's table)."""
-    n, z = tensor.numel, tensor.state_bytes
-    if optimizer in ("sgd", "lomo", "none"):
-        return ()
-    if optimizer in ("sgd-momentum", "lion"):
-        return (n * z,)
-    if optimizer in _EIGHT_BIT:
-        return _eight_bit(_EIGHT_BIT[optimizer], n, fp32=fp32_embeddings and tensor.part == "embedding")
-    if optimizer in _TORCHAO:
-        return _torchao(optimizer, tensor)
-    if optimizer == "adafactor":
-        if len(tensor.shape) < 2:
-            return (4 * n,)
-        *outer, rows, columns = tensor.shape
-        return (4 * prod(outer) * rows, 4 * prod(outer) * columns)
-    hidden_matrix = len(tensor.shape) == 2 and tensor.part in _HIDDEN_PARTS
-    if optimizer == "muon" and hidden_matrix:
-        return (n * tensor.grad_bytes,)
-    if optimizer == "adam-mini":
-        return (n * z, _mini_blocks(tensor) * z)
-    if optimizer in ("galore-adamw", "apollo") and hidden_matrix and tensor.is_linear:
-        long, short = max(tensor.shape), min(tensor.shape)
-        rank = min(LOW_RANK, short)
-        projector = short * (short if optimizer == "galore-adamw" and tensor.param_bytes == 4 else rank)
-        return (long * rank * z, long * rank * z, projector * tensor.param_bytes)
-    return (n * z, n * z)
+    """Bytes of each tensor that `optimizer` keeps for one trained tensor (see the module's table).
+
+    Raises `UnknownNameError` for an optimizer without a rule.
+    """
+    return _rule(optimizer).keeps(tensor, fp32_embeddings)
 
 
 def is_paged(optimizer: str, tensor: TrainedTensor) -> bool:
@@ -102,19 +97,81 @@ def is_paged(optimizer: str, tensor: TrainedTensor) -> bool:
     return optimizer.startswith("paged") and tensor.numel >= MIN_PAGED_NUMEL
 
 
-def _eight_bit(moments: int, numel: int, *, fp32: bool) -> tuple[int, ...]:
-    if numel < MIN_8BIT_NUMEL or fp32:
-        return (4 * numel,) * moments
-    return (numel, 4 * -(-numel // BLOCKWISE_BLOCK_SIZE)) * moments
+def step_transient_bytes(
+    optimizer: str, implementation: str, tensors: Sequence[TrainedTensor], *, released: bool = False
+) -> int:
+    """Bytes that one step allocates and frees, beyond parameters, gradients and states.
+
+    AdamW `foreach`: square roots of all second moments; `for-loop`: two temporaries of the largest tensor; `fused`,
+    bitsandbytes and torchao (which compiles its step): none. Adafactor: four fp32 tensors of the largest 16-bit
+    parameter, two where it is fp32 already. Muon: the update, its orthogonal form and two Gram matrices of the largest
+    hidden matrix. LOMO, in backward (`released`): gradient and weight in fp32 (lomo-optim 0.1.1 lomo.py, fuse_update).
+
+    Raises `UnknownNameError` for an optimizer without a rule.
+    """
+    rule = _rule(optimizer)
+    if released and optimizer == "lomo":
+        return max((8 * t.numel for t in tensors if t.param_bytes < 4), default=0)
+    return rule.steps(tensors, implementation) if tensors else 0
 
 
-def _torchao(optimizer: str, tensor: TrainedTensor) -> tuple[int, ...]:
+# -- what is kept ------------------------------------------------------------------------------------------
+
+
+def _nothing(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+    return ()
+
+
+def _one_moment(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+    return (tensor.numel * tensor.state_bytes,)
+
+
+def _two_moments(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+    return (tensor.numel * tensor.state_bytes,) * 2
+
+
+def _eight_bit(moments: int) -> Kept:
+    def keeps(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+        n = tensor.numel
+        if n < MIN_8BIT_NUMEL or (fp32_embeddings and tensor.part == "embedding"):
+            return (4 * n,) * moments
+        return (n, 4 * -(-n // BLOCKWISE_BLOCK_SIZE)) * moments
+
+    return keeps
+
+
+def _torchao(optimizer: str) -> Kept:
     bits, block, codes = _TORCHAO[optimizer]
-    n = tensor.numel
-    if n < MIN_8BIT_NUMEL or n % block:
-        return (n * tensor.param_bytes,) * 2
-    kept = (n * bits // 8, 4 * (n // block), 4 * codes)
-    return tuple(size for size in kept if size) * 2
+
+    def keeps(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+        n = tensor.numel
+        if n < MIN_8BIT_NUMEL or n % block:
+            return (n * tensor.param_bytes,) * 2
+        kept = (n * bits // 8, 4 * (n // block), 4 * codes)
+        return tuple(size for size in kept if size) * 2
+
+    return keeps
+
+
+def _adafactor(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+    if len(tensor.shape) < 2:
+        return (4 * tensor.numel,)
+    *outer, rows, columns = tensor.shape
+    return (4 * prod(outer) * rows, 4 * prod(outer) * columns)
+
+
+def _is_hidden_matrix(tensor: TrainedTensor) -> bool:
+    return len(tensor.shape) == 2 and tensor.part in _HIDDEN_PARTS
+
+
+def _muon(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+    if _is_hidden_matrix(tensor):
+        return (tensor.numel * tensor.grad_bytes,)
+    return _two_moments(tensor, fp32_embeddings)
+
+
+def _adam_mini(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+    return (tensor.numel * tensor.state_bytes, _mini_blocks(tensor) * tensor.state_bytes)
 
 
 def _mini_blocks(tensor: TrainedTensor) -> int:
@@ -127,33 +184,75 @@ def _mini_blocks(tensor: TrainedTensor) -> int:
     return rows
 
 
-def step_transient_bytes(
-    optimizer: str, implementation: str, tensors: Sequence[TrainedTensor], *, released: bool = False
-) -> int:
-    """Bytes that one step allocates and frees, beyond parameters, gradients and states.
+def _low_rank(*, whole_basis: bool) -> Kept:
+    """Moments of LOW_RANK columns and a projector; `whole_basis`: of fp32 weights all singular vectors are kept."""
 
-    AdamW `foreach`: square roots of all second moments; `for-loop`: two temporaries of the largest tensor; `fused`,
-    bitsandbytes and torchao (which compiles its step): none. Adafactor: four fp32 tensors of the largest 16-bit
-    parameter, two where it is fp32 already. Muon: the update, its orthogonal form and two Gram matrices of the largest
-    hidden matrix. LOMO, in backward (`released`): gradient and weight in fp32 (lomo-optim 0.1.1 lomo.py, fuse_update).
-    """
-    if released and optimizer == "lomo":
-        return max((8 * t.numel for t in tensors if t.param_bytes < 4), default=0)
-    if not tensors or optimizer in ("none", "sgd", "sgd-momentum", "lion", "lomo", *_EIGHT_BIT, *_TORCHAO):
-        return 0
-    if optimizer == "adafactor":
-        return max(t.numel * 4 * (4 if t.param_bytes < 4 else 2) for t in tensors)
-    if optimizer == "muon":
-        return max((_newton_schulz_bytes(t) for t in tensors), default=0)
-    if implementation == "fused" or optimizer in ("galore-adamw", "apollo", "adam-mini"):
-        return 0 if implementation == "fused" else max(2 * t.numel * t.state_bytes for t in tensors)
-    if implementation == "for-loop":
-        return max(2 * t.numel * t.state_bytes for t in tensors)
-    return sum(t.numel * t.state_bytes for t in tensors)
+    def keeps(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+        if not (_is_hidden_matrix(tensor) and tensor.is_linear):
+            return _two_moments(tensor, fp32_embeddings)
+        long, short = max(tensor.shape), min(tensor.shape)
+        rank = min(LOW_RANK, short)
+        projector = short * (short if whole_basis and tensor.param_bytes == 4 else rank)
+        return (long * rank * tensor.state_bytes,) * 2 + (projector * tensor.param_bytes,)
+
+    return keeps
+
+
+# -- what a step takes -------------------------------------------------------------------------------------
+
+
+def _in_one_kernel(tensors: Sequence[TrainedTensor], implementation: str) -> int:
+    return 0
+
+
+def _adamw_step(tensors: Sequence[TrainedTensor], implementation: str) -> int:
+    if implementation == "foreach":
+        return sum(t.numel * t.state_bytes for t in tensors)
+    return _one_by_one(tensors, implementation)
+
+
+def _one_by_one(tensors: Sequence[TrainedTensor], implementation: str) -> int:
+    return 0 if implementation == "fused" else max(2 * t.numel * t.state_bytes for t in tensors)
+
+
+def _adafactor_step(tensors: Sequence[TrainedTensor], implementation: str) -> int:
+    return max(t.numel * 4 * (4 if t.param_bytes < 4 else 2) for t in tensors)
+
+
+def _muon_step(tensors: Sequence[TrainedTensor], implementation: str) -> int:
+    return max(_newton_schulz_bytes(t) for t in tensors)
 
 
 def _newton_schulz_bytes(tensor: TrainedTensor) -> int:
-    if len(tensor.shape) != 2 or tensor.part not in _HIDDEN_PARTS:
+    if not _is_hidden_matrix(tensor):
         return 2 * tensor.numel * tensor.state_bytes
     gram = min(tensor.shape) ** 2
     return tensor.numel * (tensor.grad_bytes + 4) + 4 * gram
+
+
+# -- the table ---------------------------------------------------------------------------------------------
+
+RULES: dict[str, Rule] = {
+    "adamw": Rule(_two_moments, _adamw_step),
+    "adamw-8bit": Rule(_eight_bit(2), _in_one_kernel),
+    "paged-adamw-8bit": Rule(_eight_bit(2), _in_one_kernel),
+    **{name: Rule(_torchao(name), _in_one_kernel) for name in _TORCHAO},
+    "adafactor": Rule(_adafactor, _adafactor_step),
+    "sgd": Rule(_nothing, _in_one_kernel),
+    "sgd-momentum": Rule(_one_moment, _in_one_kernel),
+    "lion": Rule(_one_moment, _in_one_kernel),
+    "lion-8bit": Rule(_eight_bit(1), _in_one_kernel),
+    "muon": Rule(_muon, _muon_step),
+    "adam-mini": Rule(_adam_mini, _one_by_one),
+    "galore-adamw": Rule(_low_rank(whole_basis=True), _one_by_one),
+    "apollo": Rule(_low_rank(whole_basis=False), _one_by_one),
+    "lomo": Rule(_nothing, _in_one_kernel),
+    "none": Rule(_nothing, _in_one_kernel),
+}
+"""What each optimizer keeps and what its step takes: an optimizer that is not here has no answer."""
+
+
+def _rule(optimizer: str) -> Rule:
+    if optimizer not in RULES:
+        raise UnknownNameError("optimizer", optimizer, nearest(optimizer, RULES))
+    return RULES[optimizer]
