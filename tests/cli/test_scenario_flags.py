@@ -6,7 +6,8 @@ from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, model_from_flags, scenario_from_flags
 from vramwise.errors import ScenarioError, SourceError, UsageError
 from vramwise.scenario import Scenario
-from vramwise.scenario.definition import KINDS
+from vramwise.scenario.definition import KINDS, TABLES
+from vramwise.scenario.values import Switch
 
 
 def parse(*arguments):
@@ -181,3 +182,20 @@ def test_limits_are_one_list_two_flags_or_json(limits):
 
 def test_a_list_given_twice_is_both():
     assert read("m --task train --kernels liger --kernels fms").train.kernels == ("liger", "fms")
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [(name, key) for name, cls in TABLES.items() for key, kind in KINDS[cls].items() if isinstance(kind, Switch)],
+)
+def test_a_switch_turns_its_own_key_on_and_its_opposite_off(table, key):
+    on = "--" + key.replace("_", "-")
+    off = on.replace("--no-", "--", 1) if on.startswith("--no-") else on.replace("--", "--no-", 1)
+    for flag, value in ((on, True), (off, False)):
+        assert getattr(parse("gpt2", "--task", table, flag), key) is value
+
+
+def test_no_kv_offload_keeps_the_cache_on_the_host():
+    scenario = read("gpt2 --task serve --engine llama.cpp --no-kv-offload")
+    assert scenario.serve.no_kv_offload is True
+    assert read("gpt2 --task serve --engine llama.cpp --kv-offload").serve.no_kv_offload is False

@@ -251,7 +251,11 @@ def _shared_help(key: str, homes: list[str]) -> str:
 
 def _add_flag(group: argparse._ArgumentGroup, key: str, kind: Kind, help: str) -> None:
     help = help.replace("%", "%%")
-    if isinstance(kind, Switch):
+    if isinstance(kind, Switch) and key.startswith("no_"):
+        # BooleanOptionalAction takes every --no-… as false, which here is the key's own name.
+        group.add_argument(flag(key), dest=key, action="store_const", const=True, help=help)
+        group.add_argument(flag(key.removeprefix("no_")), dest=key, action="store_const", const=False, help=help)
+    elif isinstance(kind, Switch):
         group.add_argument(flag(key), dest=key, action=argparse.BooleanOptionalAction, default=None, help=help)
     else:
         action: str | type[argparse.Action] = _Joined if isinstance(kind, Several | Table) else "store"
