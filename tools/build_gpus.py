@@ -1,8 +1,9 @@
 """Rebuild src/vramwise/hardware/gpus.csv from a collected table: python tools/build_gpus.py GPUS.csv
 
 Figures are taken over unchanged; wording of sources and notes is made short and our own. gpu_extra.csv
-beside this file adds counts of streaming multiprocessors (vendors' whitepapers), other names, and which
-totals were read with an older driver, whose total leaves its own reserve out already.
+beside this file adds counts of streaming multiprocessors (vendors' whitepapers), other names, the sizes in which
+shared memory is sold, and which totals were read with an older driver, whose total leaves its own reserve out
+already. gpus_more.csv holds the cards that the collected table lacks, row by row as they go into gpus.csv.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ COLUMNS = [
     "older_driver",
     "devices",
     "unified",
+    "memory_options_gb",
     "aliases",
     "memory_source",
     "source",
@@ -106,34 +108,37 @@ def memory_source(row: dict[str, str]) -> str:
     return "nvidia-smi in a public log" if "path not recorded" in evidence else worded(evidence)
 
 
+def _row(row: dict[str, str], more: dict[str, str]) -> dict[str, str]:
+    return {key: row[key] for key in KEPT} | {
+        "sm_count": more.get("sm_count") or sm_count(row),
+        "older_driver": more.get("older_driver", ""),
+        "devices": "2" if row["id"] in TWO_DEVICES else "1",
+        "unified": "yes" if row["pcie"] == "unified" else "",
+        "memory_options_gb": more.get("memory_options_gb", ""),
+        "aliases": more.get("aliases", ""),
+        "memory_source": memory_source(row),
+        "source": worded(row["source"]),
+        "notes": worded(row["notes"]),
+        "confidence": row["confidence"],
+    }
+
+
 def main(table: str) -> int:
     """Write gpus.csv from the collected `table`."""
     with open(HERE / "gpu_extra.csv", newline="", encoding="utf-8") as file:
         extra = {row["id"]: row for row in csv.DictReader(file)}
+    with open(HERE / "gpus_more.csv", newline="", encoding="utf-8") as file:
+        further = list(csv.DictReader(file))
     with open(table, newline="", encoding="utf-8") as file:
-        rows = sorted(csv.DictReader(file), key=lambda row: row["id"])
+        rows = list(csv.DictReader(file))
     unknown = set(extra) - {row["id"] for row in rows}
     if unknown:
         sys.exit(f"gpu_extra.csv names rows that {table} lacks: {', '.join(sorted(unknown))}")
+    made = [*further, *(_row(row, extra.get(row["id"], {})) for row in rows)]
     with open(TARGET, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        for row in rows:
-            more = extra.get(row["id"], {})
-            writer.writerow(
-                {key: row[key] for key in KEPT}
-                | {
-                    "sm_count": more.get("sm_count") or sm_count(row),
-                    "older_driver": more.get("older_driver", ""),
-                    "devices": "2" if row["id"] in TWO_DEVICES else "1",
-                    "unified": "yes" if row["pcie"] == "unified" else "",
-                    "aliases": more.get("aliases", ""),
-                    "memory_source": memory_source(row),
-                    "source": worded(row["source"]),
-                    "notes": worded(row["notes"]),
-                    "confidence": row["confidence"],
-                }
-            )
+        writer.writerows(sorted(made, key=lambda row: row["id"]))
     return 0
 
 

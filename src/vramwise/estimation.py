@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +39,7 @@ def estimate(scenario: Scenario | Mapping[str, Any], *, replays: bool = True) ->
         result = _undescribed(scenario, found, gpu, problem)
     else:
         result = _answer(scenario, model, found.origin, gpu, replays=replays)
-    notes = [note for note in (found.note, gpu_note, *scenario.notes) if note]
+    notes = [note for note in (found.note, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes)) if notes else result
 
 
@@ -92,6 +92,25 @@ def _gpu(scenario: Scenario) -> tuple[Gpu | None, str | None]:
         return None, None
     match = find_gpu(scenario.gpu)
     return match.gpu, match.note
+
+
+_RUNTIMES = {
+    "Apple": "Metal", "Google": "PyTorch/XLA", "AWS": "Neuron", "Huawei": "CANN", "Intel": "oneAPI or SynapseAI",
+}  # fmt: skip
+
+
+def _device_notes(scenario: Scenario, gpu: Gpu | None) -> Iterator[str]:
+    """What is assumed of a device that shares memory, does not run CUDA code, or is not named."""
+    if gpu is not None and gpu.memory_note is not None and scenario.gpu_total_bytes is None and scenario.num_gpus:
+        yield gpu.memory_note
+    if gpu is not None and not gpu.runs_cuda_code and scenario.num_gpus:
+        yield (
+            f"{gpu.name} does not run CUDA code: the numbers are those of the CUDA code, without a CUDA context; what "
+            f"{_RUNTIMES.get(gpu.vendor, 'its runtime')} itself takes, and which temporaries it has no use for, is not known"
+        )
+    train = scenario.train
+    if gpu is None and scenario.task == "train" and train.precision.startswith("fp8") and train.fp8_recipe is None:
+        yield "no card is named: fp8 weights are kept as on Hopper (compute capability 9.0); --gpu says which card"
 
 
 def _answer(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool) -> Result:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vramwise.errors import UnknownNameError
-from vramwise.hardware import find_gpu, gpus
+from vramwise.hardware import Gpu, find_gpu, gpus
 
 NAMES = {
     "4090": "rtx-4090",
@@ -61,14 +63,34 @@ NAMES = {
     "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada",
     "Quadro RTX 6000": "quadro-rtx-6000",
     "RTX PRO 6000 Blackwell": "rtx-pro-6000-blackwell",
+    "5060": "rtx-5060",
+    "RTX 5060 Ti 8GB": "rtx-5060-ti-8gb",
+    "4060-ti": "rtx-4060-ti-16gb",
+    "NVIDIA GeForce RTX 4060 Laptop GPU": "rtx-4060-laptop",
+    "RTX 4090 Laptop GPU": "rtx-4090-laptop",
+    "RTX 4070 Mobile": "rtx-4070-laptop",
+    "NVIDIA GeForce RTX 3050 6GB Laptop GPU": "rtx-3050-laptop-6gb",
+    "NVIDIA RTX 2000 Ada Generation Laptop GPU": "rtx-2000-ada-laptop",
+    "GeForce RTX 2070 with Max-Q Design": "rtx-2070-max-q",
+    "GTX 1660 Ti": "gtx-1660-ti",
+    "RTX A1000": "rtx-a1000",
+    "RX 7600 XT": "rx-7600-xt",
+    "Radeon PRO W7800 48GB": "pro-w7800-48gb",
+    "Arc B580": "arc-b580-12gb",
+    "Jetson Orin Nano 8GB": "jetson-orin-nano-8gb",
+    "NVIDIA Thor": "jetson-agx-thor-128gb",
+    "NVIDIA GB10": "gb10-128gb",
+    "m3-max-64gb": "apple-m3-max-40core-64gb",
+    "Apple M3 Max 36 GB": "apple-m3-max-30core-36gb",
+    "Strix Halo 64GB": "ryzen-ai-max-plus-395-64gb",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-blackwell-server",
     "TITAN RTX": "titan-rtx",
     "MI300X": "mi300x",
     "AMD Instinct MI300X": "mi300x",
     "Radeon RX 7900 XTX": "rx-7900-xtx",
-    "Ryzen AI Max+ 395 (Strix Halo)": "ryzen-ai-max-plus-395",
-    "Apple M4 Max (40-core)": "apple-m4-max-40core",
-    "m2 ultra": "apple-m2-ultra",
+    "Ryzen AI Max+ 395 (Strix Halo)": "ryzen-ai-max-plus-395-32gb",
+    "Apple M4 Max (40-core)": "apple-m4-max-40core-48gb",
+    "m2 ultra": "apple-m2-ultra-64gb",
     "Gaudi 3": "gaudi-3",
     "DGX Spark": "gb10-128gb",
     "TPU v5e": "tpu-v5e",
@@ -83,8 +105,10 @@ def test_names_people_use(name: str, gpu_id: str) -> None:
 def test_every_id_and_every_name_of_the_table_finds_its_row() -> None:
     for gpu in gpus():
         assert find_gpu(gpu.id).gpu is gpu
-        assert find_gpu(gpu.name).gpu is gpu, gpu.name
-        assert find_gpu(gpu.id).note is None
+        assert find_gpu(gpu.name).gpu.name.startswith(gpu.name), gpu.name
+        assert (find_gpu(gpu.id).note is None) == (len(gpu.memory_options_gb) < 2)
+        for size in gpu.memory_options_gb:
+            assert find_gpu(f"{gpu.name} {size}GB").gpu.memory_nominal_gb == size
 
 
 def test_a_name_of_several_cards_takes_sxm_then_the_lowest_id_and_says_so() -> None:
@@ -100,11 +124,61 @@ def test_an_exact_name_needs_no_note() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["4900", "gaudi", "H100 40GB", "RTX 4090 Laptop GPU", "foo", "", "80gb", "nvidia", "ada", "A1000"]
+    "name",
+    [
+        "4900",
+        "gaudi",
+        "H100 40GB",
+        "RTX 4090 Ti Laptop GPU",
+        "foo",
+        "",
+        "80gb",
+        "nvidia",
+        "ada",
+        "A1100",
+        "5080 Ti",
+        "RTX 3080 Max-Q",
+        "4050",
+        "Orin",
+        "m3-max-200gb",
+        "RTX 5070 16GB Laptop GPU",
+        "laptop",
+    ],
 )
 def test_what_is_no_card_is_refused(name: str) -> None:
     with pytest.raises(UnknownNameError, match=r"^unknown GPU .*\(vramwise gpus lists all\)$"):
         find_gpu(name)
+
+
+def test_of_several_sizes_of_memory_the_name_takes_one_and_the_note_names_the_others() -> None:
+    for name, other in (
+        ("4060-ti", "rtx-4060-ti-8gb"),
+        ("GeForce RTX 3080", "rtx-3080-12gb"),
+        ("A2000", "rtx-a2000-6gb"),
+    ):
+        assert other in str(find_gpu(name).note)
+    assert find_gpu("m3-max").note == (
+        'GPU "m3-max" is sold with 36, 48, 64, 96 or 128 GB: took the smallest, apple-m3-max-30core-36gb; '
+        'write the size, as in "m3-max 128GB"'
+    )
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4060 ...", "NVIDIA GeForce RTX 4060…"])
+def test_a_name_that_nvidia_smi_cut_off_is_not_guessed(name: str) -> None:
+    """A whole name is never cut off, so it is not the desktop RTX 4060."""
+    with pytest.raises(UnknownNameError, match=r"did you mean rtx-4060-laptop, rtx-4060-ti-16gb, .*nvidia-smi -L"):
+        find_gpu(name)
+    match = find_gpu("NVIDIA GeForce RTX 4050 ...")
+    assert match.gpu.id == "rtx-4050-laptop"
+    assert "cut off" in str(match.note)
+
+
+@pytest.mark.parametrize("gpu", [gpu for gpu in gpus() if "laptop" in gpu.id], ids=lambda gpu: gpu.id)
+def test_no_name_of_a_laptop_card_means_a_desktop_one_nor_the_other_way(gpu: Gpu) -> None:
+    assert "laptop" in find_gpu(gpu.name).gpu.id
+    assert "laptop" in find_gpu(f"NVIDIA {gpu.name}").gpu.id
+    with suppress(UnknownNameError):  # sold for laptops alone
+        assert "laptop" not in find_gpu(gpu.name.replace("Laptop GPU", "").replace("Laptop", "")).gpu.id
 
 
 def test_the_error_names_the_nearest_cards() -> None:

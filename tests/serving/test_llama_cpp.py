@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vramwise.errors import UnsupportedModelError
+from vramwise.errors import ScenarioError, UnsupportedModelError
 from vramwise.estimation import described_model, estimate
 from vramwise.models import describe
 from vramwise.result import Result
@@ -297,3 +297,19 @@ def test_a_rule_that_llama_cpp_would_refuse_is_said_to_be_left_out(rule: str) ->
 
     assert f'override_tensor "{rule.rpartition(",")[2]}" is no PATTERN=DEVICE: left out' in notes(rule)
     assert not any("override_tensor" in note for note in notes("exps=CPU", "blk\\.1.*=CUDA1"))
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ollama"])
+def test_lightning_attention_keeps_a_state_in_seventy_of_eighty_layers(engine: str) -> None:
+    """70 of 80 layers keep 64 heads of 128 x 128 in f32 for each slot (llama.cpp PR 27018: hybrid memory)."""
+    result = estimate(
+        {"model": "MiniMaxAI/MiniMax-Text-01", "task": "serve", "serve": {"engine": engine, "n_parallel": 1}}
+    )
+    assert result.quantities["recurrent_state_bytes"].expected == 70 * 64 * 128 * 128 * 4
+
+
+@pytest.mark.parametrize("serve", [{"engine_version": "b9000"}, {"variant": "ik_llama.cpp"}, {"engine_version": "0.9"}])
+def test_builds_without_lightning_attention_refuse_it(serve: dict[str, str]) -> None:
+    engine = "ollama" if serve.get("engine_version") == "0.9" else "llama.cpp"
+    with pytest.raises(ScenarioError, match=r"needs llama\.cpp b10410 or newer"):
+        estimate({"model": "MiniMaxAI/MiniMax-Text-01", "task": "serve", "serve": {"engine": engine, **serve}})

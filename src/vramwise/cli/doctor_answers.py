@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from vramwise.errors import SourceError, UsageError
-from vramwise.hardware import find_gpu
+from vramwise.hardware import find_installed_gpu
 from vramwise.hardware.machine import nvlink_status, peer_access
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts
 from vramwise.hardware.machine.host import Host, this_host
@@ -122,9 +122,10 @@ def gpu_answer(gpu: GpuFacts) -> dict[str, Any]:
     """One GPU with what the catalog knows of it."""
     facts = asdict(gpu)
     try:
-        card = find_gpu(gpu.name).gpu
-    except UsageError:
-        return {**facts, "catalog": None}
+        match = find_installed_gpu(gpu.name, gpu.total_bytes)
+    except UsageError as problem:
+        return {**facts, "catalog": None, "catalog_note": str(problem)}
+    card = match.gpu
     support = card.support
     return {
         **facts,
@@ -139,6 +140,7 @@ def gpu_answer(gpu: GpuFacts) -> dict[str, Any]:
             "bf16_tflops": card.dense_tflops("bf16"),
             "bandwidth_gb_s": card.bandwidth_gb_s,
         },
+        "catalog_note": match.note,
     }
 
 

@@ -86,9 +86,8 @@ def _remarks(gpu: Gpu) -> str:
     if gpu.usable:
         low, high = gib(gpu.usable.low), gib(gpu.usable.high)
         lines.append(f"usable   {low:.2f} – {high:.2f} GiB: {gpu.usable.rule}")
-    else:
-        lines.append("usable   shared with the host: state gpu_total_bytes")
-    lines.append(f"context  about {gib(context.expected):.2f} GiB a process: {context.rule}")
+    size = f"about {gib(context.expected):.2f} GiB a process" if context.high else "none"
+    lines.append(f"context  {size}: {context.rule}")
     lines += [f"{head:<8} {text}" for head, text in (("support", gpu.support.note), ("notes", gpu.notes)) if text]
     return "\n".join([*lines, f"source   {gpu.source} (confidence {gpu.confidence})"])
 

@@ -112,7 +112,7 @@ def _device(given: str | None, scenario: Scenario) -> tuple[str, Scenario]:
     name, _, number = (given or "cuda").partition(":")
     if name != "cuda" or (number and not number.isdecimal()):
         raise UsageError(f'--device: expected cuda, cuda:N or cpu, got "{(given or "")[:20]}"')
-    from vramwise.hardware import find_gpu
+    from vramwise.hardware import find_installed_gpu
     from vramwise.measure.launch import devices
 
     gpus = devices()["gpus"]
@@ -126,7 +126,7 @@ def _device(given: str | None, scenario: Scenario) -> tuple[str, Scenario]:
     card = gpus[index]
     changes: dict[str, Any] = {"gpu_total_bytes": card["total_bytes"]}
     try:
-        changes["gpu"] = find_gpu(card["name"]).gpu.id
+        changes["gpu"] = find_installed_gpu(card["name"], card["total_bytes"]).gpu.id
     except UnknownNameError:
         changes["gpu"] = None
     return f"cuda:{index}", scenario.replace(**changes)

@@ -2,8 +2,8 @@
 
 from vramwise.hardware.context import context_bytes
 from vramwise.hardware.gpu import Gpu, gpus
-from vramwise.hardware.lookup import GpuMatch, find_gpu
+from vramwise.hardware.lookup import GpuMatch, find_gpu, find_installed_gpu
 from vramwise.hardware.memory import MemoryEstimate
 from vramwise.hardware.support import Support
 
-__all__ = ["Gpu", "GpuMatch", "MemoryEstimate", "Support", "context_bytes", "find_gpu", "gpus"]
+__all__ = ["Gpu", "GpuMatch", "MemoryEstimate", "Support", "context_bytes", "find_gpu", "find_installed_gpu", "gpus"]

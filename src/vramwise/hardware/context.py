@@ -13,8 +13,10 @@ def context_bytes(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:
 
     `lazy_loading` is how CUDA 11.7 and later load kernels; earlier ones load all at start. The interval is
     that of the rule, widened to what was measured. NCCL, cuBLAS workspaces and graphs are not counted.
-    Constants and measurements: calibration.csv, context.csv.
+    Constants and measurements: calibration.csv, context.csv. Devices without CUDA or HIP have none.
     """
+    if gpu is not None and not gpu.runs_cuda_code:
+        return MemoryEstimate(0, 0, 0, "no CUDA; what this device's own runtime takes is not known", "none")
     mode = "lazy" if lazy_loading else "eager"
     if gpu is None or gpu.sm_count is None:
         low, expected, high = (round(mib * MIB) for mib in calibrated("context_unknown"))

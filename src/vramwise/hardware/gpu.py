@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from vramwise.hardware.memory import MemoryEstimate, reported_bytes, usable_memory
+from vramwise.hardware.shared_memory import share_note, shared_memory
 from vramwise.hardware.support import Support, support_of
 from vramwise.hardware.tables import Row, number, table
 
@@ -21,7 +22,8 @@ class Gpu:
 
     Memory is told three ways: `memory_nominal_gb` as sold, `memory_reported_bytes` as the driver prints it
     (None without evidence), `usable` as PyTorch sees it on one device. A board with two devices
-    (`devices` = 2) is sold, and rated, as a whole.
+    (`devices` = 2) is sold, and rated, as a whole. A device that shares its host's memory (`unified_memory`) is sold
+    with one of `memory_options_gb`; `usable` is then what a process may take of it by default.
     """
 
     id: str
@@ -41,6 +43,8 @@ class Gpu:
     sm_count: int | None
     devices: int
     unified_memory: bool
+    memory_options_gb: tuple[int, ...]
+    memory_note: str | None
     support: Support
     memory_source: str
     source: str
@@ -55,13 +59,18 @@ class Gpu:
 
     @property
     def usable_bytes(self) -> int | None:
-        """Expected total that PyTorch sees; None when the device shares the host's memory."""
+        """Expected total that PyTorch sees; of shared memory, what a process may take."""
         return None if self.usable is None else self.usable.expected
 
     @property
     def memory_total_bytes(self) -> int | None:
         """The driver's total where known, else the expected usable total (one device)."""
         return self.usable_bytes if self.memory_reported_bytes is None else self.memory_reported_bytes
+
+    @property
+    def runs_cuda_code(self) -> bool:
+        """Whether PyTorch's CUDA code runs here, as it is or through HIP."""
+        return self.vendor in ("NVIDIA", "AMD")
 
     def dense_tflops(self, dtype: str) -> float | None:
         """Dense matrix rate for `fp32`, `tf32`, `fp16`, `bf16`, `fp8`, `int8` (TOPS) or `fp4`."""
@@ -90,19 +99,40 @@ def rows_by_id() -> dict[str, Row]:
 
 
 @cache
+def sized_ids() -> dict[str, tuple[str, int]]:
+    """Ids with a size of shared memory (`apple-m3-max-40core-64gb`): the row's id, and the size."""
+    return {
+        f"{row['id']}-{size}gb": (row["id"], size)
+        for row in table("gpus")
+        for size in memory_options(row)
+        if row["memory_options_gb"]
+    }
+
+
+def memory_options(row: Row) -> tuple[int, ...]:
+    """Sizes in which shared memory is sold, the smallest first; empty for a card with memory of its own."""
+    if not row["unified"]:
+        return ()
+    return tuple(sorted(int(size) for size in (row["memory_options_gb"] or row["memory_nominal_gb"]).split(";")))
+
+
+@cache
 def gpu_of(gpu_id: str) -> Gpu:
-    """The accelerator with exactly this id."""
-    row = rows_by_id()[gpu_id]
+    """The accelerator with exactly this id; the smallest of shared memory where the id says no size."""
+    base, size = sized_ids().get(gpu_id, (gpu_id, 0))
+    row = rows_by_id()[base]
+    sizes = memory_options(row)
+    shared = size or (sizes[0] if sizes else 0)
     rates = ((name, number(row[f"{name}_{'tops' if name == 'int8' else 'tflops'}"])) for name in _RATES)
     return Gpu(
-        id=row["id"],
-        name=row["name"],
+        id=gpu_id,
+        name=f"{row['name']} {size} GB" if size else row["name"],
         vendor=row["vendor"],
         arch=row["arch"],
         compute_capability=row["compute_capability"],
-        memory_nominal_gb=number(row["memory_nominal_gb"]),
+        memory_nominal_gb=float(shared) if shared else number(row["memory_nominal_gb"]),
         memory_reported_bytes=reported_bytes(row),
-        usable=usable_memory(row),
+        usable=shared_memory(row, shared) if shared else usable_memory(row),
         bandwidth_gb_s=number(row["bandwidth_gb_s"]),
         tflops=tuple((name, rate) for name, rate in rates if rate is not None),
         fp16_accumulate_tflops=number(row["fp16_fp16acc_tflops"]),
@@ -112,6 +142,8 @@ def gpu_of(gpu_id: str) -> Gpu:
         sm_count=int(row["sm_count"]) if row["sm_count"] else None,
         devices=int(row["devices"]),
         unified_memory=bool(row["unified"]),
+        memory_options_gb=sizes,
+        memory_note=share_note(row, shared) if shared else None,
         support=support_of(row["compute_capability"]),
         memory_source=row["memory_source"],
         source=row["source"],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from vramwise.errors import UnknownNameError, clipped, nearest
-from vramwise.hardware.gpu import Gpu, gpu_of, rows_by_id
+from vramwise.hardware.gpu import Gpu, gpu_of, rows_by_id, sized_ids
+from vramwise.units import GIB
 
 # Words that tell cards of one maker apart from nothing else.
 _FILLER = frozenset(
@@ -45,6 +47,11 @@ _MEMORY = re.compile(r"(?<![a-z0-9])(\d+)\s*(?:gib|gb|g)\b")
 _CORES = re.compile(r"(\d+)-core")
 # Tokens of an id that tell variants of one card apart; a name may leave them out.
 _VARIANT = re.compile(r"^(\d+gb|\d+core|sxm|pcie|nvl|hbm\d?e?)$")
+_SIZE = re.compile(r"^\d+gb$")
+# Words that make another product of the same number: a name without one never means a card with it.
+_PRODUCT = frozenset({"ti", "super", "laptop", "maxq", "d", "v2", "xt", "xtx", "gre", "sff", "nano", "nx", "agx"})
+_SAME = {"mobile": "laptop", "notebook": "laptop"}
+_CUT_OFF = re.compile(r"\s*(?:\.{2,}|…)\s*$")  # nvidia-smi's table ends long names so
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +67,42 @@ def find_gpu(name: str) -> GpuMatch:
     """The accelerator that `name` means: an id, a marketing name, `nvidia-smi`'s name, or part of one.
 
     `4090`, `A100 80G`, `NVIDIA H100 80GB HBM3` all work. Where several cards fit, the SXM card is taken,
-    then the lowest id, and `note` says so. Raises `UnknownNameError` with the nearest names.
+    then the lowest id (the smallest of shared memory), and `note` says so. A name never means a product whose
+    number or suffix it does not have: `5060` is no RTX 5060 Ti, a laptop's card no desktop one. Raises
+    `UnknownNameError` with the nearest names, also for a name that nvidia-smi cut off where several begin so.
     """
-    exact = rows_by_id().get(name.strip().lower())
-    if exact is not None:
-        return GpuMatch(gpu_of(exact["id"]), None)
+    exact = name.strip().lower()
+    if exact in sized_ids() or exact in rows_by_id():
+        gpu = gpu_of(exact)
+        several = len(gpu.memory_options_gb) > 1 and exact in rows_by_id()
+        return GpuMatch(gpu, _sizes_note(name, gpu) if several else None)
+    if _CUT_OFF.search(name):
+        return _cut_off(name)
     asked = _tokens(name)
-    for card in _cards():
-        if asked and asked in card.aliases:
-            return GpuMatch(gpu_of(card.id), None)
-    fitting = _fitting(asked)
+    fitting = [card.id for card in _cards() if asked and asked in card.aliases]
+    if len(fitting) == 1 and not any(map(_SIZE.match, asked)):
+        fitting += _same_but_memory(fitting[0])
+        if len(fitting) > 1:  # the driver calls both so; the name itself says which one is meant
+            return GpuMatch(gpu_of(fitting[0]), _note(name, fitting[0], sorted(fitting), ""))
+    missing = ""
+    if not fitting:
+        fitting, missing = _fitting(asked)
     if not fitting:
         raise UnknownNameError("GPU", name, _nearest_ids(name, asked), "vramwise gpus lists all")
-    chosen = min(fitting, key=lambda gpu_id: ("-sxm" not in gpu_id, gpu_id))
-    return GpuMatch(gpu_of(chosen), _note(name, chosen, fitting))
+    chosen = min(fitting, key=_preference)
+    return GpuMatch(gpu_of(chosen), _note(name, chosen, fitting, missing))
+
+
+def find_installed_gpu(name: str, total_bytes: int | None) -> GpuMatch:
+    """The accelerator that a driver calls `name`; its memory tells cards apart that share a name."""
+    if total_bytes and not _CUT_OFF.search(name):
+        with suppress(UnknownNameError):  # sold under another number than GiB, or shared
+            return find_gpu(f"{name} {round(total_bytes / GIB)}GB")
+    return find_gpu(name)
+
+
+def _preference(gpu_id: str) -> tuple[bool, int, str]:
+    return "-sxm" not in gpu_id, sized_ids().get(gpu_id, ("", 0))[1], gpu_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,55 +112,104 @@ class _Card:
     allowed: frozenset[str]
     aliases: tuple[frozenset[str], ...]
 
+    @property
+    def core(self) -> frozenset[str]:
+        """The words of the id that no name may leave out."""
+        return frozenset(token for token in self.required if not _VARIANT.match(token))
+
 
 @cache
 def _cards() -> tuple[_Card, ...]:
+    """Every card, one with shared memory once for each size."""
     cards = []
+    sized: dict[str, list[str]] = {}
+    for gpu_id, (base, _) in sized_ids().items():
+        sized.setdefault(base, []).append(gpu_id)
     for row in rows_by_id().values():
-        required = _tokens(row["id"])
-        optional = {f"{row['memory_nominal_gb']}gb", *_tokens(row["name"]), *_tokens(row["arch"])}
-        if not any("sxm" in token for token in required) and "PCIe" in row["pcie"]:
-            optional.add("pcie")
-        if "sxm" in required:
-            optional |= {"hbm2", "hbm2e", "hbm3", "hbm3e"}
+        name = _tokens(row["name"])
         others = [_tokens(alias) for alias in row["aliases"].split(";") if alias]
-        cards.append(_Card(row["id"], required, required | optional, (_tokens(row["name"]), *others)))
+        for gpu_id in sized.get(row["id"], [row["id"]]):
+            required = _tokens(gpu_id)
+            optional = {*name, *_tokens(row["arch"])}
+            optional |= required if row["memory_options_gb"] else {f"{row['memory_nominal_gb']}gb"}
+            if not any("sxm" in token for token in required) and "PCIe" in row["pcie"]:
+                optional.add("pcie")
+            if "sxm" in required:
+                optional |= {"hbm2", "hbm2e", "hbm3", "hbm3e"}
+            size = frozenset(token for token in required if _SIZE.match(token) and row["memory_options_gb"])
+            aliases = [alias | extra for alias in (name, *others) for extra in (frozenset(), size)]
+            cards.append(_Card(gpu_id, required, required | optional, tuple(dict.fromkeys(aliases))))
     return tuple(cards)
+
+
+def _same_but_memory(gpu_id: str) -> list[str]:
+    """Other cards that only their memory tells apart from this one."""
+    this = next(card for card in _cards() if card.id == gpu_id)
+    rest = frozenset(token for token in this.required if not _SIZE.match(token))
+    return [
+        card.id for card in _cards()
+        if card.id != gpu_id and frozenset(token for token in card.required if not _SIZE.match(token)) == rest
+    ]  # fmt: skip
+
+
+def _cut_off(name: str) -> GpuMatch:
+    """The one card whose name goes on as `name` begins; a whole name is never cut off. Raises UnknownNameError."""
+    begin = re.sub(r"^nvidia\s+", "", _CUT_OFF.sub("", name.strip().lower()))
+    found = [row["id"] for row in rows_by_id().values() if row["name"].lower().startswith(f"{begin} ")] if begin else []
+    if len(found) != 1:
+        raise UnknownNameError("GPU", name, found, "the name is cut off: nvidia-smi -L prints it whole")
+    return GpuMatch(gpu_of(found[0]), f'GPU "{clipped(name)}" is cut off and taken as {found[0]}')
 
 
 def _tokens(text: str) -> frozenset[str]:
     """Words of a name in one spelling: `RTX4070Ti SUPER, 16 GB` is {4070, ti, super, 16gb}."""
-    plain = _CORES.sub(r"\1core", _MEMORY.sub(r"\1gb ", text.lower().replace("_", "-")))
+    plain = text.lower().replace("_", "-").replace("max-q", "maxq").replace("with maxq design", "maxq")
+    plain = _CORES.sub(r"\1core", _MEMORY.sub(r"\1gb ", plain))
     words: list[str] = []
     for word in re.findall(r"[a-z0-9]+", plain):
         brand = _BRAND_AND_NUMBER.match(word)
         word = brand.group(2) if brand else word
         split = _NUMBER_AND_SUFFIX.match(word) or _NUMBER_AND_FORM.match(word)
         words += ("ti super" if part == "tisuper" else part for part in split.groups()) if split else [word]
-    joined = " ".join("sxm" if re.fullmatch(r"sxm\d", word) else word for word in words)
+    joined = " ".join("sxm" if re.fullmatch(r"sxm\d", word) else _SAME.get(word, word) for word in words)
     return frozenset(joined.split()) - _FILLER
 
 
-def _fitting(asked: frozenset[str]) -> list[str]:
-    """Ids of the cards that `asked` may mean, the closest ones only."""
-    best: dict[tuple[int, int], list[str]] = {}
+def _fitting(asked: frozenset[str]) -> tuple[list[str], str]:
+    """Ids of the cards that `asked` may mean, the closest ones only, and the words that their ids add to it."""
+    best: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for card in _cards():
-        missing = {token for token in card.required - asked if not _VARIANT.match(token)}
-        named = {token for token in asked & card.required if not _VARIANT.match(token)}
-        if named and asked <= card.allowed and not any(map(_has_digit, missing)):
-            best.setdefault((len(missing), len(asked - card.required)), []).append(card.id)
-    return sorted(best[min(best)]) if best else []
+        missing = card.core - asked
+        if asked & card.core and asked <= card.allowed and not any(map(_is_distinct, missing)):
+            found = best.setdefault((len(missing), len(asked - card.required)), [])
+            found.append((card.id, " ".join(sorted(missing))))
+    if not best:
+        return [], ""
+    closest = sorted(best[min(best)])
+    return [gpu_id for gpu_id, _ in closest], closest[0][1]
 
 
-def _has_digit(token: str) -> bool:
-    return any(character.isdigit() for character in token)
+def _is_distinct(token: str) -> bool:
+    """Whether a word of an id stands for another product: it has a number, or is a known suffix."""
+    return token in _PRODUCT or any(character.isdigit() for character in token)
 
 
-def _note(name: str, chosen: str, fitting: list[str]) -> str | None:
+def _note(name: str, chosen: str, fitting: list[str], missing: str) -> str | None:
     others = [gpu_id for gpu_id in fitting if gpu_id != chosen]
-    if not others:
-        return None
-    return f'GPU "{clipped(name)}" fits several cards: took {chosen} (others: {", ".join(others)})'
+    if chosen in sized_ids() and others:
+        return _sizes_note(name, gpu_of(chosen), others)
+    if others:
+        return f'GPU "{clipped(name)}" fits several cards: took {chosen} (others: {", ".join(others)})'
+    return f'GPU "{clipped(name)}" is taken as {chosen}' if missing else None
+
+
+def _sizes_note(name: str, gpu: Gpu, others: list[str] | None = None) -> str:
+    """The smallest memory was taken, and which there are."""
+    sizes = {size for gpu_id in (gpu.id, *(others or ())) for size in (sized_ids().get(gpu_id, ("", 0))[1],) if size}
+    *most, last = sorted(sizes if others else gpu.memory_options_gb)
+    kinds = f"{', '.join(str(size) for size in most)} or {last} GB"
+    shown = clipped(name)
+    return f'GPU "{shown}" is sold with {kinds}: took the smallest, {gpu.id}; write the size, as in "{shown} {last}GB"'
 
 
 def _nearest_ids(name: str, asked: frozenset[str]) -> list[str]:

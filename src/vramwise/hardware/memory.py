@@ -2,7 +2,7 @@
 
 In order: totals printed by PyTorch on that card; the driver's total less what the driver keeps for itself,
 reserve = fixed + share · total, fitted to the cards where both are known; the size as sold, where no tool's
-output is known. A device that shares the host's memory has no fixed size. Constants: calibration.csv.
+output is known. Devices that share the host's memory: shared_memory.py. Constants: calibration.csv.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ def reported_bytes(row: Row) -> int | None:
 
 
 def usable_memory(row: Row) -> MemoryEstimate | None:
-    """Bytes of one device that PyTorch reports as its total; None when the device shares host memory."""
-    if row["unified"]:
-        return None
+    """Bytes of one device that PyTorch reports as its total; None where nothing is known of its size."""
     reported = reported_bytes(row)
     if reported is not None and row["vendor"] == "NVIDIA":
         ruled: MemoryEstimate | None = _less_reserve(reported, reported, reported, row)

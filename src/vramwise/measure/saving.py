@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from vramwise.errors import SourceError
 from vramwise.files import append_text, open_to_read, shown_path
-from vramwise.hardware import find_gpu
+from vramwise.hardware import find_installed_gpu
 from vramwise.measure.outcome import Measured
 
 QUANTITIES: Final = ("weights", "kv_cache_bytes", "peak_allocated", "peak_reserved", "nvidia_smi", "oom")
@@ -81,7 +81,7 @@ def _card(facts: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {"gpu_total_bytes": total} if total else {}
     try:
-        return {"gpu": find_gpu(str(name)).gpu.id, **found}
+        return {"gpu": find_installed_gpu(str(name), total).gpu.id, **found}
     except Exception:  # a card that the catalog does not know keeps its total alone
         return found
 

@@ -41,12 +41,12 @@ def with_card(scenario: Scenario, device: str) -> Scenario:
     """The scenario on the card at hand, where it names none."""
     if scenario.gpu is not None or scenario.gpu_total_bytes is not None or not device.startswith("cuda"):
         return scenario
-    from vramwise.hardware import find_gpu
+    from vramwise.hardware import find_installed_gpu
     from vramwise.measure.libraries import library
 
     card = library("torch").cuda.get_device_properties(int(device.partition(":")[2] or 0))
     try:
-        name: str | None = find_gpu(card.name).gpu.id
+        name: str | None = find_installed_gpu(card.name, int(card.total_memory)).gpu.id
     except UnknownNameError:
         name = None
     return scenario.replace(gpu=name, gpu_total_bytes=int(card.total_memory))

@@ -65,6 +65,8 @@ def _about(gpu: Answer) -> list[str]:
         support = ", ".join(f"{name} {words.get(card[key], '?')}" for name, key in kinds)
         rate = f"; {card['bf16_tflops']:g} TFLOPS bf16 dense" if card["bf16_tflops"] else ""
         said.append(f"{card['id']}, {_architecture(card)}: {support}{rate}")
+    if gpu["catalog_note"]:
+        said.append(gpu["catalog_note"])
     said += [f"process {one['pid']} {one['name']}: {_size(one['used_bytes'])}" for one in gpu["processes"]]
     if _less(gpu, "pcie_width"):
         said.append(f"PCIe has {gpu['pcie_width']} of {gpu['pcie_width_max']} lanes: check the slot or riser")

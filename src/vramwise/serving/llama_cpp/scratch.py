@@ -77,7 +77,7 @@ def sizes_of(model: Model) -> Sizes:
     mixer: Mixer | None = None
     for block in model.layers():
         for op in block.ops:
-            if op.kind.endswith("attention") and not heads:
+            if op.kind.endswith("attention") and not heads and len(op.inputs) > 2:  # one input: lightning attention
                 heads = op.settings["num_heads"]
                 values = op.inputs[2].width * op.settings.get("num_key_value_heads", heads)
             if op.kind == "experts":

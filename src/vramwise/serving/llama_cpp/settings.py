@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from vramwise.errors import ScenarioError
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.result import Capacity
@@ -31,6 +32,7 @@ TWO_INPUT_COPIES_BUILD = 8000  # host buffers of b8211 and later hold two embedd
 OUTPUT_FIRST_BUILD = 7400  # PR 16653 (December 2025): the output counts as a layer and goes to the GPU first
 HALF_MASK_BUILD = 9390  # PR 23764 (end of May 2026): the mask is f16 with flash attention; b9272 still had f32
 INDEXER_CACHE_BUILD = 9430  # PR 23346 (June 2026): keys of DeepSeek 3.2's indexer have a cache; b8532 had none
+LIGHTNING_BUILD = 10410  # PR 27018 (opened August 13, 2026): MiniMax Text 01 and M1; no build before it runs them
 FEW_OUTPUTS_BUILD = 9430  # PR 23861 (by June 2, 2026): llama-server keeps room for the logits of one token a slot
 
 DEFAULT_CONTEXT = 4096
@@ -216,6 +218,7 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
     given = scenario.serve
     is_ik, own_runner = given.variant == "ik_llama.cpp", _own_runner(given)
     build = OWN_RUNNER_BUILD if own_runner else build_of(given.engine_version)
+    _check_architecture(model, build, is_ik)
     file_type = given.gguf_quant or DEFAULT_QUANT
     imatrix = given.imatrix if given.imatrix is not None else file_type.startswith(_NEEDS_IMATRIX)
     if given.engine == "ollama":
@@ -260,6 +263,13 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
         split_mode=given.split_mode or "layer",
         kv_on_gpu=not given.no_kv_offload,
     )
+
+
+def _check_architecture(model: Model, build: int, is_ik: bool) -> None:
+    """Raises ScenarioError for a build whose sources have no such architecture."""
+    if model.config.model_type == "minimax" and (is_ik or build < LIGHTNING_BUILD):
+        problem = f"{model.id} needs llama.cpp b{LIGHTNING_BUILD} or newer: lightning attention came in August 2026"
+        raise ScenarioError("serve.variant" if is_ik else "serve.engine_version", problem)
 
 
 def _own_runner(given: ServeSettings) -> bool:

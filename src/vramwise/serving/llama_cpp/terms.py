@@ -52,6 +52,8 @@ class Terms:
         if not many:
             return ()
         context = context_node(gpu)
+        if gpu is not None and not gpu.runs_cuda_code:  # Metal and SYCL products read quantized weights as they are
+            return times(context, many), times(Node("runtime pool", 0, "exact"), many)
         share = constant("llama.cpp", "pool_share_of_largest_weight", (0,))
         largest = self.placed.largest_unpacked_bytes
         pool = Node("runtime pool", round(largest * share.expected), share.kind, round(largest * share.low),

@@ -12,7 +12,7 @@ from vramwise.serving.versions import version_notes
 from vramwise.serving.vllm.budget import Budget, budget_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import least_card, pool_verdict
-from vramwise.serving.vllm.profile import DEFAULT_VERSION
+from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
 # v1/engine/core.py _initialize_kv_caches: a model without caches is given no memory for them; encoders since 0.10.1
@@ -147,6 +147,16 @@ def _notes(scenario: Scenario, r: Resolved, capacity: Capacity | None) -> tuple[
     notes = list(version_notes("vLLM", scenario.serve.engine_version, DEFAULT_VERSION))
     if scenario.serve.max_num_batched_tokens is None and r.profile.generation == "V1":
         notes.append("max_num_batched_tokens is the API server's default")
+    if scenario.gpu is None and scenario.serve.use_v1 is None and _hangs_on_the_card(r):
+        notes.append(
+            "no card is named: compute capability 8.0 or newer and so the V1 engine is assumed; this version takes V0 on "
+            "older cards (--gpu, or --no-use-v1)"
+        )
     if capacity is None:
         notes.append("no GPU given: the KV cache stands for one request of max_model_len")
     return tuple(notes)
+
+
+def _hangs_on_the_card(r: Resolved) -> bool:
+    """Whether this version runs another engine on cards before compute capability 8.0."""
+    return profile_of(r.version, True).generation != profile_of(r.version, False).generation == r.profile.generation
