@@ -106,7 +106,8 @@ def _device_notes(scenario: Scenario, gpu: Gpu | None) -> Iterator[str]:
     if gpu is not None and not gpu.runs_cuda_code and scenario.num_gpus:
         yield (
             f"{gpu.name} does not run CUDA code: the numbers are those of the CUDA code, without a CUDA context; what "
-            f"{_RUNTIMES.get(gpu.vendor, 'its runtime')} itself takes, and which temporaries it has no use for, is not known"
+            f"{_RUNTIMES.get(gpu.vendor, 'its runtime')} takes beside them, and which temporaries it does without, is "
+            "not known"
         )
     train = scenario.train
     if gpu is None and scenario.task == "train" and train.precision.startswith("fp8") and train.fp8_recipe is None:

@@ -40,7 +40,9 @@ def test_gpus_takes_the_names_people_use(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_shared_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "shared with the host: state gpu_total_bytes" in printed(capsys, "gpus", "m4 max")
+    one = printed(capsys, "gpus", "m4-max-64gb")
+    assert "usable   48.00 – 51.84 GiB: printed by Metal for this size" in one
+    assert "context  none: no CUDA" in one
 
 
 @pytest.mark.parametrize(

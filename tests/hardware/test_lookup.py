@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramwise.errors import UnknownNameError
-from vramwise.hardware import Gpu, find_gpu, gpus
+from vramwise.hardware import Gpu, find_gpu, find_installed_gpu, gpus
 
 NAMES = {
     "4090": "rtx-4090",
@@ -199,3 +199,18 @@ def test_any_text_is_a_card_or_a_clear_error(name: str) -> None:
 @given(st.sampled_from([gpu.id for gpu in gpus()]), st.sampled_from(["upper", "title", "swapcase"]))
 def test_letter_case_does_not_matter(gpu_id: str, case: str) -> None:
     assert find_gpu(getattr(gpu_id, case)()).gpu.id == gpu_id
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "gpu_id"),
+    [
+        ("NVIDIA GeForce RTX 3060", 12, "rtx-3060-12gb"),
+        ("NVIDIA GeForce RTX 3060", 8, "rtx-3060-8gb"),
+        ("NVIDIA GeForce RTX 4060 Ti", 8, "rtx-4060-ti-8gb"),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", 8, "rtx-3080-laptop-8gb"),
+        ("NVIDIA H200", 140, "h200-sxm-141gb"),
+        ("NVIDIA GeForce RTX 4090", None, "rtx-4090"),
+    ],
+)
+def test_the_installed_memory_tells_cards_of_one_name_apart(name: str, gib: int | None, gpu_id: str) -> None:
+    assert find_installed_gpu(name, None if gib is None else gib * 2**30 - 2**26).gpu.id == gpu_id

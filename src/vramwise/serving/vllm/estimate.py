@@ -149,8 +149,8 @@ def _notes(scenario: Scenario, r: Resolved, capacity: Capacity | None) -> tuple[
         notes.append("max_num_batched_tokens is the API server's default")
     if scenario.gpu is None and scenario.serve.use_v1 is None and _hangs_on_the_card(r):
         notes.append(
-            "no card is named: compute capability 8.0 or newer and so the V1 engine is assumed; this version takes V0 on "
-            "older cards (--gpu, or --no-use-v1)"
+            "no card is named: compute capability 8.0 or newer and so the V1 engine is assumed; this version takes V0 "
+            "on older cards (--gpu, or --no-use-v1)"
         )
     if capacity is None:
         notes.append("no GPU given: the KV cache stands for one request of max_model_len")
