@@ -73,7 +73,8 @@ def ours() -> int:
 def test_published_ladder_of_torchtune(settings: dict[str, Any], measured_gib: float) -> None:
     """README, Optimization flags: Llama-3.2-3B, packed, 2 x 4,096 tokens, bf16, fused AdamW, A100."""
     train = {"framework": "torchtune", "precision": "bf16", "attention": "flash", "checkpointing": "none",
-             "loss": "standard", "micro_batch_size": 2, "sequence_length": 4096, **settings}  # fmt: skip
+             "optimizer": "adamw", "loss": "standard", "micro_batch_size": 2, "sequence_length": 4096,
+             **settings}  # fmt: skip
     found = estimate({"model": "meta-llama/Llama-3.2-3B-Instruct", "task": "train", "train": train})
     assert found.quantities["peak_allocated"].expected == pytest.approx(measured_gib * GIB, rel=0.025)
 

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from vramwise.estimation import estimate
+from vramwise.scenario import TrainSettings
+from vramwise.scenario.definition import KINDS
+from vramwise.scenario.names import FRAMEWORKS
+from vramwise.training.recipe.framework_defaults import rows_of
 
 
 def step(framework: str, version: str = "", **changed: Any) -> Any:
@@ -34,6 +38,58 @@ def settings(framework: str, version: str = "", **changed: Any) -> dict[str, Any
 def test_who_checkpoints_unasked(framework: str, checkpointing: str) -> None:
     assert settings(framework)["checkpointing"] == checkpointing
     assert settings(framework, checkpointing="selective", recompute=["mlp"])["checkpointing"] == "selective"
+
+
+@pytest.mark.parametrize(
+    ("version", "implementation", "weights"),
+    [
+        ("", "fused", "bf16"),
+        ("transformers 5.0, torch 2.7", "foreach", "bf16"),
+        ("transformers 4.57", "fused", "fp32"),
+        ("transformers 4.53", "foreach", "fp32"),
+        ("transformers 4.31", "for-loop", "fp32"),
+        ("transformers 4.33, torch 1.13", "for-loop", "fp32"),
+    ],
+)
+def test_trainers_optimizer_and_weights_by_version(version: str, implementation: str, weights: str) -> None:
+    """training_args.py default_optim and modeling_utils.py dtype of transformers 4.31, 4.33, 4.53, 4.54, 4.57, 5.23."""
+    found = settings("transformers", version, method="full")
+    assert (found["optimizer_impl"], found["param_dtype"], found["grad_dtype"]) == (implementation, weights, weights)
+
+
+def test_what_is_stated_is_kept() -> None:
+    """`precision: bf16-mixed` means fp32 weights under autocast, as the scenario's definition says."""
+    assert settings("transformers", method="full", precision="bf16-mixed")["param_dtype"] == "fp32"
+    assert settings("transformers", method="full", param_dtype="fp32")["precision"] == "bf16-mixed"
+    assert settings("transformers", method="full", optimizer_impl="foreach")["optimizer_impl"] == "foreach"
+
+
+def test_a_checkpoint_in_fp32_is_trained_in_fp32() -> None:
+    table = {"model": "openai-community/gpt2", "task": "train"}
+    assert estimate(table).scenario["train"]["param_dtype"] == "fp32"
+
+
+def test_a_note_says_what_was_taken() -> None:
+    notes = step("transformers", method="full").notes
+    assert "not stated, so as Trainer 5.23 with --bf16 does it: param_dtype bf16, optimizer_impl fused" in notes
+    whole = step("transformers", method="full", precision="bf16", optimizer_impl="foreach").notes
+    assert not any("not stated" in note for note in whole)
+
+
+def test_every_row_is_a_setting_with_a_source() -> None:
+    for framework in FRAMEWORKS:
+        for row in rows_of(framework):
+            assert row.key in KINDS[TrainSettings]
+            assert len(row.source) > 15
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("method", ["full", "lora", "qlora"])
+def test_a_resolved_scenario_resolves_to_itself(framework: str, method: str) -> None:
+    first = step(framework, method=method)
+    again = estimate(first.scenario)
+    assert again.scenario == first.scenario
+    assert dict(again.quantities) == dict(first.quantities)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +156,7 @@ def test_deepspeeds_own_16_bit_is_named_where_autocast_is_computed() -> None:
     def notes(**changed: Any) -> str:
         return " ".join(step("deepspeed", method="full", **changed).notes)
 
-    assert "--precision bf16-master" in notes()
+    assert "--precision bf16-master" in notes(precision="bf16-mixed")
     assert "--precision fp16-master" in notes(precision="fp16-mixed")
     assert "-master" not in notes(precision="bf16-master")
 

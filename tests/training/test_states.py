@@ -32,7 +32,7 @@ def job(model: Model, **train: Any) -> Job:
 
 
 def kept_for(optimizer: str, model: Model, **train: Any) -> int:
-    made = job(model, optimizer=optimizer, **train)
+    made = job(model, optimizer=optimizer, **{"precision": "bf16-mixed", **train})
     return sum(sum(kept_bytes(optimizer, tensor)) for tensor, _ in trained_tensors(model, made.structure))
 
 

@@ -93,7 +93,8 @@ def test_frozen_weights_under_fsdp_1_keep_a_second_layer(name: str, settings: di
     ],
 )
 def test_the_foreach_step_of_full_training_on_an_a100(name: str, measured: int) -> None:
-    made = job(name, precision="bf16", checkpointing="full", micro_batch_size=4, sequence_length=4096)
+    made = job(name, precision="bf16", optimizer_impl="foreach", checkpointing="full", micro_batch_size=4,
+               sequence_length=4096)  # fmt: skip
     assert peaks(made)["optimizer step"] == pytest.approx(measured, rel=0.0005)
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.checkpoint_dtype import checkpoint_dtype
 from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.layouts import capability_of
-from vramwise.serving.storage import checkpoint_dtype, storage_of
+from vramwise.serving.storage import storage_of
 from vramwise.serving.versions import version_of
 
 _CACHE_DTYPES = {
@@ -165,7 +166,12 @@ def _warnings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Iterator[str
             f"{scenario.num_gpus // (used // settings.tensor_parallel_size)}"
         )
     no_bf16 = gpu is not None and gpu.supports("bf16") is False
-    if settings.engine == "vllm" and settings.dtype == "auto" and no_bf16 and checkpoint_dtype(model) == "bf16":
+    if (
+        settings.engine == "vllm"
+        and settings.dtype == "auto"
+        and no_bf16
+        and checkpoint_dtype(model.config.values) == "bf16"
+    ):
         assert gpu is not None
         yield f"{gpu.name} has no bf16: vLLM takes fp16 (before 0.9 it refuses: set dtype to fp16)"
     has, layout = capability_of(gpu), _layout(settings, model)

@@ -15,6 +15,7 @@ from typing import Any
 from vramwise.errors import UnsupportedModelError
 from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.models import Model, Parameter
+from vramwise.models.checkpoint_dtype import checkpoint_dtype, stated_dtype
 
 Ignored = tuple[str, ...]
 
@@ -52,33 +53,11 @@ class Storage:
         return not (self.ignored and _is_ignored(parameter.name.rpartition(".")[0], self.ignored))
 
 
-# Architectures whose checkpoints were published in fp32, before configs stated a dtype.
-_PUBLISHED_IN_FP32 = frozenset(
-    {"albert", "bert", "distilbert", "electra", "gpt2", "gpt_neo", "mt5", "roberta", "t5", "vit", "xlm-roberta"}
-)
-
-
-def stated_dtype(model: Model) -> str | None:
-    """`torch_dtype` (or `dtype`) of the config, None where it says nothing."""
-    config = model.config
-    for table in (config, config.table("text_config")):
-        if table is not None:
-            name = table.get("torch_dtype") or table.get("dtype")
-            if isinstance(name, str) and name != "auto":
-                return dtype(name).name
-    return None
-
-
-def checkpoint_dtype(model: Model) -> str:
-    """The config's dtype; where it states none, fp32 for architectures from before bf16, else bf16 (assumed)."""
-    return stated_dtype(model) or ("fp32" if model.config.model_type in _PUBLISHED_IN_FP32 else "bf16")
-
-
 def dtype_notes(model: Model, wanted: str) -> tuple[str, ...]:
     """Says so when the dtype is an assumption."""
-    if wanted != "auto" or stated_dtype(model) is not None:
+    if wanted != "auto" or stated_dtype(model.config.values) is not None:
         return ()
-    return (f"the config states no dtype: {checkpoint_dtype(model)} is assumed, say dtype to change it",)
+    return (f"the config states no dtype: {checkpoint_dtype(model.config.values)} is assumed, say dtype to change it",)
 
 
 _SAME_TENSORS = {"awq-marlin": "awq-int4"}  # the kernel repacks AWQ's tensors, zero points included
@@ -87,7 +66,7 @@ _SAME_TENSORS = {"awq-marlin": "awq-int4"}  # the kernel repacks AWQ's tensors, 
 @lru_cache(maxsize=1024)
 def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: int | None) -> Storage:
     """Storage of `model` for the dtype and quantization that were asked for, else the checkpoint's own."""
-    base = checkpoint_dtype(model) if wanted_dtype == "auto" else dtype(wanted_dtype).name
+    base = checkpoint_dtype(model.config.values) if wanted_dtype == "auto" else dtype(wanted_dtype).name
     table = _quantization_table(model)
     own = _format_of(table, model.id) if table is not None else None
     if wanted is None:

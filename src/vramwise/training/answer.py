@@ -22,6 +22,7 @@ from vramwise.training.lazy_quantities import LazyQuantities
 from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.notes import host_notes, notes_of
 from vramwise.training.recipe.adapters import check_trainable
+from vramwise.training.recipe.framework_defaults import taken_note
 from vramwise.training.recipe.heads import untied, with_head
 from vramwise.training.recipe.images import check_images
 from vramwise.training.recipe.masks import check_padding, rows_of
@@ -165,6 +166,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         capacity=capacity,
         verdict=verdict,
         notes=(
+            *filter(None, (taken_note(scenario.train, job.train),)),
             *notes_of(job.train, model, job.states(rank), engine_counted=rollout.is_counted(job.train, capacity)),
             *host_notes(host, job.ranks_of_a_node),
         ),

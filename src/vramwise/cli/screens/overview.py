@@ -46,11 +46,12 @@ _PRECISIONS: dict[str, dict[str, Any]] = {
     "int8": {"dtype": "bf16", "quantization": "bitsandbytes-int8"},
     "nf4": {"dtype": "bf16", "quantization": "bitsandbytes-nf4"},
 }
+# What is open is taken as the framework's own, so that a cell is what `--task train` alone answers.
 _TRAINING: dict[str, dict[str, dict[str, Any]]] = {
     "fp32": {"full": {"precision": "fp32"}},
-    "bf16": {"full": {"precision": "bf16"}, "lora": {"method": "lora", "precision": "bf16"}},
-    "int8": {"lora": {"method": "qlora", "quantization": "int8", "precision": "bf16"}},
-    "nf4": {"lora": {"method": "qlora", "quantization": "nf4", "precision": "bf16"}},
+    "bf16": {"full": {}, "lora": {"method": "lora"}},
+    "int8": {"lora": {"method": "qlora", "quantization": "int8"}},
+    "nf4": {"lora": {"method": "qlora", "quantization": "nf4"}},
 }
 
 
@@ -176,7 +177,7 @@ def _cards(
 
 def _sharded(name: str | Mapping[str, Any], longest: int, usable: int, estimate: Estimate) -> int | None:
     for count in MOST_CARDS_TRIED:
-        step = {**_step({"precision": "bf16"}, longest), "fsdp": "full-shard"}
+        step = {**_step({}, longest), "fsdp": "full-shard"}
         needed = _needed(estimate, {"model": name, "task": "train", "num_gpus": count, "train": step})
         if needed is not None and needed <= usable:
             return count

@@ -11,11 +11,12 @@ from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
-from vramwise.training.recipe.adapters import module_of, target_names
+from vramwise.training.recipe.adapters import target_names
 from vramwise.training.recipe.fp8_weights import default_recipe, is_8_bit, keeps_transposes, runs_transformer_engine
+from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
-from vramwise.training.recipe.versions import library_version, names, stated, torch_version
+from vramwise.training.recipe.versions import library_version, names, torch_version
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
@@ -32,8 +33,6 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
                                   "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
-UNSLOTH_TILES_LOSSES_SINCE = (2025, 8)  # unsloth pull request 3148
-EXPANDABLE_SINCE = {"axolotl": (0, 5), "unsloth": (2024, 3)}
 BITSANDBYTES = ("nf4", "fp4", "int8")
 FSDP2_WAITS_SINCE = (5, 0)  # the first release after accelerate 1.11
 NARROWED_AGAIN = frozenset({"embedding", "head"})
@@ -53,8 +52,8 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 
 def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> TrainSettings:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
-    train = scenario.train.replace(precision=default_precision(scenario.train))
-    train = train.replace(**recipe_defaults(train, model))
+    train = with_framework_defaults(scenario.train, model, scenario.num_gpus, weights_dtype)
+    train = _quantized_experts(train, model)
     sequence = train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE)
     decided = _resolved(_open(train, sequence), train.method).replace(
         micro_batch_size=train.micro_batch_size, sequence_length=sequence,
@@ -81,6 +80,11 @@ def structural(train: TrainSettings) -> TrainSettings:
 
 def _open(train: TrainSettings, sequence: int) -> TrainSettings:
     return train.replace(micro_batch_size=1, sequence_length=sequence, gradient_accumulation_steps=1)
+
+
+def weights_dtype(train: TrainSettings) -> str:
+    """The dtype of weights as far as precision tells."""
+    return train.param_dtype or _DTYPES[train.precision][0]
 
 
 @lru_cache(maxsize=512)
@@ -129,73 +133,18 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
     )
 
 
-# torchtune 0.6 recipes/configs: checkpointing on, AdamW(fused=True), CEWithChunkedOutputLoss.
-# torchtitan since February 2025 (#881): optimizer.implementation = "fused". Megatron-LM core/optimizer: FusedAdam;
-# models/gpt/gpt_model.py, compute_language_model_loss: vocab_parallel_cross_entropy, whatever the tensor parallel size.
-# LLaMA-Factory hparams/model_args.py: disable_gradient_checkpointing = False; ms-swift 4 trainers/arguments.py:
-# gradient_checkpointing = True; unsloth 2026.8 models/llama.py get_peft_model: use_gradient_checkpointing = "unsloth",
-# which keeps layers' inputs on the host, and unsloth_fused_ce_loss.
-# torchtune recipes/configs: lora_attn_modules q_proj, v_proj, output_proj and apply_lora_to_mlp in 104 of 107; adapters
-# are made under the recipe's dtype (lora_finetune_single_device.py set_default_dtype).
-# axolotl examples: quantize_moe_experts in every QLoRA of a model whose experts are one parameter.
-# expandable_segments: unsloth __init__.py since March 2024 (later unsloth_zoo), axolotl since 0.5 (utils/__init__.py,
-# set_pytorch_cuda_alloc_conf); not LLaMA-Factory 0.9.5 on one GPU (launcher.py under torchrun), nor torchtune 0.6.1.
-Recipe = str | bool | tuple[str, ...]
-_RECIPES: dict[str, dict[str, Recipe]] = {
-    "axolotl": {"expandable_segments": True},
-    "llamafactory": {"checkpointing": "full"},
-    "ms-swift": {"checkpointing": "full"},
-    "unsloth": {
-        "checkpointing": "full",
-        "offload_activations": "cpu",
-        "loss": "fused-linear",
-        "expandable_segments": True,
-    },
-    "torchtune": {"checkpointing": "full", "optimizer_impl": "fused", "loss": "chunked"},
-    "torchtitan": {"optimizer_impl": "fused"},
-    "megatron": {"optimizer_impl": "fused", "loss": "vocab-parallel"},
-}
-
-
-_TORCHTUNE_TARGETS = ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-def recipe_defaults(train: TrainSettings, model: Model) -> dict[str, Recipe]:
-    """What the framework's own recipes set and the scenario leaves open."""
-    recipe = _RECIPES.get(train.framework, {})
-    if train.framework == "torchtune" and train.method in ("lora", "qlora"):
-        recipe = {**recipe, "lora_dtype": train.param_dtype or _DTYPES[train.precision][0]}
-        if {module_of(parameter).rpartition(".")[2] for parameter in model.parameters}.issuperset(_TORCHTUNE_TARGETS):
-            recipe["lora_targets"] = _TORCHTUNE_TARGETS
-    if train.framework == "axolotl" and train.method == "qlora" and _has_fused_experts(train, model):
-        recipe = {**recipe, "quantize_experts": (train.quantization or "nf4").startswith(BITSANDBYTES)}
-    found = stated(train, train.framework)
-    if found is not None and found < EXPANDABLE_SINCE.get(train.framework, ()):
-        recipe = {name: value for name, value in recipe.items() if name != "expandable_segments"}
-    if train.framework == "unsloth" and found is not None and found < UNSLOTH_TILES_LOSSES_SINCE:
-        recipe = {**recipe, "loss": "fused"}
-    if train.framework == "unsloth" and "checkpointing" in train.explicit and train.checkpointing == "none":
-        recipe = {name: value for name, value in recipe.items() if name != "offload_activations"}
-    return {name: value for name, value in recipe.items() if name not in train.explicit}
+def _quantized_experts(train: TrainSettings, model: Model) -> TrainSettings:
+    """axolotl examples: quantize_moe_experts in every QLoRA of a model whose experts are one parameter."""
+    if train.framework != "axolotl" or train.method != "qlora" or "quantize_experts" in train.explicit:
+        return train
+    if not _has_fused_experts(train, model):
+        return train
+    return train.replace(quantize_experts=(train.quantization or "nf4").startswith(BITSANDBYTES))
 
 
 def _has_fused_experts(train: TrainSettings, model: Model) -> bool:
     fused = any(parameter.part == "experts" and len(parameter.shape) == 3 for parameter in model.parameters)
     return fused and not has_expert_modules(train, model)
-
-
-def default_precision(train: TrainSettings) -> str:
-    """Adapters go on a base in its checkpoint's 16 bits unless asked otherwise (transformers 5 loads dtype="auto").
-
-    Megatron's --bf16 and --fp16 keep 16-bit weights and an fp32 copy (core/optimizer, Float16Optimizer…), and so do
-    DeepSpeed's bf16 and fp16 (0.19 runtime/engine.py, zero/stage3.py).
-    """
-    if "precision" in train.explicit:
-        return train.precision
-    if train.method in ("lora", "qlora"):
-        return "bf16"
-    with_copy = train.framework == "megatron" or (train.framework == "deepspeed" and train.zero_stage > 0)
-    return "bf16-master" if with_copy else train.precision
 
 
 def releases_gradients(train: TrainSettings) -> bool:

@@ -1,0 +1,28 @@
+"""The dtype of a checkpoint's weights, as far as its config tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.formats import dtype
+
+# Architectures whose checkpoints were published in fp32, before configs stated a dtype.
+_PUBLISHED_IN_FP32 = frozenset(
+    {"albert", "bert", "distilbert", "electra", "gpt2", "gpt_neo", "mt5", "roberta", "t5", "vit", "xlm-roberta"}
+)
+
+
+def stated_dtype(config: Mapping[str, Any]) -> str | None:
+    """`torch_dtype` (or `dtype`) of a config, None where it says nothing."""
+    inner = config.get("text_config")
+    for table in (config, inner if isinstance(inner, Mapping) else {}):
+        name = table.get("torch_dtype") or table.get("dtype")
+        if isinstance(name, str) and name != "auto":
+            return dtype(name.removeprefix("torch.")).name
+    return None
+
+
+def checkpoint_dtype(config: Mapping[str, Any]) -> str:
+    """The config's dtype; where it states none, fp32 for architectures from before bf16, else bf16 (assumed)."""
+    return stated_dtype(config) or ("fp32" if config.get("model_type") in _PUBLISHED_IN_FP32 else "bf16")
