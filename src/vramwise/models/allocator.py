@@ -120,11 +120,13 @@ class CachingAllocator:
 
     def free(self, block: Block) -> None:
         """Give back a block, which joins its free neighbours."""
+        assert block.used, "a block is given back once"
         self.allocated -= block.size
         self._join(block)
 
     def free_later(self, block: Block) -> None:
         """Give back a block that another stream still uses: no longer allocated, but in no pool until `settle`."""
+        assert block.used, "a block is given back once"
         self.allocated -= block.size
         self._in_use_elsewhere.append(block)
         self._ever_deferred += 1

@@ -268,8 +268,8 @@ class _BackwardWalker:
         """What a gradient in place is written over."""
         if each.passing != "in_place":
             return None
-        own = (storage for storage, _ in node.saved if storage in self.savers)
-        return next((storage for storage in own if probe(storage.nbytes) == probe(each.nbytes)), None)
+        free = (storage for storage, _ in node.saved if storage in self.savers and storage not in self.written_over)
+        return next((storage for storage in free if probe(storage.nbytes) == probe(each.nbytes)), None)
 
     def _piece(self, tensor: Tensor) -> _Bytes:
         """Gradients of the pieces of one split are joined in one tensor."""

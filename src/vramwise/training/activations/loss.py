@@ -20,7 +20,7 @@ from functools import partial
 
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tape import Tape
-from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
+from vramwise.models.autograd.tensor import ITEM_BYTES, Storage, Tensor
 from vramwise.models.litgpt import WIDENED
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
@@ -121,20 +121,29 @@ def makes_logits(train: TrainSettings) -> bool:
     return train.loss != "fused-linear" and not (train.loss == "chunked" and train.framework in HUGGING_FACE)
 
 
-def replaces_logits(train: TrainSettings, model: Model) -> bool:
-    """Whether the modeling file puts the fp32 logits in the place of the others, as those before transformers 4.46."""
-    return makes_logits(train) and upcasts(train, model) and library_version(train) < LOSS_FUNCTION_SINCE
+def replacing_logits(loss: BlockRun, train: TrainSettings, model: Model) -> Storage | None:
+    """The fp32 copy that the modeling file puts in the place of the logits, as those before transformers 4.46 did.
+
+    It is made of the logits themselves. What autocast widens on its way into a loss without such a line is a copy of
+    their rows, or of what was made of them (a classifier's).
+    """
+    if not (makes_logits(train) and upcasts(train, model) and library_version(train) < LOSS_FUNCTION_SINCE):
+        return None
+    logits = loss.incoming[0]
+    copies = (node for node in loss.nodes if node.op == "_to_copy" and node.inputs[0] is logits)
+    return next((node.outputs[0].storage for node in copies if node.outputs[0].dtype == "fp32"), None)
 
 
-def logits_held(train: TrainSettings, logits: Tensor, model: Model) -> tuple[Dim, Dim]:
+def logits_held(train: TrainSettings, loss: BlockRun, model: Model) -> tuple[Dim, Dim]:
     """Bytes of logits that frames keep while the loss runs (beside what the loss itself made), and after it.
 
     Where the fp32 copy replaced them the outputs hold that.
     """
+    logits = loss.incoming[0]
     if not makes_logits(train):
         return 0, 0
-    if replaces_logits(train, model):
-        return (0 if logits.dtype != "fp32" else logits.nbytes), logits.numel * ITEM_BYTES["fp32"]
+    if replacing_logits(loss, train, model) is not None:
+        return 0, logits.numel * ITEM_BYTES["fp32"]
     return logits.nbytes, logits.nbytes
 
 

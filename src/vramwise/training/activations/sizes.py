@@ -233,7 +233,7 @@ def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: 
     if loss is None:
         return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, brought, 0, forward)
     logits = loss.incoming[0]
-    during, after = logits_held(train, logits, model)
+    during, after = logits_held(train, loss, model)
     if any(storage is logits.storage for storage, _ in loss.saved):
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]

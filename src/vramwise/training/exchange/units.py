@@ -68,9 +68,11 @@ def units_of(model: Model, train: TrainSettings, placement: Placement) -> list[U
         if runs_in(block, compute):
             in_order.append(unit)
         for p in block.parameters:
-            if p.tied_to is not None or p.name in of_weight or not placement.holds(p):
+            if p.name in of_weight or not placement.holds(p):
                 continue
-            of_weight[p.name] = unit
+            of_weight[p.name] = unit  # a tied weight's too: adapters belong to the module that they are put on
+            if p.tied_to is not None:
+                continue
             local = placement.local_numel(p, p.numel)
             trained = stepped.get(p.name)
             kept = trained.param_bytes if trained is not None else 0

@@ -13,12 +13,14 @@ distributed/tensor/parallel, distributed/fsdp. GPUs that the sizes do not divide
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from vramwise.errors import ScenarioError
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 
 MOST_SHOWN = 12
+LARGEST_OFFERED = 65_536  # more GPUs than any one job has
 
 
 def check_layout(scenario: Scenario, train: TrainSettings, model: Model) -> None:
@@ -29,7 +31,7 @@ def check_layout(scenario: Scenario, train: TrainSettings, model: Model) -> None
     cp, sequence = train.context_parallel_size, train.sequence_length or 0
     if cp > 1 and sequence % cp:
         _refuse("context_parallel_size", f"{cp} does not divide the {sequence:,} tokens of a sequence",
-                _valid(scenario, lambda n: sequence % n == 0))  # fmt: skip
+                _valid(scenario, lambda n: sequence % n == 0, most=sequence))  # fmt: skip
     nodes = scenario.num_gpus / scenario.gpus_per_node
     if train.fsdp == "hybrid-shard" and nodes > 1 and nodes != int(nodes):
         raise ScenarioError(
@@ -57,7 +59,7 @@ def _check_pipeline(scenario: Scenario, train: TrainSettings, model: Model) -> N
     stages, layers = train.pipeline_parallel_size, model.num_layers
     if stages > max(1, layers):
         _refuse("pipeline_parallel_size", f"{stages} stages are more than the {layers} layers",
-                _valid(scenario, lambda n: n <= layers))  # fmt: skip
+                _valid(scenario, lambda n: n <= layers, most=layers))  # fmt: skip
     if train.pipeline_layers:
         _check_stages(train, layers)
         return
@@ -104,11 +106,11 @@ def _check_experts(scenario: Scenario, train: TrainSettings, model: Model) -> No
                 _valid(scenario, divides, most=max(experts)))  # fmt: skip
 
 
-def _valid(scenario: Scenario, accepted: Callable[[int], bool], most: int | None = None) -> list[int]:
-    """Divisors of the GPUs that are accepted."""
+def _valid(scenario: Scenario, accepted: Callable[[int], bool], most: int) -> list[int]:
+    """The smallest divisors of the GPUs up to `most` that are accepted, one more than are shown."""
     gpus = max(1, scenario.num_gpus)
-    limit = min(gpus, most) if most is not None else gpus
-    return [n for n in range(1, limit + 1) if gpus % n == 0 and accepted(n)]
+    sizes = (n for n in range(1, min(gpus, most, LARGEST_OFFERED) + 1) if gpus % n == 0 and accepted(n))
+    return list(islice(sizes, MOST_SHOWN + 1))
 
 
 def _refuse(key: str, problem: str, valid: list[int]) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from vramwise.errors import ScenarioError
 from vramwise.models.blocks import Parameter
 from vramwise.scenario import TrainSettings
 
@@ -38,6 +39,26 @@ def runs_transformer_engine(train: TrainSettings) -> bool:
 def is_8_bit(dtype: str | None) -> bool:
     """Whether a weight's dtype has 8 bits."""
     return (dtype or "").startswith("fp8")
+
+
+def products_in(train: TrainSettings, implied: str) -> str:
+    """The dtype of what is computed beside 8-bit products, which are a precision of their own.
+
+    Raises `ScenarioError` for 8 bits where they mean nothing.
+    """
+    wide = "expected bf16, fp16 or fp32"
+    if is_8_bit(train.lora_dtype):
+        raise ScenarioError("train.lora_dtype", f'adapters do not train in "{train.lora_dtype}"; {wide}')
+    trains_them = train.method not in ("lora", "qlora") and not runs_transformer_engine(train)
+    if is_8_bit(train.param_dtype) and trains_them:
+        what = f'"{train.param_dtype}" weights train under Transformer Engine alone'
+        how = 'precision = fp8-mixed with framework = megatron or kernels = ["transformer-engine"]'
+        raise ScenarioError("train.param_dtype", f"{what} ({how}); {wide}")
+    if not is_8_bit(train.compute_dtype):
+        return train.compute_dtype or implied
+    if train.precision == "fp8-mixed":  # its products are in 8 bits; all else is computed in 16
+        return implied
+    raise ScenarioError("train.compute_dtype", f"products in 8 bits are precision = fp8-mixed; {wide}")
 
 
 def multiplies_in_8_bits(parameter: Parameter) -> bool:

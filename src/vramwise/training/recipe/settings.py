@@ -12,7 +12,13 @@ from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.recipe.adapters import target_names
-from vramwise.training.recipe.fp8_weights import default_recipe, is_8_bit, keeps_transposes, runs_transformer_engine
+from vramwise.training.recipe.fp8_weights import (
+    default_recipe,
+    is_8_bit,
+    keeps_transposes,
+    products_in,
+    runs_transformer_engine,
+)
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
@@ -121,7 +127,7 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         grad_dtype=train.grad_dtype or grads,
         master_dtype=train.master_dtype or master,
         optimizer_state_dtype=train.optimizer_state_dtype or states,
-        compute_dtype=train.compute_dtype or compute,
+        compute_dtype=products_in(train, compute),
         expert_tensor_parallel_size=train.expert_tensor_parallel_size
         or (train.tensor_parallel_size if train.expert_parallel_size == 1 else 1),
         quantization=quantization,
@@ -273,6 +279,8 @@ def execution(train: TrainSettings, model: Model) -> Execution:
             autocast = train.compute_dtype
             if sharded(train):  # the gathered weights are in the compute dtype already (accelerate's FSDP policy)
                 params = train.compute_dtype
+    if is_8_bit(params):  # what is stored in 8 bits is read in the dtype that is computed in
+        params = train.compute_dtype
     if train.kbit_preparation:
         params = "fp32"
     trainable: tuple[str, ...] | None = train.trainable or None

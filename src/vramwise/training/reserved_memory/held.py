@@ -27,6 +27,7 @@ class Memory(CachingAllocator):
         return [Held(self.take(size, stream)) for size in sizes if size]
 
     def drop(self, held: Held) -> None:
+        assert held.holders > 0, "nobody lets go of a block twice"
         held.holders -= 1
         if held.holders == 0:
             self.free(held.block)
@@ -38,4 +39,6 @@ class Memory(CachingAllocator):
     def drop_later(self, held: Iterable[Held]) -> None:
         """Let go of blocks of one holder that another stream still uses."""
         for one in held:
+            assert one.holders == 1, "nobody lets go of a block twice"
+            one.holders = 0
             self.free_later(one.block)

@@ -194,6 +194,7 @@ class _Replay:
             for name, held in zip(script.outputs, left, strict=False):
                 if held is not None:
                     self._bind(streams, name, held, is_new=held not in came)
+                    came.append(held)  # a second name of the same tensor is one holder more
             tables.append(table)
             self.around.after_forward(index)
         self.memory.drop_all((*casts, *self._outputs_in_fp32(), *cached, *streams.values()))
@@ -233,24 +234,34 @@ class _Replay:
                 around.before_recomputing(index)
                 self._play(script.again, table, sizes)
             around.before_backward(index)
-            for place, name in script.arriving.items():
-                table[place] = arriving.pop(name, None)
+            for place, names in script.arriving.items():
+                came = [arriving.pop(name) for name in names if name in arriving]
+                table[place] = came[0] if came else None
+                self.memory.drop_all(came[1:])  # added into the first
             if self.hooks_keep_inputs and script.checkpointed:
                 hooked += self._shared(table, script.stays)
             self._play(script.backward, table, sizes, given=script.arriving)
             if self.hooks_keep_inputs and script.checkpointed:
                 self._sum_apart(script, table)
                 hooked += self._shared(table, [place for place, _ in script.handed])
-            for place, name in script.handed:
-                held = table[place]
-                if held is not None:
-                    held.holders += held in arriving.values()
-                    arriving[name] = held
+            self._hand(script, table, arriving)
             self.memory.drop_all(held for held in (table[place] for place in script.unreleased) if held is not None)
             finished = [held for held in (table[place] for place in script.finished) if held is not None]
             around.after_backward(index, finished)
         self.memory.drop_all((*arriving.values(), *hooked))
         around.backward_over()
+
+    def _hand(self, script: Script, table: Table, arriving: dict[str, Held]) -> None:
+        """Gradients for the blocks below: a tensor's second is added into the first and goes."""
+        for place, name in script.handed:
+            held = table[place]
+            if held is None:
+                continue
+            if name in arriving:
+                self.memory.drop(held)
+            else:
+                held.holders += held in arriving.values()
+                arriving[name] = held
 
     def _sum_apart(self, script: Script, table: Table) -> None:
         """A gradient that somebody else holds is not added to in place: the sum is a tensor of its own."""

@@ -13,7 +13,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, runs_in
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import cached_by_outputs, kept_storages
-from vramwise.training.activations.loss import replaces_logits
+from vramwise.training.activations.loss import replacing_logits
 from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
 from vramwise.training.activations.sizes import StepShape, is_dequantized, shared_leaves
 from vramwise.training.recipe.settings import execution
@@ -45,7 +45,7 @@ class Script:
     unreleased: list[int] = field(default_factory=list)
     casts: list[int] = field(default_factory=list)
     cached: list[int] = field(default_factory=list)
-    arriving: dict[int, str] = field(default_factory=dict)
+    arriving: dict[int, tuple[str, ...]] = field(default_factory=dict)
     handed: list[tuple[int, str]] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)
     wide_logits: int = RELEASED
@@ -73,8 +73,9 @@ class _Writer:
 
     def script(self, run: BlockRun, part: Parts, streams: tuple[tuple[str, ...], tuple[str, ...]]) -> Script:
         saved = [storage for storage, _ in run.saved if storage.kind != "input"]
-        ignored = frozenset(storage for storage in saved if is_dequantized(storage, self.train))
-        own = [storage for storage in saved if storage not in ignored]
+        dequantized = frozenset(storage for storage in saved if is_dequantized(storage, self.train))
+        own = [storage for storage in saved if storage not in dequantized]
+        ignored = dequantized | _of_the_batch(run)
         kept = kept_storages(run, self.train)
         script = Script(kept is not None, *streams)
         stays = own if kept is None else kept
@@ -100,14 +101,22 @@ class _Writer:
         return script
 
     def _connect(self, script: Script, run: BlockRun, backward: BackwardWalk) -> None:
-        out = {id(tensor): name for name, tensor in zip(script.outputs, run.outgoing, strict=False)}
+        out: dict[int, tuple[str, ...]] = {}
+        for name, tensor in zip(script.outputs, run.outgoing, strict=False):
+            out[id(tensor)] = (*out.get(id(tensor), ()), name)
         into = {id(tensor): name for name, tensor in zip(script.inputs, run.incoming, strict=False)}
         script.arriving = {script.place(what): out[id(t)] for t, what in backward.arriving if id(t) in out}
         script.handed = [(script.place(what), into[id(t)]) for t, what in backward.handed if id(t) in into]
         script.finished = [script.place(what) for what in backward.finished]
-        if run.name == "loss" and replaces_logits(self.train, self.model):
-            wide = next((node.outputs[0].storage for node in run.nodes if node.op == "_to_copy"), None)
+        if run.name == "loss" and run.incoming:
+            wide = replacing_logits(run, self.train, self.model)
             script.wide_logits = RELEASED if wide is None else script.place(wide)
+
+
+def _of_the_batch(run: BlockRun) -> frozenset[Storage]:
+    """What came with the batch and goes with it, whoever reads or keeps it."""
+    tensors = (tensor for node in run.nodes for tensor in (*node.inputs, *node.outputs))
+    return frozenset(tensor.storage for tensor in tensors if tensor.storage.kind == "input")
 
 
 @dataclass(frozen=True, slots=True)
