@@ -95,7 +95,7 @@ def test_llamafactorys_flags_and_script(tmp_path: Path) -> None:
             "gradient_checkpointing: true\nlora_dropout: 0.05\nlora_alpha: 16",
             {"framework": "axolotl", "method": "qlora", "quantization": "nf4-dq", "lora_rank": 32, "packing": True,
              "lora_targets": "all-linear", "sequence_length": 4096, "micro_batch_size": 2, "optimizer": "adamw-8bit",
-             "attention": "flash", "checkpointing": "full", "kbit_preparation": True, "param_dtype": "bf16"},
+             "attention": "flash", "checkpointing": "full", "kbit_preparation": None, "param_dtype": "bf16"},
         ),
         (
             "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\nliger_rms_norm: true\n"
@@ -243,7 +243,7 @@ def test_shipped_configurations_are_read() -> None:
         (
             "finetune EleutherAI/pythia-410m --devices 4",
             {"lora_targets": ["query_key_value"], "fsdp": "full-shard", "fsdp_version": 2, "checkpointing": "full",
-             "gradient_accumulation_steps": 4, "lora_dtype": "bf16"},
+             "gradient_accumulation_steps": 4, "precision": "bf16-mixed", "lora_dtype": "fp32"},
         ),
         (
             "finetune_full google/gemma-2b --devices 4 --precision 16-mixed",
@@ -251,7 +251,7 @@ def test_shipped_configurations_are_read() -> None:
         ),
         (
             "pretrain EleutherAI/pythia-160m --devices 8 --optimizer SGD",
-            {"optimizer": "sgd", "fsdp": "hybrid-shard", "micro_batch_size": 4, "gradient_accumulation_steps": 16},
+            {"optimizer": "sgd", "optimizer_impl": "fused", "fsdp": "hybrid-shard", "micro_batch_size": 4, "gradient_accumulation_steps": 16},
         ),
     ],
 )  # fmt: skip

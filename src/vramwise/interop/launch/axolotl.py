@@ -1,7 +1,8 @@
 """`axolotl train FILE`, `accelerate launch -m axolotl.cli.train FILE`: axolotl's configuration with its own defaults.
 
 Read in axolotl 0.19: utils/schemas/*.py, utils/config (weights are loaded in the dtype of computation),
-loaders/model.py (nf4 with double quantization; k-bit preparation but for QLoRA under FSDP and ZeRO-3),
+loaders/model.py (nf4 with double quantization; what k-bit preparation widens, norms, embeddings and the output layer,
+goes back to the dtype of computation beside adapters: _configure_embedding_dtypes, `should_convert`),
 monkeypatch/accelerate/fsdp2.py (whose preparation leaves 16-bit weights as they are, unlike accelerate's for FSDP 1).
 """
 
@@ -147,10 +148,7 @@ def _method(options: Options, model: str, sharding: Sharding) -> tuple[dict[str,
     if adapter not in ("lora", "qlora"):
         notes.append(f"adapter {adapter} is not described: LoRA is taken")
     if found["method"] == "qlora":
-        zero_3 = sharding.settings.get("zero_stage") == 3
-        loads_sharded = sharding.fsdp and (adapter == "qlora" or sharding.settings.get("cpu_ram_efficient_loading"))
-        unprepared = zero_3 or loads_sharded or options.is_on("quantize_moe_experts")
-        found |= {"quantization": "int8" if in_8 else "nf4-dq", "kbit_preparation": not unprepared}
+        found["quantization"] = "int8" if in_8 else "nf4-dq"
     if options.is_on("peft_use_dora"):
         found["dora"] = True
     return found, notes

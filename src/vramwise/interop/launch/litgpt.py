@@ -42,15 +42,18 @@ def read(start: Start) -> Launch:
                       f"litgpt {start.program} MODEL")  # fmt: skip
     lora, pretrains = start.program in ("finetune", "finetune_lora"), start.program == "pretrain"
     launcher = _launcher(options, pretrains)
+    quantized = lora and options.first("quantize") is not None
     gpus = launcher.gpus or 1
     train: dict[str, Any] = {"framework": "litgpt", "micro_batch_size": 4 if pretrains else 1, "loss": "chunked",
                              **options.settings(), "checkpointing": "none" if gpus == 1 or pretrains else "full",
-                             "clip_grad_norm": pretrains, "precision": _precision(options)}  # fmt: skip
+                             "clip_grad_norm": pretrains, "precision": _precision(options, quantized)}  # fmt: skip
     share = (options.number("train.global_batch_size") or (512 if pretrains else 16)) // gpus
     train["gradient_accumulation_steps"] = max(1, share // train["micro_batch_size"])
     if gpus > 1:
         train |= {"fsdp": "hybrid-shard" if pretrains else "full-shard", "fsdp_version": 2 if lora else 1}
     notes = _optimizer(options, train)
+    if pretrains:
+        train["optimizer_impl"] = "fused"  # pretrain.py asks AdamW for it
     if lora:
         _adapters(options, model, train)
     if "sequence_length" not in train:
@@ -67,8 +70,9 @@ def _launcher(options: Options, pretrains: bool) -> Launcher:
     return Launcher(each * nodes if each else None, each)
 
 
-def _precision(options: Options) -> str:
-    given = options.first("precision") or "bf16-true"
+def _precision(options: Options, quantized: bool) -> str:
+    """Autocast unless told otherwise (utils.py get_default_supported_precision); quantization is refused under it."""
+    given = options.first("precision") or ("bf16-true" if quantized else "bf16-mixed")
     if given not in _PRECISIONS:
         raise UsageError(f'--precision: expected {", ".join(_PRECISIONS)}, got "{clipped(given)}"')
     return _PRECISIONS[given]
