@@ -253,8 +253,8 @@ def test_sglangs_defaults_are_those_of_its_version(
     ],
 )  # fmt: skip
 def test_sglang_keeps_windows_apart_where_its_version_does(model: str, version: str, pooled: bool) -> None:
-    whole = serve("sglang", model, gpu=None, total=180 * GIB, engine_version="0.4.8", kv_cache_dtype="bf16")
-    result = serve("sglang", model, gpu=None, total=180 * GIB, engine_version=version, kv_cache_dtype="bf16")
+    whole = serve("sglang", model, gpu=None, total=180 * GIB, engine_version="0.4.8")
+    result = serve("sglang", model, gpu=None, total=180 * GIB, engine_version=version)
     cells = [r.phases[-1].components.find("KV cache").inputs["bytes_per_token"] for r in (whole, result)]  # type: ignore[union-attr]
     assert (cells[1] < cells[0]) is pooled
 

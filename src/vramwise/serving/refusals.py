@@ -1,8 +1,8 @@
 """What engines refuse at their start, and what they only warn about.
 
-Sources: vLLM 0.33.0 config/model.py verify_with_parallel_config, platforms/cuda.py check_if_supports_dtype,
-config/cache.py CacheDType, config/scheduler.py, get_min_capability of model_executor/layers/quantization (0.8.5,
-0.11.2, 0.33.0); SGLang 0.5.23 layers/linear.py divide and its server arguments.
+Here stands what several engines share; `vllm/refusals.py` and `sglang_refusals.py` hold what is one engine's own,
+`shard_refusals.py` what hangs on a rank's share of the weights. Sources: vLLM 0.33.0 config/model.py
+verify_with_parallel_config; SGLang 0.5.23 layers/linear.py divide and its server arguments.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from vramwise.models.checkpoint_dtype import checkpoint_dtype
 from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.layouts import capability_of
-from vramwise.serving.storage import storage_of
-from vramwise.serving.versions import version_of
+from vramwise.serving.heads import attention_heads, key_value_heads
+from vramwise.serving.layouts import capability_of, engine_storage
+from vramwise.serving.sglang_refusals import check_sglang, sglang_notes
+from vramwise.serving.shard_refusals import check_shards, shard_notes
+from vramwise.serving.storage import Storage
+from vramwise.serving.vllm.refusals import check_vllm, vllm_notes
 
 _CACHE_DTYPES = {
     "vllm": ("auto", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "nvfp4"),
@@ -27,9 +30,6 @@ _CACHE_DTYPES = {
     "tensorrt-llm": ("auto", "bf16", "fp16", "fp8_e4m3", "int8", "nvfp4"),
 }
 _NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "text-generation-inference", "tensorrt-llm": "TensorRT-LLM"}
-# layout of a format -> least compute capability in vLLM
-_LEAST_CAPABILITY = {"awq": 7.5, "gptq": 6.0, "bnb-4bit": 7.0, "bnb-8bit": 7.0, "mxfp4": 8.0, "nvfp4": 7.5}
-_FP8_SINCE_TURING = (0, 12)
 _FP8_COMPUTE = 8.9
 
 
@@ -40,20 +40,14 @@ def check_engine(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str
         return ()
     _check_splits(settings, model)
     _check_cache_dtype(settings)
+    storage = engine_storage(model, settings, settings.engine, gpu)
     if settings.engine == "vllm":
-        check_batch(settings.max_num_batched_tokens, settings.max_num_seqs)
-        _check_dtype(settings, gpu)
-        _check_capability(settings, model, gpu)
-    return tuple(_warnings(scenario, model, gpu))
-
-
-def attention_heads(model: Model) -> int:
-    """Query heads of the first layer that has attention; 0 where none has."""
-    for block in model.layers():
-        for op in block.ops:
-            if op.kind.endswith("attention") and "num_heads" in op.settings:
-                return int(op.settings["num_heads"])
-    return 0
+        check_vllm(settings, model, storage, gpu)
+    elif settings.engine == "sglang":
+        check_sglang(settings, model)
+    if settings.engine != "tensorrt-llm":
+        check_shards(settings, model, storage, gpu, _NAMES[settings.engine])
+    return tuple(_warnings(scenario, model, storage, gpu))
 
 
 def _check_splits(settings: ServeSettings, model: Model) -> None:
@@ -71,7 +65,7 @@ def _check_splits(settings: ServeSettings, model: Model) -> None:
             "serve.pipeline_parallel_size",
             f"{settings.pipeline_parallel_size} stages are more than the {model.num_layers} layers",
         )
-    kv_heads = _kv_heads(model)
+    kv_heads = key_value_heads(model)
     if kv_heads and ranks % kv_heads and kv_heads % ranks:
         raise ScenarioError(
             "serve.tensor_parallel_size",
@@ -81,29 +75,6 @@ def _check_splits(settings: ServeSettings, model: Model) -> None:
         raise ScenarioError(
             "serve.decode_context_parallel_size",
             f"{settings.decode_context_parallel_size} does not divide tensor_parallel_size {ranks}, {name} refuses it",
-        )
-    if settings.decode_context_parallel_size > 1 and settings.engine == "vllm":
-        _check_context_ranks(settings, heads, kv_heads)
-
-
-def _kv_heads(model: Model) -> int:
-    """Key/value heads of the first layer with a cache of heads; 0 for latent attention and without attention."""
-    kinds = ("full", "sliding", "chunked")
-    return next((cache.num_key_value_heads for cache in model.caches if cache.kind in kinds), 0)
-
-
-def _check_context_ranks(settings: ServeSettings, heads: int, kv_heads: int) -> None:
-    """Ranks that would hold copies of a key/value head share its tokens instead, and no others can.
-
-    Source: vLLM 0.33.0 config/model.py verify_with_parallel_config.
-    """
-    ranks, shared = settings.tensor_parallel_size, settings.decode_context_parallel_size
-    if kv_heads and (shared > ranks // kv_heads or (heads // kv_heads) % shared):
-        most = max((size for size in range(1, ranks // kv_heads + 1) if (heads // kv_heads) % size == 0), default=1)
-        raise ScenarioError(
-            "serve.decode_context_parallel_size",
-            f"{shared} ranks cannot share the tokens of {kv_heads} key/value heads over tensor_parallel_size {ranks}, "
-            f"vLLM refuses it: set it to {most}, or tensor_parallel_size to {kv_heads * shared}",
         )
 
 
@@ -116,43 +87,7 @@ def _check_cache_dtype(settings: ServeSettings) -> None:
         )
 
 
-def check_batch(tokens: int | None, requests: int | None) -> None:
-    """Raises ScenarioError for fewer tokens in a step than requests, given or by default."""
-    if tokens is not None and requests is not None and tokens < requests:
-        raise ScenarioError(
-            "serve.max_num_batched_tokens",
-            f"{tokens:,} is less than max_num_seqs {requests:,}, vLLM refuses it: set it to {requests:,} or more",
-        )
-
-
-def _check_dtype(settings: ServeSettings, gpu: Gpu | None) -> None:
-    """bf16 needs compute capability 8.0; `auto` is taken as fp16 there, as newer versions do by themselves."""
-    if settings.dtype == "bf16" and gpu is not None and gpu.supports("bf16") is False:
-        raise ScenarioError("serve.dtype", f"{gpu.name} has no bf16, vLLM refuses it: set dtype to fp16 (same size)")
-
-
-def _check_capability(settings: ServeSettings, model: Model, gpu: Gpu | None) -> None:
-    has, layout = capability_of(gpu), _layout(settings, model)
-    if gpu is None or has is None or layout is None:
-        return
-    least = next((value for name, value in _LEAST_CAPABILITY.items() if layout.startswith(name)), None)
-    if layout.startswith("fp8"):
-        least = 7.5 if version_of(settings.engine_version) >= _FP8_SINCE_TURING else 8.0
-    if least is not None and has < least:
-        raise ScenarioError(
-            "serve.quantization",
-            f"{layout} weights need compute capability {least:g}, {gpu.name} has {has:g}: vLLM refuses it",
-        )
-
-
-def _layout(settings: ServeSettings, model: Model) -> str | None:
-    if settings.quantization == "gguf":
-        return None
-    rule = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size).quantization
-    return rule.layout if rule is not None else None
-
-
-def _warnings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Iterator[str]:
+def _warnings(scenario: Scenario, model: Model, storage: Storage, gpu: Gpu | None) -> Iterator[str]:
     settings = scenario.serve
     length = model_length(model)
     if settings.max_model_len is not None and settings.max_model_len > length:
@@ -174,6 +109,12 @@ def _warnings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Iterator[str
     ):
         assert gpu is not None
         yield f"{gpu.name} has no bf16: vLLM takes fp16 (before 0.9 it refuses: set dtype to fp16)"
-    has, layout = capability_of(gpu), _layout(settings, model)
-    if gpu is not None and has is not None and layout is not None and layout.startswith("fp8") and has < _FP8_COMPUTE:
+    has, rule = capability_of(gpu), storage.quantization
+    if gpu is not None and has is not None and rule is not None and rule.layout == "fp8" and has < _FP8_COMPUTE:
         yield f"{gpu.name} does not compute in fp8: the weights stay 8-bit and are unpacked (weight-only Marlin)"
+    if settings.engine != "tensorrt-llm":
+        yield from shard_notes(settings, model, storage, gpu, _NAMES[settings.engine])
+    if settings.engine == "vllm":
+        yield from vllm_notes(settings, model, gpu, length)
+    elif settings.engine == "sglang":
+        yield from sglang_notes(settings, model)

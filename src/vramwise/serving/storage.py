@@ -115,9 +115,28 @@ def _quantization_table(model: Model) -> Mapping[str, Any] | None:
     return None
 
 
+def quantization_method(model: Model) -> str:
+    """What quantized the checkpoint (`fp8`, `awq`, `compressed-tensors`, …); empty where nothing did."""
+    table = _quantization_table(model)
+    return "" if table is None else _method_of(table)
+
+
+def own_method(model: Model, storage: Storage) -> str:
+    """What quantized the weights that `storage` holds as the checkpoint has them; empty where another format was asked
+    for, or none."""
+    table = _quantization_table(model)
+    if table is None or storage.quantization != _format_of(table, model.id):
+        return ""
+    return _method_of(table)
+
+
+def _method_of(table: Mapping[str, Any]) -> str:
+    return str(table.get("quant_method") or ("modelopt" if table.get("quant_algo") else "")).lower()
+
+
 def _format_of(table: Mapping[str, Any], model_id: str) -> QuantFormat:
     """The format that a `quantization_config` describes."""
-    method = str(table.get("quant_method") or ("modelopt" if table.get("quant_algo") else "")).lower()
+    method = _method_of(table)
     bits = table.get("bits")
     group = table.get("group_size")
     group_size = group if isinstance(group, int) and group else None

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from vramwise.errors import clipped
 
-LATEST = (999,)
+Version = tuple[int, ...]
+LATEST: Version = (999,)
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
 
@@ -17,6 +18,11 @@ def version_of(text: str | None) -> tuple[int, ...]:
     latest."""
     found = _NUMBER.search(text or "")
     return tuple(int(piece) for piece in found.group().split(".")) if found else LATEST
+
+
+def shown_version(version: Version) -> str:
+    """`(0, 8, 5)` -> `"0.8.5"`; a piece that stands for the last release of a series is left out."""
+    return ".".join(str(piece) for piece in version if piece < LATEST[0])
 
 
 def version_notes(engine: str, given: str | None, newest: str) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ def _tensors(block: Block, layout: Layout, held: set[str]) -> Tensors:
             if layout.fused and parameter.part == "speech":
                 continue
             held.add(parameter.name)
-            shape = _cut(parameter, op, layout, key_values)
+            shape = cut_shape(parameter, op, layout, key_values)
             if layout.fused and op.kind == "linear" and parameter.shard == "column":
                 key = (op.inputs[0].id, len(shape) == 1)
                 place = stacked.get(key)
@@ -165,7 +165,9 @@ def _stage(spans: tuple[tuple[int, int], ...], position: int, before: bool, outs
     return next((i for i, (start, stop) in enumerate(spans) if start <= position < stop), len(spans) - 1)
 
 
-def _cut(parameter: Parameter, op: Op, layout: Layout, key_values: Mapping[str, tuple[int, int]]) -> tuple[int, ...]:
+def cut_shape(
+    parameter: Parameter, op: Op, layout: Layout, key_values: Mapping[str, tuple[int, int]]
+) -> tuple[int, ...]:  # fmt: skip
     """The parameter's shape on one rank."""
     shape, shard = parameter.shape, parameter.shard
     tp = layout.tensor_parallel

@@ -6,7 +6,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Quantity
 from vramwise.serving.constants import constant
-from vramwise.serving.refusals import attention_heads
+from vramwise.serving.heads import attention_heads
 from vramwise.serving.vllm.activations import forward_pass
 from vramwise.serving.vllm.drafts import drafted_tokens
 from vramwise.serving.vllm.profile import capture_sizes

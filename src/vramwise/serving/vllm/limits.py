@@ -8,7 +8,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Quantity, Verdict
 from vramwise.serving.answer import amount
-from vramwise.serving.refusals import attention_heads
+from vramwise.serving.heads import attention_heads
 from vramwise.serving.vllm.budget import Budget, total_of, with_tensor_parallel
 from vramwise.verdict import verdict_of
 

@@ -10,7 +10,6 @@ from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.layouts import capability_of, engine_storage
-from vramwise.serving.refusals import check_batch
 from vramwise.serving.storage import Storage
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,
@@ -24,8 +23,8 @@ from vramwise.serving.vllm.profile import (
     release,
     without_engine,
 )
+from vramwise.serving.vllm.refusals import CHUNKED_PREFILL_ABOVE, check_batch
 
-CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
 V0_MAX_NUM_SEQS = 256
 V0_LEAST_BATCHED_TOKENS = 2048
 V0_LEAST_MULTIMODAL_TOKENS = 5120

@@ -1,0 +1,51 @@
+"""What SGLang's server arguments refuse. Read in the wheels 0.4.6, 0.4.9, 0.5.4, 0.5.10 and 0.5.23."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.errors import ScenarioError
+from vramwise.models import Model
+from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.versions import LATEST, shown_version, version_of
+
+_CACHE_DTYPES_SINCE = {"bf16": (0, 5)}  # server_args.py --kv-cache-dtype (0.4.9 no, 0.5.4 yes)
+UNEVEN_EXPERTS = (0, 5, 10)  # moe/fused_moe_triton/layer.py: num_experts % ep_size == 0 (0.5.4 yes, 0.5.10 no)
+
+
+def check_sglang(settings: ServeSettings, model: Model) -> None:
+    """Raise ScenarioError for what SGLang does not start with."""
+    version = version_of(settings.engine_version)
+    name = f"SGLang {shown_version(version)}" if version != LATEST else "SGLang"
+    since = _CACHE_DTYPES_SINCE.get(settings.kv_cache_dtype)
+    if since is not None and version < since:
+        what = f"a cache of {settings.kv_cache_dtype} came with {shown_version(since)}"
+        raise ScenarioError("serve.kv_cache_dtype", f"{what}, {name} refuses it (server_args.py): set it to auto")
+    chunk, page = settings.chunked_prefill_size, settings.block_size
+    if chunk is not None and page is not None and chunk % page:
+        raise ScenarioError(
+            "serve.chunked_prefill_size",
+            f"{chunk:,} is no multiple of block_size {page} (--page-size), {name} refuses it (server_args.py): "
+            f"set it to {max(1, chunk // page) * page:,}",
+        )
+    experts, ranks = expert_count(model), settings.tensor_parallel_size
+    if settings.expert_parallel and experts and experts % ranks and version < UNEVEN_EXPERTS:
+        fewer = next((size for size in range(ranks - 1, 0, -1) if experts % size == 0), 1)
+        raise ScenarioError(
+            "serve.expert_parallel",
+            f"{ranks} ranks do not share {experts} experts evenly, {name} refuses it (layers/moe): "
+            f"set tensor_parallel_size to {fewer}",
+        )
+
+
+def expert_count(model: Model) -> int:
+    """Routed experts of the first layer that has some; 0 without."""
+    for parameter in model.all_parameters:
+        if parameter.shard == "expert_row":
+            return parameter.shape[0]
+    return 0
+
+
+def sglang_notes(settings: ServeSettings, model: Model) -> Iterator[str]:
+    if settings.expert_parallel and not expert_count(model):
+        yield "the model has no experts: expert_parallel changes nothing"

@@ -1,0 +1,109 @@
+"""The linear layers and stacks of experts of one rank, as an engine cuts and fuses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from vramwise.models import Block, Model, Op, Parameter
+from vramwise.serving.weights import Layout, cut_shape, key_value_rows
+
+# what the engines' own parallel layers cut; mixers and towers have rules of their own
+CUT_PARTS = frozenset({"attention", "mlp", "experts"})
+# packed_modules_mapping of vLLM's and SGLang's models
+FUSED = (frozenset({"q_proj", "k_proj", "v_proj"}), frozenset({"gate_proj", "up_proj"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One linear layer of a rank, with those that the engine fuses with it, or one expert.
+
+    `parameter`: the first weight; `inputs` and `whole_inputs`: columns on the rank and in all; `outputs`: rows on the
+    rank, one figure for each of the fused layers, whose names are `labels`; `even`: the ranks share it without a
+    remainder. For experts, `inputs` are those of the down projection (the intermediate size) and `outputs` the hidden
+    size.
+    """
+
+    kind: Literal["column", "row", "experts"]
+    parameter: Parameter
+    inputs: int
+    whole_inputs: int
+    outputs: tuple[int, ...]
+    labels: tuple[str, ...]
+    even: bool
+
+    @property
+    def label(self) -> str:
+        return ", ".join(self.labels)
+
+    @property
+    def is_fused(self) -> bool:
+        return len(self.outputs) > 1
+
+
+@lru_cache(maxsize=256)
+def shards_of(model: Model, layout: Layout, expert_ranks: int) -> tuple[Shard, ...]:
+    """The different shards of a rank; `expert_ranks` cut each expert (1: whole experts are dealt out)."""
+    found: dict[tuple[object, ...], Shard] = {}
+    for block in model.layers():
+        for shard in _shards(block, layout, expert_ranks):
+            key = (shard.kind, shard.labels, shard.inputs, shard.whole_inputs, shard.outputs)
+            found.setdefault(key, shard)
+    return tuple(found.values())
+
+
+def _shards(block: Block, layout: Layout, expert_ranks: int) -> Iterator[Shard]:
+    key_values = key_value_rows(block) if layout.tensor_parallel > 1 else {}
+    columns: dict[tuple[int, int], Shard] = {}
+    for op in block.ops:
+        for parameter in op.parameters:
+            if parameter.part not in CUT_PARTS or len(parameter.shape) < 2:
+                continue
+            if parameter.shard == "expert_row":
+                yield _experts(parameter, expert_ranks)
+            elif parameter.shard == "row" and op.kind == "linear":
+                yield _row(parameter, layout.tensor_parallel)
+            elif parameter.shard == "column" and op.kind == "linear":
+                shape = cut_shape(parameter, op, layout, key_values)
+                even = parameter.name.rpartition(".")[0] in key_values or _divides(
+                    layout.tensor_parallel, parameter.shape[0]
+                )
+                _join(
+                    columns,
+                    op,
+                    Shard("column", parameter, shape[1], parameter.shape[1], (shape[0],), _labels(parameter), even),
+                )
+    yield from columns.values()
+
+
+def _experts(parameter: Parameter, ranks: int) -> Shard:
+    *_, hidden, inner = parameter.shape
+    return Shard("experts", parameter, -(-inner // ranks), inner, (hidden,), ("experts",), _divides(ranks, inner))
+
+
+def _row(parameter: Parameter, ranks: int) -> Shard:
+    rows, columns = parameter.shape
+    return Shard("row", parameter, -(-columns // ranks), columns, (rows,), _labels(parameter), _divides(ranks, columns))
+
+
+def _labels(parameter: Parameter) -> tuple[str]:
+    """The layer's name without its place in the model."""
+    return (parameter.name.removesuffix(".weight").rpartition(".")[2],)
+
+
+def _divides(ranks: int, size: int) -> bool:
+    return size % ranks == 0
+
+
+def _join(columns: dict[tuple[int, int], Shard], op: Op, shard: Shard) -> None:
+    """Layers that read the same input and that models fuse are one layer of the engine; others stay by themselves."""
+    family = next((i for i, names in enumerate(FUSED) if shard.label in names), len(FUSED) + op.outputs[0].id)
+    key = (op.inputs[0].id, family)
+    first = columns.get(key)
+    if first is not None:
+        outputs, labels = (*first.outputs, *shard.outputs), (*first.labels, *shard.labels)
+        even = first.even and shard.even
+        shard = Shard("column", first.parameter, first.inputs, first.whole_inputs, outputs, labels, even)
+    columns[key] = shard
