@@ -251,7 +251,8 @@ def test_shipped_configurations_are_read() -> None:
         ),
         (
             "pretrain EleutherAI/pythia-160m --devices 8 --optimizer SGD",
-            {"optimizer": "sgd", "optimizer_impl": "fused", "fsdp": "hybrid-shard", "micro_batch_size": 4, "gradient_accumulation_steps": 16},
+            {"optimizer": "sgd", "optimizer_impl": "fused", "fsdp": "hybrid-shard", "micro_batch_size": 4,
+             "gradient_accumulation_steps": 16},
         ),
     ],
 )  # fmt: skip
