@@ -11,6 +11,9 @@ import pytest
 from vramwise.cli.main import main
 from vramwise.errors import SourceError, UsageError
 from vramwise.interop.deepspeed import read_deepspeed, read_deepspeed_file
+from vramwise.interop.deepspeed_files import shipped_files
+from vramwise.interop.launch import read_command
+from vramwise.scenario import Scenario
 
 AUTO = {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
         "stage3_param_persistence_threshold": "auto"}  # fmt: skip
@@ -141,3 +144,63 @@ def test_an_estimate_takes_the_file_and_flags_override_it(tmp_path: Path, capsys
 def test_odd_values_are_one_line(zero: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="expected a"):
         read_deepspeed({"zero_optimization": {"stage": 2, **zero}}, 1024)
+
+
+def launched(words: list[str]) -> Any:
+    launch = read_command(words)
+    Scenario.from_dict(launch.scenario)
+    return launch.scenario["train"], " / ".join(launch.notes)
+
+
+@pytest.mark.parametrize("shipped", [name for name in shipped_files() if "/" in name])
+def test_files_that_frameworks_ship_are_known_by_their_paths(shipped: str) -> None:
+    found = read_deepspeed_file(f"/somewhere/else/{shipped}", 4096)
+    assert found.train["zero_stage"] == int(shipped.partition("z")[2].removeprefix("ero")[0])
+    assert "is not here: taken as the file that" in found.notes[0]
+
+
+def test_a_shipped_file_says_what_the_framework_wrote_into_it() -> None:
+    """axolotl 067b021c deepspeed_configs/zero3_bf16_cpuoffload_params.json."""
+    own = {
+        "stage": 3, "offload_param": {"device": "cpu", "pin_memory": True}, "overlap_comm": True,
+        "contiguous_gradients": True, "sub_group_size": 0, "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "max_live_parameters": 0,
+        "max_reuse_distance": 0, "gather_16bit_weights_on_model_save": True,
+    }  # fmt: skip
+    named = read_deepspeed_file("deepspeed_configs/zero3_bf16_cpuoffload_params.json", 4096).train
+    assert named == read_deepspeed({"bf16": {"enabled": True}, "zero_optimization": own}, 4096).train
+
+
+def test_configurations_name_them(tmp_path: Path) -> None:
+    axolotl, factory = tmp_path / "ax.yml", tmp_path / "lf.yaml"
+    axolotl.write_text("base_model: Qwen/Qwen3-8B\ndeepspeed: deepspeed_configs/zero3_bf16.json\n")
+    train, said = launched(["axolotl", "train", str(axolotl)])
+    assert (train["zero_stage"], train["precision"], train["sub_group_size"]) == (3, "bf16-master", 1)
+    assert "deepspeed_configs/zero3_bf16.json is not here" in said
+    factory.write_text("model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\nbf16: true\n"
+                       "deepspeed: examples/deepspeed/ds_z3_config.json\n")  # fmt: skip
+    train, said = launched(["llamafactory-cli", "train", str(factory)])
+    assert (train["zero_stage"], train["precision"], train["sub_group_size"]) == (3, "bf16-master", 10**9)
+    train, _ = launched(["swift", "sft", "--model", "Qwen/Qwen3-8B", "--deepspeed", "zero2_offload"])
+    assert (train["zero_stage"], train["offload_optimizer"], train["reduce_bucket_size"]) == (2, "cpu", 200_000_000)
+
+
+def test_a_file_that_nobody_ships_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(SourceError):
+        read_deepspeed_file(f"{tmp_path}/deepspeed_configs/zero4.json")
+
+
+@pytest.mark.parametrize(
+    ("tables", "precision"),
+    [
+        ({"bf16": {"enabled": "auto"}, "fp16": {"enabled": False}}, "bf16-master"),
+        ({"fp16": {"enabled": True}}, "fp16-master"),
+        ({"bf16": {"enabled": False}, "fp16": {"enabled": False}}, "fp32"),
+        ({}, "bf16-master"),
+    ],
+)
+def test_what_a_file_leaves_open_follows_the_trainer(tables: dict[str, Any], precision: str) -> None:
+    """accelerate 1.15 utils/dataclasses.py set_mixed_precision, transformers integrations/deepspeed.py."""
+    config = json.dumps({**tables, "zero_optimization": {"stage": 2}})
+    line = ["python", "train.py", "--model_name_or_path", "Qwen/Qwen3-8B", "--bf16", "--deepspeed", config]
+    assert launched(line)[0]["precision"] == precision

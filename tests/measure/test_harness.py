@@ -121,11 +121,12 @@ def test_a_term_is_named_at_the_moment_that_differs_most():
 
 
 def test_a_cap_ends_a_run_where_an_allocator_would():
-    whole = local_run(job_of("train", **TRAIN))[1]
+    settings = {**TRAIN, "precision": "bf16-mixed", "optimizer_impl": "foreach"}
+    whole = local_run(job_of("train", **settings))[1]
     peaks = {row["label"]: row["peak"] for row in whole.records}
     cap = peaks["2|optimizer step"] + 1
     assert peaks["2|loss"] > cap > peaks["1|optimizer step"]
-    run, report = local_run(job_of("train", **TRAIN), CpuRecorder(limit_bytes=cap))
+    run, report = local_run(job_of("train", **settings), CpuRecorder(limit_bytes=cap))
     del run
     assert report.finished_steps == 1
     assert "Tried to allocate" in report.oom

@@ -11,6 +11,7 @@ from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import KINDS
 from vramwise.scenario.names import FRAMEWORKS
 from vramwise.training.recipe.framework_defaults import rows_of
+from vramwise.training.recipe.settings import defers_reductions, reentrant
 
 
 def step(framework: str, version: str = "", **changed: Any) -> Any:
@@ -190,3 +191,49 @@ def test_zero_offloads_weights_in_stage_3_alone() -> None:
         found = estimate({"model": "Qwen/Qwen2.5-7B", "task": "train", "num_gpus": 8, "train": train})
         sizes[stage, offload] = found.quantities["weights"].expected
     assert sizes[2, "cpu"] == sizes[2, "none"] > sizes[3, "cpu"] == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "waits"),
+    [("", True), ("transformers 4.57", False), ("transformers 4.57, accelerate 1.11.0", True),
+     ("transformers 5.1, accelerate 1.10.1", False)],
+)  # fmt: skip
+def test_gradients_wait_whole_for_the_last_micro_batch_since_accelerate_1_11(version: str, waits: bool) -> None:
+    """accelerate pull request 3762: `no_sync` does nothing for FSDP 2 before."""
+    train = TrainSettings(fsdp="full-shard", gradient_accumulation_steps=4, framework_version=version or None)
+    assert defers_reductions(train) is waits
+
+
+@pytest.mark.parametrize(
+    ("framework", "changed", "expected"),
+    [
+        ("transformers", {}, False),
+        ("transformers", {"framework_version": "4.57"}, True),
+        ("llamafactory", {}, True),
+        ("axolotl", {}, True),
+        ("axolotl", {"extra_models": ("reference",)}, False),
+        ("ms-swift", {}, True),
+        ("ms-swift", {"checkpointing": "none"}, False),
+    ],
+)
+def test_who_checkpoints_with_reentry(framework: str, changed: dict[str, Any], expected: bool) -> None:
+    assert reentrant(TrainSettings(framework=framework, **{"checkpointing": "full", **changed})) is expected
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "expected"),
+    [
+        ("meta-llama/Llama-3.1-8B", "", ("selective", "chunked")),
+        ("meta-llama/Llama-3.1-70B-Instruct", "", ("full", "chunked")),
+        ("Qwen/Qwen3-1.7B", "", ("selective", "chunked")),
+        ("Qwen/Qwen3-32B", "torchtitan of September 2025", ("full", "standard")),
+        ("meta-llama/Llama-3.1-8B", "torchtitan 0.2.0", ("selective", "standard")),
+        ("deepseek-ai/DeepSeek-V3", "", ("selective", "chunked")),
+    ],
+)
+def test_torchtitan_follows_its_own_configurations(model: str, version: str, expected: tuple[str, str]) -> None:
+    """torchtitan 0.3 models/*/config_registry.py; pull request 2937 of April 2026."""
+    train = {"framework": "torchtitan", **({"framework_version": version} if version else {})}
+    found = estimate({"model": model, "task": "train", "num_gpus": 64, "train": {**train, "fsdp": "full-shard"}})
+    assert (found.scenario["train"]["checkpointing"], found.scenario["train"]["loss"]) == expected
+    assert any("so as torchtitan does it: " in note for note in found.notes)

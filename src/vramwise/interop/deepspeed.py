@@ -3,7 +3,8 @@
 Keys and defaults: DeepSpeed 0.19 runtime/config.py, runtime/zero/config.py, runtime/zero/offload_config.py,
 runtime/precision_config.py; what accelerate 1.15 makes of its own keys: utils/dataclasses.py DeepSpeedPlugin. A size
 that the file leaves out is DeepSpeed's default; "auto" is what Trainer fills in from the hidden size (transformers
-integrations/deepspeed.py trainer_config_finalize), other autos are left to the scenario's own keys.
+integrations/deepspeed.py trainer_config_finalize), or is left open where the estimate itself takes it as that; other
+autos are left to the scenario's own keys. A file that is not here may be one that frameworks ship (deepspeed_files.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import SourceError, UsageError, clipped
+from vramwise.interop.deepspeed_files import shipped_deepspeed_file
 from vramwise.training.recipe.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
 
 _DTYPES = {"fp32": "fp32", "float32": "fp32", "fp16": "fp16", "float16": "fp16", "half": "fp16", "bf16": "bf16",
@@ -35,6 +37,7 @@ _NOT_COUNTED = {
     "leaf_module": "modules that are gathered as one",
     "zenflow": "the states of selected channels",
     "parameter_alignment": "the padding between weights",
+    "mics_shard_size": "weights are shared by all ranks here",
 }
 """Settings of zero_optimization that change memory and that no key of a scenario has."""
 _NOT_COUNTED_ABOVE = {
@@ -45,6 +48,9 @@ _NOT_COUNTED_ABOVE = {
     "sparse_attention": "sparse attention",
     "data_efficiency": "sequences that grow with the steps",
     "hybrid_engine": "the inference engine's own weights and caches",
+    "tensor_parallel": "its size is taken as 1",
+    "sequence_parallel_size": "it is taken as 1",
+    "pipeline": "its stages are taken as 1",
 }
 
 
@@ -54,6 +60,9 @@ class DeepSpeedSettings:
 
     train: dict[str, Any] = field(default_factory=dict)
     num_gpus: int | None = None
+    says_precision: bool = False
+    """Whether the file itself decides between 16 and 32 bits: what it leaves open follows the trainer."""
+    optimizer: str | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -62,11 +71,11 @@ def read_deepspeed_file(path: str, hidden_size: int | None = None) -> DeepSpeedS
 
     Raises SourceError for a file that cannot be read and UsageError for one that is neither.
     """
-    from vramwise.scenario import read_table_file
-
-    table = read_table_file(path)
+    table, note = deepspeed_table(path)
     if "distributed_type" not in table and "deepspeed_config" not in table:
-        return read_deepspeed(table, hidden_size)
+        found = read_deepspeed(table, hidden_size)
+        found.notes[:0] = note
+        return found
     if str(table.get("distributed_type", "DEEPSPEED")).upper() != "DEEPSPEED":
         raise UsageError(f'{path}: distributed_type is "{clipped(str(table["distributed_type"]))}", not DEEPSPEED')
     return _read_accelerate(path, table, hidden_size)
@@ -99,9 +108,22 @@ def _read_accelerate(path: str, table: Mapping[str, Any], hidden_size: int | Non
     return found
 
 
-def read_deepspeed(config: Mapping[str, Any], hidden_size: int | None = None) -> DeepSpeedSettings:
+def deepspeed_table(path: str) -> tuple[dict[str, Any], list[str]]:
+    """A file's table, or that of the file which a framework ships under this path, and a note of the latter."""
+    from vramwise.scenario import read_table_file
+
+    shipped = None if Path(path).exists() else shipped_deepspeed_file(path)
+    if shipped is None:
+        return read_table_file(path), []
+    return shipped[0], [f"{clipped(path)} is not here: taken as the file that {shipped[1]} has under that name"]
+
+
+def read_deepspeed(
+    config: Mapping[str, Any], hidden_size: int | None = None, *, leaves_auto: bool = False
+) -> DeepSpeedSettings:
     """The settings of a DeepSpeed configuration; `hidden_size` is what Trainer resolves "auto" with.
 
+    `leaves_auto`: such a size is left open, for frameworks under which the estimate takes it as Trainer's.
     Raises UsageError for a value that DeepSpeed would not read, and for an "auto" without a hidden size.
     """
     found = DeepSpeedSettings({"framework": "deepspeed"})
@@ -117,7 +139,7 @@ def read_deepspeed(config: Mapping[str, Any], hidden_size: int | None = None) ->
     _read_precision(found, config)
     _read_optimizer(found, config.get("optimizer"))
     if stage:
-        _read_zero(found, zero, hidden_size)
+        _read_zero(found, zero, hidden_size, leaves_auto=leaves_auto)
         _read_offload(found, zero, stage)
     above = {name for name in _NOT_COUNTED_ABOVE if _is_on(config.get(name))}
     found.notes += [f"not counted: {name} ({_NOT_COUNTED_ABOVE[name]})" for name in sorted(above)]
@@ -137,7 +159,10 @@ def _read_batch(found: DeepSpeedSettings, config: Mapping[str, Any]) -> None:
 
 def _read_precision(found: DeepSpeedSettings, config: Mapping[str, Any]) -> None:
     """16-bit weights with an fp32 copy, whose dtype and whose gradients' and states' may be narrower."""
-    for name, table in (("fp16", config.get("fp16")), ("bf16", config.get("bf16", config.get("bfloat16")))):
+    tables = {"fp16": config.get("fp16"), "bf16": config.get("bf16", config.get("bfloat16"))}
+    enabled = [table.get("enabled", "auto") if isinstance(table, Mapping) else "auto" for table in tables.values()]
+    found.says_precision = True in enabled or enabled == [False, False]
+    for name, table in tables.items():
         if not isinstance(table, Mapping) or table.get("enabled") is not True:
             continue
         found.train["precision"] = f"{name}-master"
@@ -157,7 +182,7 @@ def _read_optimizer(found: DeepSpeedSettings, optimizer: Any) -> None:
     """DeepSpeed's own optimizers step in one kernel (runtime/engine.py `_configure_basic_optimizer`)."""
     if not isinstance(optimizer, Mapping) or "type" not in optimizer:
         return
-    name = str(optimizer["type"]).lower()
+    name = found.optimizer = str(optimizer["type"]).lower()
     if name not in _OPTIMIZERS:
         found.notes.append(f'optimizer "{clipped(str(optimizer["type"]))}" of the DeepSpeed file is taken as adamw')
     found.train["optimizer"] = _OPTIMIZERS.get(name, "adamw")
@@ -166,20 +191,23 @@ def _read_optimizer(found: DeepSpeedSettings, optimizer: Any) -> None:
         found.train["optimizer_impl"] = "fused"
 
 
-def _read_zero(found: DeepSpeedSettings, zero: Mapping[str, Any], hidden_size: int | None) -> None:
-    def size(name: str, default: int, auto: float, power: int) -> int:
+def _read_zero(
+    found: DeepSpeedSettings, zero: Mapping[str, Any], hidden_size: int | None, *, leaves_auto: bool
+) -> None:
+    def take(name: str, default: int, auto: float, power: int) -> None:
         value = zero.get(name, default)
         if value != "auto":
-            return _whole(f"zero_optimization.{name}", value)
-        if hidden_size is None:
+            found.train[name] = _whole(f"zero_optimization.{name}", value)
+        elif hidden_size is not None:
+            found.train[name] = int(auto * hidden_size**power)
+        elif not leaves_auto:
             raise UsageError(f'zero_optimization.{name}: "auto" needs the model: give it, or a number')
-        return int(auto * hidden_size**power)
 
-    found.train["reduce_bucket_size"] = size("reduce_bucket_size", BUCKET_NUMEL, 1, 2)
+    take("reduce_bucket_size", BUCKET_NUMEL, 1, 2)
     if found.train["zero_stage"] == 3:
-        prefetch, persistent = "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"
-        found.train[prefetch] = size(prefetch, PREFETCH_NUMEL, 0.9, 2)
-        found.train[persistent] = size(persistent, PERSISTENT_NUMEL, 10, 1)
+        prefetch = "stage3_prefetch_bucket_size"
+        take(prefetch, PREFETCH_NUMEL, 0.9, 2)
+        take("stage3_param_persistence_threshold", PERSISTENT_NUMEL, 10, 1)
         if zero.get("stage3_allgather_sequential"):  # runtime/engine.py sets the bucket to 1
             found.train[prefetch] = 1
     for name in _SIZES:
@@ -242,7 +270,7 @@ def _dtype(name: str, value: Any) -> str:
 
 
 def _is_on(value: Any) -> bool:
-    """Whether a setting is set: a table is, unless it says that it is not enabled or holds nothing."""
+    """Whether a setting is set: a table is, unless it says that it is not enabled or holds nothing; a size beyond 1."""
     if isinstance(value, Mapping):
         return bool(value) and value.get("enabled", True) is not False
-    return bool(value)
+    return value > 1 if isinstance(value, int | float) and not isinstance(value, bool) else bool(value)

@@ -14,16 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.deepspeed import deepspeed_table, read_deepspeed
 from vramwise.interop.launch.launchers import Launcher, file_table
-from vramwise.interop.launch.options import Options, flattened, options_of, whole_number
+from vramwise.interop.launch.options import Options, whole_number
 from vramwise.interop.launch.values import switch
-from vramwise.training.recipe.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
 
-_ZERO_DEFAULTS = {
-    "reduce_bucket_size": BUCKET_NUMEL,
-    "stage3_prefetch_bucket_size": PREFETCH_NUMEL,
-    "stage3_param_persistence_threshold": PERSISTENT_NUMEL,
-}
+_OF_THE_TRAINER = frozenset({"framework", "precision", "optimizer", "optimizer_impl"})
+"""What the trainer's own reader works out from the file's words."""
 _STRATEGIES = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard", "5": "hybrid_shard"}
 _KINDS = {"full_shard": "full-shard", "shard_grad_op": "shard-grad-op", "hybrid_shard": "hybrid-shard",
           "hybrid_shard_zero2": "hybrid-shard", "no_shard": "none"}  # fmt: skip
@@ -56,9 +53,11 @@ def sharding_of(options: Options, launcher: Launcher) -> Sharding:
         if (accelerate.first("dynamo_backend") or "no").lower() != "no":
             found.settings["compile"] = True
     if isinstance(own, str) and own.lower() not in ("none", "false", "true"):
-        read_deepspeed(found, json_or_file(own))
+        named, notes = ({}, []) if own.lstrip().startswith("{") else deepspeed_table(own)
+        take_deepspeed(found, named or json_or_file(own))
+        found.notes += notes
     elif isinstance(own, Mapping):
-        read_deepspeed(found, own)
+        take_deepspeed(found, own)
     elif options.values.get("fsdp") and not is_no(options.values["fsdp"]):
         _fsdp_of_arguments(found, options)
     elif accelerate is not None:
@@ -82,31 +81,17 @@ def json_or_file(text: str) -> dict[str, Any]:
     return file_table(text)
 
 
-def read_deepspeed(found: Sharding, table: Mapping[str, Any]) -> None:
-    """DeepSpeed's own configuration."""
-    config = Options(("deepspeed_json",), "DeepSpeed")
-    flat = dict(flattened(table))
-    known = options_of("deepspeed_json")
-    config.read_table({key: value for key, value in flat.items() if key in known})
+def take_deepspeed(found: Sharding, table: Mapping[str, Any]) -> None:
+    """DeepSpeed's own configuration; a size that is `auto` is left open, which the estimate takes as Trainer's."""
+    read = read_deepspeed(table, leaves_auto=True)
+    settings = {key: value for key, value in read.train.items() if key not in _OF_THE_TRAINER}
     found.deepspeed = True
-    settings = {"zero_stage": 0, **config.settings()}
-    if settings["zero_stage"]:
-        named = {name.rpartition(".")[2] for name in flat if name.startswith("zero_optimization.")}
-        settings |= {
-            key: default
-            for key, default in _ZERO_DEFAULTS.items()
-            if key not in named and key.removeprefix("stage3_") not in named
-        }
     found.settings.update(settings)
-    for half in ("bf16", "fp16"):
-        if f"{half}.enabled" in flat and str(flat[f"{half}.enabled"]).lower() != "auto":
-            found.says_half = True
-            if config.is_on(f"{half}.enabled"):
-                found.half = half
-    found.optimizer = config.first("optimizer.type")
-    found.notes += [f"DeepSpeed: {note}" for note in config.notes() if "no effect" not in note]
-    if config.first("gradient_clipping") in ("0", "0.0"):
-        found.settings["clip_grad_norm"] = False
+    found.says_half = found.says_half or read.says_precision
+    if read.says_precision:
+        found.half = str(read.train["precision"]).removesuffix("-master") if "precision" in read.train else None
+    found.optimizer = read.optimizer
+    found.notes += [f"DeepSpeed: {note}" for note in read.notes]
 
 
 def _mixed_precision(found: Sharding, accelerate: Options) -> None:
@@ -121,7 +106,9 @@ def _accelerate(found: Sharding, accelerate: Options) -> None:
     kind = (accelerate.first("distributed_type") or "").upper()
     if kind == "DEEPSPEED" or accelerate.is_on("use_deepspeed"):
         named = accelerate.first("deepspeed_config_file")
-        read_deepspeed(found, file_table(named) if named else _shorthand(accelerate))
+        table, notes = deepspeed_table(named) if named else (_shorthand(accelerate), [])
+        take_deepspeed(found, table)
+        found.notes += notes
     elif kind == "FSDP" or accelerate.is_on("use_fsdp"):
         table = {name: value for name, value in accelerate.values.items() if name.startswith("fsdp_")}
         read_fsdp(found, {name.removeprefix("fsdp_"): value for name, value in table.items()}, version=1)

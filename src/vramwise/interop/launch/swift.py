@@ -10,12 +10,13 @@ from math import ceil
 from typing import Any
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.deepspeed_files import shipped_deepspeed_file
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table
 from vramwise.interop.launch.model_facts import checkpoint_dtype
 from vramwise.interop.launch.options import Options
-from vramwise.interop.launch.sharding import Sharding, read_deepspeed, read_fsdp, sharding_of
+from vramwise.interop.launch.sharding import Sharding, read_fsdp, sharding_of, take_deepspeed
 from vramwise.interop.launch.trainer_settings import set_precision, trainer_settings
 from vramwise.interop.launch.values import fraction
 from vramwise.scenario.names import DTYPE_SPELLINGS
@@ -60,32 +61,13 @@ def read(start: Start) -> Launch:
     return Launch("ms-swift", scenario, (*notes, *sharding.notes, *options.notes(), *launcher.said()))
 
 
-def preset(name: str) -> dict[str, Any] | None:
-    """What `--deepspeed zero3_offload` means (config/*.json)."""
-    base, _, rest = name.partition("_")
-    if base not in ("zero0", "zero1", "zero2", "zero3") or rest not in ("", "offload"):
-        return None
-    stage = int(base[-1])
-    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False, "contiguous_gradients": True}
-    if stage == 3:
-        zero |= dict.fromkeys(
-            ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"), "auto"
-        )
-    elif stage:
-        zero["reduce_bucket_size"] = 200_000_000
-    if rest:
-        device = {"device": "cpu", "pin_memory": True}
-        zero |= {"offload_optimizer": device, **({"offload_param": device} if stage == 3 else {})}
-    return {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
-
-
 def _sharding(options: Options) -> Sharding:
     from vramwise.interop.launch.launchers import Launcher
 
     found = Sharding()
-    table = preset(options.first("deepspeed") or "")
-    if table is not None:
-        read_deepspeed(found, table)
+    shipped = shipped_deepspeed_file(f"ms-swift:{options.first('deepspeed')}")
+    if shipped is not None:
+        take_deepspeed(found, shipped[0])
         return found
     if options.first("fsdp") == "fsdp2":  # config/fsdp2.json
         read_fsdp(found, {"activation_checkpointing": True, "cpu_ram_efficient_loading": True}, version=2)

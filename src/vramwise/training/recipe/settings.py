@@ -22,10 +22,11 @@ from vramwise.training.recipe.fp8_weights import (
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
-from vramwise.training.recipe.versions import library_version, names, torch_version
+from vramwise.training.recipe.versions import library_version, names, stated, torch_version
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
+ASKS_FOR_REENTRY = frozenset({"llamafactory", "axolotl", "ms-swift"})
 HUGGING_FACE = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift", "unsloth"})
 CONVERSATIONS = HUGGING_FACE - {"transformers"}
 # FSDP's mixed precision casts whole units to 16 bit and uses no autocast; Megatron and DeepSpeed compute in 16 bit.
@@ -40,7 +41,8 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 BITSANDBYTES = ("nf4", "fp4", "int8")
-FSDP2_WAITS_SINCE = (5, 0)  # the first release after accelerate 1.11
+FSDP2_WAITS_SINCE = (5, 0)  # the first transformers after accelerate 1.11, where accelerate itself is not named
+ACCELERATE_WAITS_SINCE = (1, 11)
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
 # precision -> weights, gradients, master copy, optimizer states, compute
@@ -194,7 +196,10 @@ def defers_reductions(train: TrainSettings) -> bool:
         return False
     if train.gradient_accumulation_steps == 1 or train.framework == "litgpt":  # `fabric.no_backward_sync`
         return train.gradient_accumulation_steps > 1
-    return train.fsdp_version == 1 or library_version(train) >= FSDP2_WAITS_SINCE
+    if train.fsdp_version == 1:
+        return True
+    named = stated(train, "accelerate")
+    return library_version(train) >= FSDP2_WAITS_SINCE if named is None else named >= ACCELERATE_WAITS_SINCE
 
 
 def pads(train: TrainSettings) -> bool:
@@ -252,13 +257,14 @@ def has_expert_modules(train: TrainSettings, model: Model) -> bool:
 def reentrant(train: TrainSettings) -> bool:
     """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5.
 
-    LLaMA-Factory asks for it still (hparams/model_args.py use_reentrant_gc).
+    LLaMA-Factory 0.9.5 asks for it still (hparams/model_args.py use_reentrant_gc), so does axolotl 0.19 but for
+    preferences and rewards (utils/config/__init__.py), and ms-swift 4.6 wherever FSDP or DeepSpeed shares states
+    (trainers/mixin.py _fix_gradient_checkpointing).
     """
-    return (
-        train.checkpointing == "full"
-        and train.framework in HUGGING_FACE
-        and (library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE or train.framework == "llamafactory")
-    )
+    if train.checkpointing != "full" or train.framework not in HUGGING_FACE:
+        return False
+    asked = train.framework in ASKS_FOR_REENTRY and not (train.framework == "axolotl" and train.extra_models)
+    return asked or library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
 
 
 def frozen_units_keep_inputs(train: TrainSettings) -> bool:
