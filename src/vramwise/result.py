@@ -240,6 +240,21 @@ class Result:
         if self.peak_phase is not None and all(p.name != self.peak_phase for p in self.phases):
             raise ValueError(f'no phase is called "{self.peak_phase}"')
 
+    @property
+    def needed(self) -> Quantity:
+        """What the verdict is about: all that the scenario needs, or what the fullest of several devices does.
+
+        As far as it is known: of a model whose tensors alone are known it is what these take.
+        """
+        if self.capacity is not None and self.verdict is not None:
+            judged = self.capacity.usable_bytes - self.verdict.headroom_bytes
+            if "total_needed" not in self.quantities or self.quantities["total_needed"].expected != judged:
+                return Quantity.exact(judged)
+        for name in ("total_needed", "nvidia_smi", "peak_allocated", "weights"):
+            if name in self.quantities:
+                return self.quantities[name]
+        return Quantity.exact(0)
+
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-able data; keys and order are part of the contract."""
         return {**self._before_phases(), "phases": [phase.to_dict() for phase in self.phases], **self._after_phases()}

@@ -114,7 +114,7 @@ def _task(args: argparse.Namespace) -> int:
         from vramwise.cli.screens.estimate import estimate_screen
         from vramwise.cli.screens.paint import screen_width, show
         from vramwise.cli.screens.serving import serving_lines
-        from vramwise.cli.screens.suggestions import suggestions
+        from vramwise.planner import suggestions
 
         engine_lines = serving_lines(scenario, result, estimate, screen_width())
         show(estimate_screen(result, suggestions(scenario, result, estimate), engine_lines))
@@ -126,8 +126,9 @@ def _sweep(args: argparse.Namespace) -> int:
     from vramwise.cli.screens.grid import grid_screen
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.picture import picture, save
-    from vramwise.cli.sweep import axes_of, changed, points_of
+    from vramwise.cli.sweep import axes_of, points_of
     from vramwise.estimation import estimate
+    from vramwise.planner.changes import changed
 
     scenario = scenario_from_flags(args)
     axes = axes_of(args.sweep, scenario.task)

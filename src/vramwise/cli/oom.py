@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
-    from vramwise.cli.screens.suggestions import Suggestion
     from vramwise.measure import Diagnosis, Snapshot
+    from vramwise.planner import Suggestion
 
 HELP = "why a run went out of memory, from its log, traceback or memory snapshot"
 
@@ -85,15 +85,15 @@ def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion]
     """Full estimates of smaller scenarios, where the one that ran is known: those that fit, mildest first."""
     if path is None:
         return []
-    from vramwise.cli.screens.suggestions import suggestions
     from vramwise.estimation import estimate
+    from vramwise.planner import suggestions
     from vramwise.scenario import read_scenario_file
 
     scenario = read_scenario_file(path)
     room = max((item.total or 0 for item in found), default=0)
     all_changes = suggestions(scenario, estimate(scenario), estimate)
-    fitting = [change for change in all_changes if not room or change.peak_bytes <= room]
-    return sorted(fitting, key=lambda change: -change.peak_bytes)[:2]
+    fitting = [change for change in all_changes if not room or change.needed.expected <= room]
+    return sorted(fitting, key=lambda change: -change.needed.expected)[:2]
 
 
 def _json(item: Diagnosis, top: int) -> dict[str, Any]:

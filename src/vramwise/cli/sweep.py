@@ -9,9 +9,9 @@ from typing import Any
 
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.errors import UsageError, VramwiseError, clipped, nearest
+from vramwise.planner.changes import changed
 from vramwise.result import Result, VerdictWord
 from vramwise.scenario import Scenario
-from vramwise.scenario.checks import check
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.values import Kind, Switch
 from vramwise.units import KIB, MIB
@@ -143,7 +143,6 @@ def _value(key: str, kind: Kind, label: str) -> Any:
 def points_of(scenario: Scenario, axes: Sequence[Axis], estimate: Estimate) -> list[Point]:
     """Every combination in order, the last key fastest; one that cannot be answered says why."""
     from vramwise.cli.screens.progress import counted
-    from vramwise.cli.screens.suggestions import needed_bytes
 
     found = []
     combinations = list(itertools.product(*(tuple(zip(axis.labels, axis.values, strict=True)) for axis in axes)))
@@ -156,15 +155,5 @@ def points_of(scenario: Scenario, axes: Sequence[Axis], estimate: Estimate) -> l
             found.append(Point(labels, error=str(error)))
             continue
         word = result.verdict.word if result.verdict is not None else None
-        found.append(Point(labels, needed_bytes(result), word, result.peak_phase or ""))
+        found.append(Point(labels, int(result.needed.expected), word, result.peak_phase or ""))
     return found
-
-
-def changed(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
-    """The scenario with other values, each of which counts as given. Raises ScenarioError where they contradict."""
-    top = {key: value for key, value in settings.items() if key in KINDS[Scenario]}
-    inner = {key: value for key, value in settings.items() if key not in top}
-    if inner:
-        table = table_of(scenario.task)
-        top[table] = getattr(scenario, table).replace(**inner)
-    return check(scenario.replace(**top))

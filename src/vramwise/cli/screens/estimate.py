@@ -8,9 +8,9 @@ from typing import Any
 from vramwise.cli.screens.bar import FILLS, STYLES, bar, segments_of
 from vramwise.cli.screens.breakdown import breakdown_lines
 from vramwise.cli.screens.paint import Line, Segment, columns, screen_width, wrapped, wrapped_text
-from vramwise.cli.screens.suggestions import Suggestion
 from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
+from vramwise.planner import Suggestion
 from vramwise.result import Phase, Quantity, Result, Verdict
 from vramwise.units import format_bytes, gib
 from vramwise.verdict import percent
@@ -66,7 +66,7 @@ def estimate_screen(
         lines += wrapped([f"{'ranks':<12}" + ranks[0], *ranks[1:]], width, indent=12)
     lines += engine_lines
     lines += _reasons_and_notes(result, width)
-    lines += _suggestions(suggestions)
+    lines += _suggestions(suggestions, result.verdict, width)
     lines.append("")
     lines.append("sizes in GiB (2^30 bytes); --explain shows every term, formula and source")
     return lines
@@ -140,12 +140,12 @@ def interval_text(quantity: Quantity) -> str:
 
 def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
     """What is needed in total against the card, and at which moment."""
-    needed, verdict = _needed(result, peak)
+    needed = _needed(result, peak)
     word = "needs" if "total_needed" in result.quantities else "needs at least"  # where only tensors are known
     text = f"{word}  {format_bytes(int(needed.expected))}{interval_text(needed)}"
     answer: list[Segment] = [(text, "bold")]
-    if verdict is not None:
-        answer.append(_verdict(verdict))
+    if result.verdict is not None:
+        answer.append(_verdict(result.verdict))
     tail = [f"moment: {result.peak_phase}"] if result.peak_phase else []
     if peak is not None and peak.bytes > needed.expected:  # an engine that fills its share of the card
         tail.insert(0, f"then takes {format_bytes(peak.bytes)} of the card")
@@ -155,15 +155,11 @@ def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
     return [answer, *wrapped([f"      {tail[0]}", *tail[1:]], width, indent=6)]
 
 
-def _needed(result: Result, peak: Phase | None) -> tuple[Quantity, Verdict | None]:
-    """What the verdict is about: all that is needed, or what the fullest of several devices needs."""
-    verdict, total = result.verdict, result.quantities.get("total_needed")
-    if total is None:
-        total = Quantity.exact(0) if peak is None else Quantity(peak.components.low, peak.bytes, peak.components.high)
-    if verdict is None or result.capacity is None:
-        return total, verdict
-    judged = result.capacity.usable_bytes - verdict.headroom_bytes
-    return (total if judged == total.expected else Quantity.exact(judged)), verdict
+def _needed(result: Result, peak: Phase | None) -> Quantity:
+    """What the verdict is about; of a model whose tensors alone are known, the largest moment."""
+    if "total_needed" in result.quantities or peak is None:
+        return result.needed
+    return Quantity(peak.components.low, peak.bytes, peak.components.high)
 
 
 def _verdict(verdict: Verdict) -> Segment:
@@ -210,10 +206,32 @@ def _reasons_and_notes(result: Result, width: int) -> list[Line]:
     return lines
 
 
-def _suggestions(suggestions: Sequence[Suggestion]) -> list[Line]:
-    if not suggestions:
-        return []
-    rows = [[f"  {item.change}", format_bytes(item.peak_bytes), f"{gib(item.saved_bytes):.2f}", item.cost]
-            for item in suggestions]  # fmt: skip
-    head, *rest = columns([["what saves most", "peak", "saves"], *[row[:3] for row in rows]])
-    return ["", f"{head}   cost", *(f"{line}   {row[3]}" for line, row in zip(rest, rows, strict=True))]
+def _suggestions(suggestions: Sequence[Suggestion], verdict: Verdict | None, width: int) -> list[Line]:
+    """The changes with what is then needed and said; a line of its own where none is enough."""
+    is_short = verdict is not None and verdict.word != "fits"
+    lines: list[Line] = []
+    if suggestions:
+        heads = ["what saves most", "needs", "saves"] + (["then"] if verdict is not None else [])
+        rows = [heads, *(_suggestion(item) for item in suggestions)]
+        table = columns(rows, left={3})
+        start = max(map(len, table)) + 3
+        costs = ["cost", *(item.change.cost for item in suggestions)]
+        lines.append("")
+        for line, cost in zip(table, costs, strict=True):
+            if start + len(cost) <= width:
+                lines.append(f"{line:<{start}}{cost}")
+            else:
+                lines += [line, f"      {cost}"]
+    if is_short and not any(item.fits for item in suggestions):
+        lines += ["", "no single change makes it fit, nor do the combinations that were tried; --sweep tries others"]
+    return lines
+
+
+def _suggestion(item: Suggestion) -> list[str]:
+    then = [said(item.verdict)] if item.verdict is not None else []
+    return [f"  {item.change.words}", format_bytes(int(item.needed.expected)), f"{gib(item.saved_bytes):,.2f}", *then]
+
+
+def said(verdict: Verdict) -> str:
+    """The word of a verdict, with the probability where it is tight."""
+    return f"tight, {percent(verdict.probability)}" if verdict.word == "tight" else verdict.word

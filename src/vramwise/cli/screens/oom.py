@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
-from vramwise.cli.screens.suggestions import Suggestion
 from vramwise.measure import Diagnosis
 from vramwise.measure.causes import kind_of
 from vramwise.measure.snapshot import Stack
+from vramwise.planner import Suggestion
 from vramwise.units import format_bytes
 
 
@@ -22,7 +22,9 @@ def oom_screen(found: Sequence[Diagnosis], estimated: Sequence[Suggestion], top:
         lines += _one(item, width, top)
     if estimated:
         lines += ["", "full estimates of the scenario with one change"]
-        lines += columns([[f"  {s.change}", format_bytes(s.peak_bytes), s.cost] for s in estimated])
+        lines += columns(
+            [[f"  {s.change.words}", format_bytes(int(s.needed.expected)), s.change.cost] for s in estimated]
+        )
     return lines
 
 

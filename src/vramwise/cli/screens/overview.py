@@ -9,7 +9,6 @@ from typing import Any
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.model_facts import ImageCost, fact_lines
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
-from vramwise.cli.screens.suggestions import needed_bytes
 from vramwise.errors import VramwiseError
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import find_gpu
@@ -156,7 +155,7 @@ def _needed(estimate: Estimate, scenario: dict[str, Any], quantity: str = "") ->
         return None
     if quantity and quantity in result.quantities:
         return int(result.quantities[quantity].expected)
-    return needed_bytes(result)
+    return int(result.needed.expected)
 
 
 def _cards(

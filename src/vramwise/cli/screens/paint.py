@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from vramwise.errors import printable
 
@@ -40,14 +40,16 @@ def show(lines: Iterable[Line]) -> None:
         console.print(Text.assemble(*((printable(text), style) for text, style in styled)))
 
 
-def columns(rows: Sequence[Sequence[str]], *, numbers_from: int = 1, gap: int = 3) -> list[str]:
-    """Rows as aligned columns; those from `numbers_from` on are set to the right."""
+def columns(
+    rows: Sequence[Sequence[str]], *, numbers_from: int = 1, gap: int = 3, left: Collection[int] = ()
+) -> list[str]:
+    """Rows as aligned columns; those from `numbers_from` on, but for those of `left`, are set to the right."""
     count = max(len(row) for row in rows)
     widths = [max(len(row[i]) if i < len(row) else 0 for row in rows) for i in range(count)]
     return [
         (" " * gap)
         .join(
-            cell.ljust(width) if i < numbers_from else cell.rjust(width)
+            cell.ljust(width) if i < numbers_from or i in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=False))
         )
         .rstrip()

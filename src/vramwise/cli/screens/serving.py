@@ -42,7 +42,8 @@ def serving_lines(scenario: Scenario, result: Result, estimate: Estimate, width:
     lines: list[Line] = [*_budget(result, width)]
     if "kv_cache_tokens" in result.quantities:
         lines += _concurrency(scenario, result, estimate, width)
-        lines += _more(scenario, result, estimate)
+        if result.verdict is not None and result.verdict.fits:
+            lines += _more(scenario, result, estimate)
     return lines
 
 

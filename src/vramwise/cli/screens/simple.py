@@ -8,7 +8,6 @@ from typing import Any
 from vramwise.cli.scenario_flags import flag
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
-from vramwise.cli.screens.suggestions import needed_bytes
 from vramwise.cli.simple_flags import SimpleQuestion
 from vramwise.errors import VramwiseError
 from vramwise.interop.huggingface_calculator import base_model
@@ -99,7 +98,7 @@ def _true(question: SimpleQuestion, estimate: Estimate) -> dict[str, Any]:
             result = estimate({"model": question.model_name, **scenario})
         except VramwiseError:
             continue
-        found[name] = needed_bytes(result)
+        found[name] = int(result.needed.expected)
     return found
 
 

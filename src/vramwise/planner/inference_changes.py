@@ -1,0 +1,237 @@
+"""Single changes of a serving, generation or loading scenario that save memory, each with its cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vramwise.errors import UnknownNameError, VramwiseError
+from vramwise.estimation import described_model
+from vramwise.hardware import find_gpu
+from vramwise.planner.changes import Asked, Change, Cost
+from vramwise.scenario.names import LLAMA_CPP_ENGINES
+from vramwise.serving.storage import storage_of
+
+_ADVICE = re.compile(r"set (\w+) to ([\d.,]+)")
+"""How engines word what would do (their verdicts' reasons): found by searches over their own terms."""
+_COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
+    "gpu_memory_utilization": ("less room beside it", Cost.NOTHING),
+    "mem_fraction_static": ("less room beside it", Cost.NOTHING),
+    "kv_cache_memory_bytes": ("another size of the cache", Cost.NOTHING),
+    "n_ctx": ("shorter requests", Cost.SHORTER),
+    "n_cpu_moe": ("experts on the CPU: slower", Cost.TIME),
+    "n_gpu_layers": ("layers on the CPU: much slower", Cost.HOST_MEMORY),
+    "tensor_split": ("", Cost.NOTHING),
+    "tensor_parallel_size": ("more GPUs", Cost.MORE_GPUS),
+}
+_SMALLER_FILES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
+_COMMON_CONTEXT = 8192
+_FEWER_REQUESTS, _FEWER_TOKENS = 64, 2048
+_MOST_RANKS = 8
+
+
+def serving_changes(asked: Asked) -> Iterator[Change]:
+    """Every change that may help, by engine."""
+    engine = asked.scenario.serve.engine
+    yield from _advised(asked)
+    if engine in LLAMA_CPP_ENGINES:
+        yield from _of_llama_cpp(asked)
+        return
+    yield from _of_weights(asked, engine)
+    if engine == "transformers":
+        yield from _smaller(asked, "max_num_seqs", "max_batch", "fewer requests at once", Cost.SMALLER_STEPS)
+    else:
+        yield from _of_the_pool(asked)
+    yield from _smaller(asked, "max_model_len", "max_seq", "shorter requests", Cost.SHORTER)
+    yield from _of_more_gpus(asked)
+    yield from _of_another_engine(asked)
+
+
+def serving_combinations(asked: Asked) -> Iterator[Change]:
+    """Several changes at once, for where no single one is enough."""
+    if asked.scenario.serve.engine in LLAMA_CPP_ENGINES or asked.scenario.serve.engine == "transformers":
+        return
+    length, cost = asked.settings.get("max_model_len"), "some quality; shorter requests"
+    context = min(length, _COMMON_CONTEXT) if isinstance(length, int) else _COMMON_CONTEXT
+    for weights in ("fp8", "awq"):
+        if weights == "fp8" and not _runs(asked, "fp8_weights"):
+            continue
+        if not (asked.settings.get("quantization") or _is_quantized(asked)):
+            words = f"quantization {weights}, max_model_len {context:,}"
+            yield Change(words, {"quantization": weights, "max_model_len": context}, cost, Cost.SHORTER)
+
+
+def generation_changes(asked: Asked) -> Iterator[Change]:
+    """Every change of plain `generate` that may help."""
+    if asked.settings.get("attention") == "eager":
+        yield Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING)
+    yield from _of_weights(asked, "transformers")
+    yield from _smaller(asked, "batch_size", "max_batch", "fewer requests at once", Cost.SMALLER_STEPS)
+    yield from _smaller(asked, "prompt_tokens", "max_seq", "shorter prompts", Cost.SHORTER)
+    if asked.settings.get("cache_implementation") != "quantized":
+        words = "cache_implementation quantized"
+        yield Change(words, {"cache_implementation": "quantized"}, "slower; some quality", Cost.PRECISION)
+
+
+def loading_changes(asked: Asked) -> Iterator[Change]:
+    """Smaller weights."""
+    serve = asked.scenario.serve
+    engine = serve.engine if "engine" in serve.explicit else "transformers"
+    if engine in LLAMA_CPP_ENGINES:
+        yield from _of_files(asked)
+    else:
+        yield from _of_weights(asked, engine)
+
+
+def _advice(asked: Asked) -> Iterator[tuple[str, str]]:
+    """KEY and VALUE of every "set KEY to VALUE" among the reasons."""
+    for reason in asked.result.verdict.reasons if asked.result.verdict is not None else ():
+        match = _ADVICE.match(reason)
+        if match is not None:
+            yield match[1], match[2].rstrip(".,")
+
+
+def _advised(asked: Asked) -> Iterator[Change]:
+    for key, text in _advice(asked):
+        if key not in _COST_OF_ADVICE:
+            continue
+        cost, rank = _COST_OF_ADVICE[key]
+        value: Any = tuple(float(share) for share in text.split(",")) if key == "tensor_split" else _number(text)
+        values = {key: value}
+        if key == "tensor_parallel_size":
+            values |= _gpus_of(asked, int(value))
+        yield Change(f"{key} {text}", values, cost or "none", rank)
+
+
+def _number(text: str) -> int | float:
+    digits = text.replace(",", "")
+    return float(digits) if "." in digits else int(digits)
+
+
+def _of_weights(asked: Asked, engine: str) -> Iterator[Change]:
+    """Narrower weights, where the checkpoint has none and none were asked for."""
+    settings = asked.settings
+    if settings.get("dtype") == "fp32":
+        half = "bf16" if _runs(asked, "bf16") else "fp16"
+        yield Change(f"dtype {half}", {"dtype": half}, "16-bit weights", Cost.PRECISION)
+    if settings.get("quantization") or _is_quantized(asked):
+        return
+    if engine == "transformers":
+        for name in ("bitsandbytes-int8", "bitsandbytes-nf4"):
+            words, cost = f"quantization {name}", "slower; some quality"
+            yield Change(words, {"quantization": name}, cost, Cost.PRECISION, family="weights")
+        return
+    if _runs(asked, "fp8_weights"):
+        cost = "8-bit weights; a little quality"
+        yield Change("quantization fp8", {"quantization": "fp8"}, cost, Cost.PRECISION, family="weights")
+    cost = "a 4-bit checkpoint; some quality"
+    yield Change("quantization awq", {"quantization": "awq"}, cost, Cost.PRECISION, family="weights")
+
+
+def _is_quantized(asked: Asked) -> bool:
+    """Whether the checkpoint itself is; a model that is not described is taken as such."""
+    try:
+        return storage_of(described_model(asked.scenario.model)[1], "auto", None, None).quantization is not None
+    except VramwiseError:
+        return True
+
+
+def _of_the_pool(asked: Asked) -> Iterator[Change]:
+    """What an engine with a pool of cache tokens takes besides its weights."""
+    settings, quantities = asked.settings, asked.result.quantities
+    working = int(quantities["activation_peak"].expected) if "activation_peak" in quantities else None
+    graphs = int(quantities["cuda_graph"].high) if "cuda_graph" in quantities else None
+    share = settings.get("gpu_memory_utilization") or settings.get("mem_fraction_static") or 1
+    scale = 1 / min(1.0, float(share))
+    if not settings.get("enforce_eager") and graphs:
+        cost = "slower decoding"
+        yield Change("enforce_eager", {"enforce_eager": True}, cost, Cost.TIME, round(graphs * scale))
+    most = round(working * scale) if working is not None else None
+    for key, value, cost in (
+        ("max_num_batched_tokens", _FEWER_TOKENS, "slower prefill"),
+        ("chunked_prefill_size", _FEWER_TOKENS, "slower prefill"),
+        ("max_num_seqs", _FEWER_REQUESTS, "fewer requests at once"),
+    ):  # fmt: skip
+        present = settings.get(key)
+        if isinstance(present, int) and present > value:
+            yield Change(f"{key} {value:,}", {key: value}, cost, Cost.TIME, most)
+    if settings.get("kv_cache_dtype") in ("auto", "bf16", "fp16", None):
+        cost = "a little quality at long context"
+        yield Change("kv_cache_dtype fp8", {"kv_cache_dtype": "fp8_e4m3"}, cost, Cost.PRECISION)
+
+
+def _smaller(asked: Asked, key: str, limit: str, cost: str, rank: Cost) -> Iterator[Change]:
+    """The largest value that fits by the engine's own search, else half of it (of batches: one)."""
+    present = asked.settings.get(key)
+    if not isinstance(present, int) or present < 2:
+        return
+    most = asked.at_least(limit) if asked.is_short else None
+    value = most if most is not None and 1 <= most < present else 1 if limit == "max_batch" else present // 2
+    yield Change(f"{key} {value:,}", {key: value}, cost, rank)
+
+
+def _gpus_of(asked: Asked, ranks: int) -> dict[str, int]:
+    serve = asked.scenario.serve
+    return {"num_gpus": max(asked.scenario.num_gpus, ranks * serve.pipeline_parallel_size * serve.data_parallel_size)}
+
+
+def _of_more_gpus(asked: Asked) -> Iterator[Change]:
+    """Twice the ranks, where the engine itself named no number of them; beyond one node stages."""
+    serve = asked.scenario.serve
+    if any(key == "tensor_parallel_size" for key, _ in _advice(asked)):
+        return
+    ranks, stages, copies = serve.tensor_parallel_size, serve.pipeline_parallel_size, serve.data_parallel_size
+    twice = min(_MOST_RANKS, 2 * ranks)
+    for tensor, pipeline in ((twice, stages), (max(ranks, _MOST_RANKS), 2 * stages)):
+        if (tensor, pipeline) == (ranks, stages):
+            continue
+        values = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline}
+        words = f"tensor_parallel_size {tensor}" + (f", pipeline_parallel_size {pipeline}" if pipeline > stages else "")
+        total = {"num_gpus": tensor * pipeline * copies}
+        yield Change(words, values | total, "more GPUs", Cost.MORE_GPUS, family="more GPUs")
+
+
+def _of_another_engine(asked: Asked) -> Iterator[Change]:
+    """A 4-bit file in llama.cpp, for one card that is short of memory."""
+    if not asked.is_short or asked.scenario.num_gpus != 1:
+        return
+    length = asked.settings.get("max_model_len")
+    context = min(length, _COMMON_CONTEXT) if isinstance(length, int) else _COMMON_CONTEXT
+    values = {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": context}
+    words = f"llama.cpp, Q4_K_M, n_ctx {context:,}"
+    yield Change(words, values, "another engine, one request at a time", Cost.ANOTHER_ENGINE, fresh=True)
+
+
+def _of_llama_cpp(asked: Asked) -> Iterator[Change]:
+    settings = asked.settings
+    yield from _of_files(asked)
+    if settings.get("cache_type_k") in (None, "f16") and settings.get("flash_attn") is not False:
+        values = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
+        yield Change("cache_type_k and cache_type_v q8_0", values, "a little quality", Cost.PRECISION)
+    if not any(key == "n_ctx" for key, _ in _advice(asked)):
+        yield from _smaller(asked, "n_ctx", "", "shorter requests", Cost.SHORTER)
+    if asked.scenario.num_gpus and not asked.scenario.serve.tensor_split:
+        many = 2 * asked.scenario.num_gpus
+        yield Change(f"{many} GPUs", {"num_gpus": many}, "more GPUs", Cost.MORE_GPUS)
+
+
+def _of_files(asked: Asked) -> Iterator[Change]:
+    """Smaller file types than the one at hand: the next, and the common 4-bit one."""
+    present = asked.settings.get("gguf_quant")
+    if str(asked.scenario.model).endswith(".gguf") or present not in ("F32", "F16", "BF16", *_SMALLER_FILES):
+        return
+    smaller = _SMALLER_FILES[_SMALLER_FILES.index(present) + 1 :] if present in _SMALLER_FILES else _SMALLER_FILES
+    for name in dict.fromkeys(name for name in (*smaller[:1], "Q4_K_M", *smaller[-1:]) if name in smaller):
+        words, cost = f"gguf_quant {name}", "a smaller file; some quality"
+        yield Change(words, {"gguf_quant": name}, cost, Cost.PRECISION, family="weights")
+
+
+def _runs(asked: Asked, feature: str) -> bool:
+    """Whether the card may have it; True where that is not known."""
+    if asked.scenario.gpu is None:
+        return True
+    try:
+        return find_gpu(asked.scenario.gpu).gpu.supports(feature) is not False
+    except UnknownNameError:
+        return True

@@ -1,0 +1,152 @@
+"""What to change so that less memory is needed, or that it fits: each a full estimate of the changed scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.planner.changes import Asked, Change, Cost
+from vramwise.planner.inference_changes import (
+    generation_changes,
+    loading_changes,
+    serving_changes,
+    serving_combinations,
+)
+from vramwise.planner.training_changes import training_changes, training_combinations
+from vramwise.result import VERDICT_WORDS, Quantity, Result, Verdict
+from vramwise.scenario import Scenario
+
+MOST = 5
+MOST_WITHOUT_A_FIT = 3
+MOST_ESTIMATES = 12
+LEAST_SAVING = 0.02  # of the need; a smaller one is no help
+
+Estimate = Callable[[Scenario], Result]
+_CHANGES = {
+    "train": training_changes,
+    "serve": serving_changes,
+    "generate": generation_changes,
+    "load": loading_changes,
+}
+_COMBINATIONS: dict[str, Callable[[Asked], Iterator[Change]]] = {
+    "train": training_combinations,
+    "serve": serving_combinations,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change, what is needed with it, how much less that is, what is then said of the card, and what it costs."""
+
+    change: Change
+    needed: Quantity
+    saved_bytes: int
+    verdict: Verdict | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits, or fits tightly; False without a card."""
+        return self.verdict is not None and self.verdict.fits
+
+    def to_dict(self) -> dict[str, Any]:
+        """The suggestion as JSON-able data."""
+        return {
+            "change": dict(self.change.values),
+            "total_needed": self.needed.to_dict(),
+            "saves_bytes": self.saved_bytes,
+            "fits": self.fits,
+            "cost": self.change.cost,
+        }
+
+
+def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[Suggestion]:
+    """Changes, best first; none where only a part of the need is known.
+
+    Where the card is too small, those with which it fits, the mildest first, with a combination where nothing but more
+    GPUs is enough alone; where there are none, and where the card is large enough, those that save most.
+    """
+    if "total_needed" not in result.quantities:
+        return []
+    asked = Asked(scenario, result)
+    found = _without_needless_package(list(_tried(asked, estimate)))
+    if not asked.is_short:
+        return sorted(found, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
+    best = [item for item in found if _rank(item.verdict) < _rank(result.verdict)]
+    if all(item.change.rank >= Cost.MORE_GPUS for item in best):
+        best += _combined(asked, estimate)
+    if not best:
+        alone = [item for item in found if item.change.rank < Cost.MORE_GPUS]
+        return sorted(alone, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
+    return sorted(best, key=lambda item: (_rank(item.verdict), item.change.rank, -item.saved_bytes))[:MOST]
+
+
+def _tried(asked: Asked, estimate: Estimate) -> Iterator[Suggestion]:
+    """Candidates that help, tried mildest first; those that cannot make it fit wait until no other does."""
+    candidates = sorted(_CHANGES[asked.scenario.task](asked), key=lambda change: change.rank)
+    helpful = [change for change in candidates if _may_save(asked, change)]
+    enough = [change for change in helpful if _may_fit(asked, change)]
+    left, fitting, families = MOST_ESTIMATES, 0, set[str]()
+    for change in [*enough, *(change for change in helpful if change not in enough)]:
+        if not left or fitting >= MOST or (fitting and change not in enough):
+            return
+        if change.family and change.family in families:
+            continue
+        left -= 1
+        suggestion = _estimated(asked, change, estimate)
+        if suggestion is None:
+            continue
+        if asked.is_short and _rank(suggestion.verdict) < _rank(asked.result.verdict):
+            fitting += 1
+            families.add(change.family)
+        yield suggestion
+
+
+def _combined(asked: Asked, estimate: Estimate) -> list[Suggestion]:
+    """The mildest combination that makes it fit, where the task has any."""
+    made = _COMBINATIONS.get(asked.scenario.task)
+    for change in made(asked) if made is not None else ():
+        suggestion = _estimated(asked, change, estimate)
+        if suggestion is not None and _rank(suggestion.verdict) < _rank(asked.result.verdict):
+            return [suggestion]
+    return []
+
+
+def _estimated(asked: Asked, change: Change, estimate: Estimate) -> Suggestion | None:
+    """A change's own estimate; None where it is refused or helps nothing."""
+    try:
+        result = estimate(change.of(asked.scenario))
+    except VramwiseError:
+        return None
+    if "total_needed" not in result.quantities:
+        return None
+    saved = asked.need - int(result.needed.expected)
+    better = _rank(result.verdict) < _rank(asked.result.verdict)
+    if saved < asked.need * LEAST_SAVING and not better:
+        return None
+    return Suggestion(change, result.needed, saved, result.verdict)
+
+
+def _may_save(asked: Asked, change: Change) -> bool:
+    """Whether it may save enough to be named; without a saving it may still make a tight run a sure one."""
+    most = change.saves_at_most
+    return most is None or most >= asked.need * LEAST_SAVING or (asked.is_short and change.rank == Cost.NOTHING)
+
+
+def _may_fit(asked: Asked, change: Change) -> bool:
+    most, usable = change.saves_at_most, asked.usable
+    return most is None or usable is None or asked.need - most <= usable
+
+
+def _rank(verdict: Verdict | None) -> int:
+    return VERDICT_WORDS.index(verdict.word) if verdict is not None else 0
+
+
+def _without_needless_package(found: list[Suggestion]) -> list[Suggestion]:
+    """Flash attention only where SDPA, which needs no package, saves less: it gets masks, for padding above all."""
+    sdpa = min((int(one.needed.expected) for one in found if one.change.words == "attention sdpa"), default=None)
+    return [
+        one for one in found
+        if one.change.words != "attention flash" or sdpa is None or one.needed.expected < sdpa * (1 - LEAST_SAVING)
+    ]  # fmt: skip

@@ -1,0 +1,241 @@
+"""Single changes of a training scenario that save memory, each with its cost and the most that it can save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vramwise.errors import UnknownNameError
+from vramwise.hardware import find_gpu
+from vramwise.planner.changes import Asked, Change, Cost
+
+_STATES = frozenset({"weights", "8-bit weights", "adapters", "gradients", "optimizer states", "master weights"})
+_OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer temporaries", "gradients"})
+_OUTSIDE = frozenset({"library workspace", "CUDA context", "NCCL", "rollout engine"})
+_SHARED = _STATES | {"optimizer temporaries"}
+_STEPS_ITSELF = frozenset({"deepspeed", "megatron"})  # optimizers of their own
+_THROUGH_DEEPSPEED = frozenset({"transformers", "deepspeed", "axolotl", "llamafactory", "ms-swift"})
+_ONE_GPU = frozenset({"unsloth"})
+_MOST_GPUS = 512
+_METHODS = {
+    "full": (("lora", "adapters train, the model does not"), ("qlora", "adapters on a 4-bit base")),
+    "lora": (("qlora", "adapters on a 4-bit base"),),
+}
+
+
+def training_changes(asked: Asked) -> Iterator[Change]:
+    """Every change that may help; what touches nothing of the peak is left out."""
+    yield from _of_attention(asked)
+    yield from _of_the_allocator(asked)
+    yield from _of_the_optimizer(asked)
+    yield from _of_precision(asked)
+    yield from _of_activations(asked)
+    yield from _of_rollouts(asked)
+    yield from _of_sharding(asked)
+    yield from _of_offloading(asked)
+    yield from _of_the_method(asked)
+    yield from _of_more_gpus(asked)
+
+
+def training_combinations(asked: Asked) -> Iterator[Change]:
+    """Several changes at once that people make together, mildest first, for where no single one is enough."""
+    train, flow = asked.scenario.train, {"checkpointing": "full", "recompute": ()}
+    share = {} if asked.scenario.num_gpus == 1 or train.framework in _ONE_GPU | {"megatron"} else _sharding(asked)
+    shared = f", {_named(share)}" if share and not _is_sharded(asked) else ""
+    least = {**flow, "micro_batch_size": 1, "loss": "fused-linear"}
+    rank = Cost.ANOTHER_METHOD
+    yield Change(f"checkpointing full{shared}", {**flow, **share}, "slower steps", rank)
+    for method in ("lora", "qlora"):
+        if (train.method, method) not in (("full", "lora"), ("full", "qlora"), ("lora", "qlora")):
+            continue
+        values = {"method": method} | ({"quantization": "nf4"} if method == "qlora" else {}) | share
+        words = f"method {method}, checkpointing full{shared}"
+        yield Change(words, {**values, **flow}, "adapters; slower steps", rank)
+        if method == "qlora":
+            words += ", micro_batch_size 1, loss fused-linear"
+            yield Change(words, {**values, **least}, "adapters; slower steps; Liger", rank)
+
+
+def _touched(asked: Asked, names: frozenset[str] | None) -> int | None:
+    """Bytes that a change can save at most: those of its terms at the peak, which is there afterwards too.
+
+    `names` None: everything that is neither states nor outside of torch, and what the allocator lacks in one piece.
+    """
+    peak = asked.peak
+    if peak is None:
+        return None
+    if names is not None:
+        return sum(child.bytes for child in peak.children if child.name in names)
+    own = sum(child.bytes for child in peak.children if child.name not in _STATES | _OUTSIDE)
+    return own + max(0, asked.need - peak.bytes)
+
+
+def _of_attention(asked: Asked) -> Iterator[Change]:
+    settings, flow = asked.settings, _touched(asked, None)
+    kernel = settings.get("attention")
+    if kernel == "eager":
+        yield Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING, flow)
+    masked = settings.get("document_mask") or settings.get("padding") or kernel == "eager"
+    if masked and kernel != "flash" and settings.get("precision") != "fp32":  # the kernel computes in 16 bits
+        yield Change("attention flash", {"attention": "flash"}, "needs flash-attn", Cost.A_PACKAGE, flow)
+
+
+def _of_the_allocator(asked: Asked) -> Iterator[Change]:
+    if asked.is_short and not asked.settings.get("expandable_segments"):
+        cost = "none: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        peak = asked.peak
+        most = max(0, asked.need - peak.bytes) if peak is not None else None
+        yield Change("expandable_segments", {"expandable_segments": True}, cost, Cost.NOTHING, most)
+
+
+def _of_the_optimizer(asked: Asked) -> Iterator[Change]:
+    settings, most = asked.settings, _touched(asked, _OPTIMIZER)
+    if settings.get("framework") in _STEPS_ITSELF or settings.get("optimizer") not in ("adamw", "lion"):
+        return
+    if settings.get("optimizer_impl") != "fused":
+        yield Change("optimizer_impl fused", {"optimizer_impl": "fused"}, "none", Cost.NOTHING, most)
+    if settings.get("optimizer") == "adamw":
+        words, cost = "optimizer adamw-8bit", "needs bitsandbytes or torchao"
+        yield Change(words, {"optimizer": "adamw-8bit"}, cost, Cost.A_PACKAGE, most)
+    for name in ("lion-8bit", "adafactor"):
+        words, cost, rank = f"optimizer {name}", "another learning rate", Cost.ANOTHER_OPTIMIZER
+        yield Change(words, {"optimizer": name}, cost, rank, most, family="optimizer")
+
+
+def _of_precision(asked: Asked) -> Iterator[Change]:
+    settings, train = asked.settings, asked.scenario.train
+    if settings.get("method") == "qlora" and settings.get("quantize_experts") is not True and _has_experts(asked):
+        cost = "experts in 4 bit too (axolotl's quantize_moe_experts)"
+        yield Change("quantize_experts", {"quantize_experts": True}, cost, Cost.PRECISION)
+    if settings.get("param_dtype") != "fp32" or settings.get("framework") in _STEPS_ITSELF:
+        return
+    frozen = settings.get("method") in ("lora", "qlora", "freeze")
+    half = "bf16" if _supports(asked, "bf16") else "fp16"
+    if half == "fp16" and not frozen:
+        return
+    flag = " (--dtype bfloat16)" if train.param_dtype is not None and half == "bf16" else ""
+    cost = f"frozen weights in 16 bit{flag}" if frozen else f"no fp32 copy of the weights{flag}"
+    key = "precision" if train.param_dtype is None else "param_dtype"
+    yield Change(f"{key} {half}", {key: half}, cost, Cost.PRECISION)
+
+
+def _of_activations(asked: Asked) -> Iterator[Change]:
+    settings, flow = asked.settings, _touched(asked, None)
+    if settings.get("loss") in ("standard", "fused", "chunked"):
+        words, cost = "loss fused-linear", "needs Liger or cut cross-entropy"
+        yield Change(words, {"loss": "fused-linear"}, cost, Cost.A_PACKAGE, flow)
+    if settings.get("checkpointing") != "full":
+        words, cost = "checkpointing full", "about 30 % more compute"
+        yield Change(words, {"checkpointing": "full", "recompute": ()}, cost, Cost.TIME, flow)
+    batch, most = asked.scenario.train.micro_batch_size, asked.at_least("max_batch") if asked.is_short else None
+    smaller = most if most is not None and 1 <= most < batch else 1
+    if batch > 1:
+        words, cost = f"micro_batch_size {smaller}", "fewer tokens a step; accumulate gradients"
+        yield Change(words, {"micro_batch_size": smaller}, cost, Cost.SMALLER_STEPS, flow)
+    if asked.result.peak_phase == "evaluation" and settings.get("eval_batch_size") != 1:
+        cost = "slower evaluation"
+        yield Change("eval_batch_size 1", {"eval_batch_size": 1}, cost, Cost.SMALLER_STEPS, flow)
+    length = settings.get("sequence_length")
+    if isinstance(length, int) and length > 1:
+        half = length // 2
+        yield Change(f"sequence_length {half:,}", {"sequence_length": half}, "shorter texts", Cost.SHORTER, flow)
+
+
+def _of_rollouts(asked: Asked) -> Iterator[Change]:
+    train = asked.scenario.train
+    if train.rollout_gpu_memory_utilization is not None and not train.rollout_sleep:
+        cost = "the engine wakes up for every generation"
+        yield Change("rollout_sleep", {"rollout_sleep": True}, cost, Cost.TIME)
+
+
+def _of_sharding(asked: Asked) -> Iterator[Change]:
+    """What the GPUs that are there can share."""
+    train = asked.scenario.train
+    if train.zero_stage == 3:
+        values = {"stage3_max_live_parameters": 100_000_000, "stage3_max_reuse_distance": 100_000_000}
+        if train.stage3_max_live_parameters != 100_000_000:
+            cost = "weights are gathered later, and again"
+            yield Change("stage3_max_live_parameters 100,000,000", values, cost, Cost.TIME)
+        return
+    if asked.scenario.num_gpus == 1 or _is_sharded(asked) or train.framework in _ONE_GPU | {"megatron"}:
+        return
+    values = _sharding(asked)
+    yield Change(_named(values), values, "weights are gathered layer by layer", Cost.TIME)
+
+
+def _of_offloading(asked: Asked) -> Iterator[Change]:
+    train, cost = asked.scenario.train, "slower steps; host memory"
+    if train.framework == "megatron":
+        return
+    if train.fsdp != "none":
+        if train.offload_params == "none":
+            yield Change("offload_params cpu", {"offload_params": "cpu"}, cost, Cost.HOST_MEMORY)
+        return
+    if train.offload_optimizer == "none":
+        words = "offload_optimizer cpu"
+        most = _touched(asked, _OPTIMIZER)
+        yield Change(words, {"offload_optimizer": "cpu"}, cost, Cost.HOST_MEMORY, most, family="offload")
+    if train.offload_params == "none" and train.framework in _THROUGH_DEEPSPEED and train.method == "full":
+        values: dict[str, Any] = {"zero_stage": 3, "offload_optimizer": "cpu", "offload_params": "cpu"}
+        words = "zero_stage 3, states offloaded"
+        yield Change(words, values, f"DeepSpeed; {cost}", Cost.HOST_MEMORY, family="offload")
+
+
+def _of_the_method(asked: Asked) -> Iterator[Change]:
+    for method, cost in _METHODS.get(asked.scenario.train.method, ()):
+        values = {"method": method} | ({"quantization": "nf4"} if method == "qlora" else {})
+        yield Change(f"method {method}", values, cost, Cost.ANOTHER_METHOD, family="method")
+
+
+def _of_more_gpus(asked: Asked) -> Iterator[Change]:
+    """The fewest GPUs that may hold their shares of the states, then with checkpointing too, and twice as many."""
+    train, present, peak, usable = asked.scenario.train, asked.scenario.num_gpus, asked.peak, asked.usable
+    if train.framework in _ONE_GPU or peak is None or usable is None or not asked.is_short:
+        return
+    shared = sum(child.bytes for child in peak.children if child.name in _SHARED)
+    shared *= present if _is_sharded(asked) else 1
+    rest = sum(child.bytes for child in peak.children if child.name not in _SHARED)
+    count = 2 * present
+    while count <= _MOST_GPUS and shared // count + rest > usable:
+        count *= 2
+    checkpointed = {"checkpointing": "full", "recompute": ()}
+    for many, more in ((count, {}), (count, checkpointed), (2 * count, checkpointed)):
+        if many > _MOST_GPUS or (more and train.checkpointing == "full" and many == count):
+            continue
+        values = _sharding(asked, many) | {"num_gpus": many}
+        words = f"{many:,} GPUs, {_named(_sharding(asked, many))}" + (", checkpointing" if more else "")
+        yield Change(words, {**values, **more}, "more GPUs", Cost.MORE_GPUS, family="more GPUs")
+
+
+def _sharding(asked: Asked, num_gpus: int = 0) -> dict[str, Any]:
+    """The settings with which this framework shares the states out."""
+    train = asked.scenario.train
+    if train.framework == "megatron":
+        ranks = min(8, train.tensor_parallel_size * max(1, num_gpus // asked.scenario.num_gpus))
+        return {"tensor_parallel_size": ranks, "distributed_optimizer": True}
+    if train.framework == "deepspeed" or train.zero_stage:
+        return {"zero_stage": 3}
+    return {"fsdp": "full-shard"} if train.fsdp == "none" else {"fsdp": train.fsdp}
+
+
+def _named(values: dict[str, Any]) -> str:
+    return ", ".join(key if value is True else f"{key} {value}" for key, value in values.items())
+
+
+def _is_sharded(asked: Asked) -> bool:
+    train = asked.scenario.train
+    return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
+
+
+def _has_experts(asked: Asked) -> bool:
+    return asked.result.model.num_active_parameters < asked.result.model.num_parameters
+
+
+def _supports(asked: Asked, feature: str) -> bool:
+    """Whether the card may have it; True where that is not known."""
+    if asked.scenario.gpu is None:
+        return True
+    try:
+        return find_gpu(asked.scenario.gpu).gpu.supports(feature) is not False
+    except UnknownNameError:
+        return True

@@ -1,0 +1,163 @@
+"""What to change: each line is a full estimate, the mildest changes that fit come first, and estimates are few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.estimation import estimate
+from vramwise.planner import Suggestion, suggestions
+from vramwise.planner.suggestions import MOST, MOST_ESTIMATES
+from vramwise.result import Result
+from vramwise.scenario import Scenario
+
+LLAMA = "meta-llama/Llama-3.1-8B"
+TRAIN: dict[str, dict[str, Any]] = {
+    "full fine-tuning on 80 GB": {"model": LLAMA, "gpu": "a100-80gb", "train": {"precision": "bf16-mixed"}},
+    "a piece is missing": {
+        "model": "Qwen/Qwen3-8B", "gpu": "rtx-4090",
+        "train": {"method": "qlora", "micro_batch_size": 4, "checkpointing": "full", "lora_targets": ["q_proj", "v_proj"]},
+    },
+    "fp32 weights under adapters": {
+        "model": "Qwen/Qwen3-32B", "gpu": "h100", "num_gpus": 8,
+        "train": {"method": "lora", "precision": "bf16-mixed", "param_dtype": "fp32", "checkpointing": "full"},
+    },
+    "65B on 48 GB": {"model": "huggyllama/llama-65b", "gpu": "a6000", "train": {"precision": "bf16"}},
+    "405B on one card": {"model": "meta-llama/Llama-3.1-405B", "gpu": "h100", "train": {}},
+    "experts in 16 bit": {
+        "model": "mistralai/Mixtral-8x7B-v0.1", "gpu": "a100-80gb", "train": {"method": "qlora", "checkpointing": "full"},
+    },
+    "a batch of images": {
+        "model": "google/vit-base-patch16-224", "gpu": "rtx-3060-12gb", "train": {"micro_batch_size": 4096},
+    },
+}  # fmt: skip
+SERVE: dict[str, dict[str, Any]] = {
+    "a laptop": {"model": LLAMA, "gpu": "rtx-4060", "serve": {"engine": "vllm"}},
+    "whole length": {"model": LLAMA, "gpu": "rtx-4090", "serve": {"engine": "vllm"}},
+    "a node too small": {
+        "model": "deepseek-ai/DeepSeek-V3", "gpu": "h100", "serve": {"engine": "vllm", "tensor_parallel_size": 4},
+    },
+    "sglang": {"model": "Qwen/Qwen3-32B", "gpu": "rtx-3090", "serve": {"engine": "sglang"}},
+    "llama.cpp": {"model": "Qwen/Qwen3-32B", "gpu": "rtx-3090", "serve": {"engine": "llama.cpp", "gguf_quant": "Q8_0"}},
+    "ollama": {"model": "meta-llama/Llama-3.1-70B", "gpu": "rtx-4060", "serve": {"engine": "ollama"}},
+}  # fmt: skip
+OTHER: dict[str, dict[str, Any]] = {
+    "generate": {"model": "meta-llama/Llama-2-13b-hf", "task": "generate", "gpu": "rtx-3090"},
+    "load": {"model": "meta-llama/Llama-2-13b-hf", "task": "load", "gpu": "rtx-3090"},
+}
+ALL = {
+    **{name: {"task": "train", **table} for name, table in TRAIN.items()},
+    **{name: {"task": "serve", **table} for name, table in SERVE.items()},
+    **OTHER,
+}
+
+
+def asked(table: dict[str, Any]) -> tuple[Scenario, Result, list[Suggestion]]:
+    scenario = Scenario.from_dict(table)
+    result = estimate(scenario)
+    return scenario, result, suggestions(scenario, result, estimate)
+
+
+def words(table: dict[str, Any]) -> list[str]:
+    return [one.change.words for one in asked(table)[2]]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_is_a_full_estimate_and_fits_where_any_does(name: str) -> None:
+    scenario, result, found = asked(ALL[name])
+    assert result.verdict is not None
+    assert not result.verdict.fits
+    assert 1 <= len(found) <= MOST
+    assert all(one.fits for one in found)
+    for one in found:
+        again = estimate(one.change.of(scenario))
+        assert (again.needed, again.verdict) == (one.needed, one.verdict)
+        assert one.saved_bytes == result.needed.expected - again.needed.expected
+    ranks = [(one.verdict is not None and one.verdict.word == "tight", one.change.rank) for one in found]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_estimates_are_few(name: str) -> None:
+    scenario = Scenario.from_dict(ALL[name])
+    result, count = estimate(scenario), 0
+
+    def counted(changed: Scenario) -> Result:
+        nonlocal count
+        count += 1
+        return estimate(changed)
+
+    suggestions(scenario, result, counted)
+    assert count <= MOST_ESTIMATES + 4  # and the combinations
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("full fine-tuning on 80 GB", "precision bf16"),
+        ("full fine-tuning on 80 GB", "method lora"),
+        ("a piece is missing", "expandable_segments"),
+        ("fp32 weights under adapters", "param_dtype bf16"),
+        ("fp32 weights under adapters", "fsdp full-shard"),
+        ("65B on 48 GB", "method qlora, checkpointing full"),
+        ("experts in 16 bit", "quantize_experts"),
+        ("a laptop", "llama.cpp, Q4_K_M, n_ctx 8,192"),
+        ("a node too small", "tensor_parallel_size 8, pipeline_parallel_size 2"),
+        ("llama.cpp", "gguf_quant Q4_K_M"),
+    ],
+)
+def test_what_people_would_do_is_named(name: str, named: str) -> None:
+    assert named in words(ALL[name])
+
+
+def test_a_run_of_405_billion_is_told_how_many_gpus_it_takes() -> None:
+    (found,) = asked(ALL["405B on one card"])[2]
+    assert found.change.values["num_gpus"] in (128, 256)
+    assert found.fits
+
+
+def test_the_longest_request_that_fits_is_named() -> None:
+    _, result, found = asked(ALL["whole length"])
+    length = next(one.change.values["max_model_len"] for one in found if "max_model_len" in one.change.values)
+    assert length == result.quantities["max_seq"].low
+
+
+def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
+    table = {"model": "Qwen/Qwen3-32B-FP8", "task": "serve", "gpu": "l4", "serve": {"engine": "vllm"}}
+    assert not [change for change in words(table) if change.startswith("quantization")]
+
+
+def test_a_card_that_refuses_fp8_is_not_told_to_use_it() -> None:
+    table = {"model": LLAMA, "task": "serve", "gpu": "v100-sxm2-32gb", "serve": {"engine": "vllm", "dtype": "fp16"}}
+    assert "quantization fp8" not in words(table)
+
+
+def test_where_nothing_is_enough_those_that_save_most_are_named() -> None:
+    table = {"model": "deepseek-ai/DeepSeek-V3", "task": "train", "gpu": "rtx-4060", "train": {}}
+    found = asked(table)[2]
+    assert found
+    assert not any(one.fits for one in found)
+    assert [one.saved_bytes for one in found] == sorted((one.saved_bytes for one in found), reverse=True)
+
+
+def test_without_a_card_those_that_save_most_come_first() -> None:
+    found = asked({"model": LLAMA, "task": "train", "train": {}})[2]
+    assert found
+    assert all(one.verdict is None for one in found)
+    assert [one.saved_bytes for one in found] == sorted((one.saved_bytes for one in found), reverse=True)
+
+
+@pytest.mark.parametrize(("settings", "named"), [
+    ({"packing": True, "document_mask": True}, {"attention flash"}),
+    ({"packing": True, "document_mask": True, "precision": "fp32"}, set()),
+    ({"packing": True, "attention": "eager"}, {"attention sdpa"}),
+    ({"packing": True}, set()),
+])  # fmt: skip
+def test_flash_attention_is_named_where_sdpa_gets_a_mask_and_saves_less(
+    settings: dict[str, Any], named: set[str]
+) -> None:
+    """One row of 32,768 tokens with adapters, checkpointed layers and a loss without logits."""
+    train = {"method": "lora", "checkpointing": "full", "loss": "fused-linear", "sequence_length": 32768, **settings}
+    found = words({"model": "Qwen/Qwen2.5-0.5B", "task": "train", "train": train})
+    assert {change for change in found if change.startswith("attention")} == named
