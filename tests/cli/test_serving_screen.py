@@ -44,9 +44,9 @@ def test_requests_at_once_shrink_with_their_length(screen):
 
 
 def test_the_flags_that_give_more_are_named(screen):
-    out = screen("--engine", "sglang", "--gpu", "rtx-4090", "--max-model-len", "16384")
+    out = screen("--engine", "sglang", "--gpu", "rtx-4090", "--max-model-len", "4096")
     table = out[out.index("more room for requests") :]
-    assert "kv_cache_dtype fp8" in table
+    assert "quantization fp8" in table
     assert "tensor_parallel_size 2" in table
 
 

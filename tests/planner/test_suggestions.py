@@ -17,7 +17,8 @@ TRAIN: dict[str, dict[str, Any]] = {
     "full fine-tuning on 80 GB": {"model": LLAMA, "gpu": "a100-80gb", "train": {"precision": "bf16-mixed"}},
     "a piece is missing": {
         "model": "Qwen/Qwen3-8B", "gpu": "rtx-4090",
-        "train": {"method": "qlora", "micro_batch_size": 4, "checkpointing": "full", "lora_targets": ["q_proj", "v_proj"]},
+        "train": {"method": "qlora", "micro_batch_size": 4, "checkpointing": "full",
+                  "lora_targets": ["q_proj", "v_proj"]},
     },
     "fp32 weights under adapters": {
         "model": "Qwen/Qwen3-32B", "gpu": "h100", "num_gpus": 8,
@@ -26,7 +27,8 @@ TRAIN: dict[str, dict[str, Any]] = {
     "65B on 48 GB": {"model": "huggyllama/llama-65b", "gpu": "a6000", "train": {"precision": "bf16"}},
     "405B on one card": {"model": "meta-llama/Llama-3.1-405B", "gpu": "h100", "train": {}},
     "experts in 16 bit": {
-        "model": "mistralai/Mixtral-8x7B-v0.1", "gpu": "a100-80gb", "train": {"method": "qlora", "checkpointing": "full"},
+        "model": "mistralai/Mixtral-8x7B-v0.1", "gpu": "a100-80gb",
+        "train": {"method": "qlora", "checkpointing": "full"},
     },
     "a batch of images": {
         "model": "google/vit-base-patch16-224", "gpu": "rtx-3060-12gb", "train": {"micro_batch_size": 4096},

@@ -188,7 +188,7 @@ def _of_the_method(asked: Asked) -> Iterator[Change]:
 
 
 def _of_more_gpus(asked: Asked) -> Iterator[Change]:
-    """The fewest GPUs that may hold their shares of the states, then with checkpointing too, and twice as many."""
+    """The fewest GPUs that may hold their shares of the states, then with checkpointing too, and more of them."""
     train, present, peak, usable = asked.scenario.train, asked.scenario.num_gpus, asked.peak, asked.usable
     if train.framework in _ONE_GPU or peak is None or usable is None or not asked.is_short:
         return
@@ -199,7 +199,7 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     while count <= _MOST_GPUS and shared // count + rest > usable:
         count *= 2
     checkpointed = {"checkpointing": "full", "recompute": ()}
-    for many, more in ((count, {}), (count, checkpointed), (2 * count, checkpointed)):
+    for many, more in ((count, {}), (count, checkpointed), (2 * count, checkpointed), (4 * count, checkpointed)):
         if many > _MOST_GPUS or (more and train.checkpointing == "full" and many == count):
             continue
         values = _sharding(asked, many) | {"num_gpus": many}
