@@ -90,7 +90,7 @@ def read(line):
         ),
         (
             "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b-instruct-q4_K_M",
-            "ollama", "llama 3.1 8b instruct", {"gguf_quant": "Q4_K_M", "n_ctx": 8192},
+            "ollama", "meta-llama/Llama-3.1-8B-Instruct", {"gguf_quant": "Q4_K_M", "n_ctx": 8192},
         ),
     ],
 )  # fmt: skip
@@ -125,7 +125,7 @@ def test_drafts_and_projectors_of_llama_cpp():
 def test_variables_of_ollama():
     serve = read("OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=2 OLLAMA_KV_CACHE_TYPE=q8_0 OLLAMA_FLASH_ATTENTION=1 "
                  "ollama run --keepalive 5m llama3.1:8b").scenario  # fmt: skip
-    assert serve["model"] == "llama 3.1 8b"
+    assert serve["model"] == "meta-llama/Llama-3.1-8B-Instruct"
     told = {"n_ctx": 16384, "n_parallel": 2, "cache_type_k": "q8_0", "cache_type_v": "q8_0", "flash_attn": True}
     assert serve["serve"].items() >= told.items()
     with pytest.raises(UsageError, match="OLLAMA_NUM_PARALLEL: expected a whole number"):

@@ -163,7 +163,7 @@ def test_a_context_that_was_not_asked_for_shrinks_to_fit() -> None:
     assert result.verdict is not None
     assert result.verdict.fits
     assert serve(gpu="rtx-3090", gguf_quant="Q8_0", fit=False).scenario["serve"]["n_ctx"] == 131072
-    asked = serve(gpu="rtx-3090", gguf_quant="Q8_0", n_ctx=131072)
+    asked = serve(gpu="rtx-3090", gguf_quant="Q8_0", n_ctx=131072, fit=False)
     assert asked.verdict is not None
     assert not asked.verdict.fits
     assert any(reason.startswith("set n_ctx to") for reason in asked.verdict.reasons)
@@ -238,7 +238,7 @@ def _fits(**serve):
 
 
 def test_the_layers_that_are_said_to_fit_are_the_most_that_do() -> None:
-    reasons = _fits().verdict.reasons
+    reasons = _fits(fit=False).verdict.reasons
     layers = next(int(r.split()[3]) for r in reasons if r.startswith("set n_gpu_layers to "))
     assert _fits(n_gpu_layers=layers).verdict.fits
     assert not _fits(n_gpu_layers=layers + 1).verdict.fits
@@ -246,7 +246,7 @@ def test_the_layers_that_are_said_to_fit_are_the_most_that_do() -> None:
 
 def test_experts_on_the_host_are_offered_where_they_help() -> None:
     scenario = {"model": "Qwen/Qwen3-30B-A3B", "task": "serve", "gpu": "rtx-3060-12gb",
-                "serve": {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": 8192}}  # fmt: skip
+                "serve": {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": 8192, "fit": False}}  # fmt: skip
     reasons = estimate(scenario).verdict.reasons
     layers = next(int(r.split()[-1]) for r in reasons if r.startswith("set n_cpu_moe to "))
     scenario["serve"]["n_cpu_moe"] = layers

@@ -167,7 +167,9 @@ def test_pipelined_devices_keep_four_copies_of_their_inputs(
 
 
 def test_copies_are_given_up_where_they_find_no_room() -> None:
-    settings: dict[str, Any] = {"gguf_quant": "Q4_K_M", "n_ctx": 24576, "n_ubatch": 2048, "flash_attn": True}
+    settings: dict[str, Any] = {
+        "gguf_quant": "Q4_K_M", "n_ctx": 24576, "n_ubatch": 2048, "flash_attn": True, "fit": False,
+    }  # fmt: skip
     result = serve("meta-llama/Llama-3.3-70B-Instruct", 2, "rtx-3090", **settings)
     assert any("no room for pipeline parallelism" in note for note in result.notes)
 

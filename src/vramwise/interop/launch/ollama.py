@@ -8,27 +8,33 @@ from typing import Any
 
 from vramwise.errors import UsageError
 from vramwise.interop.launch.command import Launch, Start, one_model
-from vramwise.interop.launch.gguf_names import file_type_named, model_of_repository
+from vramwise.interop.launch.gguf_names import model_of_repository
+from vramwise.interop.launch.ollama_library import library_model
 from vramwise.interop.launch.values import switch, whole
 
 _VALUED = frozenset({"--format", "--keepalive", "--think", "--dimensions"})  # ollama cmd/cmd.go
-_TYPE_IN_TAG = re.compile(r"(?:^|-)(i?q\d\w*|fp16|f16|bf16)$", re.I)
 
 
 def read(start: Start) -> Launch:
-    """The scenario of an ollama command: name and tag, and the variables that move memory."""
+    """The scenario of an ollama command: name and tag, and the variables that move memory.
+
+    A vision model's projector is part of its file, and ollama loads it (llm/llama_server.go appendMMProjArgs).
+    """
     named = one_model("ollama", _named(start.words), "ollama run NAME (ollama serve loads what is asked for later)")
     settings: dict[str, Any] = {"engine": "ollama"}
+    kind: str | None
+    notes: tuple[str, ...] = ()
     if named.startswith(("hf.co/", "huggingface.co/")):
         model, kind = model_of_repository(named.partition("/")[2])
     else:
-        model, kind = _of_tag(named.rpartition("/")[2])
+        found = library_model(re.sub(r"^(?:registry\.ollama\.ai/)?library/", "", named, flags=re.I))
+        model, kind, notes = found.model, found.gguf_quant, (found.note,)
     if kind is not None:
         settings["gguf_quant"] = kind
     _environment(start.environment, settings)
     if not model:
         raise UsageError("ollama: expected a name such as llama3.1:8b")
-    return Launch("ollama", {"model": model, "task": "serve", "serve": settings}, ())
+    return Launch("ollama", {"model": model, "task": "serve", "serve": settings}, notes)
 
 
 def _named(words: Sequence[str]) -> str | None:
@@ -61,14 +67,3 @@ def _number(given: Mapping[str, str], variable: str) -> int | None:
         return whole(given[variable]) if given.get(variable) else None
     except UsageError as problem:
         raise UsageError(f"{variable}: {problem}") from None
-
-
-def _of_tag(name: str) -> tuple[str, str | None]:
-    """`llama3.1:8b-instruct-q4_K_M` is the words llama 3.1 8b instruct and Q4_K_M."""
-    family, _, tag = name.partition(":")
-    match = _TYPE_IN_TAG.search(tag)
-    kind = file_type_named(match.group(1)) if match else None
-    tag = tag[: match.start()] if match else tag
-    words = re.sub(r"([a-z])(\d)", r"\1 \2", family.lower())
-    tag = "" if tag == "latest" else tag.replace("-", " ")
-    return " ".join(f"{words} {tag}".split()), kind

@@ -11,20 +11,13 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.serving.answer import assemble, capacity_of, resolved
-from vramwise.serving.constants import constant
+from vramwise.serving.llama_cpp.automatic import fitted
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.extras import extras_of
-from vramwise.serving.llama_cpp.fitting import (
-    LEAST_CONTEXT,
-    DeviceNeeds,
-    fitting_split,
-    largest_context,
-    with_context,
-    with_split,
-)
+from vramwise.serving.llama_cpp.fitting import DeviceNeeds
 from vramwise.serving.llama_cpp.placement import Placement, placement, unread_rules
-from vramwise.serving.llama_cpp.quantizer import file_tensors
-from vramwise.serving.llama_cpp.settings import AUTO_CONTEXT_BUILD, DEFAULT_QUANT, Plan, resolve_plan
+from vramwise.serving.llama_cpp.quantizer import file_tensors, published_in_mxfp4
+from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, resolve_plan, runs_itself
 from vramwise.serving.llama_cpp.terms import Terms
 from vramwise.serving.llama_cpp.verdict import judge
 
@@ -41,8 +34,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     plan = resolve_plan(scenario, model, capacity)
     plan = replace(plan, pipelined=_pipelined(plan, gpu))
     needs = _needs(scenario, model, gpu)
-    plan, fitted = _fitted(scenario, plan, capacity, needs)
-    plan, fitted = _without_copies(plan, fitted, capacity, needs)
+    plan, changed = fitted(scenario, model, plan, capacity, needs)
+    plan, changed = _without_copies(plan, changed, capacity, needs)
     from_file = bool(file_tensors(model))
     custom = plan.file_type == "custom" and not from_file
     placed = placement(model, plan) if not custom else _unknown_placement(model, plan)
@@ -52,7 +45,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     if capacity is not None and not custom and plan.devices:
         verdict = judge(model, plan, terms, capacity, needs)
         quantities["oom"] = Quantity.exact(not verdict.fits)
-    notes = (*_notes(scenario, plan, from_file), *fitted)
+    notes = (*_notes(scenario, model, plan, from_file), *changed)
     table = resolved(scenario, "serve", plan.settings)
     return assemble(table, model, source, quantities, terms.moments, capacity, verdict, notes, _ranks(plan, terms))
 
@@ -110,38 +103,15 @@ def _needs(scenario: Scenario, model: Model, gpu: Gpu | None) -> DeviceNeeds:
     return needs
 
 
-def _fitted(
-    scenario: Scenario, plan: Plan, capacity: Capacity | None, needs: DeviceNeeds
-) -> tuple[Plan, tuple[str, ...]]:
-    """--fit: a context that was not asked for shrinks until everything fits, to 4,096 at least; then layers are dealt
-    out anew over several GPUs. What goes to the host beyond that is left to the verdict."""
+def _notes(scenario: Scenario, model: Model, plan: Plan, from_file: bool) -> Iterator[str]:
     given = scenario.serve
-    if capacity is None or not plan.devices or plan.file_type == "custom" or plan.is_ik:
-        return plan, ()
-    if given.engine == "ollama" or plan.build < AUTO_CONTEXT_BUILD or given.fit is False:
-        return plan, ()
-    room = capacity.usable_bytes - round(constant("llama.cpp", "fit_margin", (0,)).expected)
-    if max(needs(plan)) <= room:
-        return plan, ()
-    notes: list[str] = []
-    if given.n_ctx is None and given.max_model_len is None and plan.n_ctx > LEAST_CONTEXT:
-        found = largest_context(plan, plan.devices * room, lambda trial: sum(needs(trial)), LEAST_CONTEXT)
-        plan = with_context(plan, found or LEAST_CONTEXT)
-        notes.append(f"n_ctx shrinks to {plan.n_ctx:,} so that everything fits (--fit)")
-    if plan.devices > 1 and not given.tensor_split and given.n_gpu_layers is None and not plan.shares_tensors:
-        split = fitting_split(plan, room, needs) if max(needs(plan)) > room else ()
-        if split:
-            plan = with_split(plan, split)
-            notes.append(f"layers are dealt out {' + '.join(map(str, split))} so that every GPU holds its part (--fit)")
-    return plan, tuple(notes)
-
-
-def _notes(scenario: Scenario, plan: Plan, from_file: bool) -> Iterator[str]:
-    given = scenario.serve
+    if given.engine == "ollama" and model.config.model_type == "mllama" and not runs_itself(given):
+        yield "ollama since 0.30 runs llama.cpp, which has no mllama yet: versions before it run this model"
     if from_file:
         yield "sizes of the tensors are those of the file's header"
     elif given.gguf_quant is None:
-        yield f"gguf_quant {plan.file_type} is assumed"
+        kept = ", with the experts in MXFP4 as published" if published_in_mxfp4(model) else ""
+        yield f"gguf_quant {plan.file_type} is assumed{kept}"
     if plan.file_type == "custom" and not from_file:
         yield "a custom mix of tensor types: only the file's header tells its size, weights are left out"
     for rule in unread_rules(given.override_tensor):

@@ -73,6 +73,8 @@ def _renamed(part: Node, child: Node) -> Node:
 def _projector(scenario: Scenario, model: Model, plan: Plan) -> Iterator[Extra]:
     """Tensors of the projector's file, and the buffer of one warm-up image, on the first device."""
     told = scenario.serve.mmproj
+    if told is None and scenario.serve.engine == "ollama":
+        told = "auto"  # part of its file, loaded with it (ollama llm/llama_server.go appendMMProjArgs)
     if told is None:
         return
     weights = _tower_file(told) if os.path.exists(told) else _tower_weights(model)

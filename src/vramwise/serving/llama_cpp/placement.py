@@ -73,9 +73,9 @@ def placement(model: Model, plan: Plan) -> Placement:
     host = experts = unpacked = 0
     for piece in pieces:
         size, name, layer = piece.bytes, piece.name, piece.layer
-        if name == "token_embd":
+        if name in ("token_embd", "per_layer_token_embd"):
             host += size
-            if tied and plan.output_on_gpu:
+            if tied and name == "token_embd" and plan.output_on_gpu:
                 _put(devices, piece, where[-1], plan, parts)
         elif not _on_gpu(piece, plan, patterns):
             host += size

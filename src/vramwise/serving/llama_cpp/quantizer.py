@@ -108,13 +108,13 @@ def _file(model: Model, tensors: tuple[GgufTensor, ...], file_type: str, imatrix
     )
     is_70b = model.num_layers == _LLAMA_70B_LAYERS and grouped > 1
     is_falcon = model.config.model_type == "falcon"
-    mxfp4 = _published_in_mxfp4(model)
+    mxfp4 = published_in_mxfp4(model)
     values = tuple(sorted(t.layer or 0 for t in tensors if t.name in _VALUES))
     downs = tuple(sorted(t.layer or 0 for t in tensors if t.name == "ffn_down")) if experts < 2 else ()
     return _File(file_type, model.num_layers, grouped, experts, imatrix, is_70b, is_falcon, mxfp4, values, downs)
 
 
-def _published_in_mxfp4(model: Model) -> bool:
+def published_in_mxfp4(model: Model) -> bool:
     """Whether the checkpoint's experts are MXFP4 already: conversion copies them into every file (gpt-oss)."""
     table = model.config.get("quantization_config")
     return isinstance(table, dict) and table.get("quant_method") == "mxfp4"
@@ -138,7 +138,7 @@ def _wanted(tensor: GgufTensor, file: _File, tied: bool) -> str:
         return _output(file, default, tensor.shape[-1])
     if file.file_type == "MXFP4_MOE":
         return "MXFP4" if name.endswith("_exps") else default
-    if name == "token_embd":
+    if name in ("token_embd", "per_layer_token_embd"):
         return _embedding(file, default)
     if name in _VALUES:
         return _attention_v(file, default, file.values.index(i))

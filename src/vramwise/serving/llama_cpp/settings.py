@@ -12,7 +12,7 @@ from vramwise.result import Capacity
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, ollama_values
-from vramwise.serving.llama_cpp.quantizer import typed_tensors
+from vramwise.serving.llama_cpp.quantizer import published_in_mxfp4, typed_tensors
 from vramwise.serving.versions import version_of
 from vramwise.units import round_up
 
@@ -87,6 +87,8 @@ class Plan:
     split_mode: str
     kv_on_gpu: bool
     pipelined: bool = False
+    spread: str = ""
+    """What is on the host because the engine found no room for it, in words."""
 
     @property
     def devices(self) -> int:
@@ -216,10 +218,10 @@ class _Sizes:
 def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = None) -> Plan:
     """Defaults of common/common.h, tools/server and ollama, by build and, for ollama, by the GPUs' memory."""
     given = scenario.serve
-    is_ik, own_runner = given.variant == "ik_llama.cpp", _own_runner(given)
+    is_ik, own_runner = given.variant == "ik_llama.cpp", runs_itself(given)
     build = OWN_RUNNER_BUILD if own_runner else build_of(given.engine_version)
     _check_architecture(model, build, is_ik)
-    file_type = given.gguf_quant or DEFAULT_QUANT
+    file_type = given.gguf_quant or _usual_type(given, model)
     imatrix = given.imatrix if given.imatrix is not None else file_type.startswith(_NEEDS_IMATRIX)
     if given.engine == "ollama":
         sizes = _ollama_sizes(scenario, model, capacity, build, file_type, imatrix)
@@ -272,7 +274,15 @@ def _check_architecture(model: Model, build: int, is_ik: bool) -> None:
         raise ScenarioError("serve.variant" if is_ik else "serve.engine_version", problem)
 
 
-def _own_runner(given: ServeSettings) -> bool:
+def _usual_type(given: ServeSettings, model: Model) -> str:
+    """What is fetched when no type is named; experts that are published in MXFP4 stay so, and ollama leaves the rest of
+    that file in BF16 (convert/convert_gptoss.go), llama.cpp's own has it in Q8_0."""
+    if not published_in_mxfp4(model):
+        return DEFAULT_QUANT
+    return "BF16" if given.engine == "ollama" else "MXFP4_MOE"
+
+
+def runs_itself(given: ServeSettings) -> bool:
     """Whether it is an ollama that runs the model itself, not in a llama-server."""
     return given.engine == "ollama" and version_of(given.engine_version) < LLAMA_SERVER_VERSION
 

@@ -87,7 +87,8 @@ def _of_parameter(parameter: Parameter, op: Op) -> Iterator[GgufTensor]:
     shape, layer = parameter.shape, parameter.layer
     module, _, leaf = parameter.name.rpartition(".")
     if parameter.part == "embedding" and parameter.shard == "vocab":
-        yield GgufTensor("token_embd", shape, None, True)
+        per_layer = module.endswith("embed_tokens_per_layer")
+        yield GgufTensor("per_layer_token_embd" if per_layer else "token_embd", shape, None, True)
         return
     if parameter.part == "head" and leaf == "weight":
         yield GgufTensor("output", shape, None, True)

@@ -29,7 +29,8 @@ def judge(model: Model, plan: Plan, terms: Terms, capacity: Capacity, needs: Dev
     need = each[fullest]
     on = "" if len(each) == 1 else f" on {device_name(fullest)}, the fullest of {len(each)}"
     if need.expected <= room:
-        return verdict_of(need, room, [f"{amount(need.expected)} fit in {amount(room)}{on}"])
+        said = f"{amount(need.expected)} fit in {amount(room)}{on}"
+        return verdict_of(need, room, [plan.spread, said] if plan.spread else [said])
     reasons = [f"{amount(need.expected)} do not fit in {amount(room)}{on}"]
     reasons.extend(_fixes(model, plan, room, needs))
     return verdict_of(need, room, reasons)
