@@ -7,7 +7,7 @@ that the command line, the Python API and the web page share, and `Result.from_d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
@@ -187,7 +187,7 @@ class Verdict:
     word: VerdictWord
     headroom_bytes: int
     probability: float
-    reasons: tuple[str, ...] = ()
+    reasons: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.word not in VERDICT_WORDS:

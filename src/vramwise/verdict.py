@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, overload
 
 from vramwise.result import Quantity, Verdict, VerdictWord
 from vramwise.units import format_bytes
@@ -23,6 +23,41 @@ Counters of whole processes in benchmarks/cases/training*.jsonl: 31 of 459 above
 """
 
 
+class LateReasons(Sequence[str]):
+    """Reasons whose rest is worked out once somebody reads them: advice takes many estimates, and sweeps read none."""
+
+    def __init__(self, first: Iterable[str], late: Callable[[], Iterable[str]]) -> None:
+        self._said, self._late = tuple(first), late
+        self._whole = False
+
+    def _all(self) -> tuple[str, ...]:
+        if not self._whole:
+            self._said, self._whole = (*self._said, *self._late()), True
+        return self._said
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == tuple(other) if isinstance(other, tuple | LateReasons) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._all(),)
+
+
 def verdict_of(needed: Quantity, usable_bytes: int, reasons: Iterable[str] = (), *, runs: bool = True) -> Verdict:
     """What is said of a need and the room for it; where it `runs` in no room whatever, the reasons say why.
 
@@ -34,7 +69,7 @@ def verdict_of(needed: Quantity, usable_bytes: int, reasons: Iterable[str] = (),
     if not runs:
         return Verdict("does not fit", headroom, 0.0, tuple(reasons))
     probability = probability_of_fitting(needed, usable_bytes)
-    said = tuple(reasons)
+    said: Sequence[str] = reasons if isinstance(reasons, LateReasons) else tuple(reasons)
     word: VerdictWord = "does not fit" if headroom < 0 else "fits"
     if headroom >= 0 and needed.high > usable_bytes:
         word = "tight"

@@ -55,10 +55,10 @@ def test_printed_graphs(model: str, gpu: str, settings: dict[str, Any], printed_
 
 
 def test_what_the_autotuner_leaves_in_the_pool_is_freed_while_graphs_are_captured() -> None:
-    """Qwen3-30B-A3B on two H100, 0.12.0: "took -0.26 GiB"; 19 + 11 graphs hold more than nothing all the same."""
+    """Qwen3-30B-A3B on two H100, 0.12.0: "took -0.26 GiB", which counts as nothing; 19 + 11 graphs hold something."""
     settings = {"engine_version": "0.12.0", "max_num_seqs": 64, "tensor_parallel_size": 2}
     hopper = serve("Qwen/Qwen3-30B-A3B", "h100", **settings)
-    assert -0.4 * GIB < hopper.quantities["cuda_graph"].expected < 0
+    assert hopper.quantities["cuda_graph"].expected == 0
     node = hopper.phases[-1].components.find("CUDA graphs")
     assert node is not None
     assert node.bytes > 0.2 * GIB

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
 from vramwise.result import Result
 from vramwise.serving.vllm.profile import capture_sizes, profile_of, release
@@ -101,7 +102,7 @@ def test_eager_mode_has_no_graphs() -> None:
 
 
 def test_cache_size_given_in_bytes_replaces_the_budget() -> None:
-    result = serve(kv_cache_memory_bytes=10 * GIB, engine_version="0.11.2")
+    result = serve(kv_cache_memory_bytes=10 * GIB, engine_version="0.11.2", max_model_len=65536)
     assert result.quantities["kv_cache_bytes"].expected == 10 * GIB
     assert result.quantities["kv_cache_tokens"].expected == 10 * GIB // 131072
 
@@ -112,7 +113,7 @@ def test_weights_that_do_not_fit_name_the_number_of_gpus() -> None:
     assert not result.verdict.fits
     assert result.quantities["oom"].expected is True
     assert "weights of 61.03 GiB do not fit" in result.verdict.reasons[0]
-    assert result.verdict.reasons[1] == "set tensor_parallel_size to 4"
+    assert result.verdict.reasons[-1] == "set tensor_parallel_size to 4"
 
 
 def test_a_length_beyond_the_cache_is_answered_with_the_longest_that_fits() -> None:
@@ -275,14 +276,14 @@ def test_a_draft_model_is_counted_with_its_cache() -> None:
 
 
 def test_a_cache_of_a_given_size_is_not_held_against_the_utilization():
-    small = serve(total=79.18, kv_cache_memory_bytes=8 * GIB, max_model_len=131072)
-    assert small.verdict is not None
-    assert f"set kv_cache_memory_bytes to {16 * GIB}" in small.verdict.reasons
+    with pytest.raises(ScenarioError, match=f"vLLM refuses it: set it to {16 * GIB}, or max_model_len to 65,536"):
+        serve(total=79.18, kv_cache_memory_bytes=8 * GIB, max_model_len=131072)
     assert serve(total=79.18, kv_cache_memory_bytes=16 * GIB, max_model_len=131072).verdict.fits  # type: ignore[union-attr]
     large = serve(total=24, kv_cache_memory_bytes=20 * GIB, max_model_len=131072)
     assert large.verdict is not None
-    advice = [reason.rpartition(" ")[2].replace(",", "") for reason in large.verdict.reasons[1:]]
-    cut = serve(total=24, kv_cache_memory_bytes=int(advice[0]), max_model_len=int(advice[1]))
+    (both,) = (one for one in large.verdict.reasons if one.startswith("set kv_cache_memory_bytes to"))
+    cache, length = (int(word.replace(",", "")) for word in both.split() if word[0].isdigit())
+    cut = serve(total=24, kv_cache_memory_bytes=cache, max_model_len=length)
     assert cut.verdict is not None
     assert cut.verdict.fits, cut.verdict.reasons
     assert large.quantities["total_needed"].expected == large.phases[-1].bytes

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-from vramwise.serving.answer import amount, assemble, capacity_of, interval
-from vramwise.verdict import verdict_of
-
-HIGHEST_SHARE = 0.97
-MOST_RANKS = 8
+from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.advice import Trials, advice
+from vramwise.serving.answer import amount, assemble, capacity_of, interval, resolved
+from vramwise.verdict import LateReasons, verdict_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,6 @@ class PooledBudget:
     max_num_seqs: int
     share_name: str
     share: float
-    tensor_parallel: int
     least_card: Quantity | None = None
     states: Node | None = None
     length_follows: bool = False
@@ -50,6 +47,14 @@ class PooledBudget:
         """Bytes that one request of max_model_len takes in the pool."""
         blocks = -(-self.max_model_len // self.block_size)
         return blocks * self.block_size * self.cell_bytes + (self.fixed_bytes if self.states is None else 0)
+
+    def following(self, pool_bytes: int) -> PooledBudget:
+        """The same with requests no longer than a pool of so many bytes holds, in whole blocks."""
+        left = pool_bytes - (self.fixed_bytes if self.states is None else 0)
+        tokens = max(0, left) // self.cell_bytes // self.block_size * self.block_size if self.cell_bytes else 0
+        if not self.cell_bytes or tokens >= self.max_model_len:
+            return self
+        return replace(self, max_model_len=tokens or self.max_model_len, length_follows=True)
 
     @property
     def least_pool(self) -> int:
@@ -78,10 +83,12 @@ class PooledBudget:
 
 
 def pooled_result(
-    scenario: Scenario, model: Model, source: str, gpu: Gpu | None, budget: PooledBudget,
-    available: Quantity | None, resolved_scenario: Mapping[str, Any], notes: Iterable[str],
+    scenario: Scenario, settings: ServeSettings, model: Model, source: str, gpu: Gpu | None, budget: PooledBudget,
+    available: Quantity | None, notes: Iterable[str],
 ) -> Result:  # fmt: skip
-    """The answer of an engine whose pool got `available` bytes (None without a card)."""
+    """The answer of an engine whose pool got `available` bytes (None without a card), for settings with nothing left
+    open. A length that follows the pool stays open in the scenario that the answer states: asked for, it would be a
+    condition."""
     capacity = capacity_of(scenario, gpu)
     quantities = {
         "params": Quantity.exact(model.num_parameters),
@@ -93,22 +100,24 @@ def pooled_result(
     held = budget.one_request
     if capacity is not None and available is not None:
         quantities.update(_pool(budget, available))
-        verdict = _verdict(budget, capacity, int(available.expected))
+        trials = Trials(scenario, settings, model, source, gpu, capacity.usable_bytes)
+        verdict = _verdict(budget, capacity, int(available.expected), lambda: advice(trials))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         held = max(0, int(available.expected))
     phases = _phases(budget, held)
     quantities["nvidia_smi"] = interval(phases[-1].components)
     quantities["total_needed"] = budget.needed
     ranks = (Rank("every GPU", max(phase.bytes for phase in phases)),)
-    return assemble(resolved_scenario, model, source, quantities, phases, capacity, verdict, notes, ranks)
+    table = resolved(scenario, "serve", settings.replace(max_model_len=None) if budget.length_follows else settings)
+    return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
 
 
 def _pool(budget: PooledBudget, available: Quantity) -> dict[str, Quantity]:
-    sizes = [int(size) for size in (available.low, available.expected, available.high)]
+    sizes = [max(0, int(size)) for size in (available.low, available.expected, available.high)]
     if not budget.cell_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
-    tokens = [max(0, size) // budget.cell_bytes // budget.block_size * budget.block_size for size in sizes]
-    requests = [max(0, size) / budget.one_request for size in sizes]
+    tokens = [size // budget.cell_bytes // budget.block_size * budget.block_size for size in sizes]
+    requests = [size / budget.one_request for size in sizes]
     return {
         "kv_cache_bytes": Quantity(
             *(min(size, count * budget.cell_bytes) for size, count in zip(sizes, tokens, strict=True))
@@ -134,7 +143,9 @@ def _phases(budget: PooledBudget, pool_bytes: int) -> tuple[Phase, ...]:
     )
 
 
-def _verdict(budget: PooledBudget, capacity: Capacity, left: int) -> Verdict:
+def _verdict(
+    budget: PooledBudget, capacity: Capacity, left: int, advice: Callable[[], Iterable[str]]
+) -> Verdict:  # fmt: skip
     """Fits when the pool, which got `left` bytes, holds one request and what runs finds room beside the pool."""
     total, needed = capacity.usable_bytes, budget.needed
     if budget.most_pool is not None and budget.most_pool < budget.least_pool:
@@ -144,52 +155,20 @@ def _verdict(budget: PooledBudget, capacity: Capacity, left: int) -> Verdict:
         many = left / budget.one_request if budget.one_request else 0.0
         said = f"the KV cache of {amount(left)} holds {many:.2f} requests of {budget.max_model_len:,} tokens"
         return verdict_of(needed, total, [said])
-    return verdict_of(needed, total, _problems(budget, total, left))
+    return verdict_of(needed, total, LateReasons([_problem(budget, total, left)], advice))
 
 
-def _problems(budget: PooledBudget, total: int, left: int) -> list[str]:
+def _problem(budget: PooledBudget, total: int, left: int) -> str:
+    """What is short, in the engine's own terms."""
     share = f"{budget.share_name} {budget.share:g} of {amount(total)}"
     beside = total - budget.beside() - sum(node.bytes for node in budget.state_pool) - max(0, left)
     if budget.weights.bytes + budget.context.bytes > total:
-        return [
-            f"weights of {amount(budget.weights.bytes)} do not fit in {amount(total)}",
-            _more_ranks(budget, total),
-        ]
+        return f"weights of {amount(budget.weights.bytes)} do not fit in {amount(total)}"
     if left < budget.cell_bytes * budget.block_size:
-        return [f"no room for the KV cache: the weights use up {share}", _fix(budget, total, left)]
+        return f"no room for the KV cache: the weights use up {share}"
     if left < budget.one_request:
-        tokens = left // budget.cell_bytes // budget.block_size * budget.block_size if budget.cell_bytes else 0
-        return [
-            f"max_model_len {budget.max_model_len:,} needs {amount(budget.one_request)} of KV cache, "
-            f"{amount(left)} is left",
-            f"set max_model_len to {tokens:,}",
-            _fix(budget, total, left),
-        ]
+        need = amount(budget.one_request)
+        return f"max_model_len {budget.max_model_len:,} needs {need} of KV cache, {amount(left)} is left"
     if beside >= 0:
-        return [f"all that one request takes needs {amount(budget.needed.expected)} of {amount(total)}"]
-    lower = budget.share + beside / total
-    return [
-        f"activations and CUDA graphs lack {amount(-beside)} beside {share}",
-        f"set {budget.share_name} to {max(0.01, int(lower * 100) / 100):g}",
-    ]
-
-
-def _fix(budget: PooledBudget, total: int, left: int) -> str:
-    """A larger share where all else finds room beside it, else more GPUs."""
-    wanted = budget.share + (budget.one_request - left) / total
-    rounded = -int(-wanted * 100 // 1) / 100
-    if budget.beside() + budget.one_request <= total and rounded <= HIGHEST_SHARE:
-        return f"set {budget.share_name} to {rounded:g}"
-    return _more_ranks(budget, total)
-
-
-def _more_ranks(budget: PooledBudget, total: int) -> str:
-    """The least power of two of GPUs that share weights and one request."""
-    shared = budget.weights.bytes + budget.one_request
-    alone = budget.beside() - budget.weights.bytes
-    ranks = budget.tensor_parallel
-    while ranks < MOST_RANKS:
-        ranks *= 2
-        if shared * budget.tensor_parallel // ranks + alone <= min(budget.share, HIGHEST_SHARE) * total:
-            return f"set tensor_parallel_size to {ranks}"
-    return "quantize the weights, take a larger GPU, or more of them"
+        return f"all that one request takes needs {amount(budget.needed.expected)} of {amount(total)}"
+    return f"activations and CUDA graphs lack {amount(-beside)} beside {share}"

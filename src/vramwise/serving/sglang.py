@@ -15,7 +15,7 @@ from vramwise.models.lengths import model_length, text_config
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.answer import capacity_of, card_notes, context_node, resolved
+from vramwise.serving.answer import capacity_of, card_notes, context_node
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import engine_storage, engine_weights
@@ -64,12 +64,13 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         if budget.fixed_bytes:
             budget, ends = _with_states(budget, ends, settings)
         available = Quantity(*sorted(_at_most(end, budget, settings.max_total_tokens) for end in ends))
-    shorter = _shorter(scenario.serve, budget, available)
-    if shorter is not None:
-        settings = settings.replace(max_model_len=shorter)
-        budget = replace(budget, max_model_len=shorter, length_follows=True)
+    shorter = None
+    if available is not None and scenario.serve.max_model_len is None:
+        # managers/tp_worker.py of 0.5.4: max_req_len = min(context_len, max_total_num_tokens) − 1
+        budget = budget.following(int(available.expected))
+        shorter = budget.max_model_len if budget.max_model_len < (settings.max_model_len or 0) else None
+        settings = settings.replace(max_model_len=budget.max_model_len)
     budget = replace(budget, least_card=_least_card(budget, settings))
-    table = resolved(scenario, "serve", settings)
     limited = [f"SGLang starts all the same and takes requests of {shorter:,} tokens at most"] if shorter else []
     notes = (
         *version_notes("SGLang", scenario.serve.engine_version, DEFAULT_VERSION),
@@ -77,7 +78,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, storage.dtype, settings.quantization),
     )
-    return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes)
 
 
 def _least_card(budget: PooledBudget, settings: ServeSettings) -> Quantity:
@@ -100,17 +101,6 @@ def _least_card(budget: PooledBudget, settings: ServeSettings) -> Quantity:
         return max(cards, default=0)
 
     return Quantity(least("low"), least("bytes"), least("high"))
-
-
-def _shorter(given: ServeSettings, budget: PooledBudget, available: Quantity | None) -> int | None:
-    """Tokens of the pool where they are fewer than the model's length and no length was asked for.
-
-    Source: managers/tp_worker.py of 0.5.4, max_req_len = min(context_len, max_total_num_tokens) − 1.
-    """
-    if available is None or given.max_model_len is not None or not budget.cell_bytes:
-        return None
-    tokens = max(0, int(available.expected)) // budget.cell_bytes // budget.block_size * budget.block_size
-    return tokens if 0 < tokens < budget.max_model_len else None
 
 
 def _with_states(
@@ -177,7 +167,6 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         max_num_seqs=settings.max_num_seqs or 1,
         share_name="mem_fraction_static",
         share=settings.mem_fraction_static or 0.0,
-        tensor_parallel=settings.tensor_parallel_size,
         most_pool=most * cell if most is not None and cell else None,
     )
 

@@ -17,7 +17,7 @@ from vramwise.models.lengths import model_length
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.answer import capacity_of, card_notes, context_node, resolved
+from vramwise.serving.answer import capacity_of, card_notes, context_node
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import engine_storage, engine_weights
@@ -46,9 +46,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         terms = (budget.weights, *budget.working, budget.context)
         taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
         available = Quantity(*sorted(int((capacity.usable_bytes - size) * budget.share) for size in taken))
-    table = resolved(scenario, "serve", settings)
     notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
-    return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes)
 
 
 def _settings(given: ServeSettings, model: Model, storage: Storage) -> ServeSettings:
@@ -81,7 +80,6 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         max_num_seqs=settings.max_num_seqs or 1,
         share_name="gpu_memory_utilization",
         share=settings.gpu_memory_utilization or DEFAULT_FRACTION,
-        tensor_parallel=settings.tensor_parallel_size,
     )
 
 

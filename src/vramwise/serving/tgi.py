@@ -16,7 +16,7 @@ from vramwise.models.lengths import model_length, text_config
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.answer import capacity_of, card_notes, context_node, resolved
+from vramwise.serving.answer import capacity_of, card_notes, context_node
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import capability_of, engine_storage, engine_weights
@@ -87,18 +87,16 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         available = Quantity(*(share.pool(capacity.usable_bytes, size, batch) for size in taken))
         if scenario.serve.max_model_len is None and _chunks(settings):
             # the server itself lowers max_total_tokens to what its blocks hold
-            held = int(available.expected) // max(1, budget.cell_bytes)
-            settings = settings.replace(max_model_len=max(1, min(settings.max_model_len or 1, held)))
-            budget = replace(budget, max_model_len=settings.max_model_len or 1, length_follows=held > 0)
+            budget = budget.following(int(available.expected))
+            settings = settings.replace(max_model_len=budget.max_model_len)
     least = (share.least_card(budget.beside(end), batch, budget.least_pool) for end in ("low", "bytes", "high"))
     budget = replace(budget, least_card=Quantity(*least))
-    table = resolved(scenario, "serve", settings)
     notes = (
         *version_notes("text-generation-inference", scenario.serve.engine_version, DEFAULT_VERSION),
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, storage.dtype, settings.quantization),
     )
-    return pooled_result(scenario, model, source, gpu, budget, available, table, notes)
+    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes)
 
 
 def _chunks(settings: ServeSettings) -> bool:
@@ -200,5 +198,4 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
         max_num_seqs=settings.max_num_seqs or 1,
         share_name="cuda_memory_fraction × TGI_WIGGLE_ROOM",
         share=share.fraction * share.wiggle,
-        tensor_parallel=settings.tensor_parallel_size,
     )

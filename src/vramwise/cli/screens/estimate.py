@@ -89,6 +89,8 @@ def settings_summary(result: Result) -> list[str]:
     table: dict[str, Any] = dict(scenario.get(task) or {})
     if task == "train":
         return _training_summary(result, table)
+    if task == "serve" and table.get("max_model_len") is None and "max_seq" in result.quantities:
+        table["max_model_len"] = result.quantities["max_seq"].expected or None  # the engine lowers it to what fits
     words = [str(table[key]) for key in _SERVED_AS if table.get(key) not in (None, "auto")]
     sizes = {"max_model_len": "context {:,}", "batch_size": "batch {:,}", "prompt_tokens": "prompt {:,}",
              "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}", "tensor_parallel_size": "TP {}"}  # fmt: skip

@@ -80,9 +80,16 @@ def _budget(result: Result, width: int) -> list[str]:
     return lines + wrapped([f"{'outside it':<12}{beside[0]}", *beside[1:]], width, indent=12) if beside else lines
 
 
+def longest_request(result: Result) -> int:
+    """Tokens of the longest request: as asked for, or what the cache holds where the engine lowers it to that."""
+    asked = result.scenario["serve"].get("max_model_len")
+    held = result.quantities.get("max_seq")
+    return int(asked or (held.expected if held is not None else 0))
+
+
 def _concurrency(scenario: Scenario, result: Result, estimate: Estimate, width: int) -> list[str]:
     """Requests at once when all are as long as that."""
-    longest = int(result.scenario["serve"].get("max_model_len") or 0)
+    longest = longest_request(result)
     pieces = []
     for length in [*(one for one in LENGTHS if one < longest), longest]:
         other = _tried(scenario, {"max_model_len": length}, estimate)
@@ -107,7 +114,7 @@ def _more(scenario: Scenario, result: Result, estimate: Estimate) -> list[str]:
     if not found:
         return []
     best = sorted(found, key=lambda item: -item[0])[:MOST_CHANGES]
-    longest = int(result.scenario["serve"].get("max_model_len") or 0)
+    longest = longest_request(result)
     head, *rows = columns([["more room for requests", "tokens", f"of {longest:,}"], *(cells for _, cells, _ in best)])
     return ["", f"{head}   cost", *(f"{row}   {cost}" for row, (_, _, cost) in zip(rows, best, strict=True))]
 

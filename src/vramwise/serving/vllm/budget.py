@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from operator import attrgetter
@@ -121,12 +121,6 @@ def budget_of(model: Model, r: Resolved, gpu: Gpu | None) -> Budget:
     )
 
 
-def with_tensor_parallel(model: Model, budget: Budget, gpu: Gpu | None, ranks: int) -> Budget:
-    """The same settings over more GPUs."""
-    r = budget.resolved
-    return budget_of(model, replace(r, settings=r.settings.replace(tensor_parallel_size=ranks)), gpu)
-
-
 # -- weights ---------------------------------------------------------------------------------------------------
 
 
@@ -202,7 +196,7 @@ def _gib_node(name: str, value: Constant, inputs: dict[str, int]) -> Node:
 def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...], PoolPlan]:
     """Caches of the stage's layers on one rank, and the pool they share."""
     settings, profile = r.settings, r.profile
-    compressed = compressed_pool(model, r.version, r.given_block_size)
+    compressed = compressed_pool(model, r.version, r.block_size)
     if compressed is not None:
         return compressed
     start, stop = stage_layers(model.num_layers, settings.pipeline_parallel_size)[stage]

@@ -32,17 +32,21 @@ class _Part:
     window: int | None
 
 
+def compresses_keys(model: Model) -> bool:
+    """Whether a model keeps compressed keys, whose blocks are BLOCK tokens by default."""
+    return text_config(model).model_type == "deepseek_v4"
+
+
 def compressed_pool(
-    model: Model, version: tuple[int, ...], block_size: int | None
+    model: Model, version: tuple[int, ...], block: int
 ) -> tuple[tuple[LayerSpec, ...], PoolPlan] | None:
     """Caches and their pool; None for a model that does not compress its keys."""
-    config = text_config(model)
-    if config.model_type != "deepseek_v4":
+    if not compresses_keys(model):
         return None
+    config = text_config(model)
     rates = [cache.key_head_dim for cache in model.caches if cache.kind == "full"]
     light = sum(width == KEY_WIDTH // LIGHT for width in rates)
     heavy = len(rates) - light
-    block = block_size or BLOCK
     windows = _Part((_page(WINDOW_BLOCK * ROW_BYTES),), model.num_layers, WINDOW_BLOCK, config.size("sliding_window"))
     states = [
         _Part(

@@ -6,12 +6,13 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
+from vramwise.serving.advice import Trials, advice
 from vramwise.serving.answer import assemble, capacity_of, card_notes, interval, resolved
 from vramwise.serving.storage import dtype_notes
 from vramwise.serving.versions import version_notes
 from vramwise.serving.vllm.budget import Budget, budget_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
-from vramwise.serving.vllm.limits import least_card, pool_verdict
+from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
 from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
@@ -30,6 +31,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     """
     r = resolve_settings(scenario, model, gpu)
     budget = budget_of(model, r, gpu)
+    check_given_cache(budget)
     capacity = capacity_of(scenario, gpu)
     quantities = _quantities(model, budget)
     verdict: Verdict | None = None
@@ -37,12 +39,14 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     if capacity is not None:
         pool = pool_quantities(budget, *_totals(scenario, gpu, capacity))
         quantities.update(pool)
-        verdict = pool_verdict(model, budget, capacity, gpu)
+        trials = Trials(scenario, r.settings, model, source, gpu, capacity.usable_bytes)
+        verdict = pool_verdict(budget, capacity, lambda: advice(trials))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))
-    phases = _phases(budget, kv_bytes)
+    usable = capacity.usable_bytes if capacity is not None else None
+    phases = _phases(budget, kv_bytes, usable if verdict is not None and verdict.fits else None)
     quantities["nvidia_smi"] = interval(phases[-1].components)
-    quantities["total_needed"] = least_card(budget)
+    quantities["total_needed"] = least_card(budget, usable)
     table = resolved(scenario, "serve", r.settings)
     quantization = r.storage.quantization.name if r.storage.quantization is not None else None
     notes = (
@@ -89,7 +93,8 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int) -> dict[s
     ends = ((least, "high"), (total, "bytes"), (most, "low"))
     if not pool.block_bytes and r.version >= CACHELESS_VERSION:
         return {"kv_cache_bytes": Quantity.exact(0)}
-    sizes = [budget.available(size, r.utilization, end) for size, end in ends]
+    # where the terms alone exceed the share, vLLM logs a negative size; nothing is what it gets
+    sizes = [max(0, budget.available(size, r.utilization, end)) for size, end in ends]
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     blocks = [pool.num_blocks(size) for size in sizes]
@@ -113,10 +118,11 @@ def _tokens(budget: Budget, blocks: int, requests: float) -> int:
     return blocks // max(1, pool.num_groups) * pool.smallest_block * pool.decode_context_parallel
 
 
-def _phases(budget: Budget, kv_bytes: int) -> tuple[Phase, ...]:
-    """Load, profile run, graph capture, decode: what the process holds on the worst rank.
+def _phases(budget: Budget, kv_bytes: int, room: int | None) -> tuple[Phase, ...]:
+    """Load, profile run, graph capture, decode: what the process holds on the worst rank, in `room` where it fits.
 
-    Decode runs in memory that the profile run left in PyTorch's pool, so it holds what graph capture ended with.
+    Decode runs in memory that the profile run left in PyTorch's pool, so it holds what graph capture ended with: all of
+    it (logs of 0.9.2 and 0.10.2 with the process's memory), or what the card had left for it.
     """
     outside = [budget.context] + ([budget.nccl] if budget.nccl is not None else [])
     cache = Node(
@@ -128,15 +134,30 @@ def _phases(budget: Budget, kv_bytes: int) -> tuple[Phase, ...]:
     # PyTorch keeps what the profile run took, so the process holds it until it ends
     reserved = budget.activation
     running = (budget.weights, cache, reserved, *budget.kept, budget.non_torch, *outside)
+    captured = _within((*running, budget.graphs), reserved, room)
     return (
         Phase("load", Node.group("load", (budget.weights, *outside))),
         Phase(
             "profile run",
             Node.group("profile run", (budget.weights, reserved, *budget.kept, budget.non_torch, *outside)),
         ),
-        Phase("graph capture", Node.group("graph capture", (*running, budget.graphs))),
-        Phase("decode", Node.group("decode", (*running, budget.graphs))),
+        Phase("graph capture", Node.group("graph capture", captured)),
+        Phase("decode", Node.group("decode", captured)),
     )
+
+
+def _within(terms: tuple[Node, ...], pool: Node, room: int | None) -> tuple[Node, ...]:
+    """The terms with as much less in PyTorch's pool as they exceed the room by."""
+    over = sum(term.bytes for term in terms) - (room or 0)
+    if room is None or over <= 0 or over > pool.bytes:
+        return terms
+    left = pool.bytes - over
+    kept = Node(
+        pool.name, left, pool.kind, min(pool.low, left), max(left, pool.high - over),
+        formula="what the card leaves of the profile run's", inputs={"profile_run_bytes": pool.bytes},
+        source="torch.cuda.graph empties the pool before it captures",
+    )  # fmt: skip
+    return tuple(kept if term is pool else term for term in terms)
 
 
 def _rank_name(r: Resolved) -> str:

@@ -41,14 +41,14 @@ def printed_graphs(model: Model, r: Resolved, graphs: Node) -> Quantity:
 
     From compute capability 9.0 on FlashInfer's autotuner runs a whole batch before capture; torch.cuda.graph empties
     PyTorch's pool of it within the measured span, which makes the printed difference small or negative, until vLLM
-    empties the pool before (0.17.1 does not yet, 0.18.1 does).
+    empties the pool before (0.17.1 does not yet, 0.18.1 does). A negative difference counts as none.
     """
     pool = graphs.children[0] if graphs.children else graphs
     tunes = r.capability is not None and r.capability >= HOPPER
     if not pool.bytes or not tunes or not AUTOTUNED[0] <= r.version < AUTOTUNED[1]:
         return Quantity(pool.low, pool.bytes, pool.high)
     freed = forward_pass(model, r)
-    return Quantity(pool.low - freed.high, pool.bytes - freed.bytes, pool.high)
+    return Quantity(max(0, pool.low - freed.high), max(0, pool.bytes - freed.bytes), pool.high)
 
 
 def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:

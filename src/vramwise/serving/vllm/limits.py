@@ -1,35 +1,33 @@
-"""Whether vLLM starts, and the smallest change that makes it start."""
+"""Whether vLLM starts: the smallest card on which its settings do, and what is short on a smaller one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from math import ceil
 
-from vramwise.hardware import Gpu
-from vramwise.models import Model
+from vramwise.errors import ScenarioError
 from vramwise.result import Capacity, Quantity, Verdict
 from vramwise.serving.answer import amount
-from vramwise.serving.heads import attention_heads
-from vramwise.serving.vllm.budget import Budget, total_of, with_tensor_parallel
-from vramwise.verdict import verdict_of
-
-HIGHEST_UTILIZATION = 0.97  # above it, context and graphs hardly ever find room
-MOST_RANKS = 8
+from vramwise.serving.vllm.budget import Budget, total_of
+from vramwise.verdict import LateReasons, verdict_of
 
 
-def pool_verdict(model: Model, budget: Budget, capacity: Capacity, gpu: Gpu | None) -> Verdict:
+def pool_verdict(budget: Budget, capacity: Capacity, advice: Callable[[], Iterable[str]]) -> Verdict:
     """Fits on a card of the least size that the settings need, and on any larger one."""
-    total, needed = capacity.usable_bytes, least_card(budget)
-    starts = not _is_refused_on_any_card(budget)
-    if needed.expected <= total and starts:
+    total = capacity.usable_bytes
+    needed = least_card(budget, total)
+    if needed.expected <= total:
         spare = budget.available(total, budget.resolved.utilization) - budget.one_request
         return verdict_of(needed, total, [_fits(budget, capacity, spare)])
-    return verdict_of(needed, total, _problems(model, budget, capacity, gpu), runs=starts)
+    return verdict_of(needed, total, LateReasons([_problem(budget, total)], advice))
 
 
-def least_card(budget: Budget) -> Quantity:
+def least_card(budget: Budget, total: int | None = None) -> Quantity:
     """Smallest card whose share holds one request of max_model_len and which holds graphs and context beside the share.
 
     share = (charged + one request) / utilization; beside it, where a pool fills the share up: outside / (1 − share).
+    A share of the whole card leaves no card anything for what lies outside: then it is what is taken of a card of
+    `total` bytes.
     """
     r = budget.resolved
     given = r.settings.kv_cache_memory_bytes
@@ -42,18 +40,11 @@ def least_card(budget: Budget) -> Quantity:
         cards = [ceil(held / r.utilization), held + outside]
         if budget.pool.block_bytes and r.utilization < 1:
             cards.append(ceil(outside / (1 - r.utilization)))
+        elif budget.pool.block_bytes and total is not None:
+            cards.append(total + outside)
         return max(cards)
 
     return Quantity(least("low"), least("bytes"), least("high"))
-
-
-def _is_refused_on_any_card(budget: Budget) -> bool:
-    """A cache of a given size below one request, or a share that leaves nothing for what lies outside it."""
-    r = budget.resolved
-    given = r.settings.kv_cache_memory_bytes
-    if given is not None:
-        return given < budget.one_request
-    return r.utilization >= 1 and bool(budget.pool.block_bytes) and _outside(budget, "bytes") > 0
 
 
 def _outside(budget: Budget, end: str) -> int:
@@ -63,19 +54,9 @@ def _outside(budget: Budget, end: str) -> int:
     if budget.nccl is not None:
         outside += int(getattr(budget.nccl, end))
     if not r.profile.graphs_in_budget:
-        # graphs reuse what the allocator keeps of the profile run; only what exceeds it needs new memory
+        # capture empties PyTorch's pool of the profile run, so only what exceeds that needs more memory
         outside += max(0, int(getattr(budget.graphs, end)) - budget.activation.bytes)
     return outside
-
-
-def _room_beside(budget: Budget, total: int) -> int:
-    """What is left of the card once the share and what lies outside it are taken."""
-    r = budget.resolved
-    share = min(round(total * r.utilization), total)
-    given = r.settings.kv_cache_memory_bytes
-    if given is not None or not budget.pool.block_bytes:  # nothing fills the share up then
-        share = total_of(budget.charged) + (given or 0)
-    return total - share - _outside(budget, "bytes")
 
 
 def _fits(budget: Budget, capacity: Capacity, spare: int) -> str:
@@ -89,82 +70,44 @@ def _fits(budget: Budget, capacity: Capacity, spare: int) -> str:
     )
 
 
-def _problems(model: Model, budget: Budget, capacity: Capacity, gpu: Gpu | None) -> list[str]:
-    r, total = budget.resolved, capacity.usable_bytes
-    requested = round(total * r.utilization)
+def _problem(budget: Budget, total: int) -> str:
+    """What is short, in the engine's own terms."""
+    r = budget.resolved
+    requested = ceil(total * r.utilization)
     left = budget.available(total, r.utilization)
-    blocks = budget.pool.num_blocks(max(0, left))
+    given = r.settings.kv_cache_memory_bytes
+    if given is not None:
+        lack = least_card(budget, total).expected - total
+        return f"kv_cache_memory_bytes {amount(given)} and all else lack {amount(lack)} on {amount(total)}"
     share = f"{amount(requested)} (gpu_memory_utilization {r.utilization:g} of {amount(total)})"
+    charged = amount(total_of(budget.charged))
     if budget.weights.bytes > requested:
-        return [f"weights of {amount(budget.weights.bytes)} do not fit in {share}", *_fixes(model, budget, total, gpu)]
+        return f"weights of {amount(budget.weights.bytes)} do not fit in {share}"
     if left < budget.pool.block_bytes:
-        charged = sum(term.bytes for term in budget.charged)
-        return [
-            f"no KV cache blocks: weights, profile run and the rest take {amount(charged)} of {share}",
-            *_fixes(model, budget, total, gpu),
-        ]
-    if left < budget.one_request and r.settings.kv_cache_memory_bytes is not None:
-        return _given_cache_problems(budget, left, blocks)
+        return (
+            f"no KV cache blocks: weights, profile run and the rest take {amount(total_of(budget.charged))} of {share}"
+        )
     if left < budget.one_request:
-        longest = budget.pool.longest_request(blocks, r.in_flight_tokens, r.max_model_len)
-        reasons = [
-            f"max_model_len {r.max_model_len:,} needs {amount(budget.one_request)} of KV cache, {amount(left)} is left"
-        ]
-        if longest:
-            reasons.append(f"set max_model_len to {longest:,}")
-        return [*reasons, *_fixes(model, budget, total, gpu)]
-    if r.settings.kv_cache_memory_bytes is not None:
-        return _too_large_cache(budget, total, left)
-    lower = (total - (requested - _room_beside(budget, total))) / total
-    return [
-        f"CUDA context and graphs do not fit beside {share}",
-        f"set gpu_memory_utilization to {max(0.01, int(lower * 100) / 100):g} or enforce_eager",
-    ]
+        need = amount(budget.one_request)
+        return f"max_model_len {r.max_model_len:,} needs {need} of KV cache, {amount(left)} is left"
+    if left < 0:
+        return f"weights, profile run and the rest take {charged} of {share}"
+    return f"what lies outside it, {amount(_outside(budget, 'bytes'))}, does not fit beside {share}"
 
 
-def _given_cache_problems(budget: Budget, left: int, blocks: int) -> list[str]:
-    """A cache of a given size that does not hold one request."""
+def check_given_cache(budget: Budget) -> None:
+    """Raises ScenarioError for a cache of a given size that holds no request of max_model_len, on no card.
+
+    Source: vLLM 0.33.0 v1/core/kv_cache_utils.py _check_enough_kv_cache_memory.
+    """
     r = budget.resolved
-    longest = budget.pool.longest_request(blocks, r.in_flight_tokens, r.max_model_len)
-    reasons = [
-        f"max_model_len {r.max_model_len:,} needs {amount(budget.one_request)} of KV cache, "
-        f"kv_cache_memory_bytes gives {amount(left)}"
-    ]
-    if longest:
-        reasons.append(f"set max_model_len to {longest:,}")
-    return [*reasons, f"set kv_cache_memory_bytes to {budget.one_request}"]
-
-
-def _too_large_cache(budget: Budget, total: int, given: int) -> list[str]:
-    """A cache of a given size that the card does not hold beside all else."""
-    r, most = budget.resolved, given + _room_beside(budget, total)
-    reasons = [f"kv_cache_memory_bytes {amount(given)} and all else lack {amount(given - most)} on {amount(total)}"]
-    blocks = budget.pool.num_blocks(max(0, most))
-    longest = budget.pool.longest_request(blocks, r.in_flight_tokens, r.max_model_len)
-    if not longest:
-        return [*reasons, "quantize the weights, take a larger GPU, or more of them"]
-    reasons.append(f"set kv_cache_memory_bytes to {most}")
-    if longest < r.max_model_len:
-        reasons.append(f"and max_model_len to {longest:,}")
-    return reasons
-
-
-def _fixes(model: Model, budget: Budget, total: int, gpu: Gpu | None) -> list[str]:
-    """The least utilization, number of sequences or GPUs with which one request fits."""
-    r = budget.resolved
-    charged = sum(term.bytes for term in budget.charged) + budget.one_request
-    fixes = []
-    wanted = -(-charged * 100 // total) / 100
-    if wanted <= HIGHEST_UTILIZATION and wanted > r.utilization:
-        fixes.append(f"set gpu_memory_utilization to {wanted:g}")
-    ranks = r.settings.tensor_parallel_size
-    while ranks < MOST_RANKS and not fixes:
-        ranks *= 2
-        if attention_heads(model) % ranks:
-            continue
-        other = with_tensor_parallel(model, budget, gpu, ranks)
-        if other.available(total, r.utilization) >= other.one_request:
-            fixes.append(f"set tensor_parallel_size to {ranks}")
-    if not fixes:
-        fixes.append("quantize the weights, take a larger GPU, or more of them")
-    return fixes
+    given = r.settings.kv_cache_memory_bytes
+    if given is None or given >= budget.one_request:
+        return
+    longest = budget.pool.longest_request(budget.pool.num_blocks(given), r.in_flight_tokens, r.max_model_len)
+    shorter = f", or max_model_len to {longest:,}" if longest else ""
+    raise ScenarioError(
+        "serve.kv_cache_memory_bytes",
+        f"{amount(given)} hold no request of max_model_len {r.max_model_len:,}, vLLM refuses it: "
+        f"set it to {budget.one_request}{shorter}",
+    )

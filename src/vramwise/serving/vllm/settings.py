@@ -11,6 +11,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.layouts import capability_of, engine_storage
 from vramwise.serving.storage import Storage
+from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,
     HYBRID_CACHING_VERSION,
@@ -45,7 +46,6 @@ class Resolved:
     utilization: float
     block_size: int
     capability: float | None
-    given_block_size: int | None = None
 
     @property
     def in_flight_tokens(self) -> int:
@@ -69,7 +69,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
     utilization = given.gpu_memory_utilization or profile.utilization
-    block = given.block_size or DEFAULT_BLOCK_SIZE
+    block = given.block_size or (BLOCK if compresses_keys(model) else DEFAULT_BLOCK_SIZE)
     settings = given.replace(
         engine_version=version_text,
         use_v1=False if older else given.use_v1,
@@ -83,8 +83,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         enable_prefix_caching=_caches_prefixes(given, model, version, profile),
     )
     return Resolved(
-        settings, version, profile, storage, length, tokens, seqs, utilization, block, capability_of(gpu),
-        given.block_size,
+        settings, version, profile, storage, length, tokens, seqs, utilization, block, capability_of(gpu)
     )  # fmt: skip
 
 

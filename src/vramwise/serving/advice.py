@@ -1,0 +1,182 @@
+"""What to change so that an engine starts on the card: each is a full estimate of the changed scenario, and fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.hardware import Gpu
+from vramwise.largest import largest_within
+from vramwise.models import Model
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import ServeSettings
+from vramwise.serving import estimate_serving
+from vramwise.serving.storage import storage_of
+
+MOST_RANKS = 8
+LEAST_LENGTH = 256  # a server of shorter requests is no answer to anybody
+HIGHEST_RAISED, HIGHEST_LOWERED = 97, 99  # percent: above the first, little is left for what nobody counts
+NOTHING = "no setting is enough: take a larger GPU, or more of them"
+SHARES = {
+    "vllm": "gpu_memory_utilization",
+    "sglang": "mem_fraction_static",
+    "tensorrt-llm": "gpu_memory_utilization",
+    "tgi": "gpu_memory_utilization",
+}
+Change = Mapping[str, Any]
+NO_CHANGE: Change = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """A scenario that does not fit in `usable_bytes`, its settings with defaults in, and what others come to."""
+
+    scenario: Scenario
+    resolved: ServeSettings
+    model: Model
+    source: str
+    gpu: Gpu | None
+    usable_bytes: int
+
+    def need(self, changes: Change) -> int:
+        """Bytes that the changed scenario needs; more than there are where it does not start for another reason."""
+        settings = self.scenario.serve.replace(**changes)
+        ranks = gpus_used(settings)
+        changed = self.scenario.replace(serve=settings, num_gpus=max(self.scenario.num_gpus, ranks))
+        try:
+            answer = estimate_serving(changed, self.model, self.source, self.gpu)
+        except VramwiseError:
+            return self.usable_bytes + 1
+        assert answer.verdict is not None
+        needed = int(answer.quantities["total_needed"].expected)
+        return needed if answer.verdict.fits else max(needed, self.usable_bytes + 1)
+
+    def fit(self, changes: Change) -> bool:
+        return self.need(changes) <= self.usable_bytes
+
+
+def gpus_used(settings: ServeSettings) -> int:
+    """GPUs over which the engine spreads a model and its copies."""
+    return settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+
+
+def advice(trials: Trials) -> Iterator[str]:
+    """Changes that make it fit: on the GPUs that are there first, then on more of them."""
+    more = [*_ranks(trials)]
+    there = [said(change) for ranks, change in more if ranks <= trials.scenario.num_gpus]
+    alone = (_length, _share, _cache, _eager, _format)
+    found = there + [said(change) for search in alone for change in search(trials)]
+    found = found or [said(change) for change in _together(trials)]
+    found += [said(change) for ranks, change in more if ranks > trials.scenario.num_gpus]
+    yield from found or [NOTHING]
+
+
+def said(changes: Change) -> str:
+    """`set KEY to VALUE and KEY to VALUE`."""
+    pairs = (f"{key} to {_text(key, value)}" for key, value in changes.items())
+    return f"set {' and '.join(pairs)}"
+
+
+def _text(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if key == "max_model_len" else str(value)
+
+
+def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:
+    """The least power of two of tensor-parallel ranks, with the GPUs that it takes."""
+    ranks = trials.resolved.tensor_parallel_size
+    while ranks < MOST_RANKS:
+        ranks *= 2
+        change = {"tensor_parallel_size": ranks}
+        if trials.fit(change):
+            yield gpus_used(trials.resolved.replace(**change)), change
+            return
+
+
+def _length(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
+    """The longest requests that fit, where that is less than was asked for and not below LEAST_LENGTH."""
+    asked, below = trials.resolved.max_model_len or 0, LEAST_LENGTH - 1
+    if asked <= LEAST_LENGTH:
+        return
+
+    def need(more: int) -> int:
+        return trials.need({**beside, "max_model_len": below + more})
+
+    more = largest_within(need, trials.usable_bytes, asked - 1 - below)
+    if more:
+        yield {**beside, "max_model_len": below + more}
+
+
+def _share(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
+    """The least larger share that fits, else the largest smaller one, in steps of a hundredth."""
+    key = SHARES[trials.resolved.engine]
+    present = getattr(trials.resolved, key)
+    if present is None or trials.resolved.kv_cache_memory_bytes is not None:
+        return
+    percent = round(100 * present, 6)
+    up = range(int(percent) + 1, HIGHEST_RAISED + 1)
+    down = range(min(-int(-percent // 1) - 1, HIGHEST_LOWERED), 0, -1)
+    for steps in (up, down):
+        least = None
+        for step in steps:
+            change = {**beside, key: step / 100}
+            need = trials.need(change)
+            if need <= trials.usable_bytes:
+                yield change
+                return
+            if least is not None and need > least:  # from here on the other side of the share lacks more and more
+                break
+            least = need
+
+
+def _cache(trials: Trials) -> Iterator[Change]:
+    """The largest cache of a given size that fits, with shorter requests where it holds none of those asked for."""
+    given = trials.resolved.kv_cache_memory_bytes
+    if given is None:
+        return
+    most = given - (trials.need(NO_CHANGE) - trials.usable_bytes)
+    change = {"kv_cache_memory_bytes": most}
+    if most > 0 and trials.fit(change):
+        yield change
+    elif most > 0:
+        yield from _length(trials, change)
+
+
+def _eager(trials: Trials) -> Iterator[Change]:
+    change = {"enforce_eager": True}
+    if not trials.resolved.enforce_eager and trials.fit(change):
+        yield change
+
+
+def _format(trials: Trials) -> Iterator[Change]:
+    """8-bit weights, else 4-bit ones."""
+    yield from islice((change for change in _formats(trials) if trials.fit(change)), 1)
+
+
+def _formats(trials: Trials) -> Iterator[Change]:
+    """Formats with fewer bits for weights that have none."""
+    settings, gpu = trials.scenario.serve, trials.gpu
+    storage = storage_of(trials.model, settings.dtype, settings.quantization, settings.quantization_group_size)
+    if storage.quantization is None:
+        if gpu is None or gpu.supports("fp8_weights") is not False:
+            yield {"quantization": "fp8"}
+        yield {"quantization": "awq"}
+
+
+def _together(trials: Trials) -> Iterator[Change]:
+    """Several changes where no single one is enough: share and length, with fewer bits where that takes it."""
+    for beside in (NO_CHANGE, *_formats(trials)):
+        found = [change for search in (_length, _share) if beside for change in search(trials, beside)]
+        if not found and (trials.resolved.max_model_len or 0) > LEAST_LENGTH:
+            short = {**beside, "max_model_len": LEAST_LENGTH}
+            found = [change for share in _share(trials, short) for change in _length(trials, share)]
+        if found:
+            yield from found
+            return

@@ -1,0 +1,138 @@
+"""Advice is followed: the scenario that it names fits, and a limit that it names is the last one that does."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vramwise.errors import VramwiseError
+from vramwise.estimation import estimate
+from vramwise.result import Result
+from vramwise.sources import catalog
+
+CARDS = (
+    "rtx-3060-12gb", "rtx-4090", "t4", "l4", "l40s", "a100-80gb", "h100-sxm-80gb", "p100", "a10-24gb", "rtx-4060",
+)  # fmt: skip
+ENGINES = ("vllm", "sglang", "tgi", "tensorrt-llm")
+CHANGE = re.compile(r"(\w+) to ([\w.,-]+)")
+
+
+def one(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+def changes_of(reason: str) -> dict[str, Any]:
+    """`set KEY to VALUE and KEY to VALUE` as settings."""
+    found = CHANGE.findall(reason.removeprefix("set "))
+    return {key: value if not value[0].isdigit() else json.loads(value.replace(",", "")) for key, value in found}
+
+
+def followed(scenario: dict[str, Any], changes: dict[str, Any]) -> Result:
+    serve = {**scenario["serve"], **{k: (v == "true" if v in ("true", "false") else v) for k, v in changes.items()}}
+    ranks = serve.get("tensor_parallel_size", 1) * serve.get("pipeline_parallel_size", 1)
+    return estimate({**scenario, "serve": serve, "num_gpus": max(scenario.get("num_gpus", 1), ranks)})
+
+
+def assert_advice_works(scenario: dict[str, Any]) -> list[str]:
+    result = estimate(scenario)
+    assert result.verdict is not None
+    needed, usable = result.quantities["total_needed"].expected, result.capacity.usable_bytes  # type: ignore[union-attr]
+    assert result.verdict.fits == (needed <= usable)
+    advice = [reason for reason in result.verdict.reasons if reason.startswith("set ")]
+    for reason in advice:
+        changes = changes_of(reason)
+        verdict = followed(scenario, changes).verdict
+        assert verdict is not None
+        assert verdict.fits, f"{reason}: {list(verdict.reasons)}"
+        if "max_model_len" in changes:
+            longer = {**changes, "max_model_len": changes["max_model_len"] + 1}
+            assert not fits(scenario, longer), f"{reason} is not the most"
+        share = next((key for key in changes if key in ("gpu_memory_utilization", "mem_fraction_static")), None)
+        if share is not None:
+            present = result.scenario["serve"][share]
+            nearer = round(changes[share] + (0.01 if changes[share] < present else -0.01), 2)
+            assert (nearer - present) * (changes[share] - present) <= 0 or not fits(scenario, {share: nearer}), reason
+    return advice
+
+
+def fits(scenario: dict[str, Any], changes: dict[str, Any]) -> bool:
+    try:
+        verdict = followed(scenario, changes).verdict
+    except VramwiseError:
+        return False
+    assert verdict is not None
+    return verdict.fits
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    model=st.sampled_from(sorted(one.id for one in catalog())), engine=one(*ENGINES), gpu=one(*CARDS),
+    serve=st.fixed_dictionaries(
+        {},
+        optional={
+            "max_model_len": one(1000, 4096, 131_072, 1_000_000),
+            "tensor_parallel_size": one(2, 4, 8),
+            "quantization": one("awq", "fp8"),
+            "gpu_memory_utilization": one(0.5, 0.9, 0.99, 1.0),
+            "mem_fraction_static": one(0.5, 0.9, 0.99),
+            "enforce_eager": st.booleans(),
+        },
+    ),
+)  # fmt: skip
+def test_followed_advice_fits(model: str, engine: str, gpu: str, serve: dict[str, Any]) -> None:
+    if engine != "sglang":
+        serve.pop("mem_fraction_static", None)
+    else:
+        serve.pop("gpu_memory_utilization", None)
+    ranks = serve.get("tensor_parallel_size", 1)
+    scenario = {"model": model, "task": "serve", "gpu": gpu, "num_gpus": ranks, "serve": {"engine": engine, **serve}}
+    try:
+        estimate(scenario)
+    except VramwiseError:
+        return
+    assert_advice_works(scenario)
+
+
+@pytest.mark.parametrize(
+    ("model", "card", "serve"),
+    [
+        ("t5-3b", "rtx-3060-12gb", {"engine": "vllm", "tensor_parallel_size": 8}),
+        ("gpt2", "rtx-4090", {"engine": "vllm", "gpu_memory_utilization": 1.0}),
+        ("bigscience/bloom-3b", 12_243_760_470, {"engine": "vllm", "engine_version": "0.11.2", "dtype": "fp32"}),
+        (
+            "togethercomputer/RedPajama-INCITE-Base-3B-v1", "rtx-4090",
+            {"engine": "vllm", "quantization": "fp8", "tensor_parallel_size": 2, "max_model_len": 131072},
+        ),
+        ("Qwen/Qwen1.5-4B-Chat", "rtx-3060-12gb", {"engine": "vllm", "tensor_parallel_size": 2}),
+        (
+            "nvidia/Nemotron-H-56B-Base-8K", "l40s",
+            {"engine": "sglang", "quantization": "awq", "max_model_len": 1_000_000},
+        ),
+        ("nvidia/Kimi-K2.5-NVFP4", "a100-80gb", {"engine": "tensorrt-llm", "max_model_len": 131_072}),
+        ("microsoft/Phi-3-medium-4k-instruct", "t4", {"engine": "tensorrt-llm"}),
+        (
+            "XiaomiMiMo/MiMo-7B-Base", "rtx-4090",
+            {"engine": "sglang", "quantization": "awq", "tensor_parallel_size": 2, "max_model_len": 1_000_000},
+        ),
+        (
+            "Qwen/Qwen3-Next-80B-A3B-Instruct", "h100-sxm-80gb",
+            {"engine": "tensorrt-llm", "tensor_parallel_size": 2, "max_model_len": 1_000_000},
+        ),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "l4", {"engine": "vllm", "tensor_parallel_size": 2}),
+        ("Qwen/Qwen3-VL-30B-A3B-Instruct", "l4", {"engine": "sglang", "quantization": "fp8"}),
+        ("meta-llama/Llama-3.1-8B", "rtx-4060", {"engine": "vllm"}),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", "a10-24gb", {"engine": "sglang"}),
+    ],
+)  # fmt: skip
+def test_advice_that_once_did_not_work(model: str, card: str | int, serve: dict[str, Any]) -> None:
+    where = {"gpu": card} if isinstance(card, str) else {"gpu_total_bytes": card}
+    ranks = serve.get("tensor_parallel_size", 1)
+    try:
+        assert_advice_works({"model": model, "task": "serve", **where, "num_gpus": ranks, "serve": serve})
+    except VramwiseError as refused:
+        pytest.skip(str(refused))
