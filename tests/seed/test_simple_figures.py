@@ -44,6 +44,19 @@ def test_s4_s11_s20_training(capsys):
     assert "never the answer" in screen
 
 
+def test_s12_an_articles_lora_beside_what_holds(capsys):
+    """4 bytes a parameter are 26 GiB, 8 for 0.4785 % of them 0.25 GiB; frozen weights have no gradient."""
+    screen = simple(capsys, "7b").out
+    assert row(screen, "LoRA, as an article has it: base") == ["2 + 2", "28.00", "26.08"]
+    assert row(screen, "LoRA, its adapters of 0.4785 %") == ["2 + 2 + 4", "0.27", "0.25"]
+    assert row(screen, "LoRA in truth: no frozen gradients") == ["2", "14.00", "13.04"]
+
+
+def test_s4_s5_98_gb_and_the_activations_are_about_100_gb(capsys):
+    screen = simple(capsys, "7b", *LLAMA_SHAPE, "--sequence-length", "8192").out
+    assert row(screen, "16-bit training with them")[1:] == ["100,147.48", "100.15", "93.27"]
+
+
 def test_s5_activations(capsys):
     screen = simple(capsys, "7b", *LLAMA_SHAPE, "--sequence-length", "8192").out
     assert row(screen, "activations")[1:] == ["2,147.48", "2.15", "2.00"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_s18_four_v100_do_not_train_65b(capsys):
     assert result["capacity"]["total_bytes"] / GIB == pytest.approx(31.75, abs=0.01)
     assert result["verdict"]["fits"] is False
     memory, kernels = result["verdict"]["reasons"]
-    assert "too little" in memory
+    assert re.search(r"GiB too little, [\d.,]+ GiB of 31\.74 GiB;", memory)
     assert "flash-attention" in kernels
     assert "V100" in kernels
 
@@ -107,13 +108,26 @@ def test_s18_flash_attention_asked_for_on_a_v100_never_fits(capsys):
     result = answer(capsys, "gpt2", "--task", "train", "--attention", "flash", "--gpu", "v100-sxm2-32gb", code=3)
     assert result["verdict"]["fits"] is False
     assert result["quantities"]["oom"]["expected"] is False
-    assert "does not run" in result["verdict"]["reasons"][1]
+    memory, kernel = result["verdict"]["reasons"]
+    assert "to spare" in memory
+    assert "flash-attention does not run" in kernel
+    assert kernel.endswith("train without it, attention sdpa")
+
+
+def test_s18_with_flash_attention_memory_and_kernel_are_two_reasons_and_each_hint_mends_both(capsys):
+    asked = (*LLAMA_65B, "train", "--precision", "fp16", "--fsdp", "full-shard", "--attention", "flash", *FOUR_V100)
+    memory, kernel = answer(capsys, *asked, code=3)["verdict"]["reasons"]
+    assert "too little" in memory
+    assert "attention sdpa" in kernel
+    screen = run(capsys, *asked, code=3)
+    rows = screen[screen.index("what saves most") :].splitlines()[1:]
+    assert rows[0].split()[:2] == ["attention", "sdpa,"]
 
 
 def test_s19_for_65b_the_first_change_to_try_is_a_4_bit_base_with_adapters(capsys):
     screen = run(capsys, *LLAMA_65B, "train", "--precision", "bf16", "--gpu", "a100-sxm-80gb", code=3)
     rows = screen[screen.index("what saves most") :].splitlines()
-    assert rows[1].split()[:2] == ["method", "qlora"]
+    assert rows[1].startswith("  method qlora, checkpointing full  ")
     run(capsys, *LLAMA_65B, "train", "--method", "qlora", "--checkpointing", "full", "--gpu", "a100-sxm-80gb")
 
 

@@ -42,6 +42,10 @@ MODEL_STATES = (
 """What articles count; true runs differ (an fp32 master copy, 8-bit states, frozen weights without gradients)."""
 
 
+ADAPTERS_SHARE = Fraction(4785, 10**6)
+"""Share of the parameters that an article on LoRA trains: 0.4785 %, without naming the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Sizes that the formulas with activations need."""
@@ -79,6 +83,16 @@ def training_states_bytes(num_parameters: int, states: ModelStates) -> int:
     return num_parameters * states.bytes_per_parameter
 
 
+def lora_bytes(num_parameters: int) -> dict[str, int]:
+    r"""$$ 2P + 2P $$ for base and gradients as an article has it, $$ 8 \cdot 0.4785\,\% \cdot P $$ for its adapters.
+
+    The base is frozen, and autograd keeps no gradient for a frozen weight: `frozen` is what its weights take alone. Not
+    counted: activations, which are what a run really needs beside them.
+    """
+    adapters = MODEL_STATES[2].bytes_per_parameter * num_parameters * ADAPTERS_SHARE
+    return {"base_and_gradients": 4 * num_parameters, "adapters": round(adapters), "frozen": 2 * num_parameters}
+
+
 def thumb_bytes(num_parameters: int) -> dict[str, int]:
     """The field's quick figures: 2n to serve, 16n and activations to train, 20n to be safe (n billions: GB)."""
     return {"serve 2n": 2 * num_parameters, "train 16n": 16 * num_parameters, "to be safe 20n": 20 * num_parameters}
@@ -95,6 +109,11 @@ def activation_bytes(shape: Shape) -> int:
     Not counted: everything else that a layer saves (projections, MLP, norms), which is many times more.
     """
     return shape.layers * hidden_bytes(shape)
+
+
+def training_bytes(num_parameters: int, shape: Shape) -> int:
+    r"""$$ (2 + 4 + 8) P + b \cdot s \cdot h \cdot L \cdot bytes $$ — mixed precision and those activations."""
+    return training_states_bytes(num_parameters, MODEL_STATES[0]) + activation_bytes(shape)
 
 
 def kv_cache_bytes(shape: Shape) -> int:

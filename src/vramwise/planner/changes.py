@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
+from vramwise.errors import UnknownNameError
+from vramwise.hardware import find_gpu
 from vramwise.result import Node, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.checks import check
 from vramwise.scenario.definition import KINDS, TABLES, table_of
-
-T = TypeVar("T")
 
 
 class Cost(IntEnum):
@@ -25,8 +25,8 @@ class Cost(IntEnum):
     SMALLER_STEPS = 4
     ANOTHER_OPTIMIZER = 5
     SHORTER = 6
-    HOST_MEMORY = 7
-    ANOTHER_METHOD = 8
+    ANOTHER_METHOD = 7
+    HOST_MEMORY = 8
     MORE_GPUS = 9
     ANOTHER_ENGINE = 10
 
@@ -94,6 +94,12 @@ class Asked:
         return verdict is not None and verdict.word != "fits"
 
     @property
+    def lacks_flash_attention(self) -> bool:
+        """Whether a step asks for the kernel on a card that does not have it."""
+        asks = self.scenario.task == "train" and self.settings.get("attention") == "flash"
+        return asks and not runs(self, "flash_attention_2")
+
+    @property
     def peak(self) -> Node | None:
         """What is held at the largest moment."""
         phase = next((phase for phase in self.result.phases if phase.name == self.result.peak_phase), None)
@@ -103,3 +109,13 @@ class Asked:
         """The low end of a searched limit (`max_batch`, `max_seq`), where the answer has it."""
         found = self.result.quantities.get(name)
         return int(found.low) if found is not None else None
+
+
+def runs(asked: Asked, feature: str) -> bool:
+    """Whether the card may have what `Gpu.supports` names; True where that is not known."""
+    if asked.scenario.gpu is None:
+        return True
+    try:
+        return find_gpu(asked.scenario.gpu).gpu.supports(feature) is not False
+    except UnknownNameError:
+        return True

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramwise.errors import UnknownNameError, VramwiseError
+from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model
-from vramwise.hardware import find_gpu
-from vramwise.planner.changes import Asked, Change, Cost
+from vramwise.planner.changes import Asked, Change, Cost, runs
 from vramwise.scenario.names import LLAMA_CPP_ENGINES
 from vramwise.serving.storage import storage_of
 
@@ -55,7 +54,7 @@ def serving_combinations(asked: Asked) -> Iterator[Change]:
     length, cost = asked.settings.get("max_model_len"), "some quality; shorter requests"
     context = min(length, _COMMON_CONTEXT) if isinstance(length, int) else _COMMON_CONTEXT
     for weights in ("fp8", "awq"):
-        if weights == "fp8" and not _runs(asked, "fp8_weights"):
+        if weights == "fp8" and not runs(asked, "fp8_weights"):
             continue
         if not (asked.settings.get("quantization") or _is_quantized(asked)):
             words = f"quantization {weights}, max_model_len {context:,}"
@@ -113,7 +112,7 @@ def _of_weights(asked: Asked, engine: str) -> Iterator[Change]:
     """Narrower weights, where the checkpoint has none and none were asked for."""
     settings = asked.settings
     if settings.get("dtype") == "fp32":
-        half = "bf16" if _runs(asked, "bf16") else "fp16"
+        half = "bf16" if runs(asked, "bf16") else "fp16"
         yield Change(f"dtype {half}", {"dtype": half}, "16-bit weights", Cost.PRECISION)
     if settings.get("quantization") or _is_quantized(asked):
         return
@@ -122,7 +121,7 @@ def _of_weights(asked: Asked, engine: str) -> Iterator[Change]:
             words, cost = f"quantization {name}", "slower; some quality"
             yield Change(words, {"quantization": name}, cost, Cost.PRECISION, family="weights")
         return
-    if _runs(asked, "fp8_weights"):
+    if runs(asked, "fp8_weights"):
         cost = "8-bit weights; a little quality"
         yield Change("quantization fp8", {"quantization": "fp8"}, cost, Cost.PRECISION, family="weights")
     cost = "a 4-bit checkpoint; some quality"
@@ -225,13 +224,3 @@ def _of_files(asked: Asked) -> Iterator[Change]:
     for name in dict.fromkeys(name for name in (*smaller[:1], "Q4_K_M", *smaller[-1:]) if name in smaller):
         words, cost = f"gguf_quant {name}", "a smaller file; some quality"
         yield Change(words, {"gguf_quant": name}, cost, Cost.PRECISION, family="weights")
-
-
-def _runs(asked: Asked, feature: str) -> bool:
-    """Whether the card may have it; True where that is not known."""
-    if asked.scenario.gpu is None:
-        return True
-    try:
-        return find_gpu(asked.scenario.gpu).gpu.supports(feature) is not False
-    except UnknownNameError:
-        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.errors import VramwiseError
@@ -64,22 +64,46 @@ class Suggestion:
 def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[Suggestion]:
     """Changes, best first; none where only a part of the need is known.
 
-    Where the card is too small, those with which it fits, the mildest first, with a combination where nothing but more
-    GPUs is enough alone; where there are none, and where the card is large enough, those that save most.
+    Where the card is too small, those with which it fits, the mildest first, with a combination where nothing but
+    host memory and more GPUs is enough alone. Where there are none, and where the card is large enough, those that
+    save most.
     """
     if "total_needed" not in result.quantities:
         return []
     asked = Asked(scenario, result)
+    if asked.lacks_flash_attention:
+        return _with_sdpa(asked, estimate)
     found = _without_needless_package(list(_tried(asked, estimate)))
     if not asked.is_short:
         return sorted(found, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
     best = [item for item in found if _rank(item.verdict) < _rank(result.verdict)]
-    if all(item.change.rank >= Cost.MORE_GPUS for item in best):
+    if all(item.change.rank >= Cost.HOST_MEMORY for item in best):
         best += _combined(asked, estimate)
     if not best:
         alone = [item for item in found if item.change.rank < Cost.MORE_GPUS]
         return sorted(alone, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
     return sorted(best, key=lambda item: (_rank(item.verdict), item.change.rank, -item.saved_bytes))[:MOST]
+
+
+def _with_sdpa(asked: Asked, estimate: Estimate) -> list[Suggestion]:
+    """Of a run whose kernel the card does not have: the one that it has, and with it what memory asks for."""
+    sdpa = Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING)
+    scenario = sdpa.of(asked.scenario)
+    result = estimate(scenario)
+    if result.verdict is not None and result.verdict.fits:
+        return [Suggestion(sdpa, result.needed, asked.need - int(result.needed.expected), result.verdict)]
+    return [
+        replace(
+            one,
+            change=replace(
+                one.change,
+                words=f"attention sdpa, {one.change.words}",
+                values={**sdpa.values, **one.change.values},
+            ),
+            saved_bytes=asked.need - int(one.needed.expected),
+        )
+        for one in suggestions(scenario, result, estimate)
+    ]
 
 
 def _tried(asked: Asked, estimate: Estimate) -> Iterator[Suggestion]:

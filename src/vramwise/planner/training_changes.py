@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramwise.errors import UnknownNameError
-from vramwise.hardware import find_gpu
-from vramwise.planner.changes import Asked, Change, Cost
+from vramwise.planner.changes import Asked, Change, Cost, runs
 
 _STATES = frozenset({"weights", "8-bit weights", "adapters", "gradients", "optimizer states", "master weights"})
 _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer temporaries", "gradients"})
@@ -76,7 +74,8 @@ def _of_attention(asked: Asked) -> Iterator[Change]:
     if kernel == "eager":
         yield Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING, flow)
     masked = settings.get("document_mask") or settings.get("padding") or kernel == "eager"
-    if masked and kernel != "flash" and settings.get("precision") != "fp32":  # the kernel computes in 16 bits
+    computes = settings.get("precision") != "fp32" and runs(asked, "flash_attention_2")  # in 16 bits alone
+    if masked and kernel != "flash" and computes:
         yield Change("attention flash", {"attention": "flash"}, "needs flash-attn", Cost.A_PACKAGE, flow)
 
 
@@ -110,7 +109,7 @@ def _of_precision(asked: Asked) -> Iterator[Change]:
     if settings.get("param_dtype") != "fp32" or settings.get("framework") in _STEPS_ITSELF:
         return
     frozen = settings.get("method") in ("lora", "qlora", "freeze")
-    half = "bf16" if _supports(asked, "bf16") else "fp16"
+    half = "bf16" if runs(asked, "bf16") else "fp16"
     if half == "fp16" and not frozen:
         return
     flag = " (--dtype bfloat16)" if train.param_dtype is not None and half == "bf16" else ""
@@ -229,13 +228,3 @@ def _is_sharded(asked: Asked) -> bool:
 
 def _has_experts(asked: Asked) -> bool:
     return asked.result.model.num_active_parameters < asked.result.model.num_parameters
-
-
-def _supports(asked: Asked, feature: str) -> bool:
-    """Whether the card may have it; True where that is not known."""
-    if asked.scenario.gpu is None:
-        return True
-    try:
-        return find_gpu(asked.scenario.gpu).gpu.supports(feature) is not False
-    except UnknownNameError:
-        return True

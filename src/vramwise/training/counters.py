@@ -130,7 +130,8 @@ def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
 def cannot_run(train: TrainSettings, gpu: Gpu | None) -> str | None:
     """What was asked for and has no kernel on this card, or None."""
     if gpu is not None and train.attention == "flash" and gpu.supports("flash_attention_2") is False:
-        return f"flash-attention does not run on {gpu.name} ({gpu.arch}); it needs compute capability 8.0 or newer"
+        why = f"flash-attention does not run on {gpu.name} ({gpu.arch}); it needs compute capability 8.0 or newer"
+        return f"{why}: train without it, attention sdpa"
     return None
 
 
@@ -155,7 +156,8 @@ def judged(
     """
     headroom = int(capacity.usable_bytes - needed.expected)
     what = "to spare" if headroom >= 0 else "too little"
-    reasons = [f"{format_bytes(abs(headroom))} {what}; the peak is at: {peak_phase}"]
+    of = f"{format_bytes(int(needed.expected))} of {format_bytes(capacity.usable_bytes)}"
+    reasons = [f"{format_bytes(abs(headroom))} {what}, {of}; the peak is at: {peak_phase}"]
     if wanted:
         piece = (
             f"no {format_bytes(wanted)} are left in one piece, and one more makes {format_bytes(int(needed.expected))}"

@@ -216,6 +216,8 @@ def _suggestions(suggestions: Sequence[Suggestion], verdict: Verdict | None, wid
         heads = ["what saves most", "needs", "saves"] + (["then"] if verdict is not None else [])
         rows = [heads, *(_suggestion(item) for item in suggestions)]
         table = columns(rows, left={3})
+        if max(map(len, table)) > width:
+            return ["", heads[0], *(line for item in suggestions for line in _on_two_lines(item, width))]
         start = max(map(len, table)) + 3
         costs = ["cost", *(item.change.cost for item in suggestions)]
         lines.append("")
@@ -227,6 +229,16 @@ def _suggestions(suggestions: Sequence[Suggestion], verdict: Verdict | None, wid
     if is_short and not any(item.fits for item in suggestions):
         lines += ["", "no single change makes it fit, nor do the combinations that were tried; --sweep tries others"]
     return lines
+
+
+def _on_two_lines(item: Suggestion, width: int) -> list[str]:
+    """A change of many words, and below it what the columns hold."""
+    _, needs, saves, *then = _suggestion(item)
+    said_of = [f"needs {needs}", f"saves {saves}", *then, item.change.cost]
+    return [
+        *wrapped_text("  ", item.change.words, width),
+        *wrapped(["      " + said_of[0], *said_of[1:]], width, indent=6),
+    ]
 
 
 def _suggestion(item: Suggestion) -> list[str]:

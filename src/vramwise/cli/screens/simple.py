@@ -18,9 +18,11 @@ from vramwise.interop.simple_rules import (
     inference_bytes,
     int8_training_bytes,
     kv_cache_bytes,
+    lora_bytes,
     sample_bytes,
     samples_that_fit,
     thumb_bytes,
+    training_bytes,
     training_states_bytes,
     weight_bytes,
 )
@@ -33,6 +35,12 @@ _THUMBS = {
     "train 16n": "train 16n GB + activations",
     "to be safe 20n": "20n GB to be safe",
 }
+_LORA = (
+    ("base_and_gradients", "LoRA, as an article has it: base", "2 + 2"),
+    ("adapters", "LoRA, its adapters of 0.4785 %", "2 + 2 + 4"),
+    ("frozen", "LoRA in truth: no frozen gradients", "2"),
+)
+"""What an article on LoRA counts, and beside it that a frozen weight has no gradient."""
 Estimate = Callable[[Scenario | Mapping[str, Any]], Result]
 PRECISIONS = {"fp32": 32, "fp16, bf16": 16, "int8, fp8": 8, "int4, nf4, fp4": 4}
 _LARGE_UNITS, _SMALL_UNITS = ("GB", "GiB"), ("MB", "MiB")
@@ -48,6 +56,7 @@ def simple_answer(question: SimpleQuestion, estimate: Estimate) -> dict[str, Any
         "weights": {name: weight_bytes(count, bits) for name, bits in PRECISIONS.items()},
         "training_states": {row.name: training_states_bytes(count, row) for row in MODEL_STATES},
         "int8_training": int8_training_bytes(count),
+        "lora": lora_bytes(count),
         "rules_of_thumb": thumb_bytes(count),
     }
     if question.shape is not None:
@@ -64,6 +73,7 @@ def _with_shape(question: SimpleQuestion) -> dict[str, int]:
     found = {
         "hidden_states_of_a_layer": hidden_bytes(shape),
         "activations": activation_bytes(shape),
+        "training_with_activations": training_bytes(count, shape),
         "kv_cache_of_a_layer": 2 * hidden_bytes(shape),
         "kv_cache": kv_cache_bytes(shape),
         "weights_activations_kv_cache": weights + activation_bytes(shape) + kv_cache_bytes(shape),
@@ -130,6 +140,8 @@ def _training_table(answer: dict[str, Any]) -> list[str]:
     rows = [["training, without activations", "bytes each", *units]]
     rows += [[name, each[name], *(_in(size, unit) for unit in units)] for name, size in states.items()]
     rows.append(["int8 with 1.3 GB of CUDA kernels", "4", *(_in(answer["int8_training"], unit) for unit in units)])
+    for key, name, each_byte in _LORA:
+        rows.append([name, each_byte, *(_in(answer["lora"][key], unit) for unit in units)])
     for key, size in thumbs.items():
         factor = key.split()[-1]
         rows.append([f"rule of thumb: {_THUMBS[key]}", factor.removesuffix("n"), *(_in(size, unit) for unit in units)])
@@ -147,6 +159,7 @@ def _shape_table(question: SimpleQuestion, sizes: dict[str, int]) -> list[str]:
         ["with batch and tokens", "", "MB", "GB", "GiB"],
         ["hidden states of a layer", "b·s·h·bytes", *_three(sizes["hidden_states_of_a_layer"])],
         ["activations", "b·s·h·L·bytes", *_three(sizes["activations"])],
+        ["16-bit training with them", "14·P + b·s·h·L·bytes", *_three(sizes["training_with_activations"])],
         ["keys and values of a layer", "2·b·s·h·bytes", *_three(sizes["kv_cache_of_a_layer"])],
         ["KV cache", "2·b·s·h·L·bytes", *_three(sizes["kv_cache"])],
         ["weights, activations, cache", "sum", *_three(sizes["weights_activations_kv_cache"])],
