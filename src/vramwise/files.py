@@ -11,6 +11,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import StringIO
+from itertools import islice
 from typing import IO, Any, BinaryIO
 
 from vramwise.errors import SourceError, clipped
@@ -96,6 +98,12 @@ def append_text(path: str | os.PathLike[str], text: str) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
     finally:
         os.close(descriptor)
+
+
+def short_text(text: str, most_lines: int, longest_line: int) -> str:
+    """The first lines of a text, each cut: what is looked at with expressions costs bounded work."""
+    lines = islice(StringIO(text, newline=None), most_lines)
+    return "".join(line if len(line) <= longest_line else f"{line[:longest_line]}\n" for line in lines)
 
 
 def shown_path(name: str) -> str:

@@ -11,7 +11,7 @@ from vramwise.errors import clipped
 from vramwise.files import read_at_most
 
 HELP = "GPUs, driver, links, topology, network, software of this machine, or of another one from pasted text"
-LARGEST_TEXT = 2**25
+LARGEST_TEXT = 2**23
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from vramwise.hardware.machine.known_conflicts import driver_conflict, gpu_confl
 from vramwise.hardware.machine.nccl_tests import NcclTest
 from vramwise.hardware.machine.network import interfaces
 from vramwise.hardware.machine.nvlink_status import NvlinkStatus, read_nvlink_status
-from vramwise.hardware.machine.nvml import nvidia_smi_text, this_machine
+from vramwise.hardware.machine.nvml import TIMEOUT_S, nvidia_smi_text, silent_tools, this_machine
 from vramwise.hardware.machine.pasted import Pasted
 from vramwise.hardware.machine.peer_access import PeerAccess, read_peer_access
 from vramwise.hardware.machine.reports import Report
@@ -52,6 +52,7 @@ def machine_answer() -> dict[str, Any]:
             (read_nvlink_status, ("nvlink", "-s")),
         )
     )
+    notes += [f"{tool} did not answer within {TIMEOUT_S} s: a GPU may be lost (dmesg says)" for tool in silent_tools()]
     host, packages = this_host(), installed_packages()
     software = Software(
         torch=packages.get("torch"),

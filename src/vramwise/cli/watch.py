@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
+from io import StringIO
 from typing import Any
 
-from vramwise.errors import SourceError, UsageError, VramwiseError, clipped
-from vramwise.hardware.machine.exporter import Sample, read_exporter
+from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, printable
+from vramwise.files import append_text, read_at_most, short_text, shown_path, written
+from vramwise.hardware.machine.exporter import FIELDS, Sample, read_exporter
+from vramwise.hardware.machine.exporter_page import LARGEST_PAGE, is_address, page_at, shown_address
 from vramwise.hardware.machine.network import Counters, interfaces, rates
 from vramwise.hardware.machine.nvml import this_machine
+from vramwise.hardware.machine.pasted import LONGEST_LINE, MOST_GPUS, MOST_LINES
 from vramwise.units import MB, format_bytes
 
 HELP = "live GPU memory, what utilization really means, network throughput; to CSV or Parquet"
 COLUMNS = ("time_s", "kind", "name", "measure", "value", "unit")
 LONGEST_WAIT_S = 3600.0
-EXPORTER_TIMEOUT_S = 5.0
-LARGEST_ANSWER = 2**24
 Row = tuple[float, str, str, str, float, str]
 
 
@@ -49,7 +51,7 @@ def watch(*, interval_s: float, count: int | None, output: str | None, exporter:
         samples = _samples(interval_s, count, exporter)
         try:
             for rows in samples:
-                print("\n".join(_lines(rows)), flush=True)
+                print("\n".join(map(printable, _lines(rows))), flush=True)
                 if sink is not None:
                     sink.add(rows)
         except KeyboardInterrupt:
@@ -104,22 +106,15 @@ def _network_rows(at: float, found: dict[str, tuple[float, float]]) -> Iterator[
 
 def _exported(place: str) -> list[Sample]:
     """A GPU exporter's present values. Raises SourceError where it cannot be read."""
-    shown = clipped(place, 200)
+    if is_address(place):
+        shown, text = shown_address(place), page_at(place)
+    else:
+        shown, text = shown_path(place), read_at_most(place, LARGEST_PAGE).decode("utf-8", "replace")
     try:
-        if place.startswith(("http://", "https://")):
-            from urllib.request import urlopen
-
-            with urlopen(place, timeout=EXPORTER_TIMEOUT_S) as answer:
-                text = answer.read(LARGEST_ANSWER).decode("utf-8", "replace")
-        else:
-            with open(Path(place), "rb") as file:
-                text = file.read(LARGEST_ANSWER).decode("utf-8", "replace")
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{shown}: {error}") from None
-    try:
-        return read_exporter(text)
+        samples = read_exporter(short_text(text, MOST_LINES, LONGEST_LINE))
     except SourceError as error:
         raise SourceError(f"{shown}: {error}") from None
+    return samples[: MOST_GPUS * len(FIELDS)]
 
 
 def _lines(rows: list[Row]) -> Iterator[str]:
@@ -152,34 +147,41 @@ class _Output:
             raise UsageError(f'--output: expected a name that ends with .csv or .parquet, got "{clipped(name)}"')
         self.name = name
         self.rows: list[Row] = []
-        self._file: Any = None
+        self.is_csv = name.endswith(".csv")
 
     def __enter__(self) -> _Output:
-        if self.name.endswith(".parquet"):
+        if os.path.exists(self.name) and not os.path.isfile(self.name):
+            raise SourceError(f"{shown_path(self.name)}: is no file, expected one to write samples to")
+        if not self.is_csv:
             _parquet()
             return self
-        try:
-            self._file = open(self.name, "w", newline="", encoding="utf-8")
-        except OSError as error:
-            raise SourceError(f"{clipped(self.name, 200)}: {error.strerror or error}") from None
-        csv.writer(self._file).writerow(COLUMNS)
+        with self._named(), written(self.name, newline="") as file:
+            csv.writer(file).writerow(COLUMNS)
         return self
 
     def add(self, rows: list[Row]) -> None:
-        """CSV is written at once; Parquet, which has a footer, at the end."""
-        if self._file is None:
+        """CSV is written at once, a sample's rows whole or not at all; Parquet, which has a footer, at the end."""
+        if not self.is_csv:
             self.rows += rows
-        else:
-            csv.writer(self._file).writerows(rows)
-            self._file.flush()
+            return
+        text = StringIO()
+        csv.writer(text).writerows(rows)
+        with self._named():
+            append_text(self.name, text.getvalue())
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-        elif self.rows:
+        if self.rows:
             arrow, parquet = _parquet()
             table = arrow.table({name: [row[i] for row in self.rows] for i, name in enumerate(COLUMNS)})
-            parquet.write_table(table, self.name)
+            with self._named(), written(self.name, "wb") as file:
+                parquet.write_table(table, file)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SourceError(f"{shown_path(self.name)}: {error.strerror or error}") from None
 
 
 def _parquet() -> tuple[Any, Any]:

@@ -12,26 +12,24 @@ from typing import Any
 
 from vramwise.errors import SourceError
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts
+from vramwise.hardware.machine.numbers_in_text import first_float, first_int
 from vramwise.units import MIB
 
-_FACT = re.compile(r"^\s*(?:GPU|HCU)\[(\d+)\]\s*:\s*(.+?)\s*:\s+(\S.*?)\s*$")
+_FACT = re.compile(r"(?:GPU|HCU)\[(\d{1,4})\] ?: ?(.+)")
 _NAMES = ("Card Series", "Card series", "Device Name", "Card Model", "Card model")
 _POWERS = ("Current Socket Graphics Package Power (W)", "Average Graphics Package Power (W)")
 _HEATS = ("Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)")
-_CONCISE = re.compile(r"^(?:GPU|Device)\s.*VRAM%\s+GPU%\s*$")
-_CONCISE_ROW = re.compile(r"^(\d+)\s.*?\s(\d+|N/A)%?\s+(\d+|N/A)%?\s*$")
+_CONCISE = re.compile(r"(?:GPU|Device) .*VRAM% GPU%$")
+_CONCISE_ROW = re.compile(r"(\d{1,4}) .*? (\d{1,4}|N/A)%? (\d{1,4}|N/A)%?$")
 _WATTS = re.compile(r"(?<![\d.])([\d.]+)W\b")
 _CELSIUS = re.compile(r"(?<![\d.])([\d.]+)\s?°?[cC]\b")
 _VERSIONS = re.compile(r"amdgpu version: (\S+)\s+ROCm version: (\S+)")
 _TABLE_FIRST = re.compile(
-    r"\|\s*([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\s+(\S.*?)\s*\|\s*(\S+)(?: %)?\s+(\S+)(?: °C)?\s+(\S+)\s+"
-    r"([\d.]+|N/A)/([\d.]+|N/A) W\s*\|"
+    r"\| ?([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d) (\S[^|]*?) ?\| ?(\S+)(?: %)? (\S+)(?: °C)? (\S+) "
+    r"([\d.]+|N/A)/([\d.]+|N/A) W ?\|"
 )
-_TABLE_SECOND = re.compile(
-    r"\|\s*(\d+)\s+\S+\s+\S+\s+\S+\s*\|\s*([\d.]+|N/A)(?: %)?\s+\S+(?: %)?\s+(\d+|N/A)/(\d+|N/A) MB\s*\|"
-)
-_SECTION = re.compile(r"^(\s*)([A-Za-z][\w ()/-]*):(?:\s+(\S.*?))?\s*$")
-_NUMBER = re.compile(r"[\d.]+")
+_TABLE_SECOND = re.compile(r"\| ?(\d{1,4}) \S+ \S+ \S+ ?\| ?([\d.]+|N/A)(?: %)? \S+(?: %)? (\d+|N/A)/(\d+|N/A) MB ?\|")
+_SECTION = re.compile(r"([A-Za-z][\w ()/-]*):(?:\s+(\S.*))?$")
 _PCIE_GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """Generation by GT/s a lane (PCI-SIG)."""
 
@@ -40,8 +38,10 @@ def read_rocm_smi(text: str) -> DriverFacts:
     """The table of `rocm-smi`, and the lines `GPU[0] : …` of its other reports. Raises SourceError."""
     facts: dict[int, dict[str, str]] = {}
     for line in text.splitlines():
-        if (found := _FACT.match(line)) and int(found.group(1)) < 1024:
-            facts.setdefault(int(found.group(1)), {}).setdefault(found.group(2), found.group(3))
+        found = _FACT.match(" ".join(line.split()))
+        name, colon, value = found.group(2).partition(": ") if found else ("", "", "")
+        if found and name and colon and int(found.group(1)) < 1024:
+            facts.setdefault(int(found.group(1)), {}).setdefault(name.rstrip(), value)
     rows = _concise(text)
     if not facts and not rows:
         raise SourceError("no output of rocm-smi here: expected “GPU[0] : Card Series: …” or a table with VRAM%, GPU%")
@@ -57,16 +57,17 @@ def _concise(text: str) -> dict[int, dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     inside = False
     for line in text.splitlines():
-        inside = inside or _CONCISE.match(line.strip()) is not None
-        row = _CONCISE_ROW.match(line.strip()) if inside else None
+        plain = " ".join(line.split())
+        inside = inside or _CONCISE.match(plain) is not None
+        row = _CONCISE_ROW.match(plain) if inside else None
         if row:
             watts, heat = _WATTS.findall(line), _CELSIUS.findall(line)
             rows[int(row.group(1))] = {
-                "vram_pct": _int(row.group(2)),
-                "use_pct": _int(row.group(3)),
-                "power_w": _float(watts[0]) if watts else None,
-                "limit_w": _float(watts[-1]) if len(watts) > 1 else None,
-                "heat_c": _int(heat[0]) if heat else None,
+                "vram_pct": first_int(row.group(2)),
+                "use_pct": first_int(row.group(3)),
+                "power_w": first_float(watts[0]) if watts else None,
+                "limit_w": first_float(watts[-1]) if len(watts) > 1 else None,
+                "heat_c": first_int(heat[0]) if heat else None,
             }
     return rows
 
@@ -76,17 +77,17 @@ def _of_facts(index: int, facts: dict[str, str], row: dict[str, Any] | None) -> 
         return next((facts[key] for key in keys if facts.get(key) not in (None, "N/A")), None)
 
     row = row or {}
-    total, used = _int(first("VRAM Total Memory (B)")), _int(first("VRAM Total Used Memory (B)"))
+    total, used = first_int(first("VRAM Total Memory (B)")), first_int(first("VRAM Total Used Memory (B)"))
     return GpuFacts(
         index=index,
         name=first(*_NAMES) or "AMD GPU",
         total_bytes=total,
         used_bytes=used,
         free_bytes=None if total is None or used is None else total - used,
-        utilization_pct=_or(_int(first("GPU use (%)")), row.get("use_pct")),
-        temperature_c=_or(_int(first(*_HEATS)), row.get("heat_c")),
-        power_w=_or(_float(first(*_POWERS)), row.get("power_w")),
-        power_limit_w=_or(_float(first("Max Graphics Package Power (W)")), row.get("limit_w")),
+        utilization_pct=_or(first_int(first("GPU use (%)")), row.get("use_pct")),
+        temperature_c=_or(first_int(first(*_HEATS)), row.get("heat_c")),
+        power_w=_or(first_float(first(*_POWERS)), row.get("power_w")),
+        power_limit_w=_or(first_float(first("Max Graphics Package Power (W)")), row.get("limit_w")),
         compute_capability=first("GFX Version"),
         bus_id=first("PCI Bus"),
     )
@@ -106,24 +107,24 @@ def read_amd_smi(text: str) -> DriverFacts:
 
 
 def _table(text: str) -> dict[int, GpuFacts]:
-    lines = text.splitlines()
+    lines = [" ".join(line.split()) for line in text.splitlines()]
     found: dict[int, GpuFacts] = {}
     for line, below in pairwise(lines):
         first, second = _TABLE_FIRST.search(line), _TABLE_SECOND.search(below)
         if not first or not second:
             continue
-        index, used, total = int(second.group(1)), _int(second.group(3)), _int(second.group(4))
+        index, used, total = int(second.group(1)), first_int(second.group(3)), first_int(second.group(4))
         found[index] = GpuFacts(
             index=index,
             name=first.group(2).removeprefix("..."),
             total_bytes=_mib(total),
             used_bytes=_mib(used),
             free_bytes=_mib(None if total is None or used is None else total - used),
-            utilization_pct=_int(second.group(2)),
-            memory_utilization_pct=_int(first.group(3)),
-            temperature_c=_int(first.group(4)),
-            power_w=_float(first.group(6)),
-            power_limit_w=_float(first.group(7)),
+            utilization_pct=first_int(second.group(2)),
+            memory_utilization_pct=first_int(first.group(3)),
+            temperature_c=first_int(first.group(4)),
+            power_w=first_float(first.group(6)),
+            power_limit_w=first_float(first.group(7)),
             bus_id=first.group(1),
         )
     return found
@@ -135,10 +136,10 @@ def _sections(text: str) -> dict[int, dict[str, str]]:
     path: list[tuple[int, str]] = []
     facts: dict[str, str] | None = None
     for line in text.splitlines():
-        match = _SECTION.match(line)
+        match = _SECTION.match(line.strip())
         if not match:
             continue
-        indent, key, value = len(match.group(1)), match.group(2).strip(), match.group(3)
+        indent, key, value = len(line) - len(line.lstrip()), match.group(1).strip(), match.group(2)
         if key == "GPU" and value is not None and value.isdigit() and len(value) < 5:
             facts, path = found.setdefault(int(value), {}), [(indent, key)]
             continue
@@ -157,19 +158,19 @@ def _of_sections(index: int, facts: dict[str, str]) -> GpuFacts:
     return GpuFacts(
         index=index,
         name=first("ASIC/MARKET_NAME", "BOARD/PRODUCT_NAME") or "AMD GPU",
-        total_bytes=_mib(_int(first("MEM_USAGE/TOTAL_VRAM", "VRAM/SIZE"))),
-        used_bytes=_mib(_int(first("MEM_USAGE/USED_VRAM"))),
-        free_bytes=_mib(_int(first("MEM_USAGE/FREE_VRAM"))),
-        utilization_pct=_int(first("USAGE/GFX_ACTIVITY")),
-        memory_utilization_pct=_int(first("USAGE/UMC_ACTIVITY")),
-        temperature_c=_int(first("TEMPERATURE/HOTSPOT", "TEMPERATURE/EDGE")),
-        power_w=_float(first("POWER/SOCKET_POWER")),
-        power_limit_w=_float(first("LIMIT/SOCKET_POWER", "LIMIT/MAX_POWER")),
+        total_bytes=_mib(first_int(first("MEM_USAGE/TOTAL_VRAM", "VRAM/SIZE"))),
+        used_bytes=_mib(first_int(first("MEM_USAGE/USED_VRAM"))),
+        free_bytes=_mib(first_int(first("MEM_USAGE/FREE_VRAM"))),
+        utilization_pct=first_int(first("USAGE/GFX_ACTIVITY")),
+        memory_utilization_pct=first_int(first("USAGE/UMC_ACTIVITY")),
+        temperature_c=first_int(first("TEMPERATURE/HOTSPOT", "TEMPERATURE/EDGE")),
+        power_w=first_float(first("POWER/SOCKET_POWER")),
+        power_limit_w=first_float(first("LIMIT/SOCKET_POWER", "LIMIT/MAX_POWER")),
         compute_capability=first("ASIC/TARGET_GRAPHICS_VERSION"),
         pcie_generation=_generation(first("PCIE/SPEED")),
         pcie_generation_max=_generation(first("BUS/MAX_PCIE_SPEED")),
-        pcie_width=_int(first("PCIE/WIDTH")),
-        pcie_width_max=_int(first("BUS/MAX_PCIE_WIDTH")),
+        pcie_width=first_int(first("PCIE/WIDTH")),
+        pcie_width_max=first_int(first("BUS/MAX_PCIE_WIDTH")),
         bus_id=first("BUS/BDF"),
     )
 
@@ -188,25 +189,12 @@ def _merged(table: GpuFacts | None, sections: GpuFacts) -> GpuFacts:
 
 
 def _generation(speed: str | None) -> int | None:
-    rate = _float(speed)
+    rate = first_float(speed)
     return None if rate is None else _PCIE_GENERATION.get(rate)
 
 
 def _or(one: Any, other: Any) -> Any:
     return other if one is None else one
-
-
-def _float(text: str | None) -> float | None:
-    found = _NUMBER.search(text or "")
-    try:
-        return float(found.group()) if found else None
-    except ValueError:
-        return None
-
-
-def _int(text: str | None) -> int | None:
-    number = _float(text)
-    return None if number is None or number > 2**62 else int(number)
 
 
 def _mib(number: int | None) -> int | None:

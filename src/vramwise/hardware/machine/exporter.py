@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vramwise.errors import SourceError
+from vramwise.errors import SourceError, clipped
 
 FIELDS = {
     "DCGM_FI_DEV_GPU_TEMP": ("temperature", "°C", 1.0),
@@ -46,8 +46,8 @@ FIELDS = {
     "DCGM_FI_PROF_DRAM_ACTIVE": ("memory interface active", "%", 100.0),
 }
 """Fields that are read, in plain words, with unit and scale (DCGM's profiling fields are fractions)."""
-_SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?\s*$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: \d+)?$")
+_LABEL = re.compile(r'(?<!\w)(\w++)="((?:[^"\\]|\\.)*+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def read_exporter(text: str) -> list[Sample]:
 
 def _samples(text: str) -> Iterator[Sample]:
     for line in text.splitlines():
-        match = None if line.startswith("#") else _SAMPLE.match(line.strip())
+        match = None if line.startswith("#") else _SAMPLE.match(" ".join(line.split()))
         field = match.group(1).removeprefix("amd_") if match else ""
         if not match or field not in FIELDS:
             continue
@@ -83,4 +83,4 @@ def _samples(text: str) -> Iterator[Sample]:
             continue
         if value == value and abs(value) < float("inf"):
             gpu = next((labels[key] for key in ("gpu", "gpu_id", "uuid") if key in labels), "0")
-            yield Sample(gpu, labels.get("modelName") or labels.get("card_series") or "", words, value, unit)
+            yield Sample(clipped(gpu), labels.get("modelName") or labels.get("card_series") or "", words, value, unit)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from vramwise.errors import SourceError
 
 _TAG = re.compile(r"^(?:\[[\d,]+\]<std(?:out|err)>:|\s*\d+:)\s?")
-_RANK = re.compile(r"#\s+Rank\s+(\d+)")
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,7})\b")
 _NAMED = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv|reduce)_perf", re.IGNORECASE
 )
-_AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*([\d.]+)")
+_AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\d{1,9}(?:\.\d{1,9})?)")
+_COUNT = re.compile(r"\d{1,18}", re.ASCII)
+MOST = 1e12
 TOLERANCE = 0.02
 """Of a rate printed with two decimals and a time of four digits."""
 
@@ -79,7 +81,7 @@ def read_nccl_test(text: str) -> NcclTest:
 
 def _row(line: str) -> NcclRow | None:
     words = line.split()
-    if len(words) < 7 or not (words[0].isdigit() and words[1].isdigit() and words[2][:1].isalpha()):
+    if len(words) < 7 or not (_COUNT.fullmatch(words[0]) and _COUNT.fullmatch(words[1]) and words[2][:1].isalpha()):
         return None
     redop = words[3] if words[3][:1].isalpha() else ""
     numbers = words[4 if redop else 3 :]
@@ -90,8 +92,8 @@ def _row(line: str) -> NcclRow | None:
         second = [float(number) for number in numbers[4:7]] if len(numbers) >= 8 else [None, None, None]
     except ValueError:
         return None
-    if len(first) != 3:
-        return None
+    if len(first) != 3 or first[0] <= 0 or not all(abs(number or 0) < MOST for number in (*first, *second)):
+        return None  # a time of 0, nan and inf among them: no row of a run
     return NcclRow(int(words[0]), int(words[1]), words[2], redop, *first, *second)
 
 

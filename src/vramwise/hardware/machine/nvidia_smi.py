@@ -7,29 +7,29 @@ from collections.abc import Iterable
 
 from vramwise.errors import SourceError
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts, Process
+from vramwise.hardware.machine.numbers_in_text import first_float, first_int, first_mib
 from vramwise.units import MIB
 
-_VERSIONS = re.compile(r"Driver Version:\s*([\d.]+).*?CUDA (?:\w+ )?Version:\s*([\d.]+|N/A)")
-_FIRST = re.compile(
-    r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s+\S+\s*\|\s*(\S+)\s*\|"
-)
+_DRIVER = re.compile(r"Driver Version:\s*([\d.]+)")
+_CUDA = re.compile(r"CUDA (?:\w+ )?Version:\s*([\d.]+|N/A)")
+# lines of the table with every run of blanks as one, so that no part of an expression meets a blank twice
+_FIRST = re.compile(r"\| (\d{1,9}) (\S[^|]*?) (?:On|Off|N/A) ?\| ?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+) \S+ ?\| ?(\S+) ?\|")
 _SECOND = re.compile(
-    r"\|\s*\S+\s+(\d+|N/A)C?\s+\S+\s+(\d+|N/A)W?\s*/\s*(\d+|N/A)W?\s*\|\s*(\d+)MiB\s*/\s*(\d+)MiB\s*\|\s*(\d+|N/A)%?"
+    r"\| ?\S+ (\d+|N/A)C? \S+ (\d+|N/A)W? ?/ ?(\d+|N/A)W? ?\| ?(\d{1,12})MiB ?/ ?(\d{1,12})MiB ?\| ?(\d+|N/A)%?"
 )
-_THIRD = re.compile(r"\|\s*\|\s*\|\s*(Enabled|Disabled|N/A)\*?\s*\|")
-_PROCESS = re.compile(r"\|\s+(\d+)\s+(?:\S+\s+\S+\s+)?(\d+)\s+([CGM+]+)\s+(\S.*?)\s+(\d+|N/A)(?:MiB)?\s*\|")
-_KEY = re.compile(r"^(\s*)(\S.*?)\s*(?::\s(.*))?$")
-_NUMBER = re.compile(r"[\d.]+")
+_THIRD = re.compile(r"\| ?\| ?\| ?(Enabled|Disabled|N/A)\*? ?\|")
+_PROCESS = re.compile(r"\| (\d{1,9}) (?:\S+ \S+ )?(\d{1,12}) ([CGM+]+) (\S[^|]*?) (\d{1,12}|N/A)(?:MiB)? ?\|")
+_VALUE = re.compile(r":\s")
 
 
 def read_nvidia_smi(text: str) -> DriverFacts:
     """The table that `nvidia-smi` prints. Names are as wide as the table lets them. Raises SourceError."""
-    lines = text.splitlines()
-    versions = _VERSIONS.search(text)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    driver, cuda = _versions(lines)
     processes: dict[int, list[Process]] = {}
     for line in lines:
         found = _PROCESS.match(line)
-        if found and found.group(5) is not None:
+        if found:
             used = None if found.group(5) == "N/A" else int(found.group(5)) * MIB
             processes.setdefault(int(found.group(1)), []).append(Process(int(found.group(2)), found.group(4), used))
     gpus = []
@@ -45,10 +45,10 @@ def read_nvidia_smi(text: str) -> DriverFacts:
                 name=first.group(2),
                 total_bytes=total,
                 used_bytes=used,
-                utilization_pct=_int(second.group(6)),
-                temperature_c=_int(second.group(1)),
-                power_w=_float(second.group(2)),
-                power_limit_w=_float(second.group(3)),
+                utilization_pct=first_int(second.group(6)),
+                temperature_c=first_int(second.group(1)),
+                power_w=first_float(second.group(2)),
+                power_limit_w=first_float(second.group(3)),
                 ecc=_ecc(first.group(4)),
                 mig=mig.group(1).lower() if mig and mig.group(1) != "N/A" else None,
                 bus_id=first.group(3),
@@ -57,8 +57,17 @@ def read_nvidia_smi(text: str) -> DriverFacts:
         )
     if not gpus:
         raise SourceError("no table of nvidia-smi here: expected rows such as “|   0  NVIDIA H100 …  1MiB / 81559MiB”")
-    driver, cuda = versions.groups() if versions else (None, None)
     return DriverFacts("nvidia-smi", driver, None if cuda == "N/A" else cuda, tuple(gpus))
+
+
+def _versions(lines: Iterable[str]) -> tuple[str | None, str | None]:
+    """Driver and CUDA of the first line that states both."""
+    for line in lines:
+        driver = _DRIVER.search(line)
+        cuda = _CUDA.search(line, driver.end()) if driver else None
+        if driver and cuda:
+            return driver.group(1), cuda.group(1)
+    return None, None
 
 
 def _ecc(cell: str) -> str | None:
@@ -74,10 +83,13 @@ def read_nvidia_smi_query(text: str) -> DriverFacts:
     top: dict[str, str] = {}
     path: list[tuple[int, str]] = []
     for line in text.splitlines():
-        found = _KEY.match(line)
-        if not found:
+        body = line.strip()
+        if not body:
             continue
-        indent, name, value = len(found.group(1)), found.group(2), found.group(3)
+        split = _VALUE.search(line.lstrip())
+        indent = len(line) - len(line.lstrip())
+        name = line.lstrip()[: split.start()].rstrip() if split else body
+        value = line.lstrip()[split.end() :] if split else None
         while path and path[-1][0] >= indent:
             path.pop()
         if indent == 0 and name.startswith("GPU ") and value is None:
@@ -88,7 +100,7 @@ def read_nvidia_smi_query(text: str) -> DriverFacts:
             path.append((indent, name))
             continue
         if name == "Process ID" and sections:
-            sections[-1][2].append(Process(int(_float(value) or 0), "", None))
+            sections[-1][2].append(Process(int(first_float(value) or 0), "", None))
         elif sections and sections[-1][2] and name in ("Name", "Used GPU Memory") and _in_processes(path):
             sections[-1][2][-1] = _extended(sections[-1][2][-1], name, value)
         key = "/".join([part for _, part in path] + [name])
@@ -107,7 +119,7 @@ def _in_processes(path: Iterable[tuple[int, str]]) -> bool:
 def _extended(process: Process, name: str, value: str) -> Process:
     if name == "Name":
         return Process(process.pid, value.strip(), process.used_bytes)
-    return Process(process.pid, process.name, _mib(value))
+    return Process(process.pid, process.name, first_mib(value))
 
 
 def _gpu(index: int, bus: str, facts: dict[str, str], processes: list[Process]) -> GpuFacts:
@@ -115,22 +127,23 @@ def _gpu(index: int, bus: str, facts: dict[str, str], processes: list[Process]) 
     return GpuFacts(
         index=index,
         name=facts.get("Product Name", "unknown"),
-        total_bytes=_mib(facts.get("FB Memory Usage/Total")),
-        used_bytes=_mib(facts.get("FB Memory Usage/Used")),
-        free_bytes=_mib(facts.get("FB Memory Usage/Free")),
-        reserved_bytes=_mib(facts.get("FB Memory Usage/Reserved")),
-        utilization_pct=_int(_first(facts, "Utilization/Gpu", "Utilization/GPU")),
-        memory_utilization_pct=_int(facts.get("Utilization/Memory")),
-        temperature_c=_int(facts.get("Temperature/GPU Current Temp")),
-        power_w=_float(_first(facts, "GPU Power Readings/Average Power Draw", "GPU Power Readings/Power Draw",
+        total_bytes=first_mib(facts.get("FB Memory Usage/Total")),
+        used_bytes=first_mib(facts.get("FB Memory Usage/Used")),
+        free_bytes=first_mib(facts.get("FB Memory Usage/Free")),
+        reserved_bytes=first_mib(facts.get("FB Memory Usage/Reserved")),
+        utilization_pct=first_int(_first(facts, "Utilization/Gpu", "Utilization/GPU")),
+        memory_utilization_pct=first_int(facts.get("Utilization/Memory")),
+        temperature_c=first_int(facts.get("Temperature/GPU Current Temp")),
+        power_w=first_float(_first(facts, "GPU Power Readings/Average Power Draw", "GPU Power Readings/Power Draw",
                               "GPU Power Readings/Instantaneous Power Draw", "Power Readings/Power Draw")),
-        power_limit_w=_float(_first(facts, "GPU Power Readings/Current Power Limit", "Power Readings/Power Limit")),
+        power_limit_w=first_float(_first(facts, "GPU Power Readings/Current Power Limit",
+                                         "Power Readings/Power Limit")),
         ecc=_plain(_first(facts, "ECC Mode/Current", "Ecc Mode/Current")),
         mig=_plain(facts.get("MIG Mode/Current")),
-        pcie_generation=_int(facts.get(f"{link}/PCIe Generation/Current")),
-        pcie_generation_max=_int(facts.get(f"{link}/PCIe Generation/Max")),
-        pcie_width=_int(facts.get(f"{link}/Link Width/Current")),
-        pcie_width_max=_int(facts.get(f"{link}/Link Width/Max")),
+        pcie_generation=first_int(facts.get(f"{link}/PCIe Generation/Current")),
+        pcie_generation_max=first_int(facts.get(f"{link}/PCIe Generation/Max")),
+        pcie_width=first_int(facts.get(f"{link}/Link Width/Current")),
+        pcie_width_max=first_int(facts.get(f"{link}/Link Width/Max")),
         bus_id=bus,
         processes=tuple(processes),
     )  # fmt: skip
@@ -142,21 +155,3 @@ def _first(facts: dict[str, str], *keys: str) -> str | None:
 
 def _plain(value: str | None) -> str | None:
     return None if value is None or value.startswith("N/A") else value.lower() if value[0].isalpha() else value
-
-
-def _float(value: str | None) -> float | None:
-    found = _NUMBER.search(value or "")
-    try:
-        return float(found.group()) if found else None
-    except ValueError:
-        return None
-
-
-def _int(value: str | None) -> int | None:
-    number = _float(value)
-    return None if number is None else int(number)
-
-
-def _mib(value: str | None) -> int | None:
-    number = _int(value)
-    return None if number is None else number * MIB

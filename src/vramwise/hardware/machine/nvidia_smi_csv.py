@@ -7,10 +7,9 @@ import re
 
 from vramwise.errors import SourceError
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts
-from vramwise.units import MIB
+from vramwise.hardware.machine.numbers_in_text import first_float, first_int, first_mib
 
-_UNIT = re.compile(r"\s*\[.*\]$")
-_NUMBER = re.compile(r"-?[\d.]+")
+_STATED = re.compile(r"-?[\d.]")
 _KNOWN = ("memory.total", "memory.used", "utilization.gpu", "pcie.link.gen.current", "pcie.link.width.current",
           "driver_version", "compute_cap", "power.draw", "temperature.gpu")  # fmt: skip
 LEAST_COLUMNS = 2
@@ -22,7 +21,7 @@ def read_nvidia_smi_csv(text: str) -> DriverFacts:
     start = next((i for i, line in enumerate(lines) if len(_known(_cells(line))) >= LEAST_COLUMNS), None)
     if start is None:
         raise SourceError("no table of nvidia-smi --query-gpu here: expected a line such as “name, memory.total [MiB]”")
-    names = [_UNIT.sub("", cell) for cell in _cells(lines[start])]
+    names = [_name(cell) for cell in _cells(lines[start])]
     rows = []
     for line in lines[start + 1 :]:
         cells = _cells(line)
@@ -38,36 +37,41 @@ def read_nvidia_smi_csv(text: str) -> DriverFacts:
 
 
 def _gpu(place: int, row: dict[str, str]) -> GpuFacts:
-    index = _int(row.get("index"))
+    index = first_int(_stated(row.get("index")))
     return GpuFacts(
         index=place if index is None else index,
         name=_plain(row.get("name") or row.get("gpu_name")) or "unknown",
-        total_bytes=_mib(row.get("memory.total")),
-        used_bytes=_mib(row.get("memory.used")),
-        free_bytes=_mib(row.get("memory.free")),
-        reserved_bytes=_mib(row.get("memory.reserved")),
-        utilization_pct=_int(row.get("utilization.gpu")),
-        memory_utilization_pct=_int(row.get("utilization.memory")),
-        temperature_c=_int(row.get("temperature.gpu")),
-        power_w=_float(row.get("power.draw") or row.get("power.draw.average")),
-        power_limit_w=_float(row.get("power.limit") or row.get("enforced.power.limit")),
+        total_bytes=first_mib(_stated(row.get("memory.total"))),
+        used_bytes=first_mib(_stated(row.get("memory.used"))),
+        free_bytes=first_mib(_stated(row.get("memory.free"))),
+        reserved_bytes=first_mib(_stated(row.get("memory.reserved"))),
+        utilization_pct=first_int(_stated(row.get("utilization.gpu"))),
+        memory_utilization_pct=first_int(_stated(row.get("utilization.memory"))),
+        temperature_c=first_int(_stated(row.get("temperature.gpu"))),
+        power_w=first_float(_stated(row.get("power.draw") or row.get("power.draw.average"))),
+        power_limit_w=first_float(_stated(row.get("power.limit") or row.get("enforced.power.limit"))),
         ecc=_mode(row.get("ecc.mode.current")),
         mig=_mode(row.get("mig.mode.current")),
         compute_capability=_plain(row.get("compute_cap")),
-        pcie_generation=_int(row.get("pcie.link.gen.current") or row.get("pcie.link.gen.gpucurrent")),
-        pcie_generation_max=_int(row.get("pcie.link.gen.max")),
-        pcie_width=_int(row.get("pcie.link.width.current")),
-        pcie_width_max=_int(row.get("pcie.link.width.max")),
+        pcie_generation=first_int(_stated(row.get("pcie.link.gen.current") or row.get("pcie.link.gen.gpucurrent"))),
+        pcie_generation_max=first_int(_stated(row.get("pcie.link.gen.max"))),
+        pcie_width=first_int(_stated(row.get("pcie.link.width.current"))),
+        pcie_width_max=first_int(_stated(row.get("pcie.link.width.max"))),
         bus_id=_plain(row.get("pci.bus_id") or row.get("gpu_bus_id")),
     )
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line[:10_000]]), [])]
+    return [cell.strip() for cell in next(csv.reader([line]), [])]
 
 
 def _known(cells: list[str]) -> list[str]:
-    return [cell for cell in cells if _UNIT.sub("", cell) in _KNOWN]
+    return [cell for cell in cells if _name(cell) in _KNOWN]
+
+
+def _name(cell: str) -> str:
+    """`memory.total [MiB]` without its unit."""
+    return cell.partition("[")[0].rstrip() if cell.endswith("]") else cell
 
 
 def _plain(cell: str | None) -> str | None:
@@ -79,19 +83,6 @@ def _mode(cell: str | None) -> str | None:
     return None if known is None else known.lower()
 
 
-def _float(cell: str | None) -> float | None:
-    found = _NUMBER.match(cell or "")
-    try:
-        return float(found.group()) if found else None
-    except ValueError:
-        return None
-
-
-def _int(cell: str | None) -> int | None:
-    number = _float(cell)
-    return None if number is None or abs(number) > 2**40 else int(number)
-
-
-def _mib(cell: str | None) -> int | None:
-    number = _int(cell)
-    return None if number is None else number * MIB
+def _stated(cell: str | None) -> str | None:
+    """The cell where it begins with a number: “[Unknown Error 15]” states none."""
+    return cell if cell and _STATED.match(cell) else None

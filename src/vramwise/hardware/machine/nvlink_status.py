@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from vramwise.errors import SourceError
 
-_GPU = re.compile(r"^\s*GPU (\d+): (.*?)(?: \(UUID:.*)?$")
-_LINK = re.compile(r"^\s+Link (\d+): (?:([\d.]+) GB/s|<?(inactive|inActive)>?)\s*$")
+_GPU = re.compile(r"\s*GPU (\d{1,4}): (.*?)(?: \(UUID:.*)?$")
+_LINK = re.compile(r"\s+Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<?(inactive|inActive)>?)\s*$")
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from shutil import which
 from typing import Any
@@ -15,6 +18,9 @@ from vramwise.hardware.machine.nvidia_smi import read_nvidia_smi_query
 
 MOST_NVLINKS = 18
 TIMEOUT_S = 20
+ASKED_AGAIN_S = 300.0
+"""A tool that did not answer is left alone for so long: its other reports would hang as well."""
+_hung_at: dict[str, float] = {}
 
 
 def this_machine() -> DriverFacts | None:
@@ -33,13 +39,27 @@ def nvidia_smi_text(*arguments: str) -> str | None:
 
 def _text_of(tool: str, *arguments: str) -> str | None:
     program = which(tool)
-    if program is None:
+    if program is None or time.monotonic() - _hung_at.get(program, -ASKED_AGAIN_S) < ASKED_AGAIN_S:
+        return None
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    try:
+        asked = subprocess.Popen([program, *arguments], stdin=nothing, stdout=pipe, stderr=nothing)
+    except OSError:
         return None
     try:
-        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        printed, _ = asked.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        _hung_at[program] = time.monotonic()
+        asked.kill()
+        with suppress(subprocess.TimeoutExpired):  # in the driver's hands it does not even end then
+            asked.communicate(timeout=1)
         return None
-    return done.stdout if done.returncode == 0 else None
+    return printed.decode("utf-8", "replace") if asked.returncode == 0 else None
+
+
+def silent_tools() -> list[str]:
+    """Tools that were asked and did not answer in time, as nvidia-smi does not where a GPU is lost."""
+    return sorted(os.path.basename(program) for program in _hung_at)
 
 
 def _through_nvml() -> DriverFacts | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.errors import SourceError
+from vramwise.files import short_text
 from vramwise.hardware.machine.amd_tools import read_amd_smi, read_rocm_smi
-from vramwise.hardware.machine.exporter import Sample, read_exporter
+from vramwise.hardware.machine.exporter import FIELDS, Sample, read_exporter
 from vramwise.hardware.machine.facts import DriverFacts
 from vramwise.hardware.machine.matrix_text import MANGLED
 from vramwise.hardware.machine.nccl_tests import NcclTest, read_nccl_test
@@ -34,6 +35,10 @@ READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
     ("nccl-tests", read_nccl_test),
     ("GPU exporter", read_exporter),
 )
+MOST_LINES = 50_000
+LONGEST_LINE = 2048
+MOST_GPUS = 256
+"""A tool lists the GPUs of one machine; an exporter's samples are several a GPU."""
 DRIVERS = ("nvidia-smi -q", "nvidia-smi --query-gpu", "nvidia-smi", "amd-smi", "rocm-smi")
 
 
@@ -54,8 +59,10 @@ class Pasted:
 def read_pasted(text: str, name: str = "text") -> Pasted:
     """Everything that any reader finds; one text may hold several tools' output.
 
+    Lines behind MOST_LINES, what stands in a line behind LONGEST_LINE and GPUs behind MOST_GPUS are not looked at.
     Raises SourceError where nothing is known, or a topology matrix is mangled.
     """
+    text = short_text(text, MOST_LINES, LONGEST_LINE)
     found: dict[str, Any] = {}
     for kind, reader in READERS:
         try:
@@ -66,13 +73,14 @@ def read_pasted(text: str, name: str = "text") -> Pasted:
     if not found:
         kinds = ", ".join(kind for kind, _ in READERS)
         raise SourceError(f"{name}: no output of a tool that is known: {kinds}")
+    driver: DriverFacts | None = next((found[kind] for kind in DRIVERS if kind in found), None)
     return Pasted(
-        driver=next((found[kind] for kind in DRIVERS if kind in found), None),
+        driver=None if driver is None else replace(driver, gpus=driver.gpus[:MOST_GPUS]),
         topology=found.get("nvidia-smi topo -m") or found.get("AMD link types"),
         peer_access=found.get("nvidia-smi topo -p2p"),
         nvlink=tuple(found.get("nvidia-smi nvlink -s", ())),
         reports=tuple(found[kind] for kind in ("ds_report", "collect_env") if kind in found),
         nccl=found.get("nccl-tests"),
-        samples=tuple(found.get("GPU exporter", ())),
+        samples=tuple(found.get("GPU exporter", ()))[: MOST_GPUS * len(FIELDS)],
         kinds=tuple(found),
     )

@@ -9,7 +9,7 @@ from vramwise.errors import SourceError
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _OP = re.compile(r"^(\w+) \.{2,} \[(YES|NO)\] \.{2,} \[(OKAY|NO)\]")
-_FACT = re.compile(r"^([A-Za-z][^.]*?(?:\([^)]*\) size|w\.)?) \.{3,} (.+)$")
+_DOTS = re.compile(r" \.{3,} ")
 _WARNING = re.compile(r"^\s*\[WARNING\]\s+(.*)$")
 _PACKAGE = re.compile(r"^\[(?:pip3?|conda)\] ([A-Za-z0-9_.-]+)(?:==|\s+)(\S+)")
 _GPU = re.compile(r"^GPU (\d+): (.+)$")
@@ -52,11 +52,7 @@ def read_ds_report(text: str) -> Report:
     """`ds_report`'s output; linker noise and warnings between the rows are kept apart. Raises SourceError."""
     lines = [_ESCAPE.sub("", line).rstrip() for line in text.splitlines()]
     ops = {m.group(1): (m.group(2) == "YES", m.group(3) == "OKAY") for line in lines if (m := _OP.match(line))}
-    facts = {
-        m.group(1): m.group(2).strip()
-        for line in lines
-        if (m := _FACT.match(line)) and not _is_op(m.group(1), m.group(2))
-    }
+    facts = {name: value for name, value in map(_fact, lines) if name and not _is_op(name, value)}
     if not ops and "deepspeed info" not in facts:
         raise SourceError("no ds_report here: expected rows such as “fused_adam ......... [NO] ....... [OKAY]”")
     warnings = tuple(m.group(1) for line in lines if (m := _WARNING.match(line)))
@@ -85,6 +81,15 @@ def read_collect_env(text: str) -> Report:
             packages.setdefault(found.group(1), found.group(2))
     gpus = tuple(m.group(2) for line in lines if (m := _GPU.match(line)))
     return Report("collect_env", facts, packages, gpus)
+
+
+def _fact(line: str) -> tuple[str, str]:
+    """`nvcc version ..... 11.8` in its two parts; two empty ones for another line."""
+    dots = _DOTS.search(line)
+    name = line[: dots.start()] if dots else ""
+    if dots is None or not name[:1].isalpha() or "." in name.removesuffix("w."):
+        return "", ""
+    return name, line[dots.end() :].strip()
 
 
 def _is_op(name: str, value: str) -> bool:
