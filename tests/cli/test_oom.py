@@ -81,7 +81,7 @@ def test_a_scenario_gives_full_estimates(log, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["/does/not/exist"], 4, "cannot be read"),
+        (["/does/not/exist"], 4, "No such file or directory"),
         (["{log}", "--plot", "x.svg"], 2, "--plot needs a memory snapshot"),
         (["{log}", "--top", "many"], 2, "--top: expected a whole number"),
         (["{snapshot}", "--plot", "x.svg", "--device", "3"], 2, "the snapshot tells of 0, not of 3"),

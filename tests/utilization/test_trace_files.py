@@ -138,6 +138,7 @@ def test_bombs_are_left_early(tmp_path, monkeypatch, kind):
 
 def test_an_endless_event_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "LARGEST_PIECE", 100_000)
+    monkeypatch.setattr(stream, "LARGEST_HEADER", 100_000)
     monkeypatch.setattr(stream, "BATCH_BYTES", 20_000)
     monkeypatch.setattr(files, "CHUNK_BYTES", 10_000)
     path = tmp_path / "a.json"

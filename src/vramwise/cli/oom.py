@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from vramwise.errors import SourceError, UsageError
+from vramwise.errors import SourceError, UsageError, clipped
+from vramwise.files import open_to_read, shown_path, written
 
 if TYPE_CHECKING:
     from vramwise.measure import Diagnosis, Snapshot
     from vramwise.planner import Suggestion
 
+_LONGEST_NAME = 4096
 HELP = "why a run went out of memory, from its log, traceback or memory snapshot"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="log, pasted traceback or snapshot pickle; - is standard input")
+    parser.add_argument(
+        "file", metavar="FILE", help="log, traceback or snapshot pickle, or the message itself; - is standard input"
+    )
     parser.add_argument("--plot", metavar="FILE.svg", help="a snapshot's timeline as a picture")
     parser.add_argument("--device", metavar="N", help="the device of --plot (default: the first in the snapshot)")
     parser.add_argument("--scenario", metavar="FILE", help="the scenario that ran: changes are then full estimates")
@@ -53,20 +57,36 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(name: str) -> bytes:
-    from vramwise.measure.plain_pickle import LARGEST_FILE_BYTES
-
+    """A file's content, or a message that was given itself. Only a snapshot may be longer than any log."""
     if name == "-":
-        return sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
-    try:
-        with open(name, "rb") as stream:
-            return stream.read(LARGEST_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        return _content(sys.stdin.buffer)
+    if _is_message(name):
+        return name.encode("utf-8", "replace")
+    with open_to_read(name) as stream:
+        try:
+            return _content(stream)
+        except OSError as error:
+            raise SourceError(f"{shown_path(name)}: {error.strerror or error}") from None
+
+
+def _is_message(given: str) -> bool:
+    """Whether the argument is no name of a file but the message itself, which has blanks and words that no name has."""
+    from vramwise.measure.messages import messages_in
+
+    return " " in given and not os.path.lexists(given[:_LONGEST_NAME]) and bool(messages_in(given))
+
+
+def _content(stream: BinaryIO) -> bytes:
+    from vramwise.measure.messages import LONGEST_TEXT
+    from vramwise.measure.plain_pickle import LARGEST_FILE_BYTES, looks_like_pickle
+
+    start = stream.read(LONGEST_TEXT + 1)
+    return start + stream.read(LARGEST_FILE_BYTES + 1 - len(start)) if looks_like_pickle(start) else start
 
 
 def _count(text: str, flag: str) -> int:
     if not text.isdecimal() or len(text) > 6:
-        raise UsageError(f'{flag}: expected a whole number, got "{text[:20]}"')
+        raise UsageError(f'{flag}: expected a whole number, got "{clipped(text, 20)}"')
     return int(text)
 
 
@@ -78,7 +98,11 @@ def _plot(snapshot: Snapshot, path: str, device: str | None) -> None:
     if number not in snapshot.devices:
         raise UsageError(f"--device: the snapshot tells of {', '.join(map(str, snapshot.devices))}, not of {number}")
     picture = timeline_svg(timeline_of(snapshot, number), f"GPU {number}: memory by line of code")
-    Path(path).write_text(picture, "utf-8")
+    try:
+        with written(path) as out:
+            out.write(picture)
+    except OSError as error:
+        raise SourceError(f"{shown_path(path)}: cannot be written ({error.strerror or error})") from None
 
 
 def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion]:

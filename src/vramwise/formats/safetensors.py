@@ -18,7 +18,7 @@ from vramwise.units import MIB, format_bytes
 
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
-LARGEST_HEADER_BYTES = 64 * MIB
+LARGEST_HEADER_BYTES = 32 * MIB
 MOST_SHARDS = 4096
 LARGEST_AXIS = 2**40
 MOST_AXES = 16

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from vramwise.measure.job import Job
 from vramwise.measure.libraries import library
+from vramwise.models.untrusted_config import without_code
 
 _DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _LOADERS: Final = {
@@ -14,7 +15,7 @@ _LOADERS: Final = {
     "masked-lm": "AutoModelForMaskedLM",
     "sequence-classification": "AutoModelForSequenceClassification",
 }
-_LEFT_OUT: Final = ("quantization_config", "auto_map", "transformers_version", "torch_dtype", "dtype")
+_LEFT_OUT: Final = ("transformers_version", "torch_dtype", "dtype")
 
 
 def torch_dtype(name: str) -> Any:
@@ -23,8 +24,8 @@ def torch_dtype(name: str) -> Any:
 
 
 def config_of(values: Mapping[str, Any]) -> Any:
-    """transformers' configuration of a config.json's values; nothing is downloaded."""
-    kept = {key: value for key, value in values.items() if key not in _LEFT_OUT}
+    """transformers' configuration of a config.json's values, without what runs code; nothing is downloaded."""
+    kept = {key: value for key, value in without_code(values).items() if key not in _LEFT_OUT}
     return library("transformers").AutoConfig.for_model(kept.pop("model_type"), **kept)
 
 

@@ -33,7 +33,10 @@ def devices() -> dict[str, Any]:
     Raises VramwiseError when torch is missing or does not start.
     """
     _need_torch()
-    done = subprocess.run(_command("probe"), capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        _command("probe"), capture_output=True, text=True, errors="replace", timeout=300, check=False,
+        env=_safe_environment(),
+    )  # fmt: skip
     if done.returncode:
         raise VramwiseError(f"torch does not start: {_last_line(done.stderr)}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -75,7 +78,8 @@ def _need_torch() -> None:
 
 
 def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "vramwise.measure.worker", *arguments]
+    # -P: `-m` puts the working folder first on the path, and a downloaded folder may hold a torch.py of its own
+    return [sys.executable, "-P", "-m", "vramwise.measure.worker", *arguments]
 
 
 def _job_command(job: Job, folder: Path) -> list[str]:
@@ -83,20 +87,26 @@ def _job_command(job: Job, folder: Path) -> list[str]:
     if job.num_processes == 1:
         return _command(*arguments)
     return [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.num_processes}",
+        sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.num_processes}",
         "-m", "vramwise.measure.worker", *arguments,
     ]  # fmt: skip
 
 
 def job_environment(job: Job) -> dict[str, str]:
     """No network for the hub, no advice on standard error, expandable segments where the scenario has them."""
-    found = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
-    found["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+    found = _safe_environment()
     if job.settings.get("expandable_segments"):
         found["PYTORCH_CUDA_ALLOC_CONF"] = found["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     return found
+
+
+def _safe_environment() -> dict[str, str]:
+    """PYTHONSAFEPATH is for torchrun's children, started without -P; an empty part of PYTHONPATH is this folder."""
+    path = [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {
+        **os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore",
+    }  # fmt: skip
 
 
 def _follow(process: subprocess.Popen[str], folder: Path, progress: Progress, until: float) -> bool:

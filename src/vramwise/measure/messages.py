@@ -19,12 +19,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from vramwise.errors import UsageError
 from vramwise.units import parse_bytes
 
-_LONGEST_TEXT: Final = 50_000_000
+LONGEST_TEXT: Final = 50_000_000
+MOST_MESSAGES: Final = 4000
+"""Each rank prints its own, chained exceptions print them twice; a log of more is a loop that goes on and on."""
 _REACH: Final = 3000  # characters of one message, wrapped lines and log prefixes included
 
 
@@ -76,18 +79,21 @@ _ASKED: Final = re.compile(
 
 
 def messages_in(text: str) -> list[OomMessage]:
-    """Every out-of-memory message of a log, in order. Raises UsageError for a text longer than 50 MB."""
-    if len(text) > _LONGEST_TEXT:
+    """Every out-of-memory message of a log, in order, at most the first MOST_MESSAGES.
+
+    Raises UsageError for a text longer than 50 MB.
+    """
+    if len(text) > LONGEST_TEXT:
         raise UsageError("the log is longer than 50 MB: give the end of it, with the traceback")
     found: list[OomMessage] = []
-    starts = [match for match in _ASKED.finditer(text)]
+    starts = list(islice(_ASKED.finditer(text), MOST_MESSAGES))
     covered = -1
     for i, match in enumerate(starts):
         if match.start() < covered:
             continue
         end = min(match.start() + _REACH, len(text))
-        following = [m.start() for m in starts[i + 1 :] if _starts_another(m, match)]
-        end = min([end, *following[:1]])
+        following = (starts[j].start() for j in range(i + 1, len(starts)) if _starts_another(starts[j], match))
+        end = min(end, next(following, end))
         message = _read(match, text, end)
         covered = end if message.program == "torch" else match.end()
         found.append(message)
@@ -170,7 +176,7 @@ def _seen_from_a_container(
 
 
 def _llama_cpp(match: re.Match[str], text: str, where: int) -> OomMessage:
-    line_start = text.rfind("\n", 0, where) + 1
+    line_start = text.rfind("\n", max(0, where - _REACH), where) + 1 or max(0, where - _REACH)
     line = _flat(text[line_start : match.end() + 200].splitlines()[0])
     sized = re.search(r"buffer of size (\d+)", line)
     tried = int(sized.group(1)) if sized else _found(r"allocating " + _SIZE, line)

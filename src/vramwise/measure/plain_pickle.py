@@ -17,7 +17,9 @@ from vramwise.errors import SourceError
 from vramwise.units import GIB
 
 LARGEST_FILE_BYTES: Final = 2 * GIB
-MOST_OBJECTS: Final = 40_000_000  # lists, tables and tuples; a snapshot's largest history makes a few million
+LEAST_BYTES_AN_OBJECT: Final = 8
+"""Of the file for each list, table, tuple and remembered value: a frame of a stack, the smallest row, takes 20."""
+FREE_OBJECTS: Final = 250_000
 LONGEST_INTEGER_BYTES: Final = 64
 _MARK: Final = object()
 _OPERATION_NAMES: Final = {code.code.encode("latin-1")[0]: code.name for code in pickletools.opcodes}
@@ -36,7 +38,7 @@ def plain_from_pickle(data: bytes) -> Any:
     """The value that a pickle of plain data holds.
 
     Raises PlainPickleError for anything that names a global, calls, persists, shares memory outside of the file, is
-    cut off, or builds more than MOST_OBJECTS containers.
+    cut off, or builds more than a file of its size does.
     """
     if len(data) > LARGEST_FILE_BYTES:
         raise PlainPickleError("the pickle is larger than any memory snapshot (2 GiB)")
@@ -60,6 +62,7 @@ class _Reader:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.objects = 0
+        self.most_objects = FREE_OBJECTS + len(data) // LEAST_BYTES_AN_OBJECT
 
     def value(self) -> Any:
         operations = self._operations()
@@ -146,14 +149,16 @@ class _Reader:
 
     def _counted(self, value: Any) -> Any:
         self.objects += 1
-        if self.objects > MOST_OBJECTS:
-            raise PlainPickleError(f"the pickle builds more than {MOST_OBJECTS:,} lists and tables")
+        if self.objects > self.most_objects:
+            raise PlainPickleError(f"the pickle builds more than {self.most_objects:,} lists and tables, for its size")
         return value
 
     def _remember(self, index: int) -> None:
         if self.stack[-1] is _MARK:
             raise ValueError(index)
         self.memo[index] = self.stack[-1]
+        if len(self.memo) > self.most_objects:
+            raise PlainPickleError(f"the pickle remembers more than {self.most_objects:,} values, for its size")
 
     def _tuple_of(self, count: int) -> None:
         items = tuple(self.stack[-count:])

@@ -21,6 +21,7 @@ MOST_ROWS: Final = 20_000_000
 ACTIVE: Final = frozenset({"active_allocated", "active_awaiting_free", "active_pending_free"})
 ALLOCATED: Final = "active_allocated"
 _FRAMES_KEPT: Final = 60
+_LONGEST_TEXT: Final = 500
 
 
 class SnapshotError(SourceError):
@@ -195,8 +196,12 @@ class _Rows:
 
 def _frame(row: Any) -> Frame:
     row = _table(row, "a frame")
-    filename, name = row.get("filename", ""), row.get("name", "")
-    return Frame(str(filename)[:500], _number(row.get("line", 0)), str(name)[:500])
+    return Frame(_text(row.get("filename")), _number(row.get("line", 0)), _text(row.get("name")))
+
+
+def _text(value: Any) -> str:
+    """Text alone: `str` of a list of lists that share their items writes out what the file holds once."""
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
 
 
 def _table(value: Any, what: str) -> dict[Any, Any]:

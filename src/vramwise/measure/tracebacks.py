@@ -9,6 +9,8 @@ from vramwise.measure.snapshot import Frame, Stack
 
 _FRAME = re.compile(r'^[^\n"]*?File "([^"\n]+)", line (\d+), in ([^\n]+)\n(?:[^\n"]*?(?P<code>[^\n]*))?', re.MULTILINE)
 _HEAD = "Traceback (most recent call last)"
+_LONGEST = 200_000
+"""Characters of one traceback; Python shows a recursion's repeated frames once, so that 1,000 calls are far less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Traceback:
 
 def traceback_before(text: str, position: int) -> Traceback | None:
     """The traceback that ends in the message at `position`, or None."""
-    head = text.rfind(_HEAD, 0, position)
+    head = text.rfind(_HEAD, max(0, position - _LONGEST), position)
     if head < 0:
         return None
     frames: list[Frame] = []

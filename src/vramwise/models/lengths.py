@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from vramwise.models.config import Config
+from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.model import Model
 
 UNSTATED_LENGTH = 2048  # vLLM config/model.py: length of a model whose config states none
@@ -65,5 +65,7 @@ def model_length(model: Model) -> int:
     if isinstance(factor, int | float) and factor > 0 and kind in ("yarn", "linear", "dynamic"):
         original = scaling.get("original_max_position_embeddings")
         base = original if kind == "yarn" and isinstance(original, int) and original > 0 else positions
+        if not (base <= LARGEST_SIZE and factor <= LARGEST_SIZE and base * factor <= LARGEST_SIZE):
+            raise config.error(f"rope_scaling: expected at most 2^40 positions, got {base!r:.40} × {factor!r:.40}")
         return round(base * factor)
     return positions

@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vramwise.models.untrusted_config import names_a_backbone, no_network, without_code
+
 _LOADERS = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMultimodalLM", "AutoModelForImageTextToText",
             "AutoModelForMaskedLM", "AutoModel")  # fmt: skip
 
@@ -46,12 +48,14 @@ def _is_listed(model_type: str) -> bool:
 def class_tensors(config: Mapping[str, Any]) -> ClassTensors | None:
     """The parameters of the class that transformers has for `config`; None when it has none that can be built.
 
-    The code that a checkpoint brings along (`auto_map`) is never run.
+    The code that a checkpoint brings along is never run and nothing is fetched (`untrusted_config`).
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not has_transformers() or not _is_listed(model_type):
         return None
-    return _built(json.dumps(config, sort_keys=True))
+    if names_a_backbone(config):
+        return None
+    return _built(json.dumps(without_code(config), sort_keys=True))
 
 
 @lru_cache(maxsize=64)
@@ -59,11 +63,16 @@ def _built(content: str) -> ClassTensors | None:
     config: dict[str, Any] = json.loads(content)
     model_type = config["model_type"]
     torch, transformers = import_module("torch"), import_module("transformers")
-    values = {name: value for name, value in config.items() if name not in ("model_type", "auto_map")}
     if model_type not in transformers.CONFIG_MAPPING:
         return None
+    with no_network():
+        return _tensors_of(torch, transformers, config)
+
+
+def _tensors_of(torch: Any, transformers: Any, config: dict[str, Any]) -> ClassTensors | None:
+    values = {name: value for name, value in config.items() if name != "model_type"}
     try:
-        made = transformers.CONFIG_MAPPING[model_type](**values)
+        made = transformers.CONFIG_MAPPING[config["model_type"]](**values)
     except Exception:  # whatever a configuration class raises, there is no class to build
         return None
     named = config.get("architectures")

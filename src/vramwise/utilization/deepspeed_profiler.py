@@ -32,8 +32,10 @@ BLIND_SPOTS = (
 _SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": GIGA, "B": GIGA, "T": TERA, "P": 1e15}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _LINE = re.compile(
-    r"^(?:\[.*?\] ?)*[>\s]*([A-Za-z][^:=]*?):\s+([\d.eE+]+)\s*(?:([kKMGBTP]?)(?:FLOP[Ss]|MACs)?|(us|ms|s))\s*$"
+    r"(?:\[[^\]]*\] ?)*+[> ]*+([A-Za-z][^:=]*+): ([\d.eE+]{1,40}) ?(?:([kKMGBTP]?)(?:FLOP[Ss]|MACs)?|(us|ms|s))$"
 )
+LONGEST_LINE = 2048
+LARGEST = 1e30
 _KEYS = {
     "world size": "world_size",
     "batch size per gpu": "batch_size_per_gpu",
@@ -68,16 +70,18 @@ def read_flops_profile(text: str) -> FlopsProfile:
     """The profiler's summary out of a log. Raises SourceError when there is none."""
     values: dict[str, float] = {}
     for line in text.splitlines():
-        found = _LINE.match(line)
+        found = _LINE.match(" ".join(line[:LONGEST_LINE].split()))
         if not found:
             continue
         label, number, prefix, seconds = found.groups()
-        name = _KEYS.get(label.lower())
+        name = _KEYS.get(label.rstrip().lower())
         if name is None:
             continue
         try:
             value = float(number)
         except ValueError:
+            continue
+        if not 0 <= value < LARGEST:
             continue
         values.setdefault(name, value * (_SECONDS[seconds] if seconds else _SCALES[prefix or ""]))
     if "forward_flops" not in values and "forward_macs" not in values:

@@ -16,23 +16,24 @@ from vramwise.interop.launch.gguf_names import file_type_named, model_of_file
 from vramwise.interop.logs.reading import Collector, Printed, Reading
 from vramwise.units import GIB, MIB
 
-_N = r"([0-9]+(?:\.[0-9]+)?)"
-_LOAD = re.compile(r"loaded meta data with .{0,80}? tensors from (.{1,1000}?) \(version GGUF")
+# digits of what an engine can print; a longer number is no match, and no search is as long as the line
+_N = r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
 _NAME = re.compile(r"general\.name\s*(?:str\s*)?= (.{1,200})")
 _SIZE = re.compile(rf"(?:model|file) size\s*= {_N} ([MG])iB")
 _TYPE = re.compile(r"(?:model ftype|file type)\s*= (.{1,80})")
 _BUFFER = re.compile(
-    rf"([A-Za-z]\w*(?:\[[^\]]{{1,40}}\])?)\s+(KV |RS |compute |output |model |)buffer size\s*=\s*{_N} MiB"
+    rf"(?<!\w)([A-Za-z]\w*+(?:\[[^\]]{{1,40}}\])?)\s+(KV |RS |compute |output |model |)buffer size\s*=\s*{_N} MiB"
 )
 _KV_SELF = re.compile(rf"KV self size\s*=\s*{_N} MiB")
 _K_TYPE, _V_TYPE = re.compile(r"(?:K|c\^KV) \((\w+)\):"), re.compile(r"V \((\w+)\):")
 _SETTING = re.compile(
     r":\s*(n_ctx|n_batch|n_ubatch|n_seq_max|flash_attn|kv_unified|fused_moe|mla_attn|attn_max_b)\s*=\s*(\w+)"
 )
-_OFFLOADED = re.compile(r"offloaded ([0-9]+)/([0-9]+) layers")
-_DEVICE = re.compile(r"Device ([0-9]+): ([^,]{1,80}), compute capability")
+_OFFLOADED = re.compile(r"offloaded ([0-9]{1,6})/([0-9]{1,6}) layers")
+_DEVICE = re.compile(r"Device ([0-9]{1,4}): ([^,]{1,80}), compute capability")
 _BUILD = re.compile(r"build(?:\s*=|:)\s*([0-9]{1,5}) \(([0-9a-f]{6,12})\)")
 _HOST = re.compile(r"^(?:CPU|\w+_Host|AMX|BLAS)", re.I)
+_COUNT = re.compile(r"[0-9]{1,15}")
 _IK = frozenset({"fused_moe", "mla_attn", "attn_max_b"})
 _SUFFIX = {"small": "_S", "medium": "_M", "large": "_L"}
 _LABELS = {
@@ -66,8 +67,8 @@ def read(lines: Sequence[str]) -> Reading:
     loads = [_Load()]
     cards: dict[str, str] = {}
     for line in lines:
-        if match := _LOAD.search(line):
-            loads.append(_Load(path=match.group(1)))
+        if path := _loaded(line):
+            loads.append(_Load(path=path))
         elif match := _DEVICE.search(line):
             cards[match.group(1)] = match.group(2).strip()
         elif (match := _BUILD.search(line)) and reading.version is None:
@@ -80,6 +81,13 @@ def read(lines: Sequence[str]) -> Reading:
         reading.note(f"{len(filled)} models are loaded in the log: the largest is read")
     _finish(reading, chosen, cards)
     return reading
+
+
+def _loaded(line: str) -> str | None:
+    """The file of `loaded meta data with 29 key-value pairs and 292 tensors from FILE (version GGUF V3 (latest))`."""
+    _, found, rest = line.partition("loaded meta data with ")
+    path, version, _ = rest.partition(" tensors from ")[2].partition(" (version GGUF")
+    return path if found and version else None
 
 
 def _line(load: _Load, line: str) -> None:
@@ -192,7 +200,7 @@ def _settings(reading: Reading, load: _Load) -> None:
         "attn_max_b": "attn_max_b",
     }
     for name, key in names.items():
-        if str(printed.get(name, "")).isdigit() and (int(printed[name]) or key == "attn_max_b"):
+        if _COUNT.fullmatch(str(printed.get(name, ""))) and (int(printed[name]) or key == "attn_max_b"):
             settings[key] = int(printed[name])
     for name, key in (("fused_moe", "fused_moe"), ("mla_attn", "mla_attn")):
         if str(printed.get(name, "")) in ("0", "1", "2", "3"):

@@ -17,12 +17,12 @@ from vramwise.files import read_at_most
 from vramwise.units import KIB, MIB, format_bytes
 
 MOST_BYTES = 32 * MIB
-LONGEST_LINE = 64 * KIB
+LONGEST_LINE = 16 * KIB
 PROBE = 4 * KIB
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
 _MODULES = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp"}
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BINARY_SHARE = 0.3
 
 # words that only this engine's log lines have; the engine with most such lines is the log's

@@ -14,16 +14,17 @@ from vramwise.interop.logs.reading import Collector, Reading
 from vramwise.interop.logs.settings import copy_formats, copy_share, copy_whole, pairs
 from vramwise.units import GIB
 
-_N = r"([0-9]+(?:\.[0-9]+)?)"
+# digits of what an engine can print; a longer number is no match, and no search is as long as the line
+_N = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
 _BEGIN = re.compile(rf"Load weight begin\. avail mem={_N} GB")
 _END = re.compile(rf"Load weight end\..{{0,400}}?mem usage={_N} GB")
-_KV_PAIR = re.compile(rf"#tokens: ([0-9]+), K size: {_N} GB, V size: {_N} GB")
-_KV_ONE = re.compile(rf"#tokens: ([0-9]+), KV size: {_N} GB")
+_KV_PAIR = re.compile(rf"#tokens: ([0-9]{{1,15}}), K size: {_N} GB, V size: {_N} GB")
+_KV_ONE = re.compile(rf"#tokens: ([0-9]{{1,15}}), KV size: {_N} GB")
 _GRAPH = re.compile(rf"(?i:capture [\w ]{{0,60}}graph end)\..{{0,120}}?mem usage={_N} GB")
-_TOTAL_TOKENS = re.compile(r"max_total_num_tokens=([0-9]+)")
-_CONTEXT = re.compile(r"context_len=([0-9]+)")
-_CHUNK = re.compile(r"chunked_prefill_size=([0-9]+)")
-_VERSION = re.compile(r"sglang[ =v(]{1,3}([0-9]+\.[0-9]+\.[0-9]+)", re.I)
+_TOTAL_TOKENS = re.compile(r"max_total_num_tokens=([0-9]{1,15})\b")
+_CONTEXT = re.compile(r"context_len=([0-9]{1,15})\b")
+_CHUNK = re.compile(r"chunked_prefill_size=([0-9]{1,15})\b")
+_VERSION = re.compile(r"sglang[ =v(]{1,3}([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,9})", re.I)
 _LABELS = {
     "weights": "weights (Load weight end)", "kv_cache_bytes": "KV cache size",
     "kv_cache_tokens": "tokens of the KV cache",

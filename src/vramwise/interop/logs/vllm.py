@@ -14,7 +14,8 @@ from vramwise.interop.logs.reading import Collector, Reading
 from vramwise.interop.logs.settings import copy_formats, copy_share, copy_whole, pairs, table
 from vramwise.units import GIB
 
-_N = r"(-?[0-9][0-9,]*(?:\.[0-9]+)?)"
+# digits of what an engine can print; a longer number is no match, and no search is as long as the line
+_N = r"(-?[0-9][0-9,]{0,17}(?:\.[0-9]{1,9})?)"
 _NUMBERS = {
     "weights": re.compile(rf"(?:Model loading|Loading model weights) took {_N} Gi?B"),
     "kv_cache_bytes": re.compile(rf"Available KV cache memory: {_N} GiB"),
@@ -35,15 +36,15 @@ _ACTUAL = {
 }
 _TOKENS = re.compile(rf"GPU KV cache size: {_N} tokens")
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {_N} tokens per request: {_N}x")
-_BLOCKS = re.compile(r"# (?:GPU|cuda) blocks: ([0-9]+)")
+_BLOCKS = re.compile(r"# (?:GPU|cuda) blocks: ([0-9]{1,15})\b")
 _VERSION = re.compile(
-    r"LLM engine \(v([0-9][\w.]*)[\w.+-]*\)|vLLM API server version ([0-9][\w.]*)|vLLM version:? v?([0-9][\w.]*)"
+    r"LLM engine \(v([0-9][\w.]*+)[\w.+-]*+\)|vLLM API server version ([0-9][\w.]*)|vLLM version:? v?([0-9][\w.]*)"
 )
 _TOTAL = re.compile(rf"Free memory on device[^(]{{0,40}}\({_N}/{_N} GiB\)")
 _TOTAL_V0 = re.compile(rf"total_gpu_memory \({_N}GiB\) x gpu_memory_utilization \({_N}\)")
 _DESIRED = re.compile(rf"esired GPU memory utilization (?:is )?\({_N},")
-_CHUNKED = re.compile(r"max_num_batched_tokens=([0-9]+)")
-_CAPTURED = re.compile(r"'max_(?:cudagraph_)?capture_size': ([0-9]+)")
+_CHUNKED = re.compile(r"max_num_batched_tokens=([0-9]{1,9})\b")
+_CAPTURED = re.compile(r"'max_(?:cudagraph_)?capture_size': ([0-9]{1,9})\b")
 _NEEDED = re.compile(rf"max seq len \({_N}\), \(?{_N} GiB KV cache is needed.{{0,120}}?\({_N} GiB\)")
 _LONGEST = re.compile(rf"estimated maximum model length is {_N}")
 _CAPACITY = re.compile(rf"GPU [0-9]+ has a total capacity of {_N} GiB")
@@ -133,8 +134,9 @@ def _apply(reading: Reading, given: dict[str, Any]) -> None:
     if given.get("enable_expert_parallel") is True:
         settings["expert_parallel"] = True
     if given.get("enable_lora") is True:
-        settings.setdefault("max_loras", int(given.get("max_loras") or 1))
-        settings.setdefault("max_lora_rank", int(given.get("max_lora_rank") or 16))
+        sizes = {"max_loras": 1, "max_lora_rank": 16}
+        copy_whole(given, sizes, {key: key for key in sizes})
+        settings.update({key: value for key, value in sizes.items() if key not in settings})
     speculative = given.get("speculative_config")
     if isinstance(speculative, dict) and speculative.get("method"):
         settings["speculative"] = {"method": str(speculative["method"])}

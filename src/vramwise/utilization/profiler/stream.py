@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 BATCH_BYTES = 256 * KIB
 """Small enough to stay in a processor's cache: eight times as much takes a third longer."""
 LARGEST_PIECE = 64 * MIB
-"""An event, a header or a footer longer than this is refused."""
+"""An event or a footer longer than this is refused."""
+LARGEST_HEADER = 16 * MIB
+"""Keys before the events; the process groups of a job of thousands of ranks are some of these."""
+MOST_HEADERS = 32
 TRIES = 6
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BARE_LIST = re.compile(rb"\s*\[\s*[{\]]")
@@ -79,8 +82,9 @@ class EventStream:
 
     def _find_events(self) -> None:
         """Read the header, and leave the buffer at the first event."""
+        tries = 0
         while True:
-            self._fill(len(self._buffer) + 1)
+            self._fill(2 * len(self._buffer) + 1)  # twice as much each time: all searches together are as one
             text = self._buffer.removeprefix(b"\xef\xbb\xbf")
             if not self._opening and text.lstrip(_BLANK):
                 self._refuse_other_kinds(text.lstrip(_BLANK))
@@ -88,6 +92,9 @@ class EventStream:
                 self._opening, self._buffer = b"[", text[text.index(b"[") + 1 :]
                 return
             for match in _EVENTS.finditer(text):
+                tries += 1
+                if tries > MOST_HEADERS:
+                    raise SourceError(f"{self.name}: not a profiler trace: the words traceEvents stand in its header")
                 try:
                     header = load_json(text[: match.start()] + b'"traceEvents":[]}')
                 except BadBatch:
@@ -98,7 +105,7 @@ class EventStream:
                     return
             if self._ended:
                 raise SourceError(f"{self.name}: {self._why_no_events(text)}")
-            self._refuse_large("a header")
+            self._refuse_large("a header", LARGEST_HEADER)
 
     def _refuse_other_kinds(self, text: bytes) -> None:
         if text[:1] not in b"{[":
@@ -174,7 +181,7 @@ class EventStream:
             place = after
         self._buffer = text[place:].encode("utf-8", "surrogateescape")
         if not values:
-            self._refuse_large("an event")
+            self._refuse_large("an event", LARGEST_PIECE)
             self._fill(min(2 * len(self._buffer) + BATCH_BYTES, LARGEST_PIECE + 1))
         return plain_events(values)
 
@@ -207,6 +214,6 @@ class EventStream:
             )
         return events
 
-    def _refuse_large(self, what: str) -> None:
-        if len(self._buffer) > LARGEST_PIECE:
-            raise SourceError(f"{self.name}: {what} of more than {LARGEST_PIECE // MIB} MiB: not a profiler trace")
+    def _refuse_large(self, what: str, most: int) -> None:
+        if len(self._buffer) > most:
+            raise SourceError(f"{self.name}: {what} of more than {most // MIB} MiB: not a profiler trace")
