@@ -22,7 +22,7 @@ HELP = "why a run went out of memory, from its log, traceback or memory snapshot
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", metavar="FILE", help="log, traceback or snapshot pickle, or the message itself; - is standard input"
+        "file", metavar="FILE", help="log, traceback, snapshot pickle or the message itself; - is stdin"
     )
     parser.add_argument("--plot", metavar="FILE.svg", help="a snapshot's timeline as a picture")
     parser.add_argument("--device", metavar="N", help="the device of --plot (default: the first in the snapshot)")
