@@ -41,8 +41,14 @@ SERVE: dict[str, dict[str, Any]] = {
         "model": "deepseek-ai/DeepSeek-V3", "gpu": "h100", "serve": {"engine": "vllm", "tensor_parallel_size": 4},
     },
     "sglang": {"model": "Qwen/Qwen3-32B", "gpu": "rtx-3090", "serve": {"engine": "sglang"}},
-    "llama.cpp": {"model": "Qwen/Qwen3-32B", "gpu": "rtx-3090", "serve": {"engine": "llama.cpp", "gguf_quant": "Q8_0"}},
-    "ollama": {"model": "meta-llama/Llama-3.1-70B", "gpu": "rtx-4060", "serve": {"engine": "ollama"}},
+    "llama.cpp": {
+        "model": "Qwen/Qwen3-32B", "gpu": "rtx-3090",
+        "serve": {"engine": "llama.cpp", "gguf_quant": "Q8_0", "n_gpu_layers": 99},
+    },
+    "two cards": {
+        "model": "Qwen/Qwen3-32B", "gpu": "rtx-3090", "num_gpus": 2,
+        "serve": {"engine": "llama.cpp", "gguf_quant": "BF16", "n_gpu_layers": 99, "n_ctx": 8192},
+    },
 }  # fmt: skip
 OTHER: dict[str, dict[str, Any]] = {
     "generate": {"model": "meta-llama/Llama-2-13b-hf", "task": "generate", "gpu": "rtx-3090"},

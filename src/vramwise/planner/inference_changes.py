@@ -12,16 +12,19 @@ from vramwise.planner.changes import Asked, Change, Cost, runs
 from vramwise.scenario.names import LLAMA_CPP_ENGINES
 from vramwise.serving.storage import storage_of
 
-_ADVICE = re.compile(r"set (\w+) to ([\d.,]+)")
-"""How engines word what would do (their verdicts' reasons): found by searches over their own terms."""
+_SET = re.compile(r"(\w+) to ([\w.,-]+)")
+"""How engines word what would do (`set KEY to VALUE and KEY to VALUE`): found by estimates of their own."""
 _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "gpu_memory_utilization": ("less room beside it", Cost.NOTHING),
     "mem_fraction_static": ("less room beside it", Cost.NOTHING),
     "kv_cache_memory_bytes": ("another size of the cache", Cost.NOTHING),
     "n_ctx": ("shorter requests", Cost.SHORTER),
+    "max_model_len": ("shorter requests", Cost.SHORTER),
+    "quantization": ("some quality", Cost.PRECISION),
+    "enforce_eager": ("slower decoding", Cost.TIME),
     "n_cpu_moe": ("experts on the CPU: slower", Cost.TIME),
     "n_gpu_layers": ("layers on the CPU: much slower", Cost.HOST_MEMORY),
-    "tensor_split": ("", Cost.NOTHING),
+    "tensor_split": ("none", Cost.NOTHING),
     "tensor_parallel_size": ("more GPUs", Cost.MORE_GPUS),
 }
 _SMALLER_FILES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
@@ -83,29 +86,36 @@ def loading_changes(asked: Asked) -> Iterator[Change]:
         yield from _of_weights(asked, engine)
 
 
-def _advice(asked: Asked) -> Iterator[tuple[str, str]]:
-    """KEY and VALUE of every "set KEY to VALUE" among the reasons."""
-    for reason in asked.result.verdict.reasons if asked.result.verdict is not None else ():
-        match = _ADVICE.match(reason)
-        if match is not None:
-            yield match[1], match[2].rstrip(".,")
+def _advice(asked: Asked) -> list[dict[str, str]]:
+    """Keys with the words of their values, of every reason that says what to set."""
+    reasons = asked.result.verdict.reasons if asked.result.verdict is not None else ()
+    return [dict(_SET.findall(reason)) for reason in reasons if reason.startswith("set ")]
+
+
+def _is_advised(asked: Asked, key: str) -> bool:
+    return any(key in texts for texts in _advice(asked))
 
 
 def _advised(asked: Asked) -> Iterator[Change]:
-    for key, text in _advice(asked):
-        if key not in _COST_OF_ADVICE:
-            continue
-        cost, rank = _COST_OF_ADVICE[key]
-        value: Any = tuple(float(share) for share in text.split(",")) if key == "tensor_split" else _number(text)
-        values = {key: value}
-        if key == "tensor_parallel_size":
-            values |= _gpus_of(asked, int(value))
-        yield Change(f"{key} {text}", values, cost or "none", rank)
+    for texts in _advice(asked):
+        if not texts or not texts.keys() <= _COST_OF_ADVICE.keys() or list(texts) == ["max_model_len"]:
+            continue  # of lengths, that is named below which is sure to fit
+        costs = [_COST_OF_ADVICE[key] for key in texts]
+        values = {key: _value(key, text) for key, text in texts.items()}
+        if "tensor_parallel_size" in values:
+            values |= _gpus_of(asked, int(values["tensor_parallel_size"]))
+        words = ", ".join(key if text == "true" else f"{key} {text.rstrip('.,')}" for key, text in texts.items())
+        yield Change(words, values, "; ".join(cost for cost, _ in costs), max(rank for _, rank in costs))
 
 
-def _number(text: str) -> int | float:
-    digits = text.replace(",", "")
-    return float(digits) if "." in digits else int(digits)
+def _value(key: str, text: str) -> Any:
+    digits = text.rstrip(".,")
+    if key == "tensor_split":
+        return tuple(float(share) for share in digits.split(","))
+    if not digits[:1].isdigit():
+        return digits == "true" or digits
+    number = digits.replace(",", "")
+    return float(number) if "." in number else int(number)
 
 
 def _of_weights(asked: Asked, engine: str) -> Iterator[Change]:
@@ -178,7 +188,7 @@ def _gpus_of(asked: Asked, ranks: int) -> dict[str, int]:
 def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     """Twice the ranks, where the engine itself named no number of them; beyond one node stages."""
     serve = asked.scenario.serve
-    if any(key == "tensor_parallel_size" for key, _ in _advice(asked)):
+    if _is_advised(asked, "tensor_parallel_size"):
         return
     ranks, stages, copies = serve.tensor_parallel_size, serve.pipeline_parallel_size, serve.data_parallel_size
     twice = min(_MOST_RANKS, 2 * ranks)
@@ -208,7 +218,7 @@ def _of_llama_cpp(asked: Asked) -> Iterator[Change]:
     if settings.get("cache_type_k") in (None, "f16") and settings.get("flash_attn") is not False:
         values = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
         yield Change("cache_type_k and cache_type_v q8_0", values, "a little quality", Cost.PRECISION)
-    if not any(key == "n_ctx" for key, _ in _advice(asked)):
+    if not _is_advised(asked, "n_ctx"):
         yield from _smaller(asked, "n_ctx", "", "shorter requests", Cost.SHORTER)
     if asked.scenario.num_gpus and not asked.scenario.serve.tensor_split:
         many = 2 * asked.scenario.num_gpus
