@@ -110,7 +110,7 @@ def test_a_tight_run_says_so_everywhere_and_exits_0(capsys):
      ("llama-3.1-8b", "--task", "serve", "--gpu", "4060"),
      ("llama-3.1-8b", "--task", "serve", "--engine", "sglang", "--gpu", "4090", "--max-model-len", "131072"),
      ("qwen3-32b", "--task", "serve", "--engine", "llama.cpp", "--gguf-quant", "q8_0", "--gpu", "3090",
-      "--num-gpus", "2", "--n-ctx", "131072")],
+      "--num-gpus", "2", "--n-ctx", "131072", "--n-gpu-layers", "99")],
 )  # fmt: skip
 def test_what_is_missing_is_the_difference_of_two_numbers_on_the_screen(command, capsys):
     screen = estimate(capsys, *command, code=3)
