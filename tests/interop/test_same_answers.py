@@ -60,6 +60,21 @@ def test_trainers_command_and_an_open_scenario(flags: str, changed: dict[str, An
     check_same(asked("transformers", gpus, **changed), commanded(f"python train.py {TRAINER} {flags}", gpus))
 
 
+def test_trls_command_and_an_open_scenario() -> None:
+    line = f"trl sft --model_name_or_path {MODEL} --max_length 1024 --per_device_train_batch_size 2"
+    check_same(asked("transformers", framework_version="trl 1.16"), commanded(line))
+
+
+def test_megatrons_command_and_an_open_scenario() -> None:
+    line = (
+        "torchrun --nproc-per-node 1 pretrain_gpt.py --bf16 --num-layers 4 --hidden-size 1024 --num-attention-heads 16"
+        " --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 2 --vocab-size 32000 --swiglu"
+    )
+    scenario = read_command(shlex.split(line)).scenario
+    train = {"framework": "megatron", **SIZES}
+    check_same(estimate({**scenario, "train": train}), estimate(scenario))
+
+
 def test_the_overview_and_an_open_scenario() -> None:
     found = overview(MODEL, described_model(MODEL)[1], estimate).table
     cells = [("bf16", "full", {"method": "full"}), ("bf16", "lora", {"method": "lora"}),
@@ -120,6 +135,22 @@ def test_llama_factorys_configuration_and_an_open_scenario(
 def test_ms_swifts_command_and_an_open_scenario(flags: str, changed: dict[str, Any]) -> None:
     line = f"swift sft --model {MODEL} --max_length 1024 --per_device_train_batch_size 2 {flags}"
     check_same(asked("ms-swift", **changed), commanded(f"{line} --gradient_accumulation_steps 1"))
+
+
+@pytest.mark.parametrize(
+    ("program", "framework", "expected"),
+    [
+        ("python train.py --bf16 --model_name_or_path", "transformers", ("bf16-mixed", "fp32")),
+        ("swift sft --tuner_type full --model", "ms-swift", ("fp16-mixed", "fp32")),
+    ],
+)
+def test_a_checkpoint_in_fp32(program: str, framework: str, expected: tuple[str, str]) -> None:
+    """transformers 5.23 loads it as it is; ms-swift computes in bf16 over bf16 weights alone."""
+    found = commanded(f"{program} openai-community/gpt2 --per_device_train_batch_size 2", sequence_length=512,
+                      gradient_accumulation_steps=1)  # fmt: skip
+    train = {"framework": framework, **SIZES, "sequence_length": 512}
+    check_same(estimate({"model": "openai-community/gpt2", "task": "train", "train": train}), found)
+    assert (found.scenario["train"]["precision"], found.scenario["train"]["param_dtype"]) == expected
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,11 @@ def config_of(model: str) -> Mapping[str, Any]:
         return {}
 
 
-def checkpoint_dtype(model: str) -> str:
-    """The dtype that the config names, bfloat16 where it names none."""
-    config = config_of(model)
-    inner = config.get("text_config")
-    for table in (config, inner if isinstance(inner, Mapping) else {}):
-        named = table.get("dtype") or table.get("torch_dtype")
-        if isinstance(named, str):
-            return named.removeprefix("torch.")
-    return "bfloat16"
+def loaded_dtype(model: str) -> str:
+    """The dtype in which transformers loads the checkpoint's weights with dtype = auto."""
+    from vramwise.models.checkpoint_dtype import loaded_dtype as of_config
+
+    return of_config(config_of(model))
 
 
 def model_type(model: str) -> str:

@@ -14,7 +14,7 @@ from vramwise.interop.deepspeed_files import shipped_deepspeed_file
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table
-from vramwise.interop.launch.model_facts import checkpoint_dtype
+from vramwise.interop.launch.model_facts import loaded_dtype
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, read_fsdp, sharding_of, take_deepspeed
 from vramwise.interop.launch.trainer_settings import set_precision, trainer_settings
@@ -147,12 +147,15 @@ def _completions(options: Options, found: dict[str, Any], models: list[str], tra
 
 
 def _precision(options: Options, train: dict[str, Any], sharding: Sharding, model: str) -> list[str]:
-    """--torch_dtype, else the checkpoint's; its 16-bit dtype is also what Trainer computes in."""
+    """--torch_dtype, else the checkpoint's; Trainer computes in bf16 over such weights, in fp16 over all others.
+
+    (arguments/base_args/model_args.py _init_mixed_precision.)
+    """
     named = options.first("torch_dtype")
-    weights = (named or checkpoint_dtype(model)).removeprefix("torch.")
+    weights = (named or loaded_dtype(model)).removeprefix("torch.")
     short = DTYPE_SPELLINGS.get(weights, weights)
     stated = [half for half in ("bf16", "fp16") if options.is_on(half)]
-    half = stated[0] if stated else short if short in ("bf16", "fp16") else None
+    half: str | None = stated[0] if stated else "bf16" if short == "bf16" else "fp16"
     if sharding.says_half:
         half = sharding.half
     wide = train["method"] == "full" and short == "fp16"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.errors import UsageError, clipped
-from vramwise.interop.launch.model_facts import checkpoint_dtype
+from vramwise.interop.launch.model_facts import loaded_dtype
 from vramwise.interop.launch.options import Options, options_of
 from vramwise.interop.launch.sharding import Sharding, is_no, json_or_file
 from vramwise.scenario.names import DTYPE_SPELLINGS, DTYPES
@@ -73,7 +73,7 @@ def set_precision(train: dict[str, Any], sharding: Sharding, half: str | None, w
     notes = []
     dtype = weights.removeprefix("torch.").lower()
     if dtype in ("auto", "none"):
-        dtype = checkpoint_dtype(model)
+        dtype = loaded_dtype(model)
         if not sharding.deepspeed:
             notes.append(f"weights are loaded in {dtype}, as the checkpoint has them (transformers 5; before 5: fp32)")
     dtype = DTYPE_SPELLINGS.get(dtype, dtype) or dtype

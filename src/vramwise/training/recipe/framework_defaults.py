@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vramwise.models.checkpoint_dtype import checkpoint_dtype
+from vramwise.models.checkpoint_dtype import loaded_dtype
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import DEFAULTS, KINDS
@@ -37,7 +37,6 @@ from vramwise.scenario.values import Switch
 from vramwise.training.recipe.versions import library_version, month_named, names, stated, torch_version
 
 ADAPTERS = frozenset({"lora", "qlora"})
-_LOADED = frozenset({"bf16", "fp16", "fp32"})
 _SAID = {"transformers": "Trainer", "llamafactory": "LLaMA-Factory", "megatron": "Megatron", "pytorch": "plain PyTorch"}
 _COMPARISON = re.compile(r"([\w-]+)(>=|<)([\d.e-]+)")
 
@@ -65,8 +64,7 @@ class Question:
     @property
     def checkpoint(self) -> str:
         """The dtype in which the checkpoint's weights are loaded."""
-        found = checkpoint_dtype(self.model.config.values)
-        return found if found in _LOADED else "bf16"
+        return loaded_dtype(self.model.config.values)
 
 
 @cache
