@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from types import SimpleNamespace
 
@@ -74,8 +75,39 @@ def test_a_scenario_gives_full_estimates(log, tmp_path, capsys):
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps({"model": config, "task": "train", "train": {"micro_batch_size": 64}}))
     assert main(["oom", log, "--scenario", str(path)]) == 0
-    tail = capsys.readouterr().out.split("full estimates of the scenario with one change")[1]
-    assert tail.count("GiB") == 2
+    head, *rows = capsys.readouterr().out.partition("full estimates of the scenario, changed")[2].splitlines()
+    assert head.split() == ["needs", "verdict", "cost"]
+    assert rows
+    for row in rows:
+        assert re.fullmatch(r"  \S.*? +\d+\.\d\d GiB   (fits|tight|does not fit) +\S.*", row)
+
+
+CAUSES = {
+    "fragmentation": MESSAGE.replace("7.83 GiB", "2.00 GiB"),
+    "another process": MESSAGE.replace("this process has 74.98", "this process has 4.98"),
+    "vLLM": "the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available",
+    "llama.cpp": "allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory",
+    "bare": "RuntimeError: CUDA error: out of memory",
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_scenario_gives_full_estimates_whatever_the_cause(cause, tmp_path, capsys):
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps({"model": "gpt2", "task": "train", "train": {"micro_batch_size": 64}}))
+    assert main(["oom", CAUSES[cause], "--scenario", str(path)]) == 0
+    assert "full estimates of the scenario, changed" in capsys.readouterr().out
+    assert main(["oom", CAUSES[cause], "--scenario", str(path), "--json"]) == 0
+    estimated = json.loads(capsys.readouterr().out)["estimated"]
+    assert all(one["total_needed"]["expected"] > 0 for one in estimated)
+    assert estimated
+
+
+def test_the_message_itself_is_understood(capsys):
+    assert main(["oom", MESSAGE]) == 0
+    assert "asked for 7.83 GiB" in capsys.readouterr().out
+    assert main(["oom", "no such file.log"]) == 4
+    assert "No such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

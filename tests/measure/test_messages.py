@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import cProfile
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramwise.cli.screens.oom import where_of
 from vramwise.errors import UsageError
 from vramwise.measure import diagnose_text
-from vramwise.measure.messages import messages_in
+from vramwise.measure.messages import MOST_MESSAGES, messages_in
 from vramwise.units import parse_bytes
 
 ADVICE_OLD = " If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
@@ -234,3 +237,50 @@ def test_a_process_in_a_container_is_not_taken_for_another():
     assert message.process == parse_bytes("22.51 GiB")
     assert message.others == ()
     assert "process 1234" not in diagnose_text(text)[0].cause
+
+
+def test_expandable_segments_are_named_where_they_join_what_is_spare_and_what_is_free():
+    (found,) = diagnose_text(
+        "CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.12 GiB is "
+        "free. Including non-PyTorch memory, this process has 22.50 GiB memory in use. Of the allocated memory 20.90 "
+        "GiB is allocated by PyTorch, and 1.18 GiB is reserved by PyTorch but unallocated."
+        + ADVICE.format("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    )
+    assert found.cause.startswith("fragmentation: 1.18 GiB is reserved and unused")
+    assert "expandable_segments:True" in found.changes[0].what
+
+
+FIRST_STEP = """Traceback (most recent call last):
+  File "train.py", line 10, in <module>
+    optimizer.step()
+  File "/usr/lib/python3/site-packages/torch/optim/adamw.py", line 177, in step
+    has_complex = self._init_group(
+  File "/usr/lib/python3/site-packages/torch/optim/adamw.py", line 118, in _init_group
+    state["exp_avg_sq"] = torch.zeros_like(
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 172.00 MiB (GPU 0; 15.77 GiB total capacity; 14.53
+GiB already allocated; 134.88 MiB free; 14.71 GiB reserved in total by PyTorch)"""
+
+
+def test_states_that_are_being_made_are_the_cause_however_much_is_spare():
+    (found,) = diagnose_text(FIRST_STEP)
+    assert found.cause.startswith("the optimizer makes its states in its first step")
+    assert [change.what.split()[0] for change in found.changes] == ["optimizer", "offload_optimizer"]
+    assert found.kind == "optimizer states"
+    assert where_of(found.stack) == "train.py:10 <module> (adamw.py:118 _init_group)"
+
+
+def test_the_length_that_vllm_names_is_the_change():
+    (found,) = diagnose_text(OTHERS["vllm cache"][0])
+    assert found.changes[0].what == "--max-model-len 50832"
+
+
+@pytest.mark.parametrize("line", ["", "\n"])
+def test_many_messages_cost_work_in_proportion(line):
+    """What 8,000 take is about twice what 4,000 take, not four times."""
+    one = f"failed to allocate CUDA0 buffer of size 7{line} CUDA out of memory. Tried to allocate 20 MiB{line}"
+    counts = []
+    for many in (MOST_MESSAGES // 4, MOST_MESSAGES // 2):
+        profile = cProfile.Profile()
+        profile.runcall(messages_in, one * many)
+        counts.append(sum(entry.callcount for entry in profile.getstats()))
+    assert counts[1] < 2.5 * counts[0]

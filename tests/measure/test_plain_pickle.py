@@ -114,3 +114,10 @@ def test_binary_pickles_are_told_from_text():
     assert looks_like_pickle(pickle.dumps({}, 2))
     assert not looks_like_pickle(b"Traceback (most recent call last)")
     assert not looks_like_pickle(b"")
+
+
+@pytest.mark.parametrize("code", [b"]", b"}", b")", b"N\x94", b"]\x94"])
+def test_what_is_built_is_bounded_by_the_size_of_the_file(code):
+    """Five million empty lists are five megabytes of a file, and 364 of memory."""
+    with pytest.raises(PlainPickleError, match=r"for its size|does not end in one value"):
+        plain_from_pickle(b"\x80\x04" + code * 2_000_000 + b".")

@@ -13,7 +13,7 @@ from snapshots import MIB, MLP, Allocator, frames, pickled, small_run
 from vramwise.measure import diagnose_snapshot, snapshot_from, snapshot_from_pickle, timeline_of
 from vramwise.measure.plain_pickle import PlainPickleError
 from vramwise.measure.plot import timeline_svg
-from vramwise.measure.snapshot import SnapshotError
+from vramwise.measure.snapshot import Frame, SnapshotError
 from vramwise.measure.timeline import grouped, held_by
 
 FOLDER = os.environ.get("VRAMWISE_SNAPSHOTS", "")
@@ -177,3 +177,14 @@ def test_a_snapshot_that_calls_is_refused(capsys):
     with pytest.raises(PlainPickleError, match="refused"):
         snapshot_from_pickle(pickle.dumps({"segments": [Calling()], "device_traces": []}))
     assert capsys.readouterr().out == ""
+
+
+def test_a_frame_whose_name_is_no_text_has_none():
+    """Lists that hold one list twelve times over, eight deep, are 434 bytes of a file and gigabytes of text."""
+    deep: list[object] = []
+    for _ in range(8):
+        deep = [deep] * 12
+    run = {"action": "alloc", "addr": 0, "size": 1, "frames": [{"filename": deep, "name": deep, "line": deep}]}
+    found = snapshot_from_pickle(pickle.dumps({"segments": [], "device_traces": [[run]]}))
+    ((event,),) = found.histories
+    assert event.stack == (Frame("", 0, ""),)

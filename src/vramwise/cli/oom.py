@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if args.plot and snapshot:
         _plot(snapshot, args.plot, args.device)
     if args.json:
-        json.dump({"failures": [_json(item, top) for item in found]}, sys.stdout)
+        changed = {} if estimated is None else {"estimated": [one.to_dict() for one in estimated]}
+        json.dump({"failures": [_json(item, top) for item in found], **changed}, sys.stdout)
         print()
     else:
         from vramwise.cli.screens.oom import oom_screen
@@ -105,19 +106,22 @@ def _plot(snapshot: Snapshot, path: str, device: str | None) -> None:
         raise SourceError(f"{shown_path(path)}: cannot be written ({error.strerror or error})") from None
 
 
-def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion]:
-    """Full estimates of smaller scenarios, where the one that ran is known: those that fit, mildest first."""
+def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion] | None:
+    """Full estimates of the scenario that ran, changed: what makes it fit, else what saves most; None without one.
+
+    The card of the message counts where the scenario names none.
+    """
     if path is None:
-        return []
+        return None
     from vramwise.estimation import estimate
     from vramwise.planner import suggestions
     from vramwise.scenario import read_scenario_file
 
     scenario = read_scenario_file(path)
     room = max((item.total or 0 for item in found), default=0)
-    all_changes = suggestions(scenario, estimate(scenario), estimate)
-    fitting = [change for change in all_changes if not room or change.needed.expected <= room]
-    return sorted(fitting, key=lambda change: -change.needed.expected)[:2]
+    if room and scenario.gpu is None and scenario.gpu_total_bytes is None:
+        scenario = scenario.replace(gpu_total_bytes=room)
+    return suggestions(scenario, estimate(scenario), estimate)
 
 
 def _json(item: Diagnosis, top: int) -> dict[str, Any]:

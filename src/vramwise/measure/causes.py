@@ -81,6 +81,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("step", r"(?<![\w.])step\b"),
     )
 )
+_MAKES_STATES: Final = re.compile(r"^_?init_(?:group|state)|^state_init")  # torch.optim; bitsandbytes, Lion, Muon
 _GENERAL_RULES: Final = {"recompute", "gradients", "forward", "norm", "step"}
 
 
@@ -100,6 +101,11 @@ def kind_of(stack: Stack, code: Sequence[str] = ()) -> Kind:
                 general = general or name
                 break
     return KINDS[general] if general else UNKNOWN
+
+
+def makes_states(stack: Stack) -> bool:
+    """Whether a stack is inside the making of an optimizer's states, which its first step does for every weight."""
+    return any(_MAKES_STATES.search(frame.name) for frame in stack[:_DEEPEST])
 
 
 def _in_backward(name: str, stack: Stack) -> Kind:

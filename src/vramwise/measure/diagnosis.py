@@ -2,7 +2,9 @@
 
 | sign | cause |
 |---|---|
+| the optimizer makes its states (its first step) | optimizer states: one tensor of many to come |
 | reserved − allocated (or free memory in segments) is at least what was asked for | fragmentation |
+| the same together with what is free | fragmentation: expandable segments join the two |
 | memory of other processes is at least what was lacking | another process |
 | what was asked for is larger than the card | one tensor is too large |
 | a limit below the card's size | the limit (`set_per_process_memory_fraction`) |
@@ -11,11 +13,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
 from vramwise.errors import UsageError
-from vramwise.measure.causes import UNKNOWN, Kind, kind_of
+from vramwise.measure.causes import KINDS, UNKNOWN, Kind, kind_of, makes_states
 from vramwise.measure.changes import Change, changes_for, two_smallest
 from vramwise.measure.messages import OomMessage, messages_in
 from vramwise.measure.snapshot import Snapshot, Stack
@@ -83,7 +86,7 @@ def _of_message(message: OomMessage, text: str) -> Diagnosis:
     trace = traceback_before(text, message.position) if message.program == "torch" else None
     stack = trace.stack if trace else ()
     kind = kind_of(stack, trace.code if trace else ())
-    cause, extra = _cause(message, kind)
+    cause, extra = _cause(message, kind, first_step=kind is KINDS["optimizer"] and makes_states(stack))
     kinds = changes_for({kind.name: None}, kind.name) if message.program == "torch" else _engine_changes(message)
     if message.program in ("NumPy", "XLA", "CUDA") or message.device == "MPS":
         kinds = changes_for({}, "other")
@@ -96,7 +99,7 @@ def _of_message(message: OomMessage, text: str) -> Diagnosis:
     )  # fmt: skip
 
 
-def _cause(message: OomMessage, kind: Kind) -> tuple[str, list[Change]]:
+def _cause(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[str, list[Change]]:
     """The cause in a sentence, and the changes that it alone suggests."""
     tried, short = message.tried, message.shortfall
     spare = message.unallocated
@@ -107,12 +110,11 @@ def _cause(message: OomMessage, kind: Kind) -> tuple[str, list[Change]]:
         return _engine_cause(message), []
     if tried is not None and message.total is not None and tried > message.total:
         return f"one tensor is larger than the whole card{_while(kind)}", []
+    if first_step:
+        return f"the optimizer makes its states in its first step: one tensor of many to come ({kind.name})", []
     if tried is not None and spare is not None and spare >= tried:
-        change = Change(_expandable(message), spare, "none")
-        return (
-            f"fragmentation: {_size(spare)} is reserved and unused, but in pieces smaller than {_size(tried)}"
-            f"{_while(kind)}", [change],
-        )  # fmt: skip
+        apart = f"in pieces smaller than {_size(tried)}"
+        return _fragmentation(message, spare, apart, kind)
     if short and elsewhere >= short:
         who = ", ".join(f"process {name}" for name, _ in message.others) or "other processes"
         return f"{who} {'holds' if len(message.others) == 1 else 'hold'} {_size(elsewhere)} of the card", [
@@ -121,9 +123,18 @@ def _cause(message: OomMessage, kind: Kind) -> tuple[str, list[Change]]:
     if message.allowed is not None and message.total is not None and message.allowed < message.total:
         change = Change("a larger limit (set_per_process_memory_fraction)", message.total - message.allowed, "none")
         return f"the process may take only {_size(message.allowed)} of the card{_while(kind)}", [change]
+    free = message.free or 0
+    if tried is not None and spare and spare + free >= tried:
+        apart = f"apart from the {_size(free)} that is free; {_size(tried)} fits into both together"
+        return _fragmentation(message, spare, apart, kind)
     if kind is UNKNOWN:
         return "the memory is in use; the report does not say by what (give the whole traceback or a snapshot)", []
     return f"the memory is in use, and {kind.doing} needs more ({kind.name})", []
+
+
+def _fragmentation(message: OomMessage, spare: int, apart: str, kind: Kind) -> tuple[str, list[Change]]:
+    cause = f"fragmentation: {_size(spare)} is reserved and unused, but {apart}{_while(kind)}"
+    return cause, [Change(_expandable(message), spare, "none")]
 
 
 def _engine_cause(message: OomMessage) -> str:
@@ -143,8 +154,13 @@ def _engine_changes(message: OomMessage) -> list[Change]:
                 Change("end the other programs on the card (nvidia-smi)", None, "none"),
                 Change("a lower --gpu-memory-utilization", None, "a smaller KV cache"),
             ]
+        longest = re.search(r"estimated maximum model length is (\d{1,9})\b", message.text)
         return [
-            Change("a lower --max-model-len", None, "shorter requests"),
+            Change(
+                f"--max-model-len {longest.group(1)}" if longest else "a lower --max-model-len",
+                None,
+                "shorter requests",
+            ),
             Change("a higher --gpu-memory-utilization, up to 0.95", None, "less room for other programs"),
         ]
     return [

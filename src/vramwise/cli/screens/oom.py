@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
 from vramwise.measure import Diagnosis
 from vramwise.measure.causes import kind_of
-from vramwise.measure.snapshot import Stack
+from vramwise.measure.snapshot import Frame, Stack
 from vramwise.planner import Suggestion
 from vramwise.units import format_bytes
 
 
-def oom_screen(found: Sequence[Diagnosis], estimated: Sequence[Suggestion], top: int) -> list[Line]:
+def oom_screen(found: Sequence[Diagnosis], estimated: Sequence[Suggestion] | None, top: int) -> list[Line]:
     """The lines of `vramwise oom`."""
     width = screen_width()
     lines: list[Line] = []
@@ -20,12 +20,24 @@ def oom_screen(found: Sequence[Diagnosis], estimated: Sequence[Suggestion], top:
         if lines:
             lines.append("")
         lines += _one(item, width, top)
-    if estimated:
-        lines += ["", "full estimates of the scenario with one change"]
-        lines += columns(
-            [[f"  {s.change.words}", format_bytes(int(s.needed.expected)), s.change.cost] for s in estimated]
-        )
+    if estimated is not None:
+        lines += ["", *_estimated(estimated)]
     return lines
+
+
+def _estimated(estimated: Sequence[Suggestion]) -> list[Line]:
+    if not estimated:
+        return ["no change to the scenario makes its estimate smaller"]
+    rows = [
+        (f"  {one.change.words}", format_bytes(int(one.needed.expected)), _said(one), one.change.cost)
+        for one in estimated
+    ]
+    head = ("full estimates of the scenario, changed", "needs", "verdict", "cost")
+    return list(columns([head, *rows], left=(2, 3)))
+
+
+def _said(one: Suggestion) -> str:
+    return "–" if one.verdict is None else one.verdict.word
 
 
 def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
@@ -74,12 +86,15 @@ def _numbers(item: Diagnosis) -> list[str]:
 
 
 def where_of(stack: Stack) -> str:
-    """The innermost frame outside torch's own files, with the operation inside them."""
+    """The innermost frame outside torch's own files, with the line inside them that asked."""
     if not stack:
         return "stack not recorded"
     own = next((frame for frame in stack if "/torch/" not in frame.filename), stack[0])
-    inside = "" if own is stack[0] else f" ({stack[0].name})"
-    return f"{own.filename.rsplit('/', 1)[-1]}:{own.line} {own.name}{inside}"
+    return _frame(own) if own is stack[0] else f"{_frame(own)} ({_frame(stack[0])})"
+
+
+def _frame(frame: Frame) -> str:
+    return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} {frame.name}" if frame.filename else frame.name
 
 
 def _size(size: int | None) -> str:
