@@ -20,7 +20,8 @@ class Comparison:
     """A measured number beside the estimated one and its interval.
 
     error = (expected − measured) / |measured|, so a negative error is an estimate that is too low;
-    infinite where nothing was measured and something was expected.
+    infinite where nothing was measured and something was expected. Engines log a cache that finds no room, and graphs
+    whose capture frees more than it takes, as negative sizes: there is nothing of them, whatever the amount.
     """
 
     case: Case
@@ -32,7 +33,7 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        return _relative(self.expected - self.measured, self.measured)
+        return _relative(self.expected - max(0, self.measured), self.measured)
 
     @property
     def width(self) -> float:
@@ -43,7 +44,8 @@ class Comparison:
     def in_interval(self) -> bool:
         """Whether low–high meets what was measured, give or take half a unit of its last printed digit."""
         rounding = self.case.rounding.get(self.quantity, 0)
-        return self.low <= self.measured + rounding and self.high >= self.measured - rounding
+        measured = max(0, self.measured)
+        return self.low <= measured + rounding and self.high >= measured - rounding
 
 
 @dataclass(frozen=True, slots=True)

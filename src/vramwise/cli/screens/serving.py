@@ -5,13 +5,15 @@ and which flag gives more. Every number is a full estimate of the changed scenar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import ceil
 from typing import Any
 
 from vramwise.cli.screens.paint import Line, columns, wrapped
 from vramwise.errors import VramwiseError
+from vramwise.hardware import find_gpu
 from vramwise.result import Result
 from vramwise.scenario import Scenario
+from vramwise.serving.shares import NAMES as SHARES
+from vramwise.serving.shares import share_of
 from vramwise.units import MIB, gib
 
 Estimate = Callable[[Scenario], Result]
@@ -20,11 +22,6 @@ MOST_CHANGES = 4
 LEAST_GAIN = 1.02  # of the tokens; a smaller one is no help
 STEP, HIGHEST = 0.05, 0.97
 _POOLED = ("vllm", "sglang", "tensorrt-llm", "tgi")
-_SHARES = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}
-_TERMS = {
-    "vllm": (("weights", "model weights"), ("activation_peak", "activation peak"), ("non_torch", "non-torch")),
-    "sglang": (("weights", "weights"),),
-}
 _CHANGES: tuple[tuple[str, Any, str], ...] = (
     ("kv_cache_dtype", "fp8_e4m3", "a little quality"),
     ("max_num_seqs", 256, "fewer requests at once"),
@@ -39,45 +36,28 @@ def serving_lines(scenario: Scenario, result: Result, estimate: Estimate, width:
     """Budget, concurrency and what gives more, for engines with a pool of cache tokens on a known card."""
     if scenario.task != "serve" or scenario.serve.engine not in _POOLED or result.capacity is None:
         return []
-    lines: list[Line] = [*_budget(result, width)]
-    if "kv_cache_tokens" in result.quantities:
+    lines: list[Line] = [*_budget(scenario, result, width)]
+    if "kv_cache_tokens" in result.quantities and result.quantities["kv_cache_tokens"].expected:
         lines += _concurrency(scenario, result, estimate, width)
         if result.verdict is not None and result.verdict.fits:
             lines += _more(scenario, result, estimate)
     return lines
 
 
-def _budget(result: Result, width: int) -> list[str]:
+def _budget(scenario: Scenario, result: Result, width: int) -> list[str]:
     """share × card = weights + … + KV cache, and what lies outside the share."""
-    settings = result.scenario["serve"]
-    engine = str(settings["engine"])
-    name = _SHARES.get(engine)
-    share = settings.get(name) if name is not None else None
-    assert result.capacity is not None
-    if name is None or share is None or settings.get("kv_cache_memory_bytes"):
+    gpu = find_gpu(result.capacity.gpu).gpu if result.capacity is not None and result.capacity.gpu else None
+    share = share_of(result, scenario.serve, gpu)
+    if share is None:
         return []
-    outside = {child.name: child.bytes for child in result.phases[-1].components.children}
-    card = result.capacity.usable_bytes - (outside.get("CUDA context", 0) if engine == "sglang" else 0)
-    whole = ceil(card * share)
-    terms = [(label, int(result.quantities[key].expected)) for key, label in _TERMS[engine]]
-    if "state pool" in outside:
-        terms.append(("state pool", outside.pop("state pool")))
-    pool = max(0, int(result.quantities["kv_cache_bytes"].expected))
-    rest = whole - sum(size for _, size in terms) - pool
-    if engine == "vllm":
-        if "sampler state" in outside:
-            terms.append(("sampler state", outside.pop("sampler state")))
-            rest -= terms[-1][1]
-        for label in ("CUDA graphs", "CUDA context"):
-            if label in outside and abs(rest - outside[label]) < MIB:
-                terms.append((label, outside.pop(label)))
-                break
-    pieces = [f"{'budget':<12}{name} {share:g} × {gib(card):.2f} = {gib(whole):.2f}:"]
-    pieces += [f"{label} {gib(size):.2f}" for label, size in [*terms, ("KV cache", pool)]]
-    beside = [f"{label} {gib(outside[label]):.2f}" for label in ("CUDA context", "NCCL", "CUDA graphs", "activations")
-              if outside.get(label)]  # fmt: skip
+    pieces = [f"{'budget':<12}{share.name} {share.fraction:g} × {gib(share.card_bytes):.2f} = {gib(share.bytes):.2f}:"]
+    pieces += [f"{label} {gib(size):.2f}" for label, size in share.inside]
+    over = sum(size for _, size in share.inside) - share.bytes
+    if over > MIB:
+        pieces.append(f"too much by {gib(over):.2f}")
     lines = wrapped(pieces, width, indent=12)
-    return lines + wrapped([f"{'outside it':<12}{beside[0]}", *beside[1:]], width, indent=12) if beside else lines
+    outside = [f"{label} {gib(size):.2f}" for label, size in share.outside]
+    return lines + wrapped([f"{'outside it':<12}{outside[0]}", *outside[1:]], width, indent=12) if outside else lines
 
 
 def longest_request(result: Result) -> int:
@@ -121,7 +101,7 @@ def _more(scenario: Scenario, result: Result, estimate: Estimate) -> list[str]:
 
 def _candidates(scenario: Scenario, result: Result) -> Iterator[tuple[str, dict[str, Any], str]]:
     settings, resolved = scenario.serve, result.scenario["serve"]
-    name = _SHARES.get(settings.engine)
+    name = SHARES.get(settings.engine)
     share = resolved.get(name) if name is not None else None
     if name is not None and share is not None and share < HIGHEST:
         higher = min(HIGHEST, round(share + STEP, 3))

@@ -26,7 +26,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     """vLLM's start-up accounting on the worst rank.
 
     kv = ceil(total · utilization) − weights − activation peak − non-torch (− context before 0.9, − CUDA graphs since
-    0.21). Counted per version as its sources say (vllm/profile.py). Not counted: other processes on the card,
+    0.20). Counted per version as its sources say (vllm/profile.py). Not counted: other processes on the card,
     connectors, prefix caches outside the GPU.
     """
     r = resolve_settings(scenario, model, gpu)

@@ -98,7 +98,7 @@ def _problem(budget: Budget, total: int) -> str:
 def check_given_cache(budget: Budget) -> None:
     """Raises ScenarioError for a cache of a given size that holds no request of max_model_len, on no card.
 
-    Source: vLLM 0.33.0 v1/core/kv_cache_utils.py _check_enough_kv_cache_memory.
+    Source: vLLM 0.25.0 v1/core/kv_cache_utils.py _check_enough_kv_cache_memory.
     """
     r = budget.resolved
     given = r.settings.kv_cache_memory_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
@@ -58,13 +58,26 @@ class Resolved:
         return self.batched_tokens * (stages + 1 if ahead else stages)
 
 
+def version_and_profile(given: ServeSettings, gpu: Gpu | None) -> tuple[str, Profile]:
+    """The version without the engine's generation, and how it accounts on this card.
+
+    AMD's cards profile no graphs, so the budget holds none (0.19.0, 0.20.0 and 0.25.0 v1/worker/gpu_worker.py
+    determine_available_memory).
+    """
+    text, says_v0 = without_engine(given.engine_version or DEFAULT_VERSION)
+    older = says_v0 or given.use_v1 is False
+    profile = profile_of(release(text), is_old_card(capability_of(gpu)) or older)
+    if gpu is not None and gpu.vendor == "AMD" and profile.graphs_in_budget:
+        profile = replace(profile, graphs_in_budget=False)
+    return text, profile
+
+
 def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resolved:
     """Defaults by version, GPU and model (engine/arg_utils.py); the API server's where entry points differ."""
     given = scenario.serve
-    version_text, says_v0 = without_engine(given.engine_version or DEFAULT_VERSION)
+    version_text, profile = version_and_profile(given, gpu)
     version = release(version_text)
-    older = says_v0 or given.use_v1 is False
-    profile = profile_of(version, is_old_card(capability_of(gpu)) or older)
+    older = without_engine(given.engine_version or DEFAULT_VERSION)[1] or given.use_v1 is False
     storage = engine_storage(model, given, "vllm", gpu)
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)

@@ -1,0 +1,79 @@
+"""The parts of an engine's share make it up, and with what lies outside it the process."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from vramwise.cli.main import main
+from vramwise.estimation import estimate
+from vramwise.hardware import find_gpu
+from vramwise.scenario import Scenario
+from vramwise.serving.shares import Share, share_of
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def shared(engine: str, gpu: str = "l40s", **serve: Any) -> tuple[Share, int]:
+    table = {"engine": engine, "max_model_len": 8192, **serve}
+    ranks = serve.get("tensor_parallel_size", 1)
+    scenario = Scenario.from_dict({"model": LLAMA, "task": "serve", "gpu": gpu, "num_gpus": ranks, "serve": table})
+    result = estimate(scenario)
+    assert result.verdict is not None
+    assert result.verdict.fits
+    share = share_of(result, scenario.serve, find_gpu(gpu).gpu)
+    assert share is not None
+    return share, int(result.quantities["nvidia_smi"].expected)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("version", ["0.6", "0.8.5", "0.11", "0.19", "0.20", "0.25", None])
+def test_the_budget_of_vllm_adds_up(version: str | None, ranks: int) -> None:
+    share, process = shared("vllm", engine_version=version, tensor_parallel_size=ranks)
+    assert sum(size for _, size in share.inside) == share.bytes
+    assert sum(size for _, size in (*share.inside, *share.outside)) == process
+    graphs = [label for label, _ in (*share.inside, *share.outside) if "CUDA graphs" in label]
+    assert len(graphs) == 1
+    # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS is off in 0.19.0, on in 0.20.0 and 0.25.0 (envs.py)
+    assert (graphs[0] in dict(share.inside)) == (version in ("0.20", "0.25", None))
+
+
+def test_graphs_that_take_the_place_of_the_profile_run_count_once() -> None:
+    """A card without room for both: capture empties PyTorch's pool before it takes memory."""
+    share, process = shared("vllm", gpu="rtx-4090", engine_version="0.8.5", gpu_memory_utilization=0.98)
+    assert sum(size for _, size in share.inside) == share.bytes
+    assert sum(size for _, size in (*share.inside, *share.outside)) == process <= 25_383_256_719
+    assert any(label.startswith("CUDA graphs beyond") for label, _ in share.outside)
+
+
+def test_amd_cards_profile_no_graphs() -> None:
+    share, _ = shared("vllm", gpu="mi300x")
+    assert "CUDA graphs" in dict(share.outside)
+
+
+@pytest.mark.parametrize("model", [LLAMA])
+def test_the_share_of_sglang_adds_up(model: str) -> None:
+    share, process = shared("sglang")
+    assert abs(sum(size for _, size in share.inside) - share.bytes) <= 1
+    assert sum(size for _, size in (*share.inside, *share.outside)) == process
+
+
+@pytest.mark.parametrize("version", ["0.11.2", "0.20.0", "0.33.0"])
+def test_the_screen_has_each_part_once(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["estimate", LLAMA, "--task", "serve", "--engine", "vllm", "--engine-version", version, "--gpu", "l40s"])
+    out = capsys.readouterr().out
+    text = " ".join(out[out.index("budget ") : out.index("at once")].split())
+    assert text.count("CUDA graphs") == text.count("CUDA context") == 1
+    whole, terms = text.partition(" = ")[2].split(":", 1)
+    inside = terms[: terms.index("outside it")]
+    numbers = [float(number) for number in re.findall(r" (\d+\.\d\d)(?!\d)", inside)]
+    assert float(whole) == pytest.approx(sum(numbers), abs=0.04)
+
+
+def test_a_share_that_is_too_small_says_by_how_much(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["estimate", LLAMA, "--task", "serve", "--engine", "vllm", "--gpu", "rtx-4060"])
+    out = capsys.readouterr().out
+    assert "too much by" in out
+    assert not re.search(r"-\d|−\d", out)
