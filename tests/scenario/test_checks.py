@@ -46,7 +46,11 @@ def read(task, num_gpus=None, **table):
             {"num_gpus": 1, "tensor_parallel_size": 2},
             "serve.tensor_parallel_size: tensor_parallel_size 2 does not divide num_gpus 1",
         ),
-        ("serve", {"n_ctx": 4096}, "serve.n_ctx: belongs to the engine llama.cpp; the engine is vllm"),
+        (
+            "serve",
+            {"n_ctx": 4096},
+            "serve.n_ctx: belongs to the engine llama.cpp; the engine is vllm: set max_model_len",
+        ),
         (
             "serve",
             {"mem_fraction_static": 0.8},

@@ -5,15 +5,16 @@ from __future__ import annotations
 from math import prod
 
 from vramwise.errors import ScenarioError
-from vramwise.scenario.definition import DEFAULTS, Scenario, ServeSettings, Settings, TrainSettings
-from vramwise.scenario.names import (
-    LLAMA_CPP_ENGINES,
-    LLAMA_CPP_KEYS,
-    SGLANG_ENGINES,
-    SGLANG_KEYS,
-    VLLM_ENGINES,
-    VLLM_KEYS,
+from vramwise.scenario.definition import (
+    DEFAULTS,
+    UNCOUNTED_ENGINES,
+    Scenario,
+    ServeSettings,
+    Settings,
+    TrainSettings,
+    engines_of,
 )
+from vramwise.scenario.names import LLAMA_CPP_ENGINES
 
 ADAPTER_KEYS = ("lora_rank", "lora_targets", "lora_dropout", "lora_dtype", "dora")
 TRAIN_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
@@ -99,20 +100,65 @@ def _fill_rollout(scenario: Scenario) -> Scenario:
 
 def _check_serve(scenario: Scenario) -> Scenario:
     serve = scenario.serve
-    _check_engine_keys(serve)
+    notes = _check_engine_keys(serve)
+    if notes:
+        scenario = scenario.replace(notes=(*scenario.notes, *notes))
     scenario = _check_some_gpu(scenario, may_be_cpu=serve.engine in LLAMA_CPP_ENGINES)
     return _check_split(scenario, "serve", {key: getattr(serve, key) for key in SERVE_SPLITS})
 
 
-def _check_engine_keys(serve: ServeSettings) -> None:
-    owners = ((LLAMA_CPP_KEYS, LLAMA_CPP_ENGINES), (SGLANG_KEYS, SGLANG_ENGINES), (VLLM_KEYS, VLLM_ENGINES))
-    for keys, engines in owners:
-        if serve.engine in engines or serve.explicit.isdisjoint(keys):
+def _check_engine_keys(serve: ServeSettings) -> tuple[str, ...]:
+    """Raise ScenarioError for a key of another engine; notes for those that the answer leaves out."""
+    notes = []
+    for key in sorted(serve.explicit):
+        if not _changed(serve, key):
             continue
-        for key in keys:
-            if _changed(serve, key):
-                problem = f"belongs to the engine {engines[0]}; the engine is {serve.engine}"
-                raise ScenarioError(f"serve.{key}", problem)
+        if serve.engine not in engines_of(key) and not _says_the_same(serve, key):
+            instead = _INSTEAD.get(key, {}).get(serve.engine)
+            hint = f": set {instead}" if instead else ""
+            raise ScenarioError(f"serve.{key}", f"belongs to {_owners(key)}; the engine is {serve.engine}{hint}")
+        if serve.engine in UNCOUNTED_ENGINES[key]:
+            notes.append(f"{key} of {serve.engine} is accepted, and left out of the answer")
+    if serve.gguf_quant is not None and serve.engine not in LLAMA_CPP_ENGINES and serve.quantization != "gguf":
+        raise ScenarioError("serve.gguf_quant", f"needs quantization gguf with the engine {serve.engine}")
+    if serve.variant != IK:
+        for key in _IK_KEYS:
+            if key in serve.explicit and getattr(serve, key) is not None:
+                raise ScenarioError(f"serve.{key}", f"belongs to {IK}: set variant to it")
+    return tuple(notes)
+
+
+IK = "ik_llama.cpp"
+_IK_KEYS = ("mla_attn", "attn_max_b", "fused_moe")
+_LLAMA_CPP_WORD = {
+    "dtype": "gguf_quant", "quantization": "gguf_quant", "kv_cache_dtype": "cache_type_k and cache_type_v",
+    "max_num_seqs": "n_parallel", "max_num_batched_tokens": "n_batch",
+    "pipeline_parallel_size": "num_gpus", "expert_parallel": "cpu_moe or override_tensor",
+}  # fmt: skip
+# key -> engine -> the engine's own key for the same thing
+_INSTEAD = {
+    key: dict.fromkeys(LLAMA_CPP_ENGINES, word) for key, word in _LLAMA_CPP_WORD.items()
+} | {
+    "gpu_memory_utilization": {"sglang": "mem_fraction_static"},
+    "mem_fraction_static": dict.fromkeys(("vllm", "tgi", "tensorrt-llm"), "gpu_memory_utilization"),
+    "chunked_prefill_size": dict.fromkeys(("vllm", "tgi", "tensorrt-llm"), "max_num_batched_tokens"),
+    "n_ctx": dict.fromkeys(("vllm", "sglang", "tgi", "tensorrt-llm", "transformers"), "max_model_len"),
+    "n_parallel": dict.fromkeys(("vllm", "sglang", "tgi", "tensorrt-llm", "transformers"), "max_num_seqs"),
+    "cache_type_k": dict.fromkeys(("vllm", "sglang", "tgi", "tensorrt-llm"), "kv_cache_dtype"),
+}  # fmt: skip
+
+
+def _owners(key: str) -> str:
+    """`the engines vllm and sglang`; llama.cpp stands for ollama too."""
+    named = [engine for engine in engines_of(key) if engine != "ollama"]
+    if len(named) == 1:
+        return f"the engine {named[0]}"
+    return f"the engines {', '.join(named[:-1])} and {named[-1]}"
+
+
+def _says_the_same(serve: ServeSettings, key: str) -> bool:
+    """GGUF is what llama.cpp reads, whether it is said or not."""
+    return key == "quantization" and serve.quantization == "gguf" and serve.engine in LLAMA_CPP_ENGINES
 
 
 def _changed(settings: Settings, key: str) -> bool:

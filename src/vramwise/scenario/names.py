@@ -273,35 +273,7 @@ GGUF_QUANT_SPELLINGS: Final[dict[str, str | None]] = {
     "MXFP4": "MXFP4_MOE",
 }
 
-SGLANG_KEYS: Final = ("mem_fraction_static", "chunked_prefill_size", "cuda_graph_max_bs", "max_total_tokens")
-VLLM_KEYS: Final = ("disable_hybrid_kv_cache_manager", "use_v1", "flashinfer_sampler")
-VLLM_ENGINES: Final = ("vllm",)
-SGLANG_ENGINES: Final = ("sglang",)
-LLAMA_CPP_KEYS: Final = (
-    "n_ctx",
-    "n_batch",
-    "n_ubatch",
-    "flash_attn",
-    "cache_type_k",
-    "cache_type_v",
-    "n_gpu_layers",
-    "tensor_split",
-    "split_mode",
-    "main_gpu",
-    "fit",
-    "no_kv_offload",
-    "mmproj",
-    "mmproj_offload",
-    "n_parallel",
-    "kv_unified",
-    "n_cpu_moe",
-    "cpu_moe",
-    "override_tensor",
-    "swa_full",
-    "variant",
-    "mla_attn",
-    "attn_max_b",
-    "fused_moe",
-)
 LLAMA_CPP_SPLIT_MODES: Final = ("layer", "row", "none", "tensor", "graph", "attn")
 LLAMA_CPP_ENGINES: Final = ("llama.cpp", "ollama")
+VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS = "vllm", "sglang", "tgi", "tensorrt-llm", "transformers"
+SERVERS: Final = (VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS)
