@@ -103,3 +103,12 @@ def test_embeddings_of_each_layer_stay_on_the_host() -> None:
     per_layer = 262_144 * 42 * 256 * 144 // 256
     assert result.quantities["weights_host"].expected >= per_layer
     assert result.quantities["weights_gpu"].expected < result.quantities["weights"].expected - per_layer + 64 * MIB
+
+
+def test_of_shared_memory_the_hosts_part_has_to_fit_too() -> None:
+    """A file larger than all of the memory runs nowhere in it; one that Metal's share alone is too small for does."""
+    small, large = serve(QWEN_32B, "m1 8gb"), serve(QWEN_32B, "m4 24gb")
+    assert small.verdict is not None
+    assert not small.verdict.fits
+    assert large.verdict is not None
+    assert large.verdict.fits

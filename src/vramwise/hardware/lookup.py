@@ -24,6 +24,7 @@ _FILLER = frozenset(
         "apple",
         "google",
         "aws",
+        "jetson",
         "gpu",
         "graphics",
         "card",
@@ -44,6 +45,7 @@ _BRAND_AND_NUMBER = re.compile(r"^(rtx|gtx|rx)(\d.*)$")
 _NUMBER_AND_SUFFIX = re.compile(r"^(\d{4})(ti|super|tisuper|d|xt|xtx)$")
 _NUMBER_AND_FORM = re.compile(r"^([a-z]+\d+)(sxm|pcie|nvl)$")
 _MEMORY = re.compile(r"(?<![a-z0-9])(\d+)\s*(?:gib|gb|g)\b")
+_MARKS = re.compile(r"\((?:r|tm)\)")
 _CORES = re.compile(r"(\d+)-core")
 # Tokens of an id that tell variants of one card apart; a name may leave them out.
 _VARIANT = re.compile(r"^(\d+gb|\d+core|sxm|pcie|nvl|hbm\d?e?)$")
@@ -163,7 +165,7 @@ def _cut_off(name: str) -> GpuMatch:
 
 def _tokens(text: str) -> frozenset[str]:
     """Words of a name in one spelling: `RTX4070Ti SUPER, 16 GB` is {4070, ti, super, 16gb}."""
-    plain = text.lower().replace("_", "-").replace("max-q", "maxq").replace("with maxq design", "maxq")
+    plain = _MARKS.sub(" ", text.lower()).replace("_", "-").replace("max-q", "maxq").replace("with maxq design", "maxq")
     plain = _CORES.sub(r"\1core", _MEMORY.sub(r"\1gb ", plain))
     words: list[str] = []
     for word in re.findall(r"[a-z0-9]+", plain):

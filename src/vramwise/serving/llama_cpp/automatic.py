@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity
 from vramwise.scenario import Scenario
 from vramwise.serving.answer import amount
 from vramwise.serving.constants import constant
+from vramwise.serving.llama_cpp.cache import layer_cache_bytes
 from vramwise.serving.llama_cpp.fitting import (
     LEAST_CONTEXT,
     DeviceNeeds,
@@ -31,18 +33,19 @@ from vramwise.serving.llama_cpp.fitting import (
 )
 from vramwise.serving.llama_cpp.placement import placement
 from vramwise.serving.llama_cpp.settings import AUTO_CONTEXT_BUILD, OUTPUT_FIRST_BUILD, Plan, runs_itself
+from vramwise.units import GIB
 
 
 def fitted(
-    scenario: Scenario, model: Model, plan: Plan, capacity: Capacity | None, needs: DeviceNeeds
+    scenario: Scenario, model: Model, plan: Plan, capacity: Capacity | None, needs: DeviceNeeds, gpu: Gpu | None = None
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The plan that the engine loads, and what it changed."""
+    """The plan that the engine loads, and what it changed. Of shared memory the host's part has to fit too."""
     given = scenario.serve
     if capacity is None or not plan.devices or plan.file_type == "custom" or plan.is_ik or given.fit is False:
         return plan, ()
     room = capacity.usable_bytes
     if runs_itself(given):
-        return _with_the_rest_on_the_host(scenario, model, plan, room, needs)
+        return _with_the_rest_on_the_host(scenario, model, plan, room, needs, gpu)
     if plan.build < AUTO_CONTEXT_BUILD:
         return plan, ()
     room -= round(constant("llama.cpp", "fit_margin", (0,)).expected)
@@ -60,18 +63,20 @@ def fitted(
             plan = with_split(plan, split)
             notes.append(f"layers are dealt out {' + '.join(map(str, split))} so that every GPU holds its part (--fit)")
     if plan.build >= OUTPUT_FIRST_BUILD:
-        plan, said = _with_the_rest_on_the_host(scenario, model, plan, room, needs)
+        plan, said = _with_the_rest_on_the_host(scenario, model, plan, room, needs, gpu)
         notes.extend(said)
     return plan, tuple(notes)
 
 
 def _with_the_rest_on_the_host(
-    scenario: Scenario, model: Model, plan: Plan, room: int, needs: DeviceNeeds
+    scenario: Scenario, model: Model, plan: Plan, room: int, needs: DeviceNeeds, gpu: Gpu | None
 ) -> tuple[Plan, tuple[str, ...]]:
     """Experts of as few layers as possible on the host, else whole layers; unchanged where it was told by hand."""
     given = scenario.serve
     by_hand = given.n_gpu_layers is not None or given.tensor_split or given.override_tensor or plan.experts_on_host
     if by_hand or plan.split_mode == "row" or max(needs(plan)) <= room:
+        return plan, ()
+    if gpu is not None and gpu.unified_memory and placement(model, plan).file_bytes > _whole_memory(gpu):
         return plan, ()
     needed, whole = worst(needs), plan.num_layers + 1
     most = whole - 1 if plan.pipelined else whole  # batches are pipelined only where every layer is on a GPU
@@ -87,7 +92,13 @@ def _with_the_rest_on_the_host(
     return _said(model, chosen, f"{layers} of {whole} layers on the GPU, the rest on the host")
 
 
+def _whole_memory(gpu: Gpu) -> int:
+    return round((gpu.memory_nominal_gb or 0) * GIB)
+
+
 def _said(model: Model, plan: Plan, what: str) -> tuple[Plan, tuple[str, ...]]:
+    cache = layer_cache_bytes(model, plan)
     host = placement(model, plan).host_bytes
-    note = f"{what}: the model runs, more slowly, and takes {amount(host)} of the host's memory for weights"
+    host += sum(size for layer, size in enumerate(cache) if not (plan.kv_on_gpu and plan.on_gpu(layer)))
+    note = f"{what}: the model runs, more slowly, and takes {amount(host)} of the host's memory for weights and cache"
     return replace(plan, spread=what), (note,)

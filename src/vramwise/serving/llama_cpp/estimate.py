@@ -34,7 +34,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     plan = resolve_plan(scenario, model, capacity)
     plan = replace(plan, pipelined=_pipelined(plan, gpu))
     needs = _needs(scenario, model, gpu)
-    plan, changed = fitted(scenario, model, plan, capacity, needs)
+    plan, changed = fitted(scenario, model, plan, capacity, needs, gpu)
     plan, changed = _without_copies(plan, changed, capacity, needs)
     from_file = bool(file_tensors(model))
     custom = plan.file_type == "custom" and not from_file
