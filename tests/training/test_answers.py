@@ -134,16 +134,16 @@ def test_the_largest_batch_is_searched_once_for_all_batches(monkeypatch: pytest.
     def refused(*args: object) -> None:
         raise AssertionError("searched again")
 
-    monkeypatch.setattr("vramwise.training.answer.largest_within", refused)
+    monkeypatch.setattr("vramwise.training.limits.largest_within", refused)
     assert answer(micro_batch_size=7, **settings).quantities["max_batch"] == first
     with pytest.raises(AssertionError, match="searched again"):
-        answer(**{**settings, "sequence_length": 3001})
+        answer(**{**settings, "sequence_length": 3001}).quantities["max_batch"]
 
 
 def test_without_a_gpu_there_is_no_verdict() -> None:
     found = answer(**LORA)
     assert found.verdict is None
-    assert not {"oom", "max_batch"} & set(found.quantities)
+    assert not {"oom", "max_batch", "max_seq"} & set(found.quantities)
 
 
 def test_a_pipeline_reports_every_stage() -> None:

@@ -10,7 +10,7 @@ import pytest
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 
 HIDDEN, WIDE, LAYERS, TOKENS = 4096, 14336, 32, 2048
 

@@ -11,7 +11,7 @@ from vramwise.models import describe
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training.answer import Job, job_of
+from vramwise.training.job import Job, job_of
 from vramwise.training.model_states.states import ModelStates
 
 LLAMA = "meta-llama/Llama-3.1-8B"

@@ -11,7 +11,7 @@ from vramwise.models import describe
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training.answer import Job, job_of
+from vramwise.training.job import Job, job_of
 from vramwise.training.step.moments import Moment
 
 LAYERS, ROWS, WIDTH = 5, 600, 24

@@ -13,7 +13,7 @@ import pytest
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training.answer import Job, job_of
+from vramwise.training.job import Job, job_of
 from vramwise.training.step.moments import Moment
 
 MODEL = "mistralai/Mistral-7B-v0.1"

@@ -14,7 +14,7 @@ import pytest
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 
 TINY = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4,

@@ -14,7 +14,7 @@ from vramwise.models import describe
 from vramwise.models.allocator import Block, CachingAllocator
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 from vramwise.training.reserved_memory import replay as replay_module
 from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, SHARDS, Replicated
 from vramwise.training.reserved_memory.held import Memory

@@ -21,7 +21,7 @@ from transformers_models import real_model
 
 from vramwise.models import describe
 from vramwise.scenario import Scenario
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 from vramwise.training.recipe.images import images_of
 
 TEXT = {"hidden_size": 256, "intermediate_size": 640, "head_dim": 64, "vocab_size": 512}

@@ -12,7 +12,7 @@ from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.activations.sizes import KeptTensor, step_shape
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 
 TOKENS = 4096
 AXES = {"batch": 1, "sequence": TOKENS}

@@ -10,7 +10,7 @@ from live_bytes import peak_bytes
 from vramwise.errors import ScenarioError
 from vramwise.models import describe
 from vramwise.scenario import Scenario
-from vramwise.training.answer import Job, job_of
+from vramwise.training.job import Job, job_of
 from vramwise.training.step.moments import Moment
 
 torch = pytest.importorskip("torch")

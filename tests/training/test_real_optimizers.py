@@ -15,7 +15,7 @@ import pytest
 from vramwise.formats import quantization
 from vramwise.models import describe
 from vramwise.scenario import Scenario
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 from vramwise.training.model_states.optimizers import kept_bytes
 from vramwise.training.model_states.states import trained_tensors
 

@@ -13,7 +13,7 @@ from test_traced_moments import model_named, rows
 from vramwise import estimate
 from vramwise.models import describe
 from vramwise.scenario import Scenario
-from vramwise.training.answer import Job, job_of
+from vramwise.training.job import Job, job_of
 from vramwise.training.reserved_memory.replay import Replayed, is_replayed, replay
 from vramwise.training.reserved_memory.reserved import record_lengths
 

@@ -10,7 +10,7 @@ from vramwise.models import describe
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.scenario import Scenario
 from vramwise.training.activations.sizes import RunBytes, step_shape
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 
 SEQUENCE = 512
 HYBRID = {

@@ -9,7 +9,7 @@ from live_bytes import kept_bytes
 
 from vramwise.models import describe
 from vramwise.scenario import Scenario
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

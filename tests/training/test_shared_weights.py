@@ -10,7 +10,7 @@ from vramwise.models import describe
 from vramwise.models.autograd import with_rounded_axes
 from vramwise.scenario import Scenario
 from vramwise.training.activations.sizes import step_shape
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 
 SIZES = {
     "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "vocab_size": 96,

@@ -15,7 +15,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import record_forward
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training.answer import Job, job_of
+from vramwise.training.job import Job, job_of
 from vramwise.training.layout.parallel import in_flight
 from vramwise.training.layout.sharding import local_model, with_sequence_parallel
 

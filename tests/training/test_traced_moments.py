@@ -13,7 +13,7 @@ from vramwise.models import describe
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
-from vramwise.training.answer import job_of
+from vramwise.training.job import job_of
 
 TABLE = Path(__file__).parent.parent / "oracles" / "traced_moments.jsonl"
 TOLERANCE = 0.005

@@ -69,3 +69,36 @@ def model_length(model: Model) -> int:
             raise config.error(f"rope_scaling: expected at most 2^40 positions, got {base!r:.40} × {factor!r:.40}")
         return round(base * factor)
     return positions
+
+
+@lru_cache(maxsize=512)
+def rows_of_positions(model: Model) -> int | None:
+    """Tokens for which a text model's tables of learned or fixed positions have rows; None without such a table.
+
+    Tables whose positions are counted from the padding's on lose its rows (transformers 5.23 modeling_roberta.py
+    create_position_ids_from_input_ids: padding_idx + 1; modeling_opt.py: an offset of 2, for pad_token_id 1).
+    """
+    found = []
+    for block in model.blocks:
+        for op in block.ops:
+            ids = str(op.settings.get("ids", "")) if op.kind == "embedding" else ""
+            if "position" in ids and block.modality == "text" and op.parameters:
+                before = model.config.size("pad_token_id", default=1, least=0) + 1 if "counted" in ids else 0
+                found.append(op.parameters[0].shape[0] - before)
+    if not found:
+        return None
+    stated = [
+        model.config.size(name)
+        for name in ("max_position_embeddings", "max_target_positions")
+        if model.config.has(name)
+    ]
+    return max(1, min(*found, *stated)) if stated else max(1, min(found))
+
+
+def reads_tokens(model: Model) -> bool:
+    """Whether a batch is of sequences of tokens, not of images alone."""
+    return any(
+        op.kind == "embedding" and "input_ids" in str(op.settings.get("ids", ""))
+        for block in model.blocks
+        for op in block.ops
+    )

@@ -30,6 +30,11 @@ def images_of(train: TrainSettings, model: Model) -> Images | None:
     )  # fmt: skip
 
 
+def image_tokens_of(train: TrainSettings, model: Model) -> int:
+    """Tokens of a sequence that its images take: no sequence is shorter; 1 without any."""
+    return _tokens(train, model).tokens * train.images_per_sequence if train.images_per_sequence else 1
+
+
 def check_images(train: TrainSettings, model: Model) -> None:
     """Raises ScenarioError where the tokens of the images are more than a sequence has."""
     if not train.images_per_sequence:

@@ -128,9 +128,14 @@ def played_within(play: Play, allocated: Quantity, room: int | None) -> Replayed
     return found if room is None or found.reserved <= room else play(room)
 
 
+def is_nearly_full(allocated: float, room: int) -> bool:
+    """Whether tensors fit into the room, but maybe not their segments."""
+    return NEARLY_FULL * room < allocated <= room
+
+
 def out_of_room(play: Play, allocated: Quantity, room: int) -> Replayed | None:
     """The replay of a step whose tensors fit into the room, but not the segments that they lie in."""
-    if not NEARLY_FULL * room < allocated.expected <= room:
+    if not is_nearly_full(allocated.expected, room):
         return None
     found = played_within(play, allocated, room)
     return found if found is not None and found.wanted else None

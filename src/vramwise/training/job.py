@@ -1,0 +1,104 @@
+"""A training scenario with everything decided, and the moments of its ranks at any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.hardware import Gpu
+from vramwise.models.autograd.size import with_rounded_axes
+from vramwise.models.model import Model
+from vramwise.scenario import Scenario, TrainSettings
+from vramwise.training.activations.sizes import RunBytes, step_shape
+from vramwise.training.layout.layouts import check_layout
+from vramwise.training.layout.parallel import Placement, placements
+from vramwise.training.model_states.states import ModelStates, model_states
+from vramwise.training.recipe.adapters import check_trainable
+from vramwise.training.recipe.heads import untied, with_head
+from vramwise.training.recipe.images import check_images
+from vramwise.training.recipe.masks import check_padding, rows_of
+from vramwise.training.recipe.settings import (
+    gradients_stay,
+    reduces_in_backward,
+    releases_gradients,
+    resolved,
+    structural,
+)
+from vramwise.training.recipe.towers import with_whole_towers
+from vramwise.training.step.micro_batches import on_stage
+from vramwise.training.step.moments import Moment, step_moments
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A scenario with everything decided: what is needed to evaluate it at other sizes."""
+
+    scenario: Scenario
+    model: Model
+    train: TrainSettings
+    structure: TrainSettings
+    gpu: Gpu | None
+    ranks: tuple[Placement, ...]
+
+    def states(self, rank: Placement) -> ModelStates:
+        return model_states(self.model, self.structure, rank)
+
+    def moments(self, rank: Placement) -> list[Moment]:
+        """The moments of one rank at the scenario's sizes."""
+        batch, sequence = self.train.micro_batch_size, self.local_sequence
+        return moments_at(self.model, self.structure, rank, batch, sequence, self.accumulates)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether a new gradient is added to one that is there, or goes at once, as into the buckets of ZeRO-2."""
+        return gradients_stay(self.train) or releases_gradients(self.train) or reduces_in_backward(self.train)
+
+    @property
+    def ranks_of_a_node(self) -> int:
+        """GPUs of one node that this job uses."""
+        return max(1, min(self.scenario.num_gpus, self.scenario.gpus_per_node))
+
+    @property
+    def local_sequence(self) -> int:
+        """Tokens of a sequence that one rank computes."""
+        assert self.train.sequence_length is not None
+        return -(-self.train.sequence_length // self.train.context_parallel_size)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Rows that the model gets for a micro-batch, and tokens of a row on one rank."""
+        batch, sequence = rows_of(self.train, self.train.micro_batch_size, self.local_sequence)
+        return {"batch": batch, "sequence": sequence}
+
+    def accumulates_on(self, rank: Placement) -> bool:
+        """The same on a rank, whose stage of a pipeline adds up the gradients of all micro-batches."""
+        return self.accumulates or rank.stages > 1
+
+    def runs(self, rank: Placement) -> list[RunBytes]:
+        """The blocks of the rank's stage at the scenario's sizes."""
+        shape = step_shape(self.model, self.structure, **self.axes, accumulating=self.accumulates_on(rank))
+        return on_stage(shape.at(with_rounded_axes(**self.axes)), rank)
+
+
+def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
+    """The scenario with open settings decided."""
+    if scenario.train.head in ("sequence-classification", "none"):
+        model = with_head(model, scenario.train.head)
+    if scenario.train.framework == "litgpt":
+        model = untied(model)
+    train = resolved(scenario, model, gpu)
+    check_layout(scenario, train, model)
+    check_images(train, model)
+    check_padding(train)
+    check_trainable(model, train.trainable)
+    model = with_whole_towers(train, model)
+    return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
+
+
+def moments_at(
+    model: Model, structure: TrainSettings, rank: Placement, batch: int, sequence: int, accumulates: bool
+) -> list[Moment]:
+    """The moments of one rank at a micro-batch and at tokens of a sequence on that rank."""
+    rows, tokens = rows_of(structure, batch, sequence)
+    shape = step_shape(model, structure, rows, tokens, accumulating=accumulates or rank.stages > 1)
+    axes = with_rounded_axes(batch=rows, sequence=tokens, samples=batch)
+    return step_moments(shape, model, model_states(model, structure, rank), structure, rank, axes)

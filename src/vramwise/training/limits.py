@@ -1,0 +1,175 @@
+"""The largest micro-batch and the longest sequence with which a training step fits its card.
+
+A size fits where the answer for it says so: the rank that needs most has room for its tensors and, where the step is
+replayed, for the segments that they lie in. A limit fits and the next size does not (sequences: the next that
+parallelism can divide). Segments break up otherwise at every size, so that one beyond the limit may fit again: what is
+found lies by bisection between the most that fits by its tensors and a size below that fits, and it is never below
+a size that was asked for and fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vramwise.largest import largest_within
+from vramwise.models.lengths import rows_of_positions
+from vramwise.models.model import Model
+from vramwise.result import Quantity
+from vramwise.scenario import TrainSettings
+from vramwise.training.exchange.communication import buffers
+from vramwise.training.job import moments_at
+from vramwise.training.layout.parallel import Placement
+from vramwise.training.model_states.states import model_states
+from vramwise.training.recipe.images import image_tokens_of
+from vramwise.training.recipe.settings import frozen_units_keep_inputs
+from vramwise.training.reserved_memory import reserved
+from vramwise.training.step.moments import Moment
+
+MOST_SEQUENCES = 1_000_000
+MOST_TOKENS = 100_000_000
+_FIRST_STEP_DOWN = 64  # a step keeps some per cent in holes: one part in so many below the most is tried first
+
+Fits = Callable[[int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the limits of a scenario depend on: everything but the sizes that were asked for.
+
+    `usable`: bytes of the card; `outside`: what of them a process has outside torch; `workspace`: of the libraries;
+    `generating`: bytes of the moment in which a rollout engine is awake; `replays`: whether the step can be replayed.
+    """
+
+    model: Model
+    structure: TrainSettings
+    ranks: tuple[Placement, ...]
+    accumulates: bool
+    usable: int
+    outside: int
+    workspace: int
+    generating: int
+    replays: bool
+
+    def need(self, batch: int, sequence: int) -> int:
+        """Expected bytes with room for all tensors, on the rank that needs most."""
+        return self._need(*self._worst(batch, sequence))
+
+    def fits(self, batch: int, sequence: int, *, surely: bool = True) -> bool:
+        """Whether tensors have room, and their segments too.
+
+        `surely` asks for segments as the answer does, with a second replay without a limit that tells whether replays
+        of this step are to be believed. One with the limit is enough where it finds room.
+        """
+        rank, moments, allocated = self._worst(batch, sequence)
+        if self._need(rank, moments, allocated) > self.usable:
+            return False
+        room = self.usable - self.outside
+        if not self.replays or not reserved.is_nearly_full(allocated, room):
+            return True
+        tokens = self._tokens(sequence)
+        play = reserved.Play(self.model, self.structure, batch, tokens, self.accumulates, self.workspace, rank)
+        if surely:
+            return reserved.out_of_room(play, Quantity.exact(allocated), room) is None
+        return not play(room).wanted
+
+    def _need(self, rank: Placement, moments: list[Moment], allocated: int) -> int:
+        if frozen_units_keep_inputs(self.structure):
+            states, exchanged = (
+                model_states(self.model, self.structure, rank),
+                buffers(self.model, self.structure, rank),
+            )
+            kept = reserved.reserved(Quantity.exact(allocated), moments, self.structure, rank, states, exchanged)
+            allocated = int(kept.expected)
+        return max(allocated + self.outside, self.generating)
+
+    def _worst(self, batch: int, sequence: int) -> tuple[Placement, list[Moment], int]:
+        """The rank with the largest moment, its moments, and bytes of that moment with the workspace."""
+        tokens = self._tokens(sequence)
+        found = [
+            (rank, moments_at(self.model, self.structure, rank, batch, tokens, self.accumulates)) for rank in self.ranks
+        ]
+        peaks = [max(moment.total for moment in moments) for _, moments in found]
+        worst = max(range(len(found)), key=peaks.__getitem__)
+        return *found[worst], peaks[worst] + self.workspace
+
+    def _tokens(self, sequence: int) -> int:
+        return -(-sequence // self.structure.context_parallel_size)
+
+
+def largest_batch(room: Room, batch: int, sequence: int) -> int:
+    """The most sequences of this length in a micro-batch, 0 where one does not fit; `batch` was asked for."""
+    return _largest(room, lambda n: (n, sequence), ("batch", sequence), MOST_SEQUENCES, batch)
+
+
+def longest_sequence(room: Room, batch: int, sequence: int) -> int:
+    """The most tokens in each sequence of this micro-batch, 0 where none fit; `sequence` was asked for.
+
+    No more than tables of positions have rows for, no fewer than images take, and a multiple of what splits it.
+    """
+    unit, least = sequence_unit(room.structure), image_tokens_of(room.structure, room.model)
+    rows = rows_of_positions(room.model)
+    most = (MOST_TOKENS if rows is None else rows) // unit
+    asked = sequence // unit if sequence % unit == 0 else 0
+    found = unit * _largest(room, lambda n: (batch, max(n * unit, least)), ("sequence", batch), most, asked)
+    return found if found >= least else 0
+
+
+def sequence_unit(train: TrainSettings) -> int:
+    """What a sequence's length has to be a multiple of.
+
+    Each rank of context parallelism has an early and a late piece of it, and sequence parallelism cuts these again
+    (Megatron-LM core 0.14 training/arguments.py: "a multiple of 2 * context-parallel-size"; torchtitan
+    distributed/parallel_dims.py `seq_len_divisor`).
+    """
+    pieces = 2 * train.context_parallel_size if train.context_parallel_size > 1 else 1
+    return pieces * (train.tensor_parallel_size if train.sequence_parallel else 1)
+
+
+_REMEMBERED = 4096
+_known: dict[tuple[Room, tuple[str, int]], int] = {}
+
+
+def _largest(
+    room: Room, sized: Callable[[int], tuple[int, int]], key: tuple[str, int], most: int, asked: int
+) -> int:  # fmt: skip
+    """The largest n up to `most` whose (micro-batch, sequence) fits; kept for all sizes that are asked for."""
+
+    def need(n: int) -> int:
+        return room.need(*sized(n))
+
+    def fits(n: int, *, surely: bool = True) -> bool:
+        return room.fits(*sized(n), surely=surely)
+
+    if most < 1:
+        return 0
+    found = _known.get((room, key))
+    if found is None:
+        by_tensors = largest_within(need, room.usable, most, (asked, need(asked)) if 1 <= asked <= most else None)
+        found = last_that_fits(lambda n: fits(n, surely=False), 0, by_tensors)
+        if found < by_tensors and fits(found + 1):  # the replay that is short of room there is not to be believed
+            found = last_that_fits(fits, found + 1, by_tensors)
+        _known[room, key] = found
+        while len(_known) > _REMEMBERED:
+            del _known[next(iter(_known))]
+    if found < asked <= most and fits(asked):
+        by_tensors = largest_within(need, room.usable, most, (asked, need(asked)))
+        return last_that_fits(fits, asked, by_tensors)
+    return found
+
+
+def last_that_fits(fits: Fits, low: int, most: int) -> int:
+    """A size from `low`, which fits, up to `most` that fits while the next one does not; `most` where it fits.
+
+    Steps down from `most` that double find one that fits; bisection then finds the edge above it.
+    """
+    if most <= low or fits(most):
+        return most
+    high, step = most, max(1, (most - low) // _FIRST_STEP_DOWN)
+    while high - step > low and not fits(high - step):
+        high, step = high - step, 2 * step
+    low = max(low, high - step)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

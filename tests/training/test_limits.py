@@ -1,0 +1,147 @@
+"""The largest micro-batch and the longest sequence fit when they are asked for, and the next ones do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramwise import estimate
+from vramwise.cli.screens.estimate import estimate_screen
+from vramwise.models.registry import describe
+from vramwise.result import Result
+from vramwise.training.limits import last_that_fits
+
+
+def ask(table: dict[str, Any], **train: Any) -> Result:
+    return estimate({"task": "train", **table, "train": {**table["train"], **train}})
+
+
+def fits(table: dict[str, Any], **train: Any) -> bool:
+    verdict = ask(table, **train).verdict
+    assert verdict is not None
+    return verdict.fits
+
+
+STAGES = {"model": "distilgpt2", "gpu": "rtx-5090", "train": {"pipeline_parallel_size": 4}}
+MEGATRON = {"model": "gpt2", "gpu": "rtx-4090", "train": {"pipeline_parallel_size": 2, "framework": "megatron"}}
+ONE_TOKEN = {
+    "model": "Qwen/Qwen2-0.5B-Instruct", "gpu": "rtx-4090",
+    "train": {"method": "lora", "framework": "pytorch", "precision": "bf16-master", "optimizer_impl": "for-loop",
+              "micro_batch_size": 2, "sequence_length": 1},
+}  # fmt: skip
+CONVERSATIONS = {
+    "model": "codellama/CodeLlama-7b-hf", "gpu": "h200",
+    "train": {"framework": "ms-swift", "precision": "fp16", "checkpointing": "none", "sequence_length": 2048},
+}  # fmt: skip
+SHARDED = {
+    "model": "Qwen/Qwen2-0.5B-Instruct", "gpu": "rtx-3060-12gb", "num_gpus": 4,
+    "train": {"fsdp": "full-shard", "checkpointing": "full", "sequence_length": 700},
+}  # fmt: skip
+CUT = {
+    "model": "meta-llama/Llama-3.2-1B", "gpu": "a100-80gb", "num_gpus": 8,
+    "train": {"context_parallel_size": 4, "tensor_parallel_size": 2, "sequence_parallel": True},
+}  # fmt: skip
+INPUTS_KEPT = {
+    "model": "meta-llama/Llama-3.2-1B", "gpu": "rtx-4090", "num_gpus": 2,
+    "train": {"method": "lora", "fsdp": "full-shard", "fsdp_version": 1, "checkpointing": "full",
+              "framework_version": "transformers 4.50"},
+}  # fmt: skip
+ALL = [STAGES, MEGATRON, ONE_TOKEN, CONVERSATIONS, SHARDED, CUT, INPUTS_KEPT]
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_the_largest_batch_fits_and_the_next_does_not(table: dict[str, Any]) -> None:
+    most = ask(table).quantities["max_batch"].expected
+    assert most > 0
+    assert fits(table, micro_batch_size=most)
+    assert not fits(table, micro_batch_size=most + 1)
+    assert ask(table, micro_batch_size=most).quantities["max_batch"].expected == most
+    assert ask(table, micro_batch_size=most + 1).quantities["max_batch"].expected == most
+
+
+@pytest.mark.parametrize("table", [ONE_TOKEN, CONVERSATIONS, SHARDED, CUT, INPUTS_KEPT])
+def test_the_longest_sequence_fits_and_the_next_does_not(table: dict[str, Any]) -> None:
+    unit = 2 * 4 * 2 if table is CUT else 1
+    most = ask(table).quantities["max_seq"].expected
+    assert most > 0
+    assert most % unit == 0
+    assert fits(table, sequence_length=most)
+    assert not fits(table, sequence_length=most + unit)
+    assert ask(table, sequence_length=most).quantities["max_seq"].expected == most
+
+
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [("openai-community/gpt2", 1024), ("facebook/opt-1.3b", 2048), ("FacebookAI/roberta-base", 512),
+     ("google-bert/bert-base-uncased", 512), ("facebook/bart-large", 1024), ("openai/whisper-tiny", 448)],
+)  # fmt: skip
+def test_a_sequence_has_no_more_tokens_than_a_table_of_positions_has_rows(model: str, rows: int) -> None:
+    assert ask({"model": model, "gpu": "b200", "train": {}}).quantities["max_seq"].expected == rows
+
+
+def test_images_alone_have_no_sequence() -> None:
+    found = ask({"model": "google/vit-base-patch16-224", "gpu": "rtx-4090", "train": {}}).quantities
+    assert "max_batch" in found
+    assert "max_seq" not in found
+
+
+def test_where_nothing_fits_the_limits_are_nothing() -> None:
+    found = ask({"model": "meta-llama/Llama-3.1-8B", "gpu": "t4", "train": {}}).quantities
+    assert (found["max_batch"].expected, found["max_seq"].expected) == (0, 0)
+
+
+def test_both_stand_on_the_screen() -> None:
+    found = ask({"model": "Qwen/Qwen2-0.5B-Instruct", "gpu": "rtx-4090", "train": {"method": "lora"}})
+    text = "\n".join("".join(piece for piece, _ in line) if isinstance(line, list) else line
+                     for line in estimate_screen(found))  # fmt: skip
+    for name, label in (("max_batch", "largest micro batch"), ("max_seq", "longest sequence")):
+        assert f"{label} {found.quantities[name].expected:,}" in text
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_counters_are_in_order_at_every_end_and_ranks_have_all_that_a_process_has(table: dict[str, Any]) -> None:
+    for batch in (1, int(ask(table).quantities["max_batch"].expected)):
+        found = ask(table, micro_batch_size=batch)
+        allocated, kept, process = (found.quantities[n] for n in ("peak_allocated", "peak_reserved", "nvidia_smi"))
+        for end in ("low", "expected", "high"):
+            assert getattr(allocated, end) <= getattr(kept, end) <= getattr(process, end)
+        assert found.capacity is not None
+        assert process.high <= found.capacity.usable_bytes
+        peak = next(phase for phase in found.phases if phase.name == found.peak_phase)
+        assert max(rank.bytes for rank in found.ranks) == peak.bytes
+
+
+def test_allocated_keeps_to_the_card_where_a_run_fits() -> None:
+    table = {
+        "model": "mistralai/Mathstral-7B-v0.1", "gpu": "t4",
+        "train": {"method": "lora", "framework": "megatron", "precision": "bf16", "micro_batch_size": 2,
+                  "sequence_length": 64, "checkpointing": "selective", "loss": "fused-linear", "lora_rank": 4,
+                  "attention": "sdpa"},
+    }  # fmt: skip
+    found = ask(table)
+    assert found.verdict is not None
+    assert found.verdict.fits
+    assert found.quantities["peak_allocated"].high <= found.quantities["peak_reserved"].high
+
+
+@given(table=st.lists(st.booleans(), min_size=1, max_size=300), data=st.data())
+@settings(deadline=None)
+def test_an_edge_is_found_whatever_fits(table: list[bool], data: st.DataObject) -> None:
+    table[0] = True
+    most = len(table) - 1
+    low = data.draw(st.sampled_from([n for n, good in enumerate(table) if good]))
+    found = last_that_fits(table.__getitem__, low, most)
+    assert low <= found <= most
+    assert table[found]
+    assert found == most or not table[found + 1]
+
+
+def test_tables_of_positions_are_those_of_text() -> None:
+    from vramwise.models.lengths import rows_of_positions
+
+    rotary = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+              "intermediate_size": 96, "vocab_size": 99}  # fmt: skip
+    assert rows_of_positions(describe(rotary, "x")) is None
