@@ -329,7 +329,7 @@ class ServeSettings(Settings):
     def to_dict(self) -> dict[str, Any]:
         """Every key that has a value and belongs to the engine, as JSON-able data."""
         table = super().to_dict()
-        return {key: value for key, value in table.items() if key in self.explicit or self.engine in engines_of(key)}
+        return {key: value for key, value in table.items() if self.engine in engines_of(key)}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
