@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -47,6 +48,40 @@ def test_the_overview_shows_precisions_tasks_and_cards(capsys):
     assert bf16.split()[1:3] == ["14.96", "GiB"]
     assert "next: vramwise estimate" in screen
     assert "not the answer" in " ".join(screen.split())
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["llama-3.1-8b", "Llama 3.1 70B", "openai/whisper-large-v3", "google/vit-base-patch16-224", "deepseek-v3",
+     "llama-3.1-405b", "gpt2"],
+)  # fmt: skip
+def test_the_next_command_can_be_copied_and_fits_on_its_card(model, capsys):
+    screen = estimate(capsys, model)
+    words = shlex.split(screen[screen.index("next: ") + 6 :].replace("\\\n", ""))
+    assert words[:3] == ["vramwise", "estimate", model]
+    result = json.loads(estimate(capsys, *words[2:], "--json", code=0))
+    assert result["verdict"]["word"] == "fits"
+
+
+def test_the_overview_tells_what_small_cards_can_do(capsys):
+    table = json.loads(estimate(capsys, "llama-3.1-8b", "--json"))
+    assert table["cards_needed"]["qlora"] == dict.fromkeys(table["cards_needed"]["qlora"], 1) | {"rtx-4060": None}
+    alone = ("--task", "train", "--method", "qlora", "--checkpointing", "full", "--json")
+    needed = json.loads(estimate(capsys, "llama-3.1-8b", *alone))["quantities"]["total_needed"]["expected"]
+    assert table["needed_bytes"]["nf4"]["checkpointed"] == needed
+    assert table["needed_bytes"]["nf4"]["checkpointed"] < table["needed_bytes"]["nf4"]["lora"]
+
+
+@pytest.mark.parametrize(
+    ("model", "says", "says_not"),
+    [("google/vit-base-patch16-224", "a step of one sample", ("serve", "context", "tokens")),
+     ("openai/whisper-large-v3", "+ 448 tokens", ("8k", "2,048"))],
+)  # fmt: skip
+def test_a_model_without_long_texts_is_not_asked_for_them(model, says, says_not, capsys):
+    screen = estimate(capsys, model)
+    table = screen[: screen.index("rules of thumb")]
+    assert says in table
+    assert not [word for word in says_not if word in table.partition("\n\n")[2]]
 
 
 def test_the_overview_as_json(capsys):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from vramwise.cli.screens.estimate import model_title
@@ -13,15 +15,20 @@ from vramwise.errors import VramwiseError
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import find_gpu
 from vramwise.models import Model
-from vramwise.result import Result
+from vramwise.models.lengths import model_length
+from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.units import GB, MB, format_bytes
+from vramwise.verdict import verdict_of
 
-CARDS = ("t4-16gb", "rtx-4090", "l40s-48gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb")
+CARDS = (
+    "rtx-4060", "t4-16gb", "rtx-4090", "l40s-48gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb",
+)  # fmt: skip
 CONTEXT_TOKENS = 8192
 TRAINING_TOKENS = 2048
 MOST_CARDS_TRIED = (2, 4, 8)
 NOTHING = "–"
+TIGHT = "tight"
 
 Estimate = Callable[[Scenario | Mapping[str, Any]], Result]
 
@@ -33,10 +40,24 @@ class Overview:
     table: dict[str, dict[str, int | None]]
     cards: dict[str, dict[str, int | None]]
     """Task -> card -> how many of it are needed (None: more than eight)."""
+    tight: frozenset[tuple[str, str]]
+    """Task and card where one card is enough, but with a probability below 95 %."""
     context_tokens: int
+    next_command: tuple[str, ...]
+    """Flags of a command that fits on its card; empty where none of those that are tried does."""
+
+    @property
+    def makes_text(self) -> bool:
+        """Whether the model runs on tokens; one of images alone does not."""
+        return any(row["context"] is not None for row in self.table.values())
 
     def to_dict(self) -> dict[str, Any]:
-        return {"needed_bytes": self.table, "cards_needed": self.cards, "context_tokens": self.context_tokens}
+        return {
+            "needed_bytes": self.table,
+            "cards_needed": self.cards,
+            "tight": sorted([task, card] for task, card in self.tight),
+            "context_tokens": self.context_tokens,
+        }
 
 
 _PRECISIONS: dict[str, dict[str, Any]] = {
@@ -52,27 +73,43 @@ _TRAINING: dict[str, dict[str, dict[str, Any]]] = {
     "int8": {"lora": {"method": "qlora", "quantization": "int8"}},
     "nf4": {"lora": {"method": "qlora", "quantization": "nf4"}},
 }
+_TASKS = {  # task -> row and column of the need that decides it
+    "serve": ("bf16", "context"), "qlora": ("nf4", "checkpointed"), "lora": ("bf16", "lora"), "full": ("bf16", "full"),
+}  # fmt: skip
+_NEXT: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
+    ("rtx-4090", ("--method", "lora"), {"method": "lora"}),
+    ("rtx-4090", ("--method", "qlora", "--checkpointing", "full"), {"method": "qlora", "checkpointing": "full"}),
+    ("a100-sxm-80gb", ("--method", "qlora", "--checkpointing", "full"), {"method": "qlora", "checkpointing": "full"}),
+    ("h200-sxm-141gb", ("--method", "qlora", "--checkpointing", "full"), {"method": "qlora", "checkpointing": "full"}),
+)
+_SHORT = {"rtx-4090": "4090", "a100-sxm-80gb": "a100-80gb", "h200-sxm-141gb": "h200"}
+_EIGHT = ("h200-sxm-141gb", 8)
 
 
 def overview(name: str | Mapping[str, Any], model: Model, estimate: Estimate) -> Overview:
     """Every cell is an estimate of its own; a cell that has no answer is None."""
-    longest = model.config.size("max_position_embeddings", default=CONTEXT_TOKENS)
+    longest = model_length(model)
     context = min(CONTEXT_TOKENS, longest)
-    table: dict[str, dict[str, int | None]] = {}
+    table: dict[str, dict[str, Quantity | None]] = {}
     for precision, settings in _PRECISIONS.items():
-        generation = {**settings, "prompt_tokens": max(context - 1, 1), "new_tokens": 1}
-        training = {
-            column: _needed(estimate, {"model": name, "task": "train", "train": _step(values, longest)})
-            for column, values in _TRAINING[precision].items()
-        }
-        generate = {"engine": "transformers", **generation}
-        table[precision] = {
+        generate = {"engine": "transformers", **settings, "prompt_tokens": max(context - 1, 1), "new_tokens": 1}
+        row = {
             "weights": _needed(estimate, {"model": name, "task": "load", "serve": _loading(settings)}, "weights"),
             "context": _needed(estimate, {"model": name, "task": "generate", "generate": generate}),
-            "lora": training.get("lora"),
-            "full": training.get("full"),
         }
-    return Overview(table, _cards(name, longest, table, estimate), context)
+        steps = _TRAINING[precision]
+        if "lora" in steps:
+            steps = steps | {"checkpointed": {**steps["lora"], "checkpointing": "full"}}
+        for column in ("lora", "checkpointed", "full"):
+            asked = {"model": name, "task": "train", "train": _step(steps.get(column, {}), longest)}
+            row[column] = _needed(estimate, asked) if column in steps else None
+        table[precision] = row
+    cards, tight = _cards(name, longest, table, estimate)
+    plain = {
+        precision: {column: None if need is None else int(need.expected) for column, need in row.items()}
+        for precision, row in table.items()
+    }
+    return Overview(plain, cards, tight, context, _next(name, estimate))
 
 
 def overview_screen(
@@ -81,37 +118,54 @@ def overview_screen(
     """The lines of the overview; `asked` is the model as the user wrote it."""
     tokens = numbers.context_tokens
     short = f"{tokens // 1000}k" if tokens >= 1000 else str(tokens)
-    heads = ["", "weights", f"+ {short} context", "LoRA r=8", f"full (AdamW, {_training_tokens(model):,} tokens)"]
-    rows = [[precision, *(_size(row[key]) for key in ("weights", "context", "lora", "full"))]
-            for precision, row in numbers.table.items()]  # fmt: skip
-    names = {card: _card_title(card) for card in CARDS}
-    verdicts = {
-        f"serve bf16, {short}": numbers.cards["serve"],
-        "LoRA bf16": numbers.cards["lora"],
-        "full fine-tuning": numbers.cards["full"],
+    heads = {
+        "weights": "weights",
+        "context": f"+ {short} context" if tokens >= 1000 else f"+ {short} tokens",
+        "lora": "LoRA r=8",
+        "checkpointed": "checkpointed",
+        "full": "full (AdamW)",
     }
-    cards = [[task, *(_verdict(row.get(card)) for card in CARDS)] for task, row in verdicts.items()]
+    titles = {
+        "serve": f"serve bf16, {short}",
+        "qlora": "QLoRA checkpointed",
+        "lora": "LoRA bf16",
+        "full": "full fine-tuning",
+    }
+    if not numbers.makes_text:
+        del heads["context"], titles["serve"]
+    rows = [[precision, *(_size(row[key]) for key in heads)] for precision, row in numbers.table.items()]
+    cards = [[title, *(_verdict(numbers, task, card) for card in CARDS)] for task, title in titles.items()]
+    step = f"1 × {min(TRAINING_TOKENS, model_length(model)):,} tokens" if numbers.makes_text else "one sample"
+    notes = f"a step of {step}; int8, nf4: QLoRA; checkpointed: LoRA with --checkpointing full"
     return [
         *_headline(model),
         *fact_lines(model, image, stored),
         "",
-        *columns([heads, *rows]),
+        *columns([["", *heads.values()], *rows]),
+        *wrapped_text("", notes, screen_width()),
         "",
-        *_fitted([["runs on", *(names[card] for card in CARDS)], *cards]),
+        *_fitted([["runs on", *(_card_title(card) for card in CARDS)], *cards]),
         "",
         *wrapped_text("rules of thumb  ", rules_of_thumb(model.num_parameters), screen_width()),
-        f"next: vramwise estimate {asked} --task train --method lora --gpu 4090",
+        *_command(["vramwise", "estimate", shlex.quote(asked), *numbers.next_command], screen_width()),
     ]
 
 
-def _training_tokens(model: Model) -> int:
-    return min(TRAINING_TOKENS, model.config.size("max_position_embeddings", default=TRAINING_TOKENS))
+def _command(words: Sequence[str], width: int) -> list[str]:
+    """A command that can be copied, over several lines where it is long."""
+    lines = ["next:"]
+    for word in words:
+        if len(lines[-1]) + len(word) + 3 > width:
+            lines[-1] += " \\"
+            lines.append("    ")
+        lines[-1] += f" {word}"
+    return lines
 
 
 def _fitted(rows: list[list[str]]) -> list[str]:
     """A table, turned on its side where the screen is too narrow for it."""
     lines = columns(rows)
-    return lines if max(map(len, lines)) <= screen_width() else columns(list(zip(*rows, strict=True)))
+    return lines if max(map(len, lines)) <= screen_width() else columns(list(zip(*rows, strict=True)), gap=2)
 
 
 def rules_of_thumb(num_parameters: int) -> str:
@@ -128,8 +182,9 @@ def _headline(model: Model) -> list[Line]:
     unit, scale = ("B", GB) if model.num_parameters >= GB else ("M", MB)
     parts = ", ".join(f"{part} {count / scale:.2f} {unit}" for part, count in model.parts.items() if part != "norm")
     pieces = [model_title(model.id), f"{model.num_parameters:,} parameters ({parts})"]
-    if model.config.has("max_position_embeddings"):
-        pieces.append(f"context {model.config.size('max_position_embeddings'):,}")
+    length = next((key for key in ("max_position_embeddings", "max_target_positions") if model.config.has(key)), None)
+    if length is not None:
+        pieces.append(f"context {model.config.size(length):,}")
     lines: list[Line] = list(wrapped_text("", " · ".join(pieces), screen_width()))
     active = model.num_active_parameters
     if active == model.num_parameters:
@@ -148,46 +203,81 @@ def _step(values: dict[str, Any], longest: int) -> dict[str, Any]:
     return {"micro_batch_size": 1, "sequence_length": min(TRAINING_TOKENS, longest), **values}
 
 
-def _needed(estimate: Estimate, scenario: dict[str, Any], quantity: str = "") -> int | None:
+def _needed(estimate: Estimate, scenario: dict[str, Any], quantity: str = "") -> Quantity | None:
     try:
         result = estimate(scenario)
     except VramwiseError:
         return None
-    if quantity and quantity in result.quantities:
-        return int(result.quantities[quantity].expected)
-    return int(result.needed.expected)
+    return result.quantities.get(quantity) or result.needed
 
 
 def _cards(
-    name: str | Mapping[str, Any], longest: int, table: dict[str, dict[str, int | None]], estimate: Estimate
-) -> dict[str, dict[str, int | None]]:
+    name: str | Mapping[str, Any], longest: int, table: dict[str, dict[str, Quantity | None]], estimate: Estimate
+) -> tuple[dict[str, dict[str, int | None]], frozenset[tuple[str, str]]]:
     """How many of each card a task takes: one where its need is below what the card has, else sharded training."""
-    need = {"serve": table["bf16"]["context"], "lora": table["bf16"]["lora"], "full": table["bf16"]["full"]}
     counts: dict[str, dict[str, int | None]] = {}
-    for task, needed in need.items():
+    tight: set[tuple[str, str]] = set()
+    sharded = _sharded(name, longest, estimate)
+    for task, (precision, column) in _TASKS.items():
+        needed = table[precision][column]
         for card in CARDS:
             usable = find_gpu(card).gpu.usable_bytes or 0
-            enough: int | None = 1 if needed is not None and needed <= usable else None
+            verdict = verdict_of(needed, usable) if needed is not None else None
+            enough: int | None = 1 if verdict is not None and verdict.fits else None
+            if verdict is not None and verdict.word == "tight":
+                tight.add((task, card))
             if enough is None and task == "full":
-                enough = _sharded(name, longest, usable, estimate)
+                enough = next((count for count in MOST_CARDS_TRIED if sharded(count) <= usable), None)
             counts.setdefault(task, {})[card] = enough
-    return counts
+    return counts, frozenset(tight)
 
 
-def _sharded(name: str | Mapping[str, Any], longest: int, usable: int, estimate: Estimate) -> int | None:
-    for count in MOST_CARDS_TRIED:
+def _sharded(name: str | Mapping[str, Any], longest: int, estimate: Estimate) -> Callable[[int], float]:
+    """What each of so many cards needs for full training under FSDP; endless where that has no answer."""
+
+    @cache
+    def need(count: int) -> float:
         step = {**_step({}, longest), "fsdp": "full-shard"}
-        needed = _needed(estimate, {"model": name, "task": "train", "num_gpus": count, "train": step})
-        if needed is not None and needed <= usable:
-            return count
-    return None
+        found = _needed(estimate, {"model": name, "task": "train", "num_gpus": count, "train": step})
+        return float("inf") if found is None else found.expected
+
+    return need
+
+
+def _next(name: str | Mapping[str, Any], estimate: Estimate) -> tuple[str, ...]:
+    """Flags of the first command that fits on its card, by the answer that the command itself gives."""
+    for card, flags, step in _NEXT:
+        asked = {"model": name, "task": "train", "gpu": _SHORT[card], "train": step}
+        if _fits(estimate, asked):
+            return ("--task", "train", *flags, "--gpu", _SHORT[card])
+    card, many = _EIGHT
+    step = {"method": "qlora", "checkpointing": "full", "fsdp": "full-shard"}
+    if _fits(estimate, {"model": name, "task": "train", "gpu": _SHORT[card], "num_gpus": many, "train": step}):
+        flags = ("--method", "qlora", "--checkpointing", "full", "--fsdp", "full-shard")
+        return ("--task", "train", *flags, "--gpu", _SHORT[card], "--num-gpus", str(many))
+    serve = {"tensor_parallel_size": many, "max_model_len": CONTEXT_TOKENS}
+    if _fits(estimate, {"model": name, "task": "serve", "gpu": _SHORT[card], "serve": serve}):
+        flags = ("--tensor-parallel-size", str(many), "--max-model-len", str(CONTEXT_TOKENS))
+        return ("--task", "serve", *flags, "--gpu", _SHORT[card])
+    return ("--task", "load")
+
+
+def _fits(estimate: Estimate, scenario: dict[str, Any]) -> bool:
+    try:
+        verdict = estimate(scenario).verdict
+    except VramwiseError:
+        return False
+    return verdict is not None and verdict.word == "fits"
 
 
 def _size(n: int | None) -> str:
     return NOTHING if n is None else format_bytes(n)
 
 
-def _verdict(count: int | None) -> str:
+def _verdict(numbers: Overview, task: str, card: str) -> str:
+    count = numbers.cards[task].get(card)
+    if (task, card) in numbers.tight:
+        return TIGHT
     return {None: "no", 1: "yes"}.get(count) or f"{count} ×"
 
 
