@@ -106,3 +106,17 @@ def test_the_answer_says_what_was_taken_and_what_the_library_prints() -> None:
     result = estimate(launch.scenario)
     assert result.quantities["weights"].expected == pytest.approx(13_793_441_244, rel=0.002)
     assert any("MXFP4" in note for note in launch.notes)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ollama run qwen3 hello", "ollama run --verbose qwen3", "ollama pull qwen3", "ollama launch claude --model qwen3",
+     "docker exec -it ollama ollama run qwen3"],
+)  # fmt: skip
+def test_the_model_is_found_whatever_is_done_with_it(line: str) -> None:
+    assert read_command(line.split()).scenario["model"] == "Qwen/Qwen3-8B"
+
+
+def test_an_application_that_is_launched_without_a_model_names_none() -> None:
+    with pytest.raises(UsageError, match="names no model"):
+        read_command(["ollama", "launch", "claude"])

@@ -86,6 +86,9 @@ def _remarks(gpu: Gpu) -> str:
     if gpu.usable:
         low, high = gib(gpu.usable.low), gib(gpu.usable.high)
         lines.append(f"usable   {low:.2f} – {high:.2f} GiB: {gpu.usable.rule}")
+    if len(gpu.memory_options_gb) > 1:
+        sizes = ", ".join(str(size) for size in gpu.memory_options_gb)
+        lines.append(f"memory   sold with {sizes} GB, shared with the system: the name may carry the size")
     size = f"about {gib(context.expected):.2f} GiB a process" if context.high else "none"
     lines.append(f"context  {size}: {context.rule}")
     lines += [f"{head:<8} {text}" for head, text in (("support", gpu.support.note), ("notes", gpu.notes)) if text]

@@ -14,6 +14,8 @@ from vramwise.interop.launch.values import switch, whole
 
 _VALUED = frozenset({"--format", "--keepalive", "--think", "--dimensions"})  # ollama cmd/cmd.go
 
+_DONE = frozenset({"ollama", "run", "pull", "show", "launch"})
+
 
 def read(start: Start) -> Launch:
     """The scenario of an ollama command: name and tag, and the variables that move memory.
@@ -38,11 +40,16 @@ def read(start: Start) -> Launch:
 
 
 def _named(words: Sequence[str]) -> str | None:
-    """The first word that is neither a flag nor a flag's value."""
+    """The first word that is neither a flag, a flag's value nor what is done with the model (`pull`, `launch APP`); the
+    container of `docker exec ollama ollama run NAME` is passed over too."""
     after = ""
+    launched = False
     for word in words:
-        if not word.startswith("-") and after not in _VALUED:
+        if launched and after == "--model":
             return word
+        if not (launched or word.startswith("-") or after in _VALUED or word in _DONE):
+            return word
+        launched = launched or word == "launch"
         after = word
     return None
 
