@@ -33,6 +33,7 @@ BYTE_COUNTERS = {
     "output_buffer": "output buffer",
     "recurrent_state_bytes": "recurrent state",
 }
+POOLED = ("vllm", "sglang", "tensorrt-llm", "tgi")  # engines with a pool of cache tokens
 _SERVED_AS = ("engine", "engine_version", "dtype", "quantization", "gguf_quant")
 COUNTS = {
     "kv_cache_tokens": "tokens in cache",
@@ -141,7 +142,10 @@ def interval_text(quantity: Quantity) -> str:
 
 
 def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
-    """What is needed in total against the card, and at which moment."""
+    """What is needed in total against the card, and at which moment.
+
+    An engine that takes a share of the card needs a card of a size, which no moment holds.
+    """
     needed = _needed(result, peak)
     word = "needs" if "total_needed" in result.quantities else "needs at least"  # where only tensors are known
     text = f"{word}  {format_bytes(int(needed.expected))}{interval_text(needed)}"
@@ -149,12 +153,20 @@ def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
     if result.verdict is not None:
         answer.append(_verdict(result.verdict))
     tail = [f"moment: {result.peak_phase}"] if result.peak_phase else []
-    if peak is not None and peak.bytes > needed.expected:  # an engine that fills its share of the card
-        tail.insert(0, f"then takes {format_bytes(peak.bytes)} of the card")
+    if peak is not None and _takes_a_share(result) and peak.bytes != needed.expected:
+        tail = ["the smallest card for its share"]
+        if peak.bytes > needed.expected:
+            tail.append(f"takes {format_bytes(peak.bytes)} of this one")
     used = sum(len(piece) for piece, _ in answer)
     if not tail or used + sum(len(piece) + 6 for piece in tail) <= width:
         return [[*answer, ("".join(f"      {piece}" for piece in tail), "")]]
     return [answer, *wrapped([f"      {tail[0]}", *tail[1:]], width, indent=6)]
+
+
+def _takes_a_share(result: Result) -> bool:
+    """Whether an engine fills a share of the card with its cache."""
+    engine = (result.scenario.get("serve") or {}).get("engine")
+    return result.capacity is not None and result.scenario["task"] == "serve" and engine in POOLED
 
 
 def _needed(result: Result, peak: Phase | None) -> Quantity:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from vramwise.cli.screens.estimate import POOLED
 from vramwise.cli.screens.paint import Line, columns, wrapped
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
@@ -21,7 +22,6 @@ LENGTHS = (2048, 8192, 32768, 131072)
 MOST_CHANGES = 4
 LEAST_GAIN = 1.02  # of the tokens; a smaller one is no help
 STEP, HIGHEST = 0.05, 0.97
-_POOLED = ("vllm", "sglang", "tensorrt-llm", "tgi")
 _CHANGES: tuple[tuple[str, Any, str], ...] = (
     ("kv_cache_dtype", "fp8_e4m3", "a little quality"),
     ("max_num_seqs", 256, "fewer requests at once"),
@@ -34,7 +34,7 @@ _CHANGES: tuple[tuple[str, Any, str], ...] = (
 
 def serving_lines(scenario: Scenario, result: Result, estimate: Estimate, width: int) -> list[Line]:
     """Budget, concurrency and what gives more, for engines with a pool of cache tokens on a known card."""
-    if scenario.task != "serve" or scenario.serve.engine not in _POOLED or result.capacity is None:
+    if scenario.task != "serve" or scenario.serve.engine not in POOLED or result.capacity is None:
         return []
     lines: list[Line] = [*_budget(scenario, result, width)]
     if "kv_cache_tokens" in result.quantities and result.quantities["kv_cache_tokens"].expected:
