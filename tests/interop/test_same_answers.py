@@ -157,7 +157,9 @@ def test_a_checkpoint_in_fp32(program: str, framework: str, expected: tuple[str,
     ("recipe", "config", "changed"),
     [
         ("full_finetune_distributed", "llama3_1/8B_full", {"fsdp": "full-shard"}),
+        ("full_finetune_single_device", "llama3_1/8B_full_single_device", {}),
         ("lora_finetune_single_device", "llama3_1/8B_lora_single_device", {"method": "lora"}),
+        ("lora_finetune_distributed", "llama3_1/8B_lora", {"method": "lora", "fsdp": "full-shard"}),
         ("lora_finetune_single_device", "llama3_1/8B_qlora_single_device",
          {"method": "qlora", "quantization": "nf4-dq"}),
     ],
@@ -166,6 +168,21 @@ def test_torchtunes_recipes_and_an_open_scenario(recipe: str, config: str, chang
     gpus = 2 if "fsdp" in changed else 1
     line = f"tune run {recipe} --config {config}"
     check_same(asked("torchtune", gpus, **changed), commanded(line, gpus, gradient_accumulation_steps=1))
+
+
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        ("llama2/7B_full_low_memory", "meta-llama/Llama-2-7b-hf"),
+        ("qwen2_5/3B_full_single_device", "Qwen/Qwen2.5-3B"),
+        ("mistral/7B_full_low_memory", "mistralai/Mistral-7B-v0.1"),
+        ("qwen2_5/0.5B_full_single_device", "Qwen/Qwen2.5-0.5B"),
+    ],
+)
+def test_torchtunes_configurations_for_one_gpu(config: str, model: str) -> None:
+    found = commanded(f"tune run full_finetune_single_device --config {config}", gradient_accumulation_steps=1)
+    train = {"framework": "torchtune", **SIZES}
+    check_same(estimate({"model": model, "task": "train", "train": train}), found)
 
 
 @pytest.mark.parametrize(

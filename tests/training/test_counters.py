@@ -62,7 +62,7 @@ def test_reduced_gradients_stay_reserved_on_their_own_stream() -> None:
 )
 def test_recipes_decide_what_is_left_open(framework: str, expected: tuple[str, ...]) -> None:
     names = ("optimizer_impl", "loss", "checkpointing")
-    table = {"model": "meta-llama/Llama-3.2-1B", "task": "train", "train": {"framework": framework}}
+    table = {"model": "meta-llama/Llama-3.1-8B", "task": "train", "train": {"framework": framework}}
     assert tuple(estimate(table).scenario["train"][name] for name in names) == expected
     table["train"] = {"framework": framework, "optimizer_impl": "for-loop", "loss": "fused", "checkpointing": "none"}
     assert tuple(estimate(table).scenario["train"][name] for name in names) == ("for-loop", "fused", "none")

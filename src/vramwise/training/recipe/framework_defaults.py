@@ -10,7 +10,7 @@ The first row that holds decides a key. `when` is a list of conditions, all of w
     gpus=1, gpus>1     of the whole job
     checkpoint=A|B     dtype of the checkpoint
     type=A|B           model type
-    parameters>=7e10   of the model
+    parameters>=7e10   of the model; vocabulary<128000
     modules=A|B        all of them are names of the model's modules
     open:KEY           the scenario does not state the key
     names:PROGRAM      framework_version names it, whatever its version
@@ -148,8 +148,10 @@ def _holds(condition: str, question: Question) -> bool:
 
 def _compares(name: str, sign: str, text: str, question: Question) -> bool:
     """Whether a version, month or number of parameters is at least (or below) the one given."""
-    if name == "parameters":
-        return (question.model.num_parameters >= float(text)) == (sign == ">=")
+    if name in ("parameters", "vocabulary"):
+        model = question.model
+        size = model.num_parameters if name == "parameters" else model.config.size("vocab_size", default=1)
+        return (size >= float(text)) == (sign == ">=")
     found: tuple[int, ...] | None
     if name == "month":
         found = month_named(question.train)
