@@ -39,6 +39,11 @@ def test_a_vllm_log_gives_its_settings_and_budget(log):
     assert reading.missing == []
 
 
+def test_the_log_says_which_engine_ran(log):
+    assert read_log(log(VLLM)).settings["use_v1"] is True
+    assert read_log(log(VLLM.replace("a V1 LLM", "a V0 LLM"))).settings["use_v1"] is False
+
+
 def test_predictions_stand_beside_what_vllm_printed(log):
     rows = {row.quantity: row for row in compare_log(log(VLLM)).rows}
     assert abs(rows["weights"].error) < 0.001

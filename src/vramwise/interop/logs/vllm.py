@@ -98,6 +98,8 @@ def _settings(reading: Reading, found: Collector, line: str) -> None:
         reading.version = next(group for group in version.groups() if group).rstrip(".")
     if "Initializing a V0 LLM engine" in line:
         reading.settings["use_v1"] = False
+    elif "Initializing a V1 LLM engine" in line:
+        reading.settings["use_v1"] = True
     if "with config:" in line:
         _apply(reading, pairs(line.partition("with config:")[2]))
         _captured(reading, line)
