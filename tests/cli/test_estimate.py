@@ -291,3 +291,10 @@ def test_a_terminal_gets_colours_and_no_color_takes_them_away(capsys, monkeypatc
     assert "\x1b[" in coloured
     assert "\x1b" not in plain
     assert "fits with" in plain
+
+
+def test_the_heading_tells_16_bit_weights_under_autocast_from_fp32_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["estimate", "llama-3.1-8b", "--task", "train"])
+    assert "bf16-mixed over bf16 weights · adamw" in capsys.readouterr().out
+    main(["estimate", "llama-3.1-8b", "--task", "train", "--precision", "bf16-mixed"])
+    assert "full training · bf16-mixed · adamw" in capsys.readouterr().out

@@ -107,7 +107,10 @@ def _training_summary(result: Result, table: dict[str, Any]) -> list[str]:
         names = "all linear" if targets == "all-linear" else ", ".join(targets)
         trainable = f"{facts.num_trainable_parameters / 1e6:.1f} M trainable, {100 * share:.4f} %"
         method = f"{'QLoRA' if method == 'qlora' else 'LoRA'} r={table.get('lora_rank')}, {names} ({trainable})"
-    words = [method if method != "full" else "full training", str(table.get("precision")), str(table.get("optimizer"))]
+    precision, weights = str(table.get("precision")), table.get("param_dtype")
+    if precision.endswith("-mixed") and weights not in (None, "fp32"):
+        precision = f"{precision} over {weights} weights"
+    words = [method if method != "full" else "full training", precision, str(table.get("optimizer"))]
     words += [str(table.get("attention")), f"{table.get('micro_batch_size')} × {table.get('sequence_length'):,} tokens"]
     if table.get("checkpointing") not in (None, "none"):
         words.append(f"checkpointing {table['checkpointing']}")
