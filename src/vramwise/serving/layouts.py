@@ -42,7 +42,8 @@ def engine_layout(settings: ServeSettings, engine: str) -> Layout:
 def engine_storage(model: Model, settings: ServeSettings, engine: str, gpu: Gpu | None) -> Storage:
     """Storage with the engine's own rule for `dtype: auto`: engines turn fp32 checkpoints into 16 bits.
 
-    vLLM before 0.9 and cards without bf16 take fp16 for them. Source: vLLM config/model.py _get_and_verify_dtype.
+    vLLM before 0.9 and cards without bf16 take fp16 for them, or fp32 for the types that it does not run in fp16.
+    Source: vLLM config/model.py _get_and_verify_dtype, _resolve_auto_dtype.
     """
     quantization = settings.quantization
     if quantization == "gguf":
@@ -51,8 +52,11 @@ def engine_storage(model: Model, settings: ServeSettings, engine: str, gpu: Gpu 
         quantization = None
     storage = storage_of(model, settings.dtype, quantization, settings.quantization_group_size)
     no_bf16 = gpu is not None and gpu.supports("bf16") is False
-    if engine == "vllm" and settings.dtype == "auto" and storage.dtype == "bf16" and no_bf16:
-        return replace(storage, dtype="fp16")
+    if engine == "vllm" and settings.dtype == "auto" and storage.dtype in ("bf16", "fp32") and no_bf16:
+        from vramwise.serving.vllm.dtypes import refuses_fp16
+
+        wide = refuses_fp16(model, version_of(settings.engine_version))
+        return replace(storage, dtype="fp32" if wide else "fp16")
     if settings.dtype != "auto" or storage.dtype != "fp32" or engine == "transformers":
         return storage
     old = engine == "vllm" and version_of(settings.engine_version) < (0, 9)

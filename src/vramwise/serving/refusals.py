@@ -108,7 +108,7 @@ def _warnings(scenario: Scenario, model: Model, storage: Storage, gpu: Gpu | Non
         and checkpoint_dtype(model.config.values) == "bf16"
     ):
         assert gpu is not None
-        yield f"{gpu.name} has no bf16: vLLM takes fp16 (before 0.9 it refuses: set dtype to fp16)"
+        yield f"{gpu.name} has no bf16: vLLM takes {storage.dtype} (before 0.9 it refuses: set dtype to fp16)"
     has, rule = capability_of(gpu), storage.quantization
     if gpu is not None and has is not None and rule is not None and rule.layout == "fp8" and has < _FP8_COMPUTE:
         yield f"{gpu.name} does not compute in fp8: the weights stay 8-bit and are unpacked (weight-only Marlin)"

@@ -14,7 +14,7 @@ from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.heads import attention_heads, key_value_heads
 from vramwise.serving.layouts import capability_of
-from vramwise.serving.storage import Storage, quantization_method
+from vramwise.serving.storage import Storage, own_method, quantization_method
 from vramwise.serving.versions import LATEST, Version, shown_version
 from vramwise.serving.vllm.dtypes import refuses_fp16
 from vramwise.serving.vllm.profile import is_old_card, profile_of, release, without_engine
@@ -22,7 +22,7 @@ from vramwise.serving.vllm.profile import is_old_card, profile_of, release, with
 CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
 # cache dtype -> the first version that has it (config/cache.py CacheDType)
 _CACHE_DTYPES_SINCE = {"bf16": (0, 11), "fp16": (0, 18), "nvfp4": (0, 20)}
-SAME_CACHE_DTYPE = (0, 33)  # config/vllm.py _verify_kv_cache_dtype…: a 16-bit cache has the model's dtype (0.30 no)
+SAME_CACHE_DTYPE = (0, 33)  # config/vllm.py: a 16-bit cache has the model's dtype (0.32.0 no)
 _OLD_BLOCKS, _BLOCKS = (1, 8, 16, 32, 64, 128), (1, 8, 16, 32, 64, 128, 256)
 _MORE_BLOCKS, _FREE_BLOCKS = (0, 11, 1), (0, 18)  # 0.11.0 and 0.11.2; 0.17.1 and 0.18.1
 BLOCK_MULTIPLE = 16  # every dense attention backend on CUDA: v1/attention/backends, get_supported_kernel_block_sizes
@@ -36,12 +36,14 @@ _WITHOUT_PIPELINE = frozenset({"bart", "bert", "mllama", "roberta", "whisper", "
 # layers/quantization/__init__.py: the first version without it, and what the version before is called
 _REMOVED = {"bitsandbytes": ((0, 28), "0.27"), "gguf": ((0, 24), "0.23")}
 _E5M2_FOR_COMPRESSED = (0, 24)  # attention.py: compressed-tensors checkpoints may have it (0.22.1 no)
-# layout of a format -> least compute capability, the same until and since MARLIN_ON_TURING
-_LEAST_CAPABILITY = {
-    "awq": (7.5, 7.5), "gptq": (6.0, 6.0), "marlin": (8.0, 7.5), "packed": (8.0, 7.5), "bnb-4bit": (7.0, 7.0),
-    "bnb-int8": (7.0, 7.0), "by-channel": (7.5, 7.5), "mxfp4": (8.0, 8.0), "nvfp4": (7.5, 7.5), "fp8": (8.0, 7.5),
+COMPRESSED_IN_FP32 = (0, 11)  # compressed_tensors.py get_supported_act_dtypes (0.8.5 no, 0.11.0 yes)
+# layout of a format -> least compute capability, and the version from which Turing (7.5) is enough
+_LEAST_CAPABILITY: dict[str, tuple[float, Version | None]] = {
+    "awq": (7.5, None), "gptq": (6.0, None), "marlin": (8.0, (0, 14)), "packed": (8.0, (0, 12)), "fp8": (8.0, (0, 14)),
+    "bnb-4bit": (7.0, None), "bnb-int8": (7.0, None), "by-channel": (7.5, None), "mxfp4": (8.0, None),
+    "nvfp4": (7.5, None),
 }  # fmt: skip
-MARLIN_ON_TURING = (0, 12)  # 0.11.0 and 0.11.2: 80, 0.15.1: 75; for fp8 0.12
+_TURING = 7.5
 
 
 def vllm_version(settings: ServeSettings) -> Version:
@@ -61,6 +63,7 @@ def check_vllm(settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu
     _check_dtype(settings, model, gpu, version)
     _check_format(settings, model, version)
     _check_capability(storage, gpu, version)
+    _check_compute(storage, model, version)
     _check_cache(settings, model, storage, version)
     _check_block_size(settings, gpu, version)
     _check_adapters(settings, version)
@@ -102,8 +105,8 @@ def _check_format(settings: ServeSettings, model: Model, version: Version) -> No
     removed, last = _REMOVED[name]
     if settings.engine_version is not None and LATEST > version >= removed:
         other = "engine llama.cpp" if name == "gguf" else "an AWQ, GPTQ or FP8 checkpoint"
-        where = "layers/quantization/__init__.py, where no plug-in brings it"
-        _refuse("quantization", f"{name} is gone since {last}", version, where, f"take {other}, or vLLM {last}")
+        where = "layers/quantization/__init__.py; a plug-in may bring it"
+        _refuse("quantization", f"{last} was the last with {name}", version, where, f"take {other}, or vLLM {last}")
     owned = quantization_method(model) == name == "bitsandbytes"
     if owned and version < removed and settings.tensor_parallel_size > 1:
         what = f"{settings.tensor_parallel_size} ranks cannot share a checkpoint that bitsandbytes has quantized"
@@ -111,14 +114,31 @@ def _check_format(settings: ServeSettings, model: Model, version: Version) -> No
         _refuse("tensor_parallel_size", what, version, "model_loader/bitsandbytes_loader.py", way_out)
 
 
+def _check_compute(storage: Storage, model: Model, version: Version) -> None:
+    """get_supported_act_dtypes of layers/quantization: no format but compressed-tensors' (0.11 on) computes in fp32."""
+    rule = storage.quantization
+    if rule is None or rule.layout.startswith(("bnb", "gguf")):
+        return
+    wide = own_method(model, storage) == "compressed-tensors" or rule.layout in ("packed", "by-channel")
+    if rule.layout == "mxfp4":
+        known: tuple[str, ...] = ("bf16",)
+    else:
+        known = ("bf16", "fp16", "fp32") if wide and version >= COMPRESSED_IN_FP32 else ("bf16", "fp16")
+    if storage.dtype not in known:
+        what = f"{rule.name} weights do not compute in {storage.dtype}"
+        _refuse("dtype", what, version, "get_supported_act_dtypes", f"set dtype to {' or '.join(known)}")
+
+
 def _check_capability(storage: Storage, gpu: Gpu | None, version: Version) -> None:
     has, rule = capability_of(gpu), storage.quantization
     if gpu is None or has is None or rule is None:
         return
-    ends = next((ends for name, ends in _LEAST_CAPABILITY.items() if rule.layout.startswith(name)), None)
-    if ends is None:
+    row = next((row for name, row in _LEAST_CAPABILITY.items() if rule.layout.startswith(name)), None)
+    if row is None:
         return
-    least = ends[1 if version >= MARLIN_ON_TURING else 0]
+    least, turing_since = row
+    if turing_since is not None and version >= turing_since:
+        least = _TURING
     if has < least:
         raise ScenarioError(
             "serve.quantization",
@@ -220,7 +240,7 @@ def vllm_notes(settings: ServeSettings, model: Model, gpu: Gpu | None, length: i
     method = quantization_method(model)
     for name, (removed, last) in _REMOVED.items():
         if (settings.quantization or method).startswith(name) and version >= removed:
-            yield f"vLLM has {name} up to {last} alone, if no plug-in brings it: say engine_version {last}"
+            yield f"vLLM {last} was the last with {name}, newer ones need a plug-in for it: say engine_version {last}"
     tokens = settings.max_num_batched_tokens
     longest = settings.max_model_len or length
     old = _generation(settings, version, gpu) == "V0"
