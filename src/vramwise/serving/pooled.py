@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.hardware import Gpu
@@ -84,11 +84,11 @@ class PooledBudget:
 
 def pooled_result(
     scenario: Scenario, settings: ServeSettings, model: Model, source: str, gpu: Gpu | None, budget: PooledBudget,
-    available: Quantity | None, notes: Iterable[str],
+    available: Quantity | None, notes: Iterable[str], stages: Sequence[PooledBudget] = (),
 ) -> Result:  # fmt: skip
     """The answer of an engine whose pool got `available` bytes (None without a card), for settings with nothing left
     open. A length that follows the pool stays open in the scenario that the answer states: asked for, it would be a
-    condition."""
+    condition. `stages`: the budgets of all pipeline stages, of which `budget` is the fullest one's."""
     capacity = capacity_of(scenario, gpu)
     quantities = {
         "params": Quantity.exact(model.num_parameters),
@@ -107,9 +107,27 @@ def pooled_result(
     phases = _phases(budget, held)
     quantities["nvidia_smi"] = interval(phases[-1].components)
     quantities["total_needed"] = budget.needed
-    ranks = (Rank("every GPU", max(phase.bytes for phase in phases)),)
+    ranks = _ranks(budget, held, stages, phases[-1].bytes) if len(stages) > 1 else None
     table = resolved(scenario, "serve", settings.replace(max_model_len=None) if budget.length_follows else settings)
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
+
+
+def fullest(stages: Sequence[PooledBudget]) -> PooledBudget:
+    """The pipeline stage whose pool holds the fewest tokens: all others get as many as it does."""
+    return max(stages, key=lambda stage: stage.weights.bytes + stage.one_request)
+
+
+def _ranks(budget: PooledBudget, pool_bytes: int, stages: Sequence[PooledBudget], peak: int) -> tuple[Rank, ...]:
+    """What every pipeline stage holds when all have the tokens of the fullest one, whose budget and peak these are."""
+    tokens = pool_bytes // budget.cell_bytes if budget.cell_bytes else 0
+    states = sum(node.bytes for node in budget.state_pool)
+    most = fullest(stages)
+    ranks = []
+    for index, stage in enumerate(stages):
+        own = states * stage.fixed_bytes // budget.fixed_bytes if states else 0
+        held = peak if stage is most else stage.beside() + tokens * stage.cell_bytes + own
+        ranks.append(Rank(f"stage {index}", held))
+    return tuple(ranks)
 
 
 def _pool(budget: PooledBudget, available: Quantity) -> dict[str, Quantity]:

@@ -19,7 +19,7 @@ from vramwise.serving.answer import capacity_of, card_notes, context_node
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import engine_storage, engine_weights
-from vramwise.serving.pooled import PooledBudget, pooled_result
+from vramwise.serving.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.sglang_defaults import batch_defaults, static_fraction
 from vramwise.serving.storage import Storage, dtype_notes
 from vramwise.serving.versions import version_notes, version_of
@@ -50,7 +50,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     settings = _settings(scenario.serve, model, total)
     storage = engine_storage(model, settings, "sglang", gpu)
     settings = settings.replace(dtype=storage.dtype)
-    budget = _budget(model, settings, storage, gpu)
+    stages = [_budget(model, settings, storage, gpu, stage) for stage in range(settings.pipeline_parallel_size)]
+    budget = fullest(stages)
     available = None
     if total is not None:
         fraction = settings.mem_fraction_static or 0.0
@@ -78,7 +79,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, storage.dtype, settings.quantization),
     )
-    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes)
+    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes, stages)
 
 
 def _least_card(budget: PooledBudget, settings: ServeSettings) -> Quantity:
@@ -152,11 +153,11 @@ def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSet
     )
 
 
-def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
-    cell, fixed = _cell(model, settings, storage)
+def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None, stage: int) -> PooledBudget:
+    cell, fixed = _cell(model, settings, storage, stage)
     most = settings.max_total_tokens
     return PooledBudget(
-        weights=_weights(model, settings, storage),
+        weights=_weights(model, settings, storage, stage),
         working=(_working(model, settings, storage),),
         graphs=_graphs(model, settings),
         context=_outside(settings, gpu),
@@ -184,9 +185,9 @@ def _outside(settings: ServeSettings, gpu: Gpu | None) -> Node:
     )
 
 
-def _weights(model: Model, settings: ServeSettings, storage: Storage) -> Node:
+def _weights(model: Model, settings: ServeSettings, storage: Storage, stage: int) -> Node:
     """Weights with the little that loading takes beside them."""
-    weights = engine_weights(model, settings, "sglang", storage)
+    weights = engine_weights(model, settings, "sglang", storage, stage=stage)
     rest = constant("sglang", "rest_bytes", (0,))
     low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
     return Node.group(
@@ -194,16 +195,17 @@ def _weights(model: Model, settings: ServeSettings, storage: Storage) -> Node:
     )
 
 
-def _cell(model: Model, settings: ServeSettings, storage: Storage) -> tuple[int, int]:
-    """Bytes of a token over all layers, and of a sequence's states; windowed layers hold a share of the tokens."""
+def _cell(model: Model, settings: ServeSettings, storage: Storage, stage: int) -> tuple[int, int]:
+    """Bytes of a token in a stage's layers, and of a sequence's states; windowed layers hold a share of the tokens."""
     name = settings.kv_cache_dtype
     own = storage.bytes_per_element
     size = own if name == "auto" else dtype(name).bits / 8
     state = text_config(model).get("mamba_ssm_dtype")  # SGLang's own default is fp32 (SGLANG_MAMBA_SSM_DTYPE)
     states = dtype(state).bits // 8 if isinstance(state, str) else 4
     specs = model_specs(
-        model, settings.tensor_parallel_size, CacheDtypes(size, own, states), _window_pools(model, settings)
-    )
+        model, settings.tensor_parallel_size, CacheDtypes(size, own, states), _window_pools(model, settings),
+        settings.pipeline_parallel_size, stage,
+    )  # fmt: skip
     return sequence_bytes(specs, WINDOW_TOKEN_SHARE)
 
 

@@ -21,7 +21,7 @@ from vramwise.serving.answer import capacity_of, card_notes, context_node
 from vramwise.serving.constants import constant
 from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.layouts import engine_storage, engine_weights
-from vramwise.serving.pooled import PooledBudget, pooled_result
+from vramwise.serving.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.storage import Storage, dtype_notes
 from vramwise.serving.versions import version_of
 from vramwise.serving.vllm.activations import widest_layer
@@ -37,7 +37,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     """pool = fraction · (card − context − weights − activations of max_num_tokens − buffers)."""
     storage = engine_storage(model, scenario.serve, "tensorrt-llm", gpu)
     settings = _settings(scenario.serve, model, storage)
-    budget = _budget(model, settings, storage, gpu)
+    stages = [_budget(model, settings, storage, gpu, stage) for stage in range(settings.pipeline_parallel_size)]
+    budget = fullest(stages)
     pool = ceil(budget.least_pool / budget.share)
     budget = replace(budget, least_card=Quantity(*(budget.beside(end) + pool for end in ("low", "bytes", "high"))))
     capacity = capacity_of(scenario, gpu)
@@ -47,7 +48,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
         available = Quantity(*sorted(int((capacity.usable_bytes - size) * budget.share) for size in taken))
     notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
-    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes)
+    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes, stages)
 
 
 def _settings(given: ServeSettings, model: Model, storage: Storage) -> ServeSettings:
@@ -61,13 +62,16 @@ def _settings(given: ServeSettings, model: Model, storage: Storage) -> ServeSett
     )
 
 
-def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
+def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None, stage: int) -> PooledBudget:
     name, own = settings.kv_cache_dtype, storage.bytes_per_element
     size = own if name == "auto" else dtype(name).bits / 8
-    specs = model_specs(model, settings.tensor_parallel_size, CacheDtypes(size, own, own), False)
+    dtypes = CacheDtypes(size, own, own)
+    specs = model_specs(
+        model, settings.tensor_parallel_size, dtypes, False, settings.pipeline_parallel_size, stage
+    )  # fmt: skip
     token, state = sequence_bytes(specs)
     return PooledBudget(
-        weights=engine_weights(model, settings, "tensorrt-llm", storage),
+        weights=engine_weights(model, settings, "tensorrt-llm", storage, stage=stage),
         working=(_activations(model, settings, own), _buffers()),
         graphs=Node(
             "CUDA graphs", 0, "assumed", formula="inside what the fraction leaves", source="not split in any log"

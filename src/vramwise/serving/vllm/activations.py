@@ -28,12 +28,13 @@ VIDEO_ALONE_VERSION = (0, 11)  # no image beside the largest video
 _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
 
 
-def activation_peak(model: Model, r: Resolved) -> Node:
-    """Bytes above the weights at the fullest moment of the profile run.
+def activation_peak(model: Model, r: Resolved, *, samples: bool = True) -> Node:
+    """Bytes above the weights at the fullest moment of the profile run, of a pipeline stage that `samples` or not.
 
     In V1 the encoder's outputs stay alive while the text model and the sampler run (`encoder_cache["tmp"]`).
     """
-    later = max((_sampler(model, r), forward_pass(model, r)), key=lambda phase: phase.bytes)
+    forward = forward_pass(model, r)
+    later = max((_sampler(model, r), forward), key=lambda phase: phase.bytes) if samples else forward
     if not has_encoder(model):
         return later
     encoder, kept = _encoder(model, r)

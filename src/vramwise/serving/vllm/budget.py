@@ -25,14 +25,13 @@ from vramwise.serving.kv_cache import (
     plan_pool,
     request_bytes,
 )
-from vramwise.serving.layouts import engine_layout, engine_weights
+from vramwise.serving.layouts import engine_weights
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, graphs_node
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.settings import Resolved
-from vramwise.serving.weight_nodes import heaviest_stage
 from vramwise.serving.weights import stage_layers
 from vramwise.units import GIB
 
@@ -43,7 +42,7 @@ NCCL_COUNTED = ((0, 9), (0, 11))  # V1's first snapshots still come before NCCL
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The terms of one rank (of the heaviest pipeline stage), and how its KV cache is laid out.
+    """The terms of one rank, of one pipeline stage, and how its KV cache is laid out.
 
     `charged`: terms that are subtracted from total · utilization, apart from the weights.
     """
@@ -103,13 +102,16 @@ def total_of(terms: Iterable[Node], end: str = "bytes") -> int:
     return sum(int(pick(term)) for term in terms)
 
 
-def budget_of(model: Model, r: Resolved, gpu: Gpu | None) -> Budget:
-    """All terms for resolved settings."""
-    stage = heaviest_stage(model, r.storage, engine_layout(r.settings, "vllm"))
+def budgets_of(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[Budget, ...]:
+    """All terms for resolved settings, of every pipeline stage."""
+    return tuple(_budget(model, r, gpu, stage) for stage in range(r.settings.pipeline_parallel_size))
+
+
+def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
     specs, pool = _cache(model, r, stage)
     return Budget(
         weights=_weights(model, r, stage),
-        activation=activation_peak(model, r),
+        activation=activation_peak(model, r, samples=stage == r.settings.pipeline_parallel_size - 1),
         non_torch=_non_torch(r, gpu),
         graphs=graphs_node(model, r, gpu),
         context=context_node(gpu),

@@ -10,7 +10,7 @@ from vramwise.serving.advice import Trials, advice
 from vramwise.serving.answer import assemble, capacity_of, card_notes, interval, resolved
 from vramwise.serving.storage import dtype_notes
 from vramwise.serving.versions import version_notes
-from vramwise.serving.vllm.budget import Budget, budget_of, total_of
+from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
 from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of
@@ -30,7 +30,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     connectors, prefix caches outside the GPU.
     """
     r = resolve_settings(scenario, model, gpu)
-    budget = budget_of(model, r, gpu)
+    budgets = budgets_of(model, r, gpu)
+    budget = max(budgets, key=lambda stage: total_of(stage.charged) + stage.one_request)
     check_given_cache(budget)
     capacity = capacity_of(scenario, gpu)
     quantities = _quantities(model, budget)
@@ -44,7 +45,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         quantities["oom"] = Quantity.exact(not verdict.fits)
         kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))
     usable = capacity.usable_bytes if capacity is not None else None
-    phases = _phases(budget, kv_bytes, usable if verdict is not None and verdict.fits else None)
+    room = usable if verdict is not None and verdict.fits else None
+    phases = _phases(budget, kv_bytes, room)
     quantities["nvidia_smi"] = interval(phases[-1].components)
     quantities["total_needed"] = least_card(budget, usable)
     table = resolved(scenario, "serve", r.settings)
@@ -54,8 +56,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         *card_notes(gpu, r.storage.dtype, quantization),
         *_notes(scenario, r, capacity),
     )
-    peak = max(phases, key=lambda phase: phase.bytes)
-    ranks = (Rank(_rank_name(r), peak.bytes),)
+    ranks = _ranks(budgets, budget, kv_bytes, room) if len(budgets) > 1 else None
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
 
 
@@ -160,8 +161,19 @@ def _within(terms: tuple[Node, ...], pool: Node, room: int | None) -> tuple[Node
     return tuple(kept if term is pool else term for term in terms)
 
 
-def _rank_name(r: Resolved) -> str:
-    return "heaviest pipeline stage" if r.settings.pipeline_parallel_size > 1 else "every GPU"
+def _ranks(budgets: tuple[Budget, ...], fullest: Budget, kv_bytes: int, room: int | None) -> tuple[Rank, ...]:
+    """Every pipeline stage; all have as many blocks as the fullest one, which has the fewest.
+
+    Source: vLLM 0.25.0 v1/core/kv_cache_utils.py get_kv_cache_configs; a stage that does not hold the head samples
+    nothing while it is profiled (v1/worker/gpu_model_runner.py profile_run).
+    """
+    blocks = fullest.pool.num_blocks(kv_bytes)
+    ranks = []
+    for stage, budget in enumerate(budgets):
+        held = kv_bytes if budget is fullest else blocks * budget.pool.block_bytes
+        phases = _phases(budget, held, room)
+        ranks.append(Rank(f"stage {stage}", max(phase.bytes for phase in phases)))
+    return tuple(ranks)
 
 
 def _notes(scenario: Scenario, r: Resolved, capacity: Capacity | None) -> tuple[str, ...]:
