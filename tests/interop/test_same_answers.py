@@ -60,6 +60,12 @@ def test_trainers_command_and_an_open_scenario(flags: str, changed: dict[str, An
     check_same(asked("transformers", gpus, **changed), commanded(f"python train.py {TRAINER} {flags}", gpus))
 
 
+def test_targets_that_nobody_names_are_said() -> None:
+    """A scenario's own are all linear layers; peft's LoraConfig has a choice by model type."""
+    launch = read_command(shlex.split(f"python train.py {TRAINER} --use_peft"))
+    assert "no target modules are named: peft's own for llama are taken, q_proj v_proj" in launch.notes
+
+
 def test_trls_command_and_an_open_scenario() -> None:
     line = f"trl sft --model_name_or_path {MODEL} --max_length 1024 --per_device_train_batch_size 2"
     check_same(asked("transformers", framework_version="trl 1.16"), commanded(line))

@@ -59,4 +59,4 @@ def targets_of(given: list[str], model: str) -> tuple[str | list[str], list[str]
     row = options_of("peft_targets").get(kind)
     if row is None:
         return "all-linear", [f"peft has no default targets for {kind or 'this model'}: all linear layers are taken"]
-    return row.key.split(), []
+    return row.key.split(), [f"no target modules are named: peft's own for {kind} are taken, {row.key}"]
