@@ -13,6 +13,7 @@ VramwiseError               exit 1
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 LEAST_LIKENESS = 0.5  # of two names, from 0 to 1 as difflib has it; what is less alike is no help
@@ -107,9 +108,23 @@ def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
 
 
 def clipped(text: str, length: int = 60) -> str:
-    """`text` on one line and not longer than `length`, for quoting what was given in a message."""
-    line = " ".join(printable(text).split())
+    """`text` on one line and not longer than `length`, for quoting what was given in a message.
+
+    A user's name and password are left out of an address.
+
+    >>> clipped("https://user:password@host/name")
+    'https://host/name'
+    """
+    line = " ".join(without_passwords(printable(text)).split())
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def without_passwords(text: str) -> str:
+    """`text` with `user:password@` gone from every address in it, also where a path made one slash of two."""
+    return _USER.sub(r"\1", text) if "@" in text else text
+
+
+_USER = re.compile(r"(?<=[A-Za-z]{2}:/)(/?)[^/\s\"']*@")
 
 
 def printable(text: str) -> str:

@@ -107,18 +107,19 @@ def case_files(paths: Iterable[str | Path]) -> list[Path]:
     """
     files: dict[Path, Path] = {}
     for given in paths:
-        path = Path(given)
+        path, where = Path(given), shown_path(str(given))
         try:
             if path.is_dir():
                 found = sorted(path.glob("*.jsonl"))
                 if not found:
-                    raise UsageError(f"{given}: no .jsonl file in this folder; give a file of measured cases")
+                    raise UsageError(f"{where}: no .jsonl file in this folder; give a file of measured cases")
             elif path.exists():
                 found = [path]
             else:
-                raise SourceError(f"{given}: no such file or folder")
+                raise SourceError(f"{where}: no such file or folder")
         except (OSError, ValueError) as error:
-            raise SourceError(f"{given}: cannot be read ({error})") from None
+            reason = getattr(error, "strerror", None) or error
+            raise SourceError(f"{where}: cannot be read ({reason})") from None
         for file in found:
             files.setdefault(file.resolve(), file)
     return list(files.values())

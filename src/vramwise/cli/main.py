@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol, cast
 
 from vramwise import __version__
 from vramwise.cli.parsing import CommandParser
-from vramwise.errors import UsageError, VramwiseError, clipped, nearest, printable
+from vramwise.errors import UsageError, VramwiseError, clipped, nearest, printable, without_passwords
 
 COMMANDS = {
     "estimate": "how much memory a model takes, and why",
@@ -130,7 +130,8 @@ def _unknown_command(given: str) -> str:
 
 def _complain(problem: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody reads stderr either: the exit code still tells
-        print(f"vramwise: {printable(' '.join(problem.splitlines()))}", file=sys.stderr, flush=True)
+        line = without_passwords(printable(" ".join(problem.splitlines())))
+        print(f"vramwise: {line}", file=sys.stderr, flush=True)
     return code
 
 

@@ -64,7 +64,7 @@ class OomMessage:
         return max(0, self.tried - (self.free or 0))
 
 
-_SIZE: Final = r"(\d[\d.]*) ?(bytes|B|[KMGT]i?B)\b"
+_SIZE: Final = r"(?<![\d.])(\d[\d.]{0,20}) ?(bytes|B|[KMGT]i?B)\b"
 _ASKED: Final = re.compile(
     r"(?P<who>CUDA|HIP|XPU|MPS backend|NPU|MUSA|MLU) out of memory\W"
     r"|Tried to allocate (?=\d)"

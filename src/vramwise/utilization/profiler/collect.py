@@ -51,6 +51,7 @@ ABSENT_TEXTS = (b"", b"null")
 MOST_KEPT = 40_000_000
 """At most some 4 GB; a step of a large model has some 10,000 to 100,000."""
 LARGEST = 2**62
+MOST_US = LARGEST // NS_PER_US
 
 
 class _Columns:
@@ -197,12 +198,17 @@ class Collector:
 
     def _times(self, event: Event) -> tuple[int, int] | None:
         start, duration = event.ts, event.dur
-        if type(start) is int and type(duration) is int:
+        if (
+            type(start) is int
+            and type(duration) is int
+            and -MOST_US < start < MOST_US
+            and -MOST_US < duration < MOST_US
+        ):
             return start * NS_PER_US, duration * NS_PER_US
         if start is None or duration is None or duration == b"":
             return None
         if type(start) is int:
-            return start * NS_PER_US, nanoseconds(duration)
+            return nanoseconds(start), nanoseconds(duration)
         start = bytes(start)
         if start[-4:-3] == b".":  # three decimals, as Kineto writes them
             self._whole = False
