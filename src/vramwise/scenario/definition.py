@@ -101,7 +101,7 @@ class TrainSettings(Settings):
     head: str = choice("what stands on top of the model", names.HEADS)
     checkpointing: str = choice("activation checkpointing", names.CHECKPOINTING, names.CHECKPOINTING_SPELLINGS)
     recompute: tuple[str, ...] = texts("what selective checkpointing recomputes (core_attn, mlp, op, …)")
-    attention: str = choice("the attention kernel", names.ATTENTION, names.ATTENTION_SPELLINGS)
+    attention: str = choice("the attention kernel", names.TRAIN_ATTENTION, names.TRAIN_ATTENTION_SPELLINGS)
     loss: str = choice("how the loss is worked out", names.LOSSES)
     kernels: tuple[str, ...] = key(
         Several(

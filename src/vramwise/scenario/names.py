@@ -111,12 +111,14 @@ HEADS: Final = ("causal-lm", "masked-lm", "sequence-classification", "none")
 CHECKPOINTING: Final = ("none", "full", "selective")
 CHECKPOINTING_SPELLINGS: Final[dict[str, str | None]] = {"off": "none", "block": "full"}
 ATTENTION: Final = ("sdpa", "eager", "flash")
+TRAIN_ATTENTION: Final = (*ATTENTION, "flex")
 ATTENTION_SPELLINGS: Final[dict[str, str | None]] = {
     "flash_attention_2": "flash",
     "flash_attention_3": "flash",
     "flash-attn": "flash",
     "flash-attention": "flash",
 }
+TRAIN_ATTENTION_SPELLINGS: Final[dict[str, str | None]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
 LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel")
 KERNELS: Final = ("liger", "unsloth", "fms", "transformer-engine", "apex")
 KERNEL_SPELLINGS: Final[dict[str, str | None]] = {"te": "transformer-engine", "liger-kernel": "liger"}

@@ -19,7 +19,7 @@ from vramwise.training.job import Job, job_of, moments_at
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.lazy_quantities import LazyQuantities
 from vramwise.training.limits import Room, largest_batch, longest_sequence
-from vramwise.training.notes import host_notes, notes_of
+from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_asked
 from vramwise.training.recipe.framework_defaults import taken_note
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, releases_gradients, samples_completions
 from vramwise.training.reserved_memory import reserved
@@ -84,6 +84,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         notes=(
             *filter(None, (taken_note(scenario.train, job.train),)),
             *notes_of(job.train, model, job.states(rank), engine_counted=rollout.is_counted(job.train, capacity)),
+            *notes_on_what_was_asked(scenario.train, job.train, model, job.axes),
             *host_notes(host, job.ranks_of_a_node),
         ),
     )

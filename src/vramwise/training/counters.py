@@ -12,6 +12,7 @@ from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.layout.parallel import Placement
+from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.versions import loads_kernels_lazily
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
@@ -129,6 +130,8 @@ def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
 
 def cannot_run(train: TrainSettings, gpu: Gpu | None) -> str | None:
     """What was asked for and has no kernel on this card, or None."""
+    if train.framework == "unsloth":  # takes another kernel where flash-attention does not run (models/_utils.py)
+        return None
     if gpu is not None and train.attention == "flash" and gpu.supports("flash_attention_2") is False:
         why = f"flash-attention does not run on {gpu.name} ({gpu.arch}); it needs compute capability 8.0 or newer"
         return f"{why}: train without it, attention sdpa"
@@ -140,7 +143,7 @@ def left_out_by_the_card(train: TrainSettings, gpu: Gpu | None) -> list[str]:
     if gpu is None:
         return []
     found = []
-    if train.attention != "flash" and gpu.supports("flash_attention_2") is False:
+    if train.attention not in KEEPS_NO_SCORES and gpu.supports("flash_attention_2") is False:
         found.append(f"flash-attention, which would keep less, does not run on {gpu.name} ({gpu.arch})")
     if "bf16" in (train.compute_dtype, train.param_dtype) and gpu.supports("bf16") is False:
         found.append(f"{gpu.name} does not compute in bf16: use an fp16 precision (the same sizes)")

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from vramwise.errors import clipped
 from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
-from vramwise.training.model_states.states import ModelStates
+from vramwise.training.model_states.states import ModelStates, quantizer
+from vramwise.training.recipe.attention import attention_note
 from vramwise.training.recipe.fp8_weights import is_8_bit
 from vramwise.training.recipe.images import images_note
 from vramwise.training.recipe.masks import masks_note
-from vramwise.training.recipe.settings import HUGGING_FACE
-from vramwise.training.recipe.versions import names_a_version
+from vramwise.training.recipe.settings import (
+    ALWAYS_FUSED_EXPERTS,
+    EXPERTS_FUSED_SINCE,
+    HUGGING_FACE,
+    has_fused_experts,
+)
+from vramwise.training.recipe.versions import library_version, names_a_version
 from vramwise.training.step.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.step.overload import overload_factor
+from vramwise.training.unchanged import unchanged
 from vramwise.units import format_bytes
 
 _DESCRIBED = ("transformers", "pytorch")
+_ON_TRANSFORMERS = HUGGING_FACE | {"pytorch", "deepspeed"}
 _KERNELS = {
     "gated_delta_rule": "flash-linear-attention", "kimi_delta_rule": "flash-linear-attention",
     "selective_scan": "mamba-ssm", "scan_by_head": "mamba-ssm", "chunk_scan": "mamba-ssm", "matrix_lstm": "xlstm",
@@ -95,6 +104,34 @@ def notes_of(
         default = "; it is on in torchtune's recipes" if train.framework == "torchtune" else ""
         notes.append(f"full checkpointing computes the forward pass of every layer twice{default}")
     return tuple(notes)
+
+
+def notes_on_what_was_asked(
+    asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int]
+) -> tuple[str, ...]:
+    """Where something else runs than what was asked for, and what of it changed nothing."""
+    found = [attention_note(asked, train, model), experts_note(train, model)]
+    return (*filter(None, found), *unchanged(asked, train, model, axes))
+
+
+def experts_note(train: TrainSettings, model: Model) -> str:
+    """What becomes of experts that are one tensor under adapters; empty where they are not, or do not matter."""
+    if train.method not in ("lora", "qlora") or train.framework not in _ON_TRANSFORMERS:
+        return ""
+    if not has_fused_experts(train, model):
+        return ""
+    skipped = "adapters skip experts: they are one tensor"
+    rule = quantizer(model, train)
+    if rule is None or rule.quantizes_fused_experts:
+        return skipped
+    size = sum(prod(p.shape) for p in model.parameters if p.part == "experts" and len(p.shape) == 3)
+    older = library_version(train) >= EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS
+    ways = ["--framework axolotl or --quantize-experts", "--framework unsloth"]
+    ways += ['--framework-version "transformers 4.57", where experts are linear layers'] if older else []
+    return (
+        f"{skipped}, which bitsandbytes leaves in 16 bits, {format_bytes(2 * size)} in all; quantized they are with "
+        + ", or with ".join(ways)
+    )
 
 
 def _runs_litgpts_layers(train: TrainSettings, model: Model) -> bool:

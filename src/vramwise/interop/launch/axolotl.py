@@ -93,6 +93,8 @@ def _sharding(options: Options, launcher: Launcher) -> Sharding:
 def _attention(options: Options) -> tuple[dict[str, Any], list[str]]:
     if options.is_on("flash_attention"):
         return {"attention": "flash"}, []
+    if options.is_on("flex_attention"):
+        return {"attention": "flex"}, []
     if options.is_on("eager_attention"):
         return {"attention": "eager"}, []
     return attention_of(options)

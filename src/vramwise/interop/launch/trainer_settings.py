@@ -56,6 +56,8 @@ def attention_of(options: Options) -> tuple[dict[str, Any], list[str]]:
         return {"attention": "flash"}, []
     if named in ("eager", "sdpa"):
         return {"attention": named}, []
+    if named in ("flex", "flex_attention"):
+        return {"attention": "flex"}, []
     return {}, [f"attention {named} is not described: sdpa is taken"] if named not in ("", "auto", "disabled") else []
 
 

@@ -43,6 +43,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Switches) -> Value:
     mixed = b.attention(
         q, k, v, num_heads=heads, num_key_value_heads=s.groups, module="attn", dropout=s.dropout,
         style="mpt" if s.alibi else "llama", eager_only=s.alibi,
+        has_flash=True,  # flash-attn takes ALiBi's slopes (llm-foundry models/layers/attention.py)
     )  # fmt: skip
     return b.linear(mixed, "attn.out_proj", x.width, bias=s.bias, shard="row")
 

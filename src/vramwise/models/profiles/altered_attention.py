@@ -25,6 +25,7 @@ class AlteredAttentionPaths:
     cached: Callable[..., tuple[Tensor, ...]]
     _eager: Callable[[Op, Tensor, Tensor, Tensor], Tensor]
     _sdpa: Callable[[Op, Tensor, Tensor, Tensor], Tensor]
+    flash_with_sinks: Callable[[Op, Tensor, Tensor, Tensor], Tensor]
 
     def differential_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`DiffLlamaAttention`: attention over each half of the values; the second half of heads is subtracted."""
@@ -62,6 +63,8 @@ class AlteredAttentionPaths:
         """`GraniteSWAAttention`: the result times sigmoid(log-sum-exp of the scores − the head's sink)."""
         tape = self.tape
         k, v = self.cached(op, k, v)
+        if self.execution.sdpa_backend == "flash":
+            return self.flash_with_sinks(op, q, k, v)
         times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
         k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
         scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
@@ -79,6 +82,8 @@ class AlteredAttentionPaths:
         """`FlintAttention`: fp32 scores outside of autocast, and one column more of them, the head's sink."""
         tape = self.tape
         k, v = self.cached(op, k, v)
+        if self.execution.sdpa_backend == "flash":
+            return self.flash_with_sinks(op, q, k, v)
         times = op.settings["num_heads"] // op.settings["num_key_value_heads"]
         k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
         scores = tape.scale(tape.matmul_plain(tape.to(q, "fp32"), tape.transpose(tape.to(k, "fp32"), 2, 3)))

@@ -13,7 +13,7 @@ from vramwise.models.execution import Execution
 
 # Eager attention paths that ask softmax for fp32 explicitly and cast the result back.
 _UPCASTING = frozenset({"llama"})
-_ORDINARY = frozenset({"llama", "plain", "gpt2", "gpt_neo", "gptj"})
+_ORDINARY = frozenset({"llama", "plain", "gpt2", "gpt_neo", "gptj", "mpt"})
 """Styles that run as `_eager` and `_sdpa` have it, but where they have a method of their own."""
 
 

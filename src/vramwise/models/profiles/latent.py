@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.size import Dim, probe
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op
@@ -22,6 +22,7 @@ class LatentPaths:
     parameters_of: Callable[[Op], list[Tensor]]
     rotary_table: Callable[[str, int], tuple[Tensor, ...]]
     attention_dropout: Callable[[Op], float]
+    _sdpa: Callable[[Op, Tensor, Tensor, Tensor], Tensor]
 
     def cached(self, op: Op, *tensors: Tensor) -> tuple[Tensor, ...]:
         """What `DynamicCache.update` hands back: copies, along the sequence."""
@@ -94,6 +95,14 @@ class LatentPaths:
             turned.append(tape.cat([left, right]))
         return turned[0], turned[1]
 
+    def flash_with_sinks(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """A kernel with the sinks as one argument more (flash-attn 3's `s_aux`): it keeps what flash-attn does."""
+        tape = self.tape
+        self.parameters_of(op)
+        out = self._sdpa(op, q, k, v)
+        out = tape.narrow(out, -1, v.shape[-1]) if probe(out.shape[-1]) != probe(v.shape[-1]) else out
+        return tape.reshape(tape.contiguous(out), *out.shape[:2], -1)
+
     def sink_attention(self, op: Op, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """gpt-oss: one more column of scores, the head's sink, joins the softmax and is dropped after it.
 
@@ -101,6 +110,8 @@ class LatentPaths:
         """
         tape, settings = self.tape, op.settings
         k, v = (k, v) if settings.get("latent") else self.cached(op, k, v)
+        if self.execution.sdpa_backend == "flash" and not settings.get("latent"):
+            return self.flash_with_sinks(op, q, k, v)
         times = settings["num_heads"] // settings["num_key_value_heads"]
         k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
         scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))

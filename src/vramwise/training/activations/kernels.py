@@ -86,11 +86,13 @@ def _keeping_input(node: Node) -> Node:
     return replace(node, saved=(*node.saved, (x.storage, "self"))) if x.requires_grad else node
 
 
-def with_dequantization(forward: Forward, train: TrainSettings) -> Forward:
+def with_dequantization(forward: Forward, train: TrainSettings, model_type: str = "") -> Forward:
     """Products with a quantized weight make a 16-bit copy of it for as long as they run.
 
     bitsandbytes 0.50 autograd/_functions.py MatMul4Bit: forward and backward each dequantize the whole weight. Fused
-    experts are dequantized where they are read, so that autograd keeps the copy (nn/parametrize.py). Before 0.43.2 a
+    experts are dequantized where they are read, so that autograd keeps the copy (nn/parametrize.py); unsloth's backward
+    dequantizes them again (unsloth_zoo 2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's in portions that fit,
+    an expert at the least (gpt_oss_grouped_qlora.py `_expert_window`; before, a loop over experts). Before 0.43.2 a
     product kept its input as well (`ctx.tensors = (A, B)`), though no gradient asks for it; before 0.43 the copy was
     made in fp16 (`Params4bit.cuda` halves what it quantizes) and from there in bf16. litgpt's output layer is
     quantized too (Lightning Fabric plugins/precision/bitsandbytes.py: every nn.Linear).
@@ -103,7 +105,11 @@ def with_dequantization(forward: Forward, train: TrainSettings) -> Forward:
         if run.layer is None and train.framework != "litgpt":
             return run.nodes
         nodes = tuple(_dequantizing(node, keeps_inputs, copies) for node in run.nodes)
-        return _with_copies_of_experts(nodes) if train.quantize_experts and run.layer is not None else nodes
+        if not train.quantize_experts or run.layer is None:
+            return nodes
+        if train.framework == "unsloth":
+            return tuple(_dequantizing_experts(node, by_expert=model_type == "gpt_oss") for node in nodes)
+        return _with_copies_of_experts(nodes)
 
     return rewritten(forward, quantized)
 
@@ -122,16 +128,30 @@ def _inputs_kept(run: BlockRun) -> set[Storage]:
 def _with_copies_of_experts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     result: list[Node] = []
     for node in nodes:
-        frozen = [t for t in node.inputs if t.is_parameter and not t.requires_grad and t.ndim == 3]
-        if node.op != "_grouped_mm" or not frozen:
+        weight = _frozen_experts(node)
+        if weight is None:
             result.append(node)
             continue
-        weight = frozen[0]
         storage = Storage(2 * weight.numel, "activation", "dequantize", node.module)
         copy = Tensor(weight.shape, contiguous_strides(weight.shape), "bf16", storage)
         keeps = ((storage, "mat2"),) if any(t.requires_grad for t in node.inputs) else ()
         result += [Node("dequantize", node.module, (weight,), (copy,)), replace(node, saved=(*node.saved, *keeps))]
     return tuple(result)
+
+
+def _frozen_experts(node: Node) -> Tensor | None:
+    """The frozen weights of all experts that a product reads."""
+    if node.op != "_grouped_mm":
+        return None
+    return next((t for t in node.inputs if t.is_parameter and not t.requires_grad and t.ndim == 3), None)
+
+
+def _dequantizing_experts(node: Node, by_expert: bool) -> Node:
+    weight = _frozen_experts(node)
+    if weight is None:
+        return node
+    values = product(weight.shape[1:]) if by_expert else weight.numel
+    return replace(node, workspace_bytes=2 * values)
 
 
 def _dequantizing(node: Node, keeps_inputs: bool, copies: int) -> Node:

@@ -180,21 +180,26 @@ def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *,
     return found
 
 
-def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
-    """The recorded forward pass of one rank, with the scenario's kernels and loss."""
+def recorded(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
+    """The forward pass of one rank as its layers run it, before kernels and losses take the place of operations."""
     tensor_parallel = train.tensor_parallel_size
     local = local_model(model, tensor_parallel, train.expert_parallel_size * (train.expert_tensor_parallel_size or 1))
     try:
         own = litgpt_forward if train.framework == "litgpt" and tensor_parallel == 1 else None
         found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
-        forward = found or record_forward(local, execution(train, model), batch=batch, sequence=sequence)
+        return found or record_forward(local, execution(train, model), batch=batch, sequence=sequence)
     except ViewError as error:
         if tensor_parallel == 1:
             raise
         kind = model.config.model_type
         raise UnsupportedModelError(f"tensor parallelism inside layers of {kind} models is not described") from error
+
+
+def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
+    """The recorded forward pass of one rank, with the scenario's kernels and loss."""
+    forward = recorded(model, train, batch, sequence)
     if train.quantization is not None:
-        forward = with_dequantization(forward, train)
+        forward = with_dequantization(forward, train, model.config.model_type)
     forward = with_fp8_products(with_kernels(forward, train), train)
     if train.compile:
         forward = with_compiled_layers(forward)
@@ -204,7 +209,9 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     if train.sequence_parallel:
         regathers = train.framework == "megatron"
         among = train.expert_tensor_parallel_size or 1
-        forward = with_sequence_parallel(forward, model, tensor_parallel, regathers=regathers, experts_among=among)
+        forward = with_sequence_parallel(
+            forward, model, train.tensor_parallel_size, regathers=regathers, experts_among=among
+        )
     return with_layers_apart(forward, train)
 
 

@@ -252,6 +252,11 @@ RULES: dict[str, Rule] = {
 """What each optimizer keeps and what its step takes: an optimizer that is not here has no answer."""
 
 
+def has_implementations(optimizer: str) -> bool:
+    """Whether foreach, for-loop and fused are ways of stepping it."""
+    return _rule(optimizer).steps in (_adamw_step, _one_by_one)
+
+
 def _rule(optimizer: str) -> Rule:
     if optimizer not in RULES:
         raise UnknownNameError("optimizer", optimizer, nearest(optimizer, RULES))

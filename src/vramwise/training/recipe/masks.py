@@ -15,6 +15,7 @@ from vramwise.errors import ScenarioError
 from vramwise.models.execution import Execution
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.versions import library_version, stated
 
 # They run transformers' classes; unsloth's own pass no mask in training (models/llama.py: `attention_mask = None`).
@@ -52,7 +53,7 @@ def separates_documents(train: TrainSettings) -> bool:
         return train.document_mask
     trl = stated(train, "trl")
     knows_positions = library_version(train) >= BOOLEAN_SINCE and (trl is None or trl >= _TRL_POSITIONS_SINCE)
-    return joins_rows(train) and (train.attention == "flash" or knows_positions)
+    return joins_rows(train) and (train.attention in KEEPS_NO_SCORES or knows_positions)
 
 
 def check_padding(train: TrainSettings) -> None:
@@ -74,6 +75,8 @@ def masks_note(train: TrainSettings) -> str:
         return "flash attention leaves padding out: it keeps queries, keys and values of the other tokens" * bool(
             train.padding
         )
+    if train.attention == "flex":
+        return ""  # a mask of blocks
     batch, sequence = rows_of(train, train.micro_batch_size, train.sequence_length or 1)
     why = f"{train.padding:.0%} padding" if train.padding else "packed samples that do not see one another"
     kernel = "; SDPA's flash kernel takes none" if train.attention == "sdpa" else ""
@@ -82,7 +85,7 @@ def masks_note(train: TrainSettings) -> str:
 
 def with_masks(execution: Execution, train: TrainSettings) -> Execution:
     """The execution with what a batch of these samples hands attention."""
-    if train.framework not in _WITH_MASKS:
+    if train.framework not in _WITH_MASKS or train.attention == "flex":
         return execution
     documents = separates_documents(train) and train.attention != "flash"
     # LLaMA-Factory data/collator.py prepare_4d_attention_mask: the batch itself brings the mask of packed samples.

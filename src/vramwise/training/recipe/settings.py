@@ -12,6 +12,7 @@ from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.recipe.adapters import target_names
+from vramwise.training.recipe.attention import KEEPS_NO_SCORES, attention_of
 from vramwise.training.recipe.fp8_weights import (
     default_recipe,
     is_8_bit,
@@ -41,6 +42,7 @@ ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehy
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 BITSANDBYTES = ("nf4", "fp4", "int8")
+_PACKED_EXPERTS = {"axolotl": BITSANDBYTES, "unsloth": ("nf4", "fp4")}
 FSDP2_WAITS_SINCE = (5, 0)  # the first transformers after accelerate 1.11, where accelerate itself is not named
 ACCELERATE_WAITS_SINCE = (1, 11)
 NARROWED_AGAIN = frozenset({"embedding", "head"})
@@ -62,6 +64,8 @@ def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> TrainS
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
     train = with_framework_defaults(scenario.train, model, scenario.num_gpus, weights_dtype)
     train = _quantized_experts(train, model)
+    attention = attention_of(scenario.train, train, model)
+    train = train if attention == train.attention else train.replace(attention=attention)
     sequence = train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE)
     decided = _resolved(_open(train, sequence), train.method).replace(
         micro_batch_size=train.micro_batch_size, sequence_length=sequence,
@@ -142,15 +146,20 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
 
 
 def _quantized_experts(train: TrainSettings, model: Model) -> TrainSettings:
-    """axolotl examples: quantize_moe_experts in every QLoRA of a model whose experts are one parameter."""
-    if train.framework != "axolotl" or train.method != "qlora" or "quantize_experts" in train.explicit:
+    """Whether experts that are one parameter are quantized in a QLoRA, where the framework sees to that.
+
+    axolotl examples: quantize_moe_experts in all of them. unsloth: packed in 4 bits like linear layers (unsloth_zoo
+    2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's as linear layers (gpt_oss.py GptOssExpertsBnb4bit).
+    """
+    formats = _PACKED_EXPERTS.get(train.framework)
+    if formats is None or train.method != "qlora" or "quantize_experts" in train.explicit:
         return train
-    if not _has_fused_experts(train, model):
+    if not has_fused_experts(train, model):
         return train
-    return train.replace(quantize_experts=(train.quantization or "nf4").startswith(BITSANDBYTES))
+    return train.replace(quantize_experts=(train.quantization or "nf4").startswith(formats))
 
 
-def _has_fused_experts(train: TrainSettings, model: Model) -> bool:
+def has_fused_experts(train: TrainSettings, model: Model) -> bool:
     fused = any(parameter.part == "experts" and len(parameter.shape) == 3 for parameter in model.parameters)
     return fused and not has_expert_modules(train, model)
 
@@ -301,8 +310,8 @@ def execution(train: TrainSettings, model: Model) -> Execution:
     elif trainable is None:
         raise ScenarioError("train.trainable", "method = freeze needs the names of the parts that train")
     on_transformers = train.attention == "flash" and train.framework in HUGGING_FACE - {"unsloth"}
-    attention = "sdpa" if train.attention == "flash" else train.attention
-    backend = "flash" if train.attention == "flash" else "auto"
+    attention = "sdpa" if train.attention in KEEPS_NO_SCORES else train.attention
+    backend = "flash" if train.attention in KEEPS_NO_SCORES else "auto"
     found = Execution(
         param_dtype=params,
         autocast=autocast,

@@ -1,0 +1,135 @@
+"""Settings that were asked for and changed nothing, each with its cause.
+
+Only causes that are known are looked for: a kernel library that finds nothing to replace, a way to the loss where there
+is no such loss, what another setting would have to switch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import is_not
+
+from vramwise.models.autograd.size import probe
+from vramwise.models.model import Model
+from vramwise.models.step import Forward, Structure, structure_of
+from vramwise.scenario import TrainSettings
+from vramwise.training.activations.checkpointing import kept_storages
+from vramwise.training.activations.kernels import fused_parts, with_kernels
+from vramwise.training.activations.loss import with_loss
+from vramwise.training.activations.sizes import recorded
+from vramwise.training.exchange.offload import offloaded
+from vramwise.training.layout.layers_apart import with_layers_apart
+from vramwise.training.model_states.optimizers import has_implementations
+from vramwise.training.recipe.attention import ON_TRANSFORMERS, WITHOUT_SDPA
+from vramwise.training.recipe.fp8_weights import runs_transformer_engine
+from vramwise.training.recipe.settings import execution, has_fused_experts, structural
+
+_REPLACES = {
+    "norm": "RMS norms", "swiglu": "products with SiLU or GELU", "rotary": "rotations by cosine and sine",
+}  # fmt: skip
+_OF_ADAPTERS = frozenset({"fms", "unsloth"})
+
+
+def unchanged(asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int]) -> list[str]:
+    """One sentence a setting; `asked`: as the scenario has it, `train`: as it was decided."""
+    found = [*_of_settings(asked, train, model)]
+    if {"kernels", "loss", "attention", "checkpointing"} & asked.explicit:
+        found += _of_recorded(asked, structural(train), model, axes)
+    return [f"{setting} changed nothing here: {why}" for setting, why in found]
+
+
+def _of_recorded(asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int]) -> Found:
+    """What a look at the recorded layers says; kept for other sizes of the same structure."""
+    masked = execution(train, model).hands_out_masks
+    structure = structure_of(model, axes["batch"], axes["sequence"], masked=masked)
+    key = model, structural(asked), asked.explicit, train, structure
+    if key not in _found:
+        forward = recorded(model, train, axes["batch"], axes["sequence"])
+        _found[key] = (
+            *_of_kernels(asked, train, forward), *_of_loss(asked, train, model, forward),
+            *_of_attention(asked, train, model, axes, forward), *_of_checkpointing(asked, train, forward),
+        )  # fmt: skip
+        while len(_found) > _REMEMBERED:
+            del _found[next(iter(_found))]
+    return _found[key]
+
+
+Found = tuple[tuple[str, str], ...]
+_REMEMBERED = 512
+_found: dict[tuple[Model, TrainSettings, frozenset[str], TrainSettings, Structure], Found] = {}
+
+
+def _of_kernels(asked: TrainSettings, train: TrainSettings, forward: Forward) -> Iterator[tuple[str, str]]:
+    for name in asked.kernels:
+        alone = train.replace(kernels=(name,), framework="transformers")
+        parts = fused_parts(alone)
+        in_adapters = name in _OF_ADAPTERS and train.method in ("lora", "qlora")
+        in_loss = name == "liger" and train.loss == "fused-linear"
+        in_products = name == "transformer-engine" and runs_transformer_engine(train)
+        if not parts or in_adapters or in_loss or in_products or _replaces(with_kernels(forward, alone), forward):
+            continue
+        what = ", ".join(_REPLACES[part] for part in _REPLACES if part in parts)
+        yield f"kernels {name}", f"it replaces {what}, of which this model has none that it finds"
+
+
+def _replaces(new: Forward, old: Forward) -> bool:
+    pairs = zip(new.runs, old.runs, strict=True)
+    return any(len(a.nodes) != len(b.nodes) or any(map(is_not, a.nodes, b.nodes)) for a, b in pairs)
+
+
+def _of_attention(
+    asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int], forward: Forward
+) -> Iterator[tuple[str, str]]:
+    if "attention" not in asked.explicit or (asked.attention, train.attention) != ("flash", "flash"):
+        return
+    if model.config.model_type in WITHOUT_SDPA or train.framework not in ON_TRANSFORMERS:
+        return
+    usual = recorded(model, train.replace(attention="sdpa"), axes["batch"], axes["sequence"])
+    if probe(usual.saved_bytes) == probe(forward.saved_bytes):
+        yield "attention flash", "SDPA runs a flash kernel of its own, which keeps the same"
+
+
+def _of_checkpointing(asked: TrainSettings, train: TrainSettings, forward: Forward) -> Iterator[tuple[str, str]]:
+    if "checkpointing" not in asked.explicit or train.checkpointing != "selective":
+        return
+    forward = with_layers_apart(with_kernels(forward, train), train)
+    for run in {id(run): run for run in forward.runs}.values():
+        kept = kept_storages(run, train)
+        if kept is not None and {storage for storage, _ in run.saved} - set(kept):
+            return
+    what = ", ".join(train.recompute) or "op"
+    yield "checkpointing selective", f"layers keep nothing of what {what} makes"
+
+
+def _of_loss(asked: TrainSettings, train: TrainSettings, model: Model, forward: Forward) -> Iterator[tuple[str, str]]:
+    if "loss" not in asked.explicit or train.loss == "standard" or with_loss(forward, train, model) is not forward:
+        return
+    if not forward.runs or forward.runs[-1].name != "loss":
+        yield f"loss {train.loss}", "this model's head has no loss over a vocabulary"
+    elif train.framework == "litgpt":
+        yield f"loss {train.loss}", "litgpt's own loss takes 128 positions at a time"
+    elif train.loss == "vocab-parallel":
+        yield "loss vocab-parallel", "compiled or of another kind of labels, it is the ordinary loss"
+
+
+def _of_settings(asked: TrainSettings, train: TrainSettings, model: Model) -> Iterator[tuple[str, str]]:
+    given = asked.explicit
+    if "recompute" in given and asked.recompute and train.checkpointing != "selective":
+        yield (
+            "recompute",
+            f"it says what selective checkpointing computes again; checkpointing is {train.checkpointing}",
+        )
+    if asked.optimizer_impl != "foreach" and "optimizer_impl" in given and not has_implementations(train.optimizer):
+        yield f"optimizer_impl {train.optimizer_impl}", f"{train.optimizer} has one implementation"
+    if "lora_dropout" in given and asked.lora_dropout and train.method not in ("lora", "qlora"):
+        yield "lora_dropout", f"method {train.method} has no adapters"
+    if train.offload_params != "none" and not offloaded(train).weights:
+        yield "offload_params", f"DeepSpeed offloads weights in stage 3 alone; zero_stage is {train.zero_stage}"
+    if asked.quantize_experts and train.quantization is None:
+        yield "quantize_experts", "nothing is quantized"
+    elif asked.quantize_experts and not has_fused_experts(train, model):
+        yield "quantize_experts", "the model has no experts in one tensor"
+    if asked.sequence_parallel and train.tensor_parallel_size == 1:
+        yield "sequence_parallel", "it divides among tensor parallel ranks, and there is one"
+    if asked.kbit_preparation and train.quantization is None:
+        yield "kbit_preparation", "nothing is quantized"

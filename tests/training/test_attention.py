@@ -1,0 +1,162 @@
+"""The attention of the header is the one that is counted; what a class does not have is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from described_types import small_model
+
+from vramwise import estimate
+from vramwise.errors import ScenarioError, UnsupportedModelError
+from vramwise.models import describe, supported_types
+from vramwise.models.autograd import evaluate, terms_of, with_rounded_axes
+from vramwise.models.model import Model
+from vramwise.models.step import BlockRun, record_forward
+from vramwise.scenario import Scenario
+from vramwise.training.answer import Job, job_of
+from vramwise.training.recipe.attention import WITHOUT_FLASH, WITHOUT_FLEX, WITHOUT_SDPA
+from vramwise.training.recipe.settings import execution
+
+KERNELS = ("_scaled_dot_product", "flash")
+CALLS_SDPA_ITSELF = {"inkling2_text"}
+"""Whose layers read bytes through torch's kernel, whatever attention is chosen."""
+SDPA_DISPATCHES_TO_MATH = {"falcon", "inkling_text"}
+"""Biases with a gradient, or heads that no kernel takes: SDPA keeps scores, too."""
+BIASED_BY_POSITION = {"doge", "inkling_text", "mt5", "musicgen", "musicgen_melody", "t5", "umt5"}
+"""A bias for each pair of positions, which flex attention takes; or a text encoder with one."""
+
+
+def job(model: Model, **train: Any) -> Job:
+    return job_of(Scenario.from_dict({"model": "x", "task": "train", "train": train}), model, None)
+
+
+def text_layers(model: Model, **train: Any) -> tuple[str, list[BlockRun]]:
+    """The attention that the settings are said to run, and the recorded layers of text."""
+    made = job(model, precision="bf16", **train)
+    forward = record_forward(made.model, execution(made.structure, made.model), batch=2, sequence=8192)
+    layers = {id(run): run for run in forward.runs if run.layer is not None and run.modality == "text"}
+    return made.train.attention, list(layers.values())
+
+
+def runs_a_kernel(run: BlockRun) -> bool:
+    return any(node.op.startswith(KERNELS) for node in run.nodes)
+
+
+def keeps_scores(run: BlockRun) -> bool:
+    """Whether something kept grows with the square of the sequence, not with that of its chunks alone."""
+    short, long = (with_rounded_axes(batch=1, sequence=2**n, samples=1) for n in (20, 21))
+    squares = (s.nbytes for s, _ in run.saved if any(axes.count("sequence") > 1 for axes in terms_of(s.nbytes)))
+    return any(evaluate(size, long) > 3 * evaluate(size, short) for size in squares)
+
+
+def refused(model: Model, **asked: Any) -> bool:
+    """Whether the class does not have the attention; the tables say so, but for Falcon with ALiBi."""
+    if "attention" not in asked:
+        return False
+    if model.config.model_type == "falcon" and asked["attention"] == "flash":
+        return model.config.flag("alibi")
+    tables = {"flash": WITHOUT_FLASH, "sdpa": WITHOUT_SDPA, "eager": frozenset[str](), "flex": WITHOUT_FLEX}
+    return model.config.model_type in tables[asked["attention"]]
+
+
+@pytest.mark.parametrize("model_type", supported_types())
+def test_the_attention_that_is_said_is_counted(model_type: str) -> None:
+    model = small_model(model_type)
+    for asked in ({}, {"attention": "sdpa"}, {"attention": "eager"}, {"attention": "flash"}, {"attention": "flex"}):
+        if refused(model, **asked):
+            with pytest.raises(ScenarioError, match=r"train\.attention: transformers has no"):
+                job(model, **asked)
+            continue
+        try:
+            said, layers = text_layers(model, **asked)
+        except UnsupportedModelError:
+            return
+        if said == "eager":
+            assert model_type in CALLS_SDPA_ITSELF or not any(runs_a_kernel(run) for run in layers)
+        elif model_type not in SDPA_DISPATCHES_TO_MATH:
+            assert all(runs_a_kernel(run) or not keeps_scores(run) for run in layers), (asked, said)
+        if said in ("flash", "flex") and model_type not in BIASED_BY_POSITION:
+            assert not any(keeps_scores(run) for run in layers)
+
+
+@pytest.mark.oracle
+def test_classes_have_the_kernels_that_the_tables_say() -> None:
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.auto import modeling_auto as auto
+
+    mappings = (
+        auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        auto.MODEL_MAPPING_NAMES,
+    )  # fmt: skip
+    sdpa, flash, flex = set(), set(), set()
+    for model_type in supported_types():
+        name = next((mapping[model_type] for mapping in mappings if model_type in mapping), None)
+        if name is None:
+            continue
+        made = getattr(transformers, name if isinstance(name, str) else name[0])
+        sdpa |= set() if made._supports_sdpa else {model_type}
+        flash |= set() if made._supports_flash_attn else {model_type}
+        flex |= set() if made._supports_flex_attn else {model_type}
+    assert sdpa == WITHOUT_SDPA
+    assert flash == WITHOUT_FLASH
+    assert flex == WITHOUT_FLEX
+
+
+def needs(**train: Any) -> float:
+    return estimate({"model": "gpt-oss-20b", "task": "train", "train": train}).quantities["total_needed"].expected
+
+
+def test_gpt_oss_under_unsloth_fits_where_it_is_published_to() -> None:
+    """unsloth: "gpt-oss-20b fine-tuning fits in 14GB" at 1,024 tokens; memory is linear in the sequence."""
+    settings = {"framework": "unsloth", "method": "qlora"}
+    assert needs(**settings, sequence_length=1024) < 14 * 2**30
+    short, long = needs(**settings, sequence_length=65536), needs(**settings, sequence_length=131072)
+    assert long < 2 * short
+
+
+def test_flash_kernels_with_sinks_keep_no_scores() -> None:
+    scores = needs(method="lora", checkpointing="full", sequence_length=16384, attention="eager")
+    assert needs(method="lora", checkpointing="full", sequence_length=16384, attention="flash") < scores / 1.5
+
+
+MPT = {
+    "model_type": "mpt", "d_model": 256, "n_heads": 4, "n_layers": 2, "vocab_size": 512, "max_seq_len": 8192,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("chosen", "said"), [("flash", "flash"), ("torch", "eager")])
+def test_llm_foundrys_blocks_run_what_their_config_says(chosen: str, said: str) -> None:
+    model = describe({**MPT, "attn_config": {"attn_impl": chosen, "alibi": True}})
+    found, layers = text_layers(model, framework="llm-foundry")
+    assert found == said
+    assert any(keeps_scores(run) for run in layers) == (said == "eager")
+
+
+def test_falcons_with_alibi_have_no_flash_attention() -> None:
+    config = {
+        "model_type": "falcon",
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "vocab_size": 512,
+    }
+    assert job(describe({**config, "alibi": False}), attention="flash").train.attention == "flash"
+    with pytest.raises(ScenarioError, match="no flash attention for falcon with ALiBi: it runs sdpa or eager"):
+        job(describe({**config, "alibi": True}), attention="flash")
+
+
+def test_axolotls_flex_attention_is_that_of_classes_without_flash_attention() -> None:
+    found, layers = text_layers(small_model("llama4_text"), framework="axolotl", attention="flash")
+    assert found == "flex"
+    assert not any(keeps_scores(run) for run in layers)
+
+
+def test_sinks_turn_transformer_engines_flash_attention_off() -> None:
+    assert job(small_model("gpt_oss"), framework="megatron", attention="flash").train.attention == "eager"
+
+
+def test_transformers_refuses_flash_attention_for_mpt() -> None:
+    with pytest.raises(ScenarioError, match="transformers has no flash attention for mpt: it runs eager"):
+        job(describe(MPT), attention="flash")

@@ -1,0 +1,70 @@
+"""Settings that changed nothing say so, and why; what changed something does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise import estimate
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 224, "num_hidden_layers": 4,
+    "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512, "max_position_embeddings": 256,
+}  # fmt: skip
+BART = {
+    "model_type": "bart", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "vocab_size": 512,
+    "max_position_embeddings": 256,
+}  # fmt: skip
+MIXTRAL = {
+    **LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
+}  # fmt: skip
+
+
+def notes(model: Any, **train: Any) -> list[str]:
+    scenario = {"model": model, "task": "train", "train": {"precision": "bf16", "sequence_length": 128, **train}}
+    return list(estimate(scenario).notes)
+
+
+def about(model: Any, piece: str, **train: Any) -> str:
+    return "; ".join(note for note in notes(model, **train) if piece in note)
+
+
+@pytest.mark.parametrize(
+    ("model", "train", "sentence"),
+    [
+        (BART, {"kernels": ["apex"]}, "kernels apex changed nothing here: it replaces RMS norms"),
+        (BART, {"kernels": ["liger"]}, "kernels liger changed nothing here"),
+        (LLAMA, {"optimizer": "adafactor", "optimizer_impl": "fused"}, "adafactor has one implementation"),
+        (LLAMA, {"recompute": ["core_attn"]}, "recompute changed nothing here: it says what selective"),
+        (LLAMA, {"zero_stage": 1, "offload_params": "cpu"}, "DeepSpeed offloads weights in stage 3 alone"),
+        (LLAMA, {"sequence_parallel": True}, "sequence_parallel changed nothing here"),
+        (LLAMA, {"method": "qlora", "quantize_experts": True}, "the model has no experts in one tensor"),
+        (LLAMA, {"framework": "litgpt", "loss": "chunked"}, "litgpt's own loss"),
+        (LLAMA, {"attention": "flash"}, "attention flash changed nothing here: SDPA runs a flash kernel"),
+    ],
+)
+def test_a_setting_that_changed_nothing_says_so(model: Any, train: dict[str, Any], sentence: str) -> None:
+    assert sentence in about(model, "changed nothing", **train)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"kernels": ["liger"]}, {"loss": "fused-linear"}, {"checkpointing": "selective"}, {"attention": "eager"},
+        {"optimizer_impl": "fused"}, {"attention": "flash", "padding": 0.2},
+    ],
+)  # fmt: skip
+def test_a_setting_that_changed_something_says_nothing(train: dict[str, Any]) -> None:
+    assert not about(LLAMA, "changed nothing", **train)
+
+
+def test_experts_in_one_tensor_stay_wide_under_qlora_and_the_ways_out_are_named() -> None:
+    said = about(MIXTRAL, "experts", method="qlora")
+    assert "bitsandbytes leaves in 16 bits" in said
+    assert "--quantize-experts" in said
+    assert "transformers 4.57" in said
+    assert "leaves in 16 bits" not in about(MIXTRAL, "experts", method="qlora", quantize_experts=True)
+    assert "leaves in 16 bits" not in about(MIXTRAL, "experts", method="qlora", framework="unsloth")
+    assert not about(MIXTRAL, "adapters skip", method="qlora", framework_version="transformers 4.57")
