@@ -128,14 +128,23 @@ def test_the_kinds_add_up_to_explicit_and_implicit():
     lines = breakdown_lines(result, 200)
     for line, names in zip(lines, (EXPLICIT, IMPLICIT), strict=False):
         total, *sizes = (
-            float(piece.rstrip(":").split()[-1])
+            float(piece.partition(" (")[0].rstrip(":").split()[-1])
             for piece in line.split("   ")
-            if piece.strip()[-1:] in "0123456789:" and piece.strip()
+            if piece.strip()[-1:] in "0123456789:)" and piece.strip()
         )
         assert len(sizes) == len(names)
         assert total == pytest.approx(sum(sizes), abs=0.011)
     assert fragmentation_bytes(result) > 0
     assert "functionality-specific" in lines[-1]
+
+
+def test_gradients_that_the_peak_does_not_hold_are_said_with_their_own_moment():
+    train = {"sequence_length": 4096, "micro_batch_size": 2, "checkpointing": "full"}
+    result = estimate({"model": "llama-2-7b", "task": "train", "train": train})
+    assert result.peak_phase == "loss"
+    assert "gradients 0.00 (12.55 at backward end)" in breakdown_lines(result, 200)[0]
+    kept = estimate({"model": "llama-2-7b", "task": "train", "train": {**train, "gradient_accumulation_steps": 4}})
+    assert "gradients 12.55   " in breakdown_lines(kept, 200)[0]
 
 
 def test_other_tasks_have_no_such_kinds():

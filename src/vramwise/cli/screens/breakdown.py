@@ -13,6 +13,7 @@ from vramwise.units import gib
 EXPLICIT = ("weights", "gradients", "optimizer states")
 IMPLICIT = ("saved activations", "temporary buffers", "fragmentation")
 OUTSIDE = "functionality-specific"
+LEAST_SHOWN_GIB = 0.01
 
 _KIND_OF_TERM = {
     "weights": "weights",
@@ -44,6 +45,13 @@ def fragmentation_bytes(result: Result) -> int:
     return max(0, int(reserved.expected - allocated.expected)) if allocated and reserved else 0
 
 
+def gradients_later(result: Result, at_peak: int) -> str:
+    """What gradients weigh at their own moment, where the peak is another and holds less of them; else empty."""
+    most, moment = max(((breakdown(phase.components)["gradients"], phase.name) for phase in result.phases),
+                       key=lambda pair: pair[0])  # fmt: skip
+    return f" ({gib(most):.2f} at {moment})" if gib(most) >= gib(at_peak) + LEAST_SHOWN_GIB else ""
+
+
 def breakdown_lines(result: Result, width: int) -> list[str]:
     """The kinds of the peak moment: explicit, implicit, functionality-specific."""
     peak = next((phase for phase in result.phases if phase.name == result.peak_phase), None)
@@ -53,7 +61,9 @@ def breakdown_lines(result: Result, width: int) -> list[str]:
     lines: list[str] = []
     for label, names in (("explicit", EXPLICIT), ("implicit", IMPLICIT)):
         total = sum(kinds[name] for name in names)
-        pieces = [f"{label:<12}{gib(total):.2f}:", *(f"{name} {gib(kinds[name]):.2f}" for name in names)]
+        later = {"gradients": gradients_later(result, kinds["gradients"])}
+        each = (f"{name} {gib(kinds[name]):.2f}{later.get(name, '')}" for name in names)
+        pieces = [f"{label:<12}{gib(total):.2f}:", *each]
         lines += wrapped(pieces, width, indent=12)
     terms = [term.name for term in peak.components.children if _KIND_OF_TERM.get(term.name) == OUTSIDE]
     return [*lines, f"{'other':<12}{gib(kinds[OUTSIDE]):.2f}:   {OUTSIDE} ({', '.join(terms)})"]
