@@ -44,7 +44,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "tensor_parallel_size": (2, {}, MOE),
     "pipeline_parallel_size": (2, {}, MOE),
     "data_parallel_size": (2, {}, MOE),
-    "expert_parallel": (True, {"data_parallel_size": 2}, MOE),
+    "expert_parallel": (True, {"data_parallel_size": 3}, MOE),
     "decode_context_parallel_size": (2, {"tensor_parallel_size": 8}, MOE),
     "enable_prefix_caching": (False, {"max_num_seqs": 8}, HYBRID),
     "use_v1": (False, {"engine_version": "0.9.0"}, MOE),

@@ -130,3 +130,10 @@ def test_layers_that_ranks_cannot_share_evenly_are_refused() -> None:
     for engine in ("vllm", "sglang", "tgi"):
         with pytest.raises(ScenarioError, match="4 ranks do not share the 5,461 columns of down_proj evenly"):
             serve(llama(intermediate_size=5461), engine=engine, tensor_parallel_size=4)
+
+
+def test_loading_for_an_engine_is_refused_as_serving_is() -> None:
+    table = {"engine": "vllm", "tensor_parallel_size": 8, "engine_version": "0.19.0"}
+    with pytest.raises(ScenarioError, match="192 of an expert's"):
+        estimate({"model": LARGE, "task": "load", "serve": table})
+    assert estimate({"model": LARGE, "task": "load", "serve": {**table, "expert_parallel": True}}).quantities

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from vramwise.estimation import estimate
@@ -123,3 +125,20 @@ def test_layers_and_experts_are_stored_as_the_checkpoint_names_them() -> None:
     product = next(p for p in model.parameters if p.name.endswith("layers.0.self_attn.q_proj.weight"))
     assert storage.quantization is not None
     assert storage.quantization.bytes_for(product.shape) == product.numel + product.numel // 32
+
+
+@pytest.mark.parametrize(("engine", "shared"), [("vllm", True), ("sglang", False)])
+def test_data_parallel_ranks_of_vllm_share_the_experts(engine: str, shared: bool) -> None:
+    """vLLM 0.8.5 to 0.33.0 fused_moe: experts are cut over tensor and data ranks, or dealt out whole over them."""
+
+    def part(name: str, **settings: Any) -> int:
+        table = {"engine": engine, **settings}
+        result = estimate({"model": "Qwen/Qwen3-30B-A3B", "task": "serve", "serve": table})
+        node = result.phases[0].components.find(f"weights/{name}")
+        assert node is not None
+        return node.bytes
+
+    whole, cut = part("experts"), part("experts", data_parallel_size=2)
+    assert cut == (whole // 2 if shared else whole)
+    assert part("attention", data_parallel_size=2) == part("attention")
+    assert part("experts", data_parallel_size=2, expert_parallel=True) == whole // 2

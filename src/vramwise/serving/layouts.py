@@ -34,9 +34,20 @@ def engine_layout(settings: ServeSettings, engine: str) -> Layout:
         tensor_parallel=tp,
         pipeline_parallel=settings.pipeline_parallel_size,
         expert_parallel=tp * settings.data_parallel_size if settings.expert_parallel else 1,
+        expert_cut=expert_ranks(settings, engine),
         vocab_multiple=VOCAB_MULTIPLE if engine in ("vllm", "sglang") else 1,
         fused=True,
     )
+
+
+def expert_ranks(settings: ServeSettings, engine: str) -> int:
+    """Ranks that cut each expert: in vLLM those of data parallelism too, in every version that has it.
+
+    Source: vLLM 0.8.5 fused_moe/layer.py, 0.11.0 to 0.33.0 fused_moe/config.py flatten_tp_across_dp.
+    """
+    if settings.expert_parallel:
+        return 1
+    return settings.tensor_parallel_size * (settings.data_parallel_size if engine == "vllm" else 1)
 
 
 def engine_storage(model: Model, settings: ServeSettings, engine: str, gpu: Gpu | None) -> Storage:

@@ -23,6 +23,7 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     engine = scenario.serve.engine if named else "transformers"
     if engine in ("llama.cpp", "ollama"):
         return estimate_serving(scenario, model, source, gpu)
+    warnings = _refused(scenario, model, gpu) if named else ()
     storage = engine_storage(model, scenario.serve, engine, gpu)
     weights = engine_weights(model, scenario.serve, engine, storage, capability_of(gpu))
     context = context_node(gpu)
@@ -44,5 +45,13 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     settings = scenario.serve.replace(dtype=storage.dtype, engine=engine) if named else scenario.serve
     table = resolved(scenario, "serve" if named else "", settings)
     return assemble(
-        table, model, source, quantities, (moment,), capacity, verdict, dtype_notes(model, scenario.serve.dtype)
-    )
+        table, model, source, quantities, (moment,), capacity, verdict,
+        (*dtype_notes(model, scenario.serve.dtype), *warnings),
+    )  # fmt: skip
+
+
+def _refused(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
+    """What the engine refuses it refuses before or while it loads; the rules are read where one is named alone."""
+    from vramwise.serving.refusals import check_engine
+
+    return check_engine(scenario, model, gpu)

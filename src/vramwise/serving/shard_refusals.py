@@ -9,7 +9,7 @@ from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.layouts import capability_of, engine_layout
+from vramwise.serving.layouts import capability_of, engine_layout, expert_ranks
 from vramwise.serving.shard_rules import REFINED_BLOCKS, Case, Problem, quantized, refined_block, uneven
 from vramwise.serving.shards import Shard, shards_of
 from vramwise.serving.storage import Storage, own_method
@@ -40,7 +40,7 @@ def first_problem(
 ) -> Problem | None:  # fmt: skip
     """The first shard that the engine does not take at this version."""
     case = Case(
-        settings.engine, version, settings.tensor_parallel_size, _expert_ranks(settings), storage.dtype,
+        settings.engine, version, settings.tensor_parallel_size, expert_ranks(settings, settings.engine), storage.dtype,
         capability_of(gpu), own_method(model, storage), model.config.model_type,
     )  # fmt: skip
     for shard in _shards(settings, model):
@@ -62,17 +62,9 @@ def _is_whole(shard: Shard, settings: ServeSettings) -> bool:
     return shares_tokens and settings.engine == "vllm" and "shared_expert" in shard.parameter.name
 
 
-def _expert_ranks(settings: ServeSettings) -> int:
-    """Ranks that cut each expert: in vLLM those of data parallelism too (fused_moe/config.py flatten_tp_across_dp)."""
-    if settings.expert_parallel:
-        return 1
-    copies = settings.data_parallel_size if settings.engine == "vllm" else 1
-    return settings.tensor_parallel_size * copies
-
-
 def _shards(settings: ServeSettings, model: Model) -> tuple[Shard, ...]:
     layout = replace(engine_layout(settings, settings.engine), pipeline_parallel=1)
-    return shards_of(model, layout, _expert_ranks(settings))
+    return shards_of(model, layout)
 
 
 def ways_out(

@@ -44,17 +44,17 @@ class Shard:
 
 
 @lru_cache(maxsize=256)
-def shards_of(model: Model, layout: Layout, expert_ranks: int) -> tuple[Shard, ...]:
-    """The different shards of a rank; `expert_ranks` cut each expert (1: whole experts are dealt out)."""
+def shards_of(model: Model, layout: Layout) -> tuple[Shard, ...]:
+    """The different shards of a rank."""
     found: dict[tuple[object, ...], Shard] = {}
     for block in model.layers():
-        for shard in _shards(block, layout, expert_ranks):
+        for shard in _shards(block, layout):
             key = (shard.kind, shard.labels, shard.inputs, shard.whole_inputs, shard.outputs)
             found.setdefault(key, shard)
     return tuple(found.values())
 
 
-def _shards(block: Block, layout: Layout, expert_ranks: int) -> Iterator[Shard]:
+def _shards(block: Block, layout: Layout) -> Iterator[Shard]:
     key_values = key_value_rows(block) if layout.tensor_parallel > 1 else {}
     columns: dict[tuple[int, int], Shard] = {}
     for op in block.ops:
@@ -62,7 +62,7 @@ def _shards(block: Block, layout: Layout, expert_ranks: int) -> Iterator[Shard]:
             if parameter.part not in CUT_PARTS or len(parameter.shape) < 2:
                 continue
             if parameter.shard == "expert_row":
-                yield _experts(parameter, expert_ranks)
+                yield _experts(parameter, layout.expert_cut or layout.tensor_parallel)
             elif parameter.shard == "row" and op.kind == "linear":
                 yield _row(parameter, layout.tensor_parallel)
             elif parameter.shard == "column" and op.kind == "linear":

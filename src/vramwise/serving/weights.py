@@ -25,7 +25,8 @@ Tensors = list[tuple[Parameter, tuple[int, ...]]]
 class Layout:
     """How a model is spread over GPUs and packed into tensors.
 
-    `expert_parallel` ranks hold whole experts; 1 means that each expert is cut like a dense layer.
+    `expert_parallel` ranks hold whole experts; 1 means that each expert is cut, over `expert_cut` ranks or, where that
+    is 0, like a dense layer.
     `vocab_multiple`: rows that embedding and head are padded to before they are cut.
     `fused`: linear layers that read the same input are one tensor (q, k, v; gate, up), as engines load them.
     """
@@ -33,6 +34,7 @@ class Layout:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     expert_parallel: int = 1
+    expert_cut: int = 0
     vocab_multiple: int = 1
     fused: bool = False
 
@@ -173,13 +175,13 @@ def cut_shape(
     tp = layout.tensor_parallel
     if shard == "vocab":
         return (round_up(shape[0], layout.vocab_multiple * tp) // tp, *shape[1:])
-    if shard == "replicated" or (tp == 1 and layout.expert_parallel == 1):
+    if shard == "replicated" or (tp == 1 and layout.expert_parallel == 1 and layout.expert_cut <= 1):
         return shape
     if shard in ("expert_column", "expert_row"):
         if layout.expert_parallel > 1:
             return (-(-shape[0] // layout.expert_parallel), *shape[1:])
         axis = len(shape) - (2 if shard == "expert_column" else 1)
-        return _divide(shape, max(axis, 0), tp)
+        return _divide(shape, max(axis, 0), layout.expert_cut or tp)
     transposed = op.kind == "conv1d_linear"
     if shard == "row":
         return _divide(shape, 0 if transposed else len(shape) - 1, tp)
