@@ -27,7 +27,7 @@ def test_gb_is_decimal_and_gib_is_binary():
         (1536, "auto", 2, "1.50 KiB"),
         (7, "auto", 2, "7 B"),
         (3 * GIB, "auto", 1, "3.0 GiB"),
-        (2**60 + 1, "GiB", 3, "1073741824.000 GiB"),
+        (2**60 + 1, "GiB", 3, "1,073,741,824.000 GiB"),
     ],
 )
 def test_format_bytes(n, unit, decimals, text):
@@ -47,6 +47,7 @@ def test_format_bytes(n, unit, decimals, text):
         ("512 KIB", 512 * KIB),
         ("7 bytes", 7),
         (".5 KiB", 512),
+        ("1,024.5 GiB", round(Fraction(2049, 2) * GIB)),
     ],
 )
 def test_parse_bytes(text, n):
@@ -66,7 +67,21 @@ def test_bits_are_refused(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "GiB", "-1", "1e9", "nan", "1.2.3 GB", "1,5 GB", "eighty GB", "²GB", "9" * 5000, "1 GiB extra"],
+    [
+        "",
+        "GiB",
+        "-1",
+        "1e9",
+        "nan",
+        "1.2.3 GB",
+        "1,5 GB",
+        "10,24 GB",
+        ",024 GB",
+        "eighty GB",
+        "²GB",
+        "9" * 5000,
+        "1 GiB extra",
+    ],
 )
 def test_nonsense_is_refused_in_one_short_line(text):
     with pytest.raises(UsageError) as caught:

@@ -6,6 +6,8 @@ meant. Inside vramwise every size is a whole number of bytes.
 
 from __future__ import annotations
 
+import re
+
 from vramwise.errors import UsageError
 
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
@@ -25,12 +27,13 @@ UNIT_BYTES: dict[str, int] = {
 _SPELLINGS: dict[str, int] = {
     spelling: size for unit, size in UNIT_BYTES.items() for spelling in (unit, unit.lower(), unit.upper())
 } | {"kB": KB, "bytes": 1, "byte": 1}
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 _AMBIGUOUS = {"K", "M", "G", "T"}
 _LONGEST_SIZE_TEXT = 40  # digits of any real size and its unit, with room to spare
 
 
 def format_bytes(n: int, unit: str = "GiB", decimals: int = 2) -> str:
-    """Write a number of bytes in `unit`: `format_bytes(16060522496)` is `"14.96 GiB"`.
+    """Write a number of bytes in `unit`: `format_bytes(16060522496)` is `"14.96 GiB"`; commas part thousands.
 
     Rounds half to even on whole numbers, so no float error enters. `unit="auto"` takes the largest binary
     unit that is not larger than `n`. Raises `UsageError` for an unknown unit.
@@ -40,16 +43,16 @@ def format_bytes(n: int, unit: str = "GiB", decimals: int = 2) -> str:
     if unit not in UNIT_BYTES:
         raise UsageError(f'unknown unit "{unit}": expected one of {", ".join(UNIT_BYTES)}')
     if unit == "B":
-        return f"{n} B"
+        return f"{n:,} B"
     scaled = _divide_half_even(abs(n) * 10**decimals, UNIT_BYTES[unit])
     digits = str(scaled).rjust(decimals + 1, "0")
     whole, fraction = (digits[:-decimals], "." + digits[-decimals:]) if decimals else (digits, "")
     sign = "-" if n < 0 and scaled else ""
-    return f"{sign}{whole}{fraction} {unit}"
+    return f"{sign}{int(whole):,}{fraction} {unit}"
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size such as `"80GB"`, `"80 GiB"`, `"1.5 TiB"` or `"123"` (bytes) as a whole number of bytes.
+    """Read a size such as `"80GB"`, `"1,024.5 GiB"`, `"1.5 TiB"` or `"123"` (bytes) as a whole number of bytes.
 
     A fraction of a byte is rounded half to even. Raises `UsageError` for anything else; `"80G"` is refused
     because it may mean 80 GB or 80 GiB, which differ by 7 %.
@@ -58,6 +61,8 @@ def parse_bytes(text: str) -> int:
     number = stripped.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     unit = stripped[len(number) :]
     whole, _, fraction = number.strip().partition(".")
+    if "," in whole and _THOUSANDS.fullmatch(whole):
+        whole = whole.replace(",", "")
     digits = whole + fraction
     if not (digits.isascii() and digits.isdigit()) or len(stripped) > _LONGEST_SIZE_TEXT:
         shown = text if len(text) <= _LONGEST_SIZE_TEXT else text[:_LONGEST_SIZE_TEXT] + "…"

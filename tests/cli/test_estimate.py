@@ -38,6 +38,20 @@ def refused(capsys, *arguments):
     return code, captured.err.removeprefix("vramwise: ").rstrip("\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["7b"], "vramwise estimate 7b --style simple takes a size alone; --hidden-size and its like describe a model"),
+        (["gpt2", "--task", "train", "--lora"], 'unknown flag "--lora": did you mean --method lora?'),
+        (["gpt2", "--task", "train", "--seq-len", "8"], 'unknown flag "--seq-len": did you mean --sequence-length?'),
+        (["gpt2", "--task", "train", "--batch-size", "4"], "not to --task train: there it is --micro-batch-size"),
+        (["gpt2", "--task", "serve", "--sequence-length", "4"], "not to --task serve: there it is --max-model-len"),
+    ],
+)
+def test_what_is_called_otherwise_here_is_named(arguments, says, capsys):
+    assert says in refused(capsys, *arguments)[1]
+
+
 def test_the_overview_shows_precisions_tasks_and_cards(capsys):
     screen = estimate(capsys, "llama-3.1-8b")
     assert "8,030,261,248 parameters" in screen
@@ -104,6 +118,33 @@ def test_a_screen_says_answer_then_why(task, capsys):
     assert "A100" in screen.splitlines()[1]
     assert "fits with" in screen
     assert "sizes in GiB (2^30 bytes)" in screen
+
+
+def test_a_card_whose_driver_total_nobody_printed_has_more_than_is_usable(capsys):
+    """The RTX 4060 reports 8,188 MiB; what is usable is less."""
+    line = estimate(capsys, *TRAIN, "--gpu", "rtx-4060", code=0).splitlines()[1]
+    total, usable = (float(number) for number in re.findall(r"([\d.]+) GiB", line))
+    assert total == pytest.approx(8188 / 1024, abs=0.05)
+    assert usable < total
+
+
+def test_a_size_alone_stands_for_a_card(capsys):
+    assert estimate(capsys, *TRAIN, "--gpu-total-bytes", "8GiB", code=0).splitlines()[1].startswith("a card · 8.00 GiB")
+
+
+def test_thousands_have_commas_in_every_line(capsys):
+    screen = estimate(capsys, "deepseek-v3", "--task", "train", "--gpu", "h100", code=3)
+    assert not re.search(r"(?<![\d.,])\d{4,}\.\d\d", screen)
+    assert re.search(r"needs  \d,\d{3}\.\d\d GiB", screen)
+
+
+def test_a_terminal_of_ascii_alone_gets_signs_that_it_has():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "vramwise", "estimate", *TRAIN, "--gpu", "4060"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.isascii()
+    assert "?" not in done.stdout
+    assert "# optimizer states" in done.stdout or "# activations" in done.stdout
 
 
 def test_without_a_gpu_there_is_no_verdict(capsys):

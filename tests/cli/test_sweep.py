@@ -116,11 +116,24 @@ def test_heights_are_in_proportion_and_open_marks_do_not_fit():
     axes = (Axis("micro_batch_size", ("1", "2"), (1, 2)),)
     points = [Point(("1",), 10 * GIB, "fits"), Point(("2",), 20 * GIB, "does not fit")]
     root = ET.fromstring(picture("a < b & c", axes, points, 15 * GIB))
-    first, second = root.findall(f"{SVG}circle")
+    first, second, *_ = root.findall(f"{SVG}circle")
     floor = HEIGHT - 60
     assert float(second.get("cy")) - floor == pytest.approx(2 * (float(first.get("cy")) - floor), abs=0.2)
     assert float(second.get("cy")) >= TOP
     assert (first.get("fill") == "#fff", second.get("fill") == "#fff") == (False, True)
+    texts = {element.text for element in root.iter(f"{SVG}text")}
+    assert {"fits", "does not fit"} <= texts
+    assert "tight" not in texts
+
+
+def test_the_picture_names_method_card_and_checkpointing(capsys, tmp_path):
+    path = tmp_path / "sweep.svg"
+    flags = ("--method", "lora", "--checkpointing", "full")
+    printed(capsys, *TRAIN, "micro_batch_size=1,2", *flags, "--plot", str(path))
+    texts = [element.text for element in ET.fromstring(path.read_text("utf-8")).iter(f"{SVG}text")]
+    assert "Tesla T4" in texts[0]
+    assert "LoRA r=8" in texts[1]
+    assert "checkpointing full" in texts[1]
 
 
 def test_too_many_lines_and_other_endings_are_refused(capsys, tmp_path):

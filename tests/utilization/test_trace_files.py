@@ -191,7 +191,7 @@ def test_zlib_streams_are_not_gzip(tmp_path):
 def test_command_prints_tables_json_and_a_picture(tmp_path, capsys):
     path = tmp_path / "rank0.json"
     path.write_bytes(text(document(two_steps())))
-    assert main(["profile", str(path), "--steps", "--picture", str(tmp_path / "a.svg")]) == 0
+    assert main(["profile", str(path), "--steps", "--plot", str(tmp_path / "a.svg")]) == 0
     printed = capsys.readouterr().out
     for words in ("exposed communication", "the CPU was late", "ProfilerStep#2", "all-reduce", "bus GB/s"):
         assert words in printed

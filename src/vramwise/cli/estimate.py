@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, flag, given_keys, model_from_flags, scenario_from_flags
-from vramwise.errors import UsageError, clipped
+from vramwise.errors import UnknownNameError, UsageError, clipped
 
 if TYPE_CHECKING:
     from vramwise.models import Model
@@ -56,6 +57,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not."""
     _refuse_contradictions(args)
+    _refuse_a_size(args)
     if args.style == "huggingface":
         return _huggingface(args)
     if args.style == "simple":
@@ -63,6 +65,18 @@ def run(args: argparse.Namespace) -> int:
     if not _asks_for_a_task(args):
         return _overview(args)
     return _sweep(args) if args.sweep else _task(args)
+
+
+def _refuse_a_size(args: argparse.Namespace) -> None:
+    """Raises UnknownNameError where MODEL is a number of parameters, which says nothing of layers and heads."""
+    name = args.model
+    if args.style == "simple" or not isinstance(name, str) or not name[:1].isdigit() or os.path.exists(name):
+        return
+    from vramwise.interop.simple_rules import parameter_count
+
+    if parameter_count(name) is not None:
+        simple = f"vramwise estimate {name} --style simple takes a size alone"
+        raise UnknownNameError("model", name, hint=f"{simple}; --hidden-size and its like describe a model")
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:
@@ -122,8 +136,8 @@ def _task(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from vramwise.cli.screens.estimate import model_title
-    from vramwise.cli.screens.grid import grid_screen
+    from vramwise.cli.screens.estimate import card_name, model_title
+    from vramwise.cli.screens.grid import grid_screen, shared_summary
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.picture import picture, save
     from vramwise.cli.sweep import axes_of, points_of
@@ -136,10 +150,15 @@ def _sweep(args: argparse.Namespace) -> int:
     answered = next((point for point in points if not point.error), points[0])
     base = estimate(changed(scenario, answered.settings(axes)))  # raises what is wrong where nothing was answered
     if args.plot is not None:
-        title = f"{model_title(base.model.id)} · {scenario.task}"
+        swept = {axis.key for axis in axes}
+        card = (
+            card_name(base.capacity.gpu) if base.capacity is not None and not swept & {"gpu", "gpu_total_bytes"} else ""
+        )
+        title = " · ".join(word for word in (model_title(base.model.id), scenario.task, card) if word)
+        settings = " · ".join(shared_summary(base, swept))
         varies = any(axis.key in ("gpu", "gpu_total_bytes") for axis in axes)
         usable = base.capacity.usable_bytes if base.capacity is not None and not varies else None
-        save(args.plot, picture(title, axes, points, usable))
+        save(args.plot, picture(title, axes, points, usable, settings))
     if args.json:
         keys = [axis.key for axis in axes]
         _print_json({"model": base.model.id, "sweep": {"keys": keys, "points": [p.to_dict(axes) for p in points]}})

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from vramwise.cli.meant import meant_flag
 from vramwise.errors import UsageError, clipped, nearest
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ class CommandParser(argparse.ArgumentParser):
                 return
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in known:
-                near = nearest(flag, known)
+                takes_model = any(action.metavar == "MODEL" for action in self._actions if not action.option_strings)
+                meant = meant_flag(flag, known, takes_model=takes_model)
+                near = [meant] if meant is not None else nearest(flag, known)
                 hint = f"did you mean {', '.join(near)}?" if near else f"{self.prog} --help lists all"
                 raise UsageError(f'unknown flag "{clipped(flag)}": {hint}')
 

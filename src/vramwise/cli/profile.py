@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", action="store_true", help="also print one row a profiler step")
     parser.add_argument("--memory", action="store_true", help="also print the allocator's memory over time")
     parser.add_argument("--partial", action="store_true", help="read what a truncated trace holds")
-    parser.add_argument("--picture", metavar="FILE.svg", help="write a timeline strip, bars and memory per rank")
+    words = "write a timeline strip, bars and memory per rank"
+    parser.add_argument("--plot", "--picture", metavar="FILE.svg", help=words)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,17 +48,17 @@ def run(args: argparse.Namespace) -> int:
 
     if args.top < 1:
         raise UsageError(f"--top: expected a whole number ≥ 1, got {args.top}")
-    if args.picture and not args.picture.endswith(".svg"):
-        raise UsageError(f'--picture: expected a name that ends with .svg, got "{args.picture}"')
+    if args.plot and not args.plot.endswith(".svg"):
+        raise UsageError(f'--plot: expected a name that ends with .svg, got "{args.plot}"')
     files = trace_files(args.traces)
     recordings = [read_trace(file, partial=args.partial) for file in counted(files, "reading", "traces")]
     if args.compat:
         return _compatible(recordings, as_json=args.json)
     answer = analyse(recordings, top=args.top)
-    if args.picture:
+    if args.plot:
         from vramwise.utilization.profiler.picture import picture
 
-        _write(args.picture, picture(recordings, answer))
+        _write(args.plot, picture(recordings, answer))
     if args.json:
         print(json.dumps(answer, indent=1, allow_nan=False, ensure_ascii=False))
         return 0

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vramwise.cli.meant import key_of_task
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.definition import KINDS, TABLES, table_of
@@ -207,7 +208,9 @@ def _by_table(given: Mapping[str, Any], task: str) -> tuple[dict[str, Any], dict
             settings[key] = _raw(task_kinds[key], value)
         else:
             homes = " or ".join(_homes()[key])
-            raise UsageError(f"{flag(key)} belongs to --task {homes}, not to --task {task}")
+            meant = key_of_task(key, task)
+            hint = f": there it is {flag(meant)}" if meant is not None else ""
+            raise UsageError(f"{flag(key)} belongs to --task {homes}, not to --task {task}{hint}")
     return top, settings
 
 

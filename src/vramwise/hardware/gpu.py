@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from vramwise.hardware.memory import MemoryEstimate, reported_bytes, usable_memory
+from vramwise.hardware.memory import MemoryEstimate, nominal_total, reported_bytes, usable_memory
 from vramwise.hardware.shared_memory import share_note, shared_memory
 from vramwise.hardware.support import Support, support_of
 from vramwise.hardware.tables import Row, number, table
@@ -64,8 +64,11 @@ class Gpu:
 
     @property
     def memory_total_bytes(self) -> int | None:
-        """The driver's total where known, else the expected usable total (one device)."""
-        return self.usable_bytes if self.memory_reported_bytes is None else self.memory_reported_bytes
+        """The driver's total where known, else what drivers report of the size as sold (one device)."""
+        if self.memory_reported_bytes is not None or self.memory_nominal_gb is None:
+            return self.memory_reported_bytes or self.usable_bytes
+        sold = nominal_total(self.vendor, self.memory_nominal_gb / self.devices, shared=self.unified_memory)
+        return max(sold, self.usable_bytes or 0)
 
     @property
     def runs_cuda_code(self) -> bool:

@@ -31,6 +31,12 @@ def reported_bytes(row: Row) -> int | None:
     return None if mib is None else round(mib * MIB)
 
 
+def nominal_total(vendor: str, nominal_gb: float, *, shared: bool) -> int:
+    """What a driver reports of memory sold as so many GB (GiB on every card): NVIDIA's takes a little off."""
+    share = calibrated("nvidia_reported_share")[1] if vendor == "NVIDIA" and not shared else 1.0
+    return round(nominal_gb * GIB * share)
+
+
 def usable_memory(row: Row) -> MemoryEstimate | None:
     """Bytes of one device that PyTorch reports as its total; None where nothing is known of its size."""
     reported = reported_bytes(row)

@@ -49,7 +49,7 @@ def gradients_later(result: Result, at_peak: int) -> str:
     """What gradients weigh at their own moment, where the peak is another and holds less of them; else empty."""
     most, moment = max(((breakdown(phase.components)["gradients"], phase.name) for phase in result.phases),
                        key=lambda pair: pair[0])  # fmt: skip
-    return f" ({gib(most):.2f} at {moment})" if gib(most) >= gib(at_peak) + LEAST_SHOWN_GIB else ""
+    return f" ({gib(most):,.2f} at {moment})" if gib(most) >= gib(at_peak) + LEAST_SHOWN_GIB else ""
 
 
 def breakdown_lines(result: Result, width: int) -> list[str]:
@@ -62,8 +62,8 @@ def breakdown_lines(result: Result, width: int) -> list[str]:
     for label, names in (("explicit", EXPLICIT), ("implicit", IMPLICIT)):
         total = sum(kinds[name] for name in names)
         later = {"gradients": gradients_later(result, kinds["gradients"])}
-        each = (f"{name} {gib(kinds[name]):.2f}{later.get(name, '')}" for name in names)
-        pieces = [f"{label:<12}{gib(total):.2f}:", *each]
+        each = (f"{name} {gib(kinds[name]):,.2f}{later.get(name, '')}" for name in names)
+        pieces = [f"{label:<12}{gib(total):,.2f}:", *each]
         lines += wrapped(pieces, width, indent=12)
     terms = [term.name for term in peak.components.children if _KIND_OF_TERM.get(term.name) == OUTSIDE]
-    return [*lines, f"{'other':<12}{gib(kinds[OUTSIDE]):.2f}:   {OUTSIDE} ({', '.join(terms)})"]
+    return [*lines, f"{'other':<12}{gib(kinds[OUTSIDE]):,.2f}:   {OUTSIDE} ({', '.join(terms)})"]

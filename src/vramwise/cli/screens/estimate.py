@@ -59,11 +59,11 @@ def estimate_screen(
     lines.append("")
     lines += breakdown_lines(result, width)
     if len(result.phases) > 1:
-        moments = [f"{phase.name} {gib(phase.bytes):.2f}" for phase in result.phases]
+        moments = [f"{phase.name} {gib(phase.bytes):,.2f}" for phase in result.phases]
         lines += wrapped([f"{'moments':<12}" + moments[0], *moments[1:]], width, indent=12)
     lines += _counters(result, width)
     if len(result.ranks) > 1:
-        ranks = [f"{rank.name} {gib(rank.bytes):.2f}" for rank in result.ranks]
+        ranks = [f"{rank.name} {gib(rank.bytes):,.2f}" for rank in result.ranks]
         lines += wrapped([f"{'ranks':<12}" + ranks[0], *ranks[1:]], width, indent=12)
     lines += engine_lines
     lines += _reasons_and_notes(result, width)
@@ -124,9 +124,8 @@ def _heading(result: Result, width: int) -> list[Line]:
     if result.capacity:
         capacity = result.capacity
         total, usable = format_bytes(capacity.total_bytes), format_bytes(capacity.usable_bytes)
-        lines.append(
-            f"{f'{count} × ' if count != 1 else ''}{card_name(capacity.gpu)} · {total} in total, {usable} usable"
-        )
+        card = card_name(capacity.gpu) or ("a card" if count == 1 else "cards")
+        lines.append(f"{f'{count} × ' if count != 1 else ''}{card} · {total} in total, {usable} usable")
     return lines
 
 
@@ -141,7 +140,7 @@ def card_name(gpu: str) -> str:
 def interval_text(quantity: Quantity) -> str:
     """`(low – high)` where it is wider than the last digit shown, else nothing."""
     low, high = gib(int(quantity.low)), gib(int(quantity.high))
-    return f"  ({low:.2f} – {high:.2f})" if f"{low:.2f}" != f"{high:.2f}" else ""
+    return f"  ({low:,.2f} – {high:,.2f})" if f"{low:.2f}" != f"{high:.2f}" else ""
 
 
 def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
@@ -191,7 +190,7 @@ def _verdict(verdict: Verdict) -> Segment:
 
 
 def _legend(parts: list[tuple[str, int]], width: int) -> list[Line]:
-    pieces = [f"{FILLS[i]} {name} {gib(size):.2f}" for i, (name, size) in enumerate(parts)]
+    pieces = [f"{FILLS[i]} {name} {gib(size):,.2f}" for i, (name, size) in enumerate(parts)]
     if sum(len(piece) + 3 for piece in pieces) > width:
         return list(wrapped(pieces, width))
     line: list[tuple[str, str]] = []
@@ -205,7 +204,7 @@ def _counters(result: Result, width: int) -> list[Line]:
     for name, label in BYTE_COUNTERS.items():
         quantity = result.quantities.get(name)
         if quantity is not None:
-            pieces.append(f"{label} {gib(int(quantity.expected)):.2f}{interval_text(quantity)}")
+            pieces.append(f"{label} {gib(int(quantity.expected)):,.2f}{interval_text(quantity)}")
     for name, label in COUNTS.items():
         quantity = result.quantities.get(name)
         if quantity is not None:

@@ -26,7 +26,7 @@ def grid_screen(base: Result, axes: Sequence[Axis], points: Sequence[Point]) -> 
     """Rows are the first key's values, columns the second's; with one key a row a value."""
     width = screen_width()
     swept = {axis.key for axis in axes}
-    lines: list[Line] = list(wrapped([model_title(base.model.id), *_summary(base, swept)], width, gap=" · "))
+    lines: list[Line] = list(wrapped([model_title(base.model.id), *shared_summary(base, swept)], width, gap=" · "))
     if base.capacity is not None and not swept & {"gpu", "gpu_total_bytes"}:
         lines.append(f"{card_name(base.capacity.gpu)} · {format_bytes(base.capacity.usable_bytes)} usable")
     lines.append("")
@@ -42,7 +42,7 @@ def grid_screen(base: Result, axes: Sequence[Axis], points: Sequence[Point]) -> 
     return lines
 
 
-def _summary(base: Result, swept: set[str]) -> list[str]:
+def shared_summary(base: Result, swept: set[str]) -> list[str]:
     """The settings that every point shares: words that show a swept key's own value are left out."""
     table = base.scenario.get(base.scenario["task"]) or {}
     own = {str(table.get(key)) for key in swept} | ({"full training"} if "method" in swept else set())

@@ -26,10 +26,27 @@ def plain(line: Line) -> str:
     return printable(line if isinstance(line, str) else "".join(text for text, _ in line)).rstrip()
 
 
+_ASCII = str.maketrans(
+    {"█": "#", "▓": "=", "▒": "+", "░": ":", "▚": "%", "▞": "o", "▁": "_", "▂": ".", "▃": "-", "▄": "-", "▅": "=",
+     "▆": "=", "▇": "#", "·": "-", "–": "-", "−": "-", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "↓": "v",
+     "…": "...", "φ": "phi", "Σ": "sum"}
+)  # fmt: skip
+"""Signs for terminals whose encoding has no others."""
+
+
+def in_encoding(text: str, encoding: str | None) -> str:
+    """The text as it is, or with signs of ASCII where the encoding lacks one of its signs."""
+    try:
+        text.encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(_ASCII)
+    return text
+
+
 def show(lines: Iterable[Line]) -> None:
     """Print lines to standard output: with colours on a terminal, unless NO_COLOR is set (no-color.org)."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        print("\n".join(plain(line) for line in lines))
+        print(in_encoding("\n".join(plain(line) for line in lines), sys.stdout.encoding))
         return
     from rich.console import Console
     from rich.text import Text
@@ -37,7 +54,8 @@ def show(lines: Iterable[Line]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for line in lines:
         styled = [(line, "")] if isinstance(line, str) else line
-        console.print(Text.assemble(*((printable(text), style) for text, style in styled)))
+        shown = ((in_encoding(printable(text), sys.stdout.encoding), style) for text, style in styled)
+        console.print(Text.assemble(*shown))
 
 
 def columns(

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from vramwise.cli.sweep import Axis, Point
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.files import shown_path, written
+from vramwise.result import VERDICT_WORDS
 from vramwise.units import gib
 
 WIDTH, HEIGHT = 860, 480
-LEFT, RIGHT, TOP, BOTTOM = 70, 190, 56, 60
+LEFT, RIGHT, TOP, BOTTOM = 70, 190, 78, 60
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")  # Okabe and Ito 2008
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
 MOST_LINES = len(COLOURS) * len(DASHES)
 TICKS = 6
 HIGHEST = 4.0
 """Times the card's memory; lines that go on leave the picture there."""
+_WIDEST = 125  # signs of a line below the title
 _STEPS = (1, 2, 2.5, 5, 10)
 
 
@@ -44,8 +46,10 @@ def _png(svg: str) -> bytes:
     return bytes(cairosvg.svg2png(bytestring=svg.encode(), scale=2))
 
 
-def picture(title: str, axes: Sequence[Axis], points: Sequence[Point], usable_bytes: int | None) -> str:
-    """The SVG text. Raises UsageError for more lines than can be told apart."""
+def picture(
+    title: str, axes: Sequence[Axis], points: Sequence[Point], usable_bytes: int | None, settings: str = ""
+) -> str:
+    """The SVG text; `settings` stands below the title. Raises UsageError for more lines than can be told apart."""
     lines = axes[0].labels if len(axes) == 2 else ("",)
     across = axes[-1]
     if len(lines) > MOST_LINES:
@@ -55,12 +59,13 @@ def picture(title: str, axes: Sequence[Axis], points: Sequence[Point], usable_by
     largest = max([*sizes, *([limit * 1.05] if limit else [])], default=1.0)
     top, step = _scale(min(largest, HIGHEST * limit) if limit else largest)
     y_of = _Vertical(top)
-    parts = [_frame(title, across, y_of, step)]
+    parts = [_frame(title, across, y_of, step), _text(LEFT, 44, clipped(settings, _WIDEST), "start", ' font-size="12"')]
     if limit is not None:
         parts.append(_limit(limit, y_of))
     for i, label in enumerate(lines):
         row = points[i * len(across.labels) : (i + 1) * len(across.labels)]
         parts.append(_line(i, row, y_of, f"{axes[0].key} {label}" if label else ""))
+    parts += _marks({point.word for point in points if point.word is not None})
     parts.insert(1, f'<clipPath id="in"><path d="M0 {TOP - 6}H{WIDTH}V{HEIGHT}H0z"/></clipPath>')
     body = "\n".join(parts)
     return (
@@ -119,11 +124,28 @@ def _limit(limit: float, y_of: _Vertical) -> str:
     return line + "\n" + _text(WIDTH - RIGHT + 8, y + 4, f"usable {limit:,.2f} GiB", "start", ' fill="#b00020"')
 
 
+def _marks(words: Collection[str]) -> list[str]:
+    """What the marks of points mean, of those that stand in the picture."""
+    parts, start = [], WIDTH - RIGHT + 8
+    shown = [word for word in VERDICT_WORDS if word in words] if len(words) > 1 or "fits" not in words else []
+    for i, word in enumerate(shown):
+        y = HEIGHT - BOTTOM - 20 * (len(shown) - 1 - i)
+        parts += [_mark(start + 11, y, word, "#444"), _text(start + 28, y + 4, word, "start")]
+    return parts
+
+
+def _mark(x: float, y: float, word: str | None, colour: str) -> str:
+    """Filled where it fits (or there is no card), pale where it is tight, hollow where it does not fit."""
+    fill = "#fff" if word == "does not fit" else colour
+    pale = ' fill-opacity="0.35"' if word == "tight" else ""
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}"{pale} stroke="{colour}" stroke-width="2"/>'
+
+
 def _line(index: int, row: Sequence[Point], y_of: _Vertical, name: str) -> str:
-    """A line through the points that have an answer; open marks do not fit."""
+    """A line through the points that have an answer."""
     colour, dash = COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS)]
     places = [
-        (_x(j, len(row)), y_of(gib(point.needed_bytes)), point.fits)
+        (_x(j, len(row)), y_of(gib(point.needed_bytes)), point.word)
         for j, point in enumerate(row)
         if point.needed_bytes is not None
     ]
@@ -132,11 +154,7 @@ def _line(index: int, row: Sequence[Point], y_of: _Vertical, name: str) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     parts = [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashed} clip-path="url(#in)"/>']
-    for x, y, fits in places:
-        if y < TOP - 6:
-            continue
-        fill = "#fff" if fits is False else colour
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}" stroke-width="2"/>')
+    parts += [_mark(x, y, word, colour) for x, y, word in places if y >= TOP - 6]
     if name:
         y = TOP + 10 + 20 * index
         start = WIDTH - RIGHT + 8

@@ -50,13 +50,15 @@ def _budget(scenario: Scenario, result: Result, width: int) -> list[str]:
     share = share_of(result, scenario.serve, gpu)
     if share is None:
         return []
-    pieces = [f"{'budget':<12}{share.name} {share.fraction:g} × {gib(share.card_bytes):.2f} = {gib(share.bytes):.2f}:"]
-    pieces += [f"{label} {gib(size):.2f}" for label, size in share.inside]
+    pieces = [
+        f"{'budget':<12}{share.name} {share.fraction:g} × {gib(share.card_bytes):,.2f} = {gib(share.bytes):,.2f}:"
+    ]
+    pieces += [f"{label} {gib(size):,.2f}" for label, size in share.inside]
     over = sum(size for _, size in share.inside) - share.bytes
     if over > MIB:
-        pieces.append(f"too much by {gib(over):.2f}")
+        pieces.append(f"too much by {gib(over):,.2f}")
     lines = wrapped(pieces, width, indent=12)
-    outside = [f"{label} {gib(size):.2f}" for label, size in share.outside]
+    outside = [f"{label} {gib(size):,.2f}" for label, size in share.outside]
     return lines + wrapped([f"{'outside it':<12}{outside[0]}", *outside[1:]], width, indent=12) if outside else lines
 
 

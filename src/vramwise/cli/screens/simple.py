@@ -203,10 +203,8 @@ def _true_lines(question: SimpleQuestion, answer: dict[str, Any], width: int) ->
 
 
 def _in(n: int, unit: str, decimals: int = 2) -> str:
-    """A size in a unit, without the unit's name, thousands separated."""
-    number = format_bytes(n, unit, decimals).removesuffix(f" {unit}")
-    whole, dot, fraction = number.partition(".")
-    return f"{int(whole):,}{dot}{fraction}"
+    """A size in a unit, without the unit's name."""
+    return format_bytes(n, unit, decimals).removesuffix(f" {unit}")
 
 
 def _units(n: int) -> tuple[str, str]:

@@ -119,7 +119,7 @@ def read_log(path: str, engine: str | None = None) -> Reading:
     found = engine if engine in _MODULES else best if counts[best] else None
     if found is None:
         names = ", ".join(ENGINES.values())
-        raise VramwiseError(f"{clipped(path, 200)}: none of its {len(lines):,} lines is one that {names} print")
+        raise VramwiseError(f"{clipped(path, 200)}: {_none_of(len(lines))} one that {names} print")
     module = import_module(f"vramwise.interop.logs.{_MODULES[found]}")
     reading: Reading = module.read(lines)
     reading.lines = len(lines)
@@ -140,6 +140,10 @@ def _lines(path: str) -> tuple[list[str], bool]:
     return list(_clean(data[:MOST_BYTES])), cut
 
 
+def _none_of(count: int) -> str:
+    return "its only line is not" if count == 1 else f"none of its {count:,} lines is"
+
+
 def _is_binary(start: bytes) -> bool:
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         return False
@@ -152,7 +156,7 @@ def _clean(data: bytes) -> Iterator[str]:
         text = data.decode("utf-16", errors="replace")
     else:
         text = data.decode("utf-8", errors="replace")
-    for raw in re.split(r"\r\n|\n|\r", text):  # progress bars return the carriage and go on
+    for raw in re.split(r"\r\n|\n|\r", text.removesuffix("\n")):  # progress bars return the carriage and go on
         line = raw[:LONGEST_LINE]
         if "\x1b" in line:
             line = _ESCAPES.sub("", line)
