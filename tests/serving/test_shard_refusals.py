@@ -15,7 +15,7 @@ from vramwise.estimation import estimate
 from vramwise.result import Result
 
 LARGE, SMALL = "Qwen/Qwen3-235B-A22B-FP8", "Qwen/Qwen3-30B-A3B-FP8"
-H100 = "h100-sxm-80gb"
+H100, A100 = "h100-sxm-80gb", "a100-sxm-80gb"
 
 
 def serve(model: Any, gpu: str | None = H100, **settings: Any) -> Result:
@@ -65,7 +65,7 @@ def test_newer_vllm_cuts_the_blocks_smaller_and_says_that_older_ones_refuse(
 
 def test_cards_without_fp8_kernels_have_none_for_smaller_blocks() -> None:
     with pytest.raises(ScenarioError, match="no kernel takes smaller blocks on this card"):
-        serve(LARGE, "a100-sxm-80gb", tensor_parallel_size=8)
+        serve(LARGE, A100, tensor_parallel_size=8)
 
 
 def test_data_parallel_ranks_cut_experts_too() -> None:
@@ -111,14 +111,17 @@ def test_columns_of_a_layer_that_ranks_share_need_whole_blocks(engine: str) -> N
 )
 def test_groups_of_the_checkpoint_stay_whole(config: dict[str, Any], engine: str, rule: str) -> None:
     model = llama(quantization_config=config)
-    assert serve(model, engine=engine, tensor_parallel_size=4).quantities
+    assert serve(model, A100, engine=engine, tensor_parallel_size=4).quantities
     with pytest.raises(ScenarioError, match="704 of 5,632 columns of down_proj, which groups of 128") as problem:
-        serve(model, engine=engine, tensor_parallel_size=8)
+        serve(model, A100, engine=engine, tensor_parallel_size=8)
     assert rule in problem.value.problem
 
 
-def test_gptq_in_fp16_falls_back_to_a_kernel_that_does_not_ask() -> None:
-    assert serve(llama(quantization_config=GPTQ), tensor_parallel_size=8, dtype="fp16").quantities
+@pytest.mark.parametrize(("gpu", "dtype"), [(A100, "fp16"), (H100, "bf16")])
+def test_kernels_of_gptq_that_do_not_ask_are_told_of(gpu: str, dtype: str) -> None:
+    notes = serve(llama(quantization_config=GPTQ), gpu, tensor_parallel_size=8, dtype=dtype).notes
+    said = next(note for note in notes if "takes the scales of other groups" in note)
+    assert said.endswith("; else set tensor_parallel_size to 4")
 
 
 def test_a_format_that_was_asked_for_may_come_padded() -> None:

@@ -26,7 +26,7 @@ def check_shards(settings: ServeSettings, model: Model, storage: Storage, gpu: G
     """
     version = version_of(settings.engine_version)
     problem = first_problem(settings, model, storage, gpu, version)
-    if problem is None or (problem.of_format and not own_method(model, storage)):
+    if problem is None or not problem.refused or (problem.of_format and not own_method(model, storage)):
         return
     key = "tensor_parallel_size" if settings.tensor_parallel_size > 1 else "data_parallel_size"
     ways = ways_out(settings, model, storage, gpu, problem)
@@ -103,8 +103,12 @@ def shard_notes(settings: ServeSettings, model: Model, storage: Storage, gpu: Gp
     problem = first_problem(settings, model, storage, gpu, version)
     if problem is not None:
         ways = ways_out(settings, model, storage, gpu, problem)
-        other = f"; else {ways}" if ways else ""
-        yield f"{problem.what}: {name} refuses it ({problem.rule}) unless the checkpoint is padded to it{other}"
+        own = bool(own_method(model, storage))
+        does = (
+            f"refuses it ({problem.rule})" if problem.refused else "does not ask, and takes the scales of other groups"
+        )
+        unless = "" if own else " unless the checkpoint is padded to it"
+        yield f"{problem.what}: {name} {does}{unless}{f'; else {ways}' if ways else ''}"
         return
     if settings.engine != "vllm" or version < REFINED_BLOCKS:
         return

@@ -28,6 +28,7 @@ FP8_KERNELS = 8.9  # platforms/cuda.py supports_fp8: Triton's block kernels, the
 CHECKED_EXPERT_GROUPS = (0, 24)  # compressed_tensors_moe_wna16.py raises (0.19.0 no, 0.24.0 yes)
 PADDED_TILES = (0, 24)  # Marlin pads layers to its tiles (kernels/linear/mixed_precision/marlin.py; 0.23.0 no)
 MARLIN_ROWS, MARLIN_COLUMNS = 64, 128
+MACHETE_ROWS, MACHETE_COLUMNS = 128, 64  # utils/machete_utils.py MACHETE_PREPACKED_BLOCK_SHAPE
 AWQ_PACKED = 8  # 4-bit values in an int32
 LEAST_EXPERT_GROUP = 32  # moe_wna16.py halves the group until it divides, and stops here
 NVFP4_GROUP, MXFP8_GROUP = 16, 32
@@ -50,12 +51,17 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a shard does not work: `what` happens, the engine's `rule` and where it stands."""
+    """Why a shard does not work: `what` happens, the engine's `rule` and where it stands.
+
+    `of_experts`: whole experts would do; `of_format`: it hangs on the checkpoint's format; `refused`: the engine asks,
+    else it starts and computes with the scales of other groups.
+    """
 
     what: str
     rule: str
     of_experts: bool
     of_format: bool = True
+    refused: bool = True
 
 
 def uneven(shard: Shard, case: Case) -> Problem | None:
@@ -141,12 +147,11 @@ def _groups(shard: Shard, rule: QuantFormat, case: Case) -> Problem | None:
     if shard.kind == "experts":
         return _expert_groups(shard, rule, case)
     cut = shard.kind == "row" and case.ranks > 1
-    if cut and 0 < group < shard.whole_inputs and shard.inputs % group and not _exllama(rule, case):
-        where = {"awq": "quantization/awq.py", "packed": "compressed_tensors_wNa16.py"}.get(
-            rule.layout, "gptq_marlin.py"
-        )
+    if cut and 0 < group < shard.whole_inputs and shard.inputs % group:
+        known = {"awq": "quantization/awq.py", "packed": "compressed_tensors_wNa16.py"}
         held = f"{shard.inputs:,} of {shard.whole_inputs:,} columns of {shard.label}"
-        return Problem(f"a rank holds {held}, which groups of {group} do not divide", where, False)
+        what = f"a rank holds {held}, which groups of {group} do not divide"
+        return Problem(what, known.get(rule.layout, "gptq_marlin.py"), False, refused=not _unasked(shard, rule, case))
     rows = sum(shard.outputs)
     if rule.layout == "awq" and rows % AWQ_PACKED:
         return Problem(
@@ -155,9 +160,12 @@ def _groups(shard: Shard, rule: QuantFormat, case: Case) -> Problem | None:
     return _tiles(shard, rule, case) if case.engine == "vllm" else None
 
 
-def _exllama(rule: QuantFormat, case: Case) -> bool:
-    """GPTQ in fp16 falls back to ExLlama's kernel in vLLM, which does not ask how ranks share the groups."""
-    return rule.layout in ("gptq", "marlin") and case.dtype == "fp16" and case.engine == "vllm"
+def _unasked(shard: Shard, rule: QuantFormat, case: Case) -> bool:
+    """vLLM's kernels for GPTQ that do not ask how ranks share the groups: ExLlama's in fp16, Machete's on Hopper."""
+    if rule.layout not in ("gptq", "marlin") or case.engine != "vllm":
+        return False
+    machete = shard.inputs % MACHETE_COLUMNS == 0 and sum(shard.outputs) % MACHETE_ROWS == 0
+    return case.dtype == "fp16" or (case.capability == 9.0 and machete)
 
 
 def _tiles(shard: Shard, rule: QuantFormat, case: Case) -> Problem | None:
