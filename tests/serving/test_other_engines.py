@@ -268,3 +268,12 @@ def test_sglang_starts_with_shorter_requests_than_the_model_was_made_for() -> No
     asked = serve("sglang", gpu="rtx-4090", max_model_len=131072)
     assert asked.verdict is not None
     assert not asked.verdict.fits
+
+
+def test_sglang_takes_requests_as_long_as_its_tokens_allow() -> None:
+    """max_req_len = min(context_len, max_total_num_tokens) − 1 (managers/tp_worker.py of 0.5.4): it starts."""
+    result = serve("sglang", gpu="rtx-4090", max_model_len=32768, max_total_tokens=1000)
+    assert result.verdict is not None
+    assert result.verdict.fits
+    assert result.quantities["max_seq"].expected == 1000
+    assert estimate(dict(result.scenario)).quantities == result.quantities

@@ -80,6 +80,10 @@ def test_any_settings(scenario: dict[str, Any]) -> None:
         assert phase.components.low <= phase.bytes <= phase.components.high
     assert (again.verdict is None) == (result.verdict is None)
     if result.verdict is not None:
+        if scenario["serve"]["engine"] not in names.LLAMA_CPP_ENGINES:  # whose need is that of the fullest card
+            needed, card = result.quantities["total_needed"].expected, result.capacity
+            assert card is not None
+            assert result.verdict.fits == (needed <= card.usable_bytes)
         # advice may differ: what was left open follows a changed length, what is written does not
         assert replace(again.verdict, reasons=()) == replace(result.verdict, reasons=())
         assert again.verdict.reasons[0] == result.verdict.reasons[0]
@@ -93,3 +97,10 @@ def test_a_default_of_tokens_below_the_requests_is_refused_as_a_given_one_is() -
     serve = {"engine": "vllm", "engine_version": "0.5.4", "max_num_seqs": 4096}
     with pytest.raises(ScenarioError, match="512 is less than max_num_seqs 4,096"):
         estimate({"model": "meta-llama/Llama-3.1-8B", "task": "serve", "serve": serve})
+
+
+def test_a_format_that_the_assumed_version_has_lost_leaves_the_version_open() -> None:
+    scenario = {"model": "gpt2", "task": "serve", "serve": {"engine": "vllm", "quantization": "bitsandbytes-nf4"}}
+    result = estimate(scenario)
+    assert result.scenario["serve"].get("engine_version") is None
+    assert estimate(dict(result.scenario)).quantities == result.quantities

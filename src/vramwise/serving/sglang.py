@@ -66,7 +66,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
             budget, ends = _with_states(budget, ends, settings)
         available = Quantity(*sorted(_at_most(end, budget, settings.max_total_tokens) for end in ends))
     shorter = None
-    if available is not None and scenario.serve.max_model_len is None:
+    cut = budget.most_pool is not None and budget.most_pool < budget.one_request
+    if available is not None and (scenario.serve.max_model_len is None or cut):
         # managers/tp_worker.py of 0.5.4: max_req_len = min(context_len, max_total_num_tokens) − 1
         budget = budget.following(int(available.expected))
         shorter = budget.max_model_len if budget.max_model_len < (settings.max_model_len or 0) else None

@@ -6,6 +6,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
+from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.advice import Trials, advice
 from vramwise.serving.answer import assemble, capacity_of, card_notes, interval, resolved
 from vramwise.serving.storage import dtype_notes
@@ -14,6 +15,7 @@ from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
 from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of
+from vramwise.serving.vllm.refusals import removed_format
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
 # v1/engine/core.py _initialize_kv_caches: a model without caches is given no memory for them; encoders since 0.10.1
@@ -49,7 +51,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     phases = _phases(budget, kv_bytes, room)
     quantities["nvidia_smi"] = interval(phases[-1].components)
     quantities["total_needed"] = least_card(budget, usable)
-    table = resolved(scenario, "serve", r.settings)
+    table = resolved(scenario, "serve", _stated(scenario.serve, r, model))
     quantization = r.storage.quantization.name if r.storage.quantization is not None else None
     notes = (
         *dtype_notes(model, scenario.serve.dtype),
@@ -58,6 +60,12 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     )
     ranks = _ranks(budgets, budget, kv_bytes, room) if len(budgets) > 1 else None
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
+
+
+def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
+    """The settings that an answer states: a version stays open whose rules are taken without its formats."""
+    open_version = given.engine_version is None and removed_format(given, model) is not None
+    return r.settings.replace(engine_version=None) if open_version else r.settings
 
 
 def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:

@@ -96,10 +96,15 @@ def _check_dtype(settings: ServeSettings, model: Model, gpu: Gpu | None, version
         _refuse("dtype", what, version, "config/model.py", f"set dtype to {other}")
 
 
+def removed_format(settings: ServeSettings, model: Model) -> str | None:
+    """The format of the weights where newer versions have it no longer."""
+    method = quantization_method(model) if settings.quantization is None else settings.quantization
+    return next((known for known in _REMOVED if method.startswith(known)), None)
+
+
 def _check_format(settings: ServeSettings, model: Model, version: Version) -> None:
     """Formats that the version has no longer, and bitsandbytes' own files, which ranks cannot share."""
-    method = quantization_method(model) if settings.quantization is None else settings.quantization
-    name = next((known for known in _REMOVED if method.startswith(known)), None)
+    name = removed_format(settings, model)
     if name is None:
         return
     removed, last = _REMOVED[name]
