@@ -62,9 +62,9 @@ def test_a_setting_that_changed_something_says_nothing(train: dict[str, Any]) ->
 
 def test_experts_in_one_tensor_stay_wide_under_qlora_and_the_ways_out_are_named() -> None:
     said = about(MIXTRAL, "experts", method="qlora")
-    assert "bitsandbytes leaves in 16 bits" in said
+    assert "bitsandbytes leaves it in 16 bits" in said
     assert "--quantize-experts" in said
     assert "transformers 4.57" in said
-    assert "leaves in 16 bits" not in about(MIXTRAL, "experts", method="qlora", quantize_experts=True)
-    assert "leaves in 16 bits" not in about(MIXTRAL, "experts", method="qlora", framework="unsloth")
+    assert "leaves it in 16 bits" not in about(MIXTRAL, "experts", method="qlora", quantize_experts=True)
+    assert "leaves it in 16 bits" not in about(MIXTRAL, "experts", method="qlora", framework="unsloth")
     assert not about(MIXTRAL, "adapters skip", method="qlora", framework_version="transformers 4.57")

@@ -10,6 +10,7 @@ from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.model_states.states import ModelStates, quantizer
+from vramwise.training.recipe.adapters import EXPERTS_IN_ALL_LINEAR, targeted
 from vramwise.training.recipe.attention import attention_note
 from vramwise.training.recipe.fp8_weights import is_8_bit
 from vramwise.training.recipe.images import images_note
@@ -120,18 +121,29 @@ def experts_note(train: TrainSettings, model: Model) -> str:
         return ""
     if not has_fused_experts(train, model):
         return ""
-    skipped = "adapters skip experts: they are one tensor"
+    if any(parameter.part == "experts" for parameter in targeted(model, train.lora_targets)):
+        skipped = "experts are one tensor: their adapters are added up to a layer's whole experts in every pass"
+    else:
+        skipped = "adapters skip experts, which are one tensor"
     rule = quantizer(model, train)
     if rule is None or rule.quantizes_fused_experts:
-        return skipped
+        return skipped + _of_newer_peft(train, model)
     size = sum(prod(p.shape) for p in model.parameters if p.part == "experts" and len(p.shape) == 3)
     older = library_version(train) >= EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS
     ways = ["--framework axolotl or --quantize-experts", "--framework unsloth"]
     ways += ['--framework-version "transformers 4.57", where experts are linear layers'] if older else []
     return (
-        f"{skipped}, which bitsandbytes leaves in 16 bits, {format_bytes(2 * size)} in all; quantized they are with "
+        f"{skipped}; bitsandbytes leaves it in 16 bits, {format_bytes(2 * size)} in all; quantized it is with "
         + ", or with ".join(ways)
+        + _of_newer_peft(train, model)
     )
+
+
+def _of_newer_peft(train: TrainSettings, model: Model) -> str:
+    """peft 0.20 utils/transformers_weight_conversion.py `_resolve_string_target_modules`: what was linear before."""
+    if train.lora_targets != "all-linear" or model.config.model_type not in EXPERTS_IN_ALL_LINEAR:
+        return ""
+    return "; under peft 0.20 and later all-linear means experts too: --lora-targets all-linear,experts"
 
 
 def _runs_litgpts_layers(train: TrainSettings, model: Model) -> bool:

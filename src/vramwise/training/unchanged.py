@@ -20,6 +20,7 @@ from vramwise.training.activations.sizes import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.model_states.optimizers import has_implementations
+from vramwise.training.recipe.adapters import of_experts, without_adapter
 from vramwise.training.recipe.attention import ON_TRANSFORMERS, WITHOUT_SDPA
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
 from vramwise.training.recipe.settings import execution, has_fused_experts, structural
@@ -123,6 +124,11 @@ def _of_settings(asked: TrainSettings, train: TrainSettings, model: Model) -> It
         yield f"optimizer_impl {train.optimizer_impl}", f"{train.optimizer} has one implementation"
     if "lora_dropout" in given and asked.lora_dropout and train.method not in ("lora", "qlora"):
         yield "lora_dropout", f"method {train.method} has no adapters"
+    if train.method in ("lora", "qlora") and "lora_targets" in given:
+        nameless = without_adapter(model, train.lora_targets)
+        if nameless:
+            why = of_experts(model, nameless) or "no linear layer of the model is called so"
+            yield f"lora_targets {', '.join(nameless)}", why
     if train.offload_params != "none" and not offloaded(train).weights:
         yield "offload_params", f"DeepSpeed offloads weights in stage 3 alone; zero_stage is {train.zero_stage}"
     if asked.quantize_experts and train.quantization is None:
