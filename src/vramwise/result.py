@@ -321,7 +321,7 @@ def result_schema() -> dict[str, Any]:
     interval = {name: _table(low=number, expected=number, high=number) for name in QUANTITIES}
     for name in QUANTITIES:
         if name not in ("max_concurrency", "oom"):
-            interval[name] = _table(low=whole, expected=whole, high=whole)
+            interval[name] = _table(low=size, expected=size, high=size)
     interval["oom"] = _table(expected={"type": "boolean"})
     node = _table(
         name=text, bytes=size, low=size, high=size, kind={"enum": list(KINDS)}, formula=text,

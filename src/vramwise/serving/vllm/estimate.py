@@ -8,7 +8,7 @@ from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdi
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.advice import Trials, advice
-from vramwise.serving.answer import assemble, capacity_of, card_notes, interval, resolved
+from vramwise.serving.answer import amount, assemble, capacity_of, card_notes, interval, resolved
 from vramwise.serving.storage import dtype_notes
 from vramwise.serving.versions import version_notes
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
@@ -57,6 +57,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, r.storage.dtype, quantization),
         *_notes(scenario, r, capacity),
+        *_freed(budget, quantities["cuda_graph"]),
     )
     ranks = _ranks(budgets, budget, kv_bytes, room) if len(budgets) > 1 else None
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
@@ -76,6 +77,14 @@ def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
         "non_torch": interval(budget.non_torch),
         "cuda_graph": printed_graphs(model, budget.resolved, budget.graphs),
     }
+
+
+def _freed(budget: Budget, printed: Quantity) -> list[str]:
+    """Why the counter of CUDA graphs is below what they hold, where it is nothing at all."""
+    if printed.expected or not budget.graphs.bytes:
+        return []
+    kept = amount(budget.graphs.bytes)
+    return [f"CUDA graphs hold {kept}; the log's figure is less what capture frees of the pool, and may be negative"]
 
 
 def _printed_peak(budget: Budget) -> Quantity:
