@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramwise import estimate
-from vramwise.estimation import described_model
-from vramwise.models.autograd.tape import Tape
 from vramwise.scenario import TrainSettings
-from vramwise.training.activations.loss import logits_held
 from vramwise.training.recipe.versions import (
     bitsandbytes_version,
     library_version,
@@ -54,8 +51,15 @@ def test_a_version_without_a_number_gets_a_note() -> None:
 @pytest.mark.parametrize(("version", "replaced"), [("4.45.2", True), ("4.46.0", False), ("4.46.3", False)])
 def test_until_4_46_the_wide_logits_take_the_place_of_the_others(version: str, replaced: bool) -> None:
     """transformers 4.46 moved the loss out of the modeling file, whose frame had put one over the other."""
-    train = TrainSettings(framework_version=f"transformers {version}")
-    logits = Tape().new((3, 5, 7), "bf16", op="mm")
-    wide = 4 * 3 * 5 * 7
-    expected = (0, wide) if replaced else (wide // 2, wide // 2)
-    assert logits_held(train, logits, described_model("llama-2-7b")[1]) == expected
+    table = {"precision": "bf16", "method": "lora", "micro_batch_size": 2, "sequence_length": 1024}
+    asked = {"model": "llama-2-7b", "task": "train", "train": table}
+    newest = {"framework_version": "transformers 4.57.0, torch 2.4.1"}
+    here = {"framework_version": f"transformers {version}, torch 2.4.1"}
+    moments = [
+        {phase.name: phase.bytes for phase in estimate({**asked, "train": {**table, **named}}).phases}
+        for named in (here, newest)
+    ]
+    narrow = 2 * 2 * 1024 * 32_000
+    older, newer = moments
+    assert newer["loss"] - older["loss"] == (narrow if replaced else 0)
+    assert older["forward return"] - newer["forward return"] == (narrow if replaced else 0)
