@@ -29,14 +29,14 @@ def contents(sample: bytes, keywords: list[str], many: int, seed: int = 0) -> It
         yield f"lines of {keyword!r}", (word + b"\n") * (LONG // len(word))
         for what in (" ", "9", "a", "(", "."):
             yield f"{keyword!r} and {what!r} repeated", word + what.encode() * LONG + b"y"
+    for number in NUMBERS:
+        yield f"{number[:20]!r} for every number", NUMBER.sub(lambda _, number=number: number, sample)
     text = sample.decode("latin-1")
     words = sorted(set(re.findall(r"[A-Za-z_][\w.:-]{3,}", text)))
     for n in range(many):
         yield f"cut {n}", sample[: chance.randrange(len(sample) + 1)]
         yield f"changed {n}", _changed(sample, chance)
         yield f"numbers {n}", NUMBER.sub(lambda found: chance.choice((*NUMBERS, found.group())), sample)
-        number = NUMBERS[n % len(NUMBERS)]
-        yield f"one kind of number {n}", NUMBER.sub(lambda _, number=number: number, sample)
         place = chance.randrange(len(sample) + 1)
         yield f"escapes {n}", sample[:place] + ESCAPE.encode() + sample[place:]
         if words:
@@ -75,6 +75,24 @@ WORDS = (
     "gpt2@" + "a" * 5000,
     "x=1..9999999999", "~" * 300, "*" * 3000, "(a+)+$" * 100, "http://u:secret@[", "日本語" * 2000, "\u202e" * 50,
 )  # fmt: skip
+
+
+WORDS_OF_SETTINGS = (
+    "",
+    "²",
+    "1.²",
+    "1e999",
+    "-1",
+    "0",
+    "NaN",
+    "{",
+    "[1",
+    "{}",
+    "a=b",
+    "9007199254740991",
+    "true",
+    "((((",
+)
 
 
 def gguf_sample() -> bytes:

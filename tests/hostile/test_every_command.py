@@ -20,9 +20,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from vramwise.cli.scenario_flags import flag
+from vramwise.scenario.definition import KINDS, TABLES
+
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(Path(__file__).parent))
-from hostile_content import WORDS, contents, gguf_sample, safetensors_sample  # noqa: E402
+from hostile_content import ESCAPE, WORDS, WORDS_OF_SETTINGS, contents, gguf_sample, safetensors_sample  # noqa: E402
 
 THOROUGH = os.environ.get("VRAMWISE_THOROUGH") == "1" or settings.default.max_examples >= 200
 MANY = 40 if THOROUGH else 2
@@ -183,7 +186,7 @@ WORDED = [
     ["mfu", "{}", "--gpu", "{}"], ["profile", "{}"], ["watch", "--count", "1", "--exporter", "{}"],
     ["watch", "--count", "1", "-o", "{}"], ["{}"],
 ]  # fmt: skip
-SPECIAL = ("pipe", "folder", "loop", "dangling", "gone", "/dev/zero", "")
+SPECIAL = ("pipe", "folder", "loop", "dangling", "gone", "/dev/zero", "", *(["closed"] if os.geteuid() else []))
 
 
 def _cases(places: list[Place], folder: Path) -> Iterator[tuple[str, dict[str, object]]]:
@@ -205,6 +208,8 @@ def _specials(folder: Path) -> None:
     (folder / "folder").mkdir()
     (folder / "loop").symlink_to("loop")
     (folder / "dangling").symlink_to("nowhere")
+    (folder / "closed").write_text("{}")
+    (folder / "closed").chmod(0)
 
 
 def _run(cases: list[dict[str, object]], folder: Path) -> list[dict[str, object]]:
@@ -262,12 +267,30 @@ def _judge(named: list[tuple[str, dict[str, object]]], folder: Path) -> None:
     ]
     assert not wrong, f"seed {SEED}, {len(wrong)} of {len(named)}:\n" + "\n".join(wrong[:40])
     assert not [path.name for path in folder.iterdir() if path.name.endswith(".tmp")]
+    if (folder / "out.svg").exists():
+        assert (folder / "out.svg").read_text("utf-8").rstrip().endswith("</svg>")
+    if (folder / "out.jsonl").exists():
+        assert all(json.loads(line) for line in (folder / "out.jsonl").read_text("utf-8").splitlines())
 
 
 @pytest.mark.parametrize("command", PLACES)
 def test_hostile_files(command, tmp_path):
     _specials(tmp_path)
     _judge(list(_cases(PLACES[command], tmp_path)), tmp_path)
+
+
+def _settings() -> Iterator[tuple[str, dict[str, object]]]:
+    """Every flag of every task with words that are no value of it, or a strange one."""
+    words = WORDS if THOROUGH else (*WORDS_OF_SETTINGS, f"a{ESCAPE}b", "a" * 20_000, "9" * 5000)
+    for task, table in TABLES.items():
+        for key in KINDS[table]:
+            for word in words:
+                argv = ["estimate", "gpt2", "--task", task, "--gpu", "4090", f"{flag(key)}={word}", "--json"]
+                yield f"{task} {flag(key)} {word[:20]!r}", {"argv": argv}
+
+
+def test_hostile_settings(tmp_path):
+    _judge(list(_settings()), tmp_path)
 
 
 def test_hostile_words(tmp_path):

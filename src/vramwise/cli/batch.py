@@ -1,4 +1,8 @@
-"""`vramwise batch`: one scenario a line to one answer a line, in the same order, however many lines there are."""
+"""`vramwise batch`: one scenario a line to one answer a line, in the same order, however many lines there are.
+
+A line may name any path that this process can read as its model: whoever answers strangers' lines runs it as a user who
+can read no more than they may know of.
+"""
 
 from __future__ import annotations
 

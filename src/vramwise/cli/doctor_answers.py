@@ -35,7 +35,7 @@ NO_DRIVER = (
     "vramwise doctor FILE reads what another machine's tools printed"
 )
 NO_NVML = "NVML is not installed for Python: nvidia-smi -q was read instead (pip install vramwise[gpu] adds live use)"
-_SIZE = re.compile(r"([\d.]+)\s*GB")
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*GB\b")
 
 
 def machine_answer() -> dict[str, Any]:

@@ -21,6 +21,8 @@ INDEX_SUFFIX = ".safetensors.index.json"
 LARGEST_HEADER_BYTES = 32 * MIB
 MOST_SHARDS = 4096
 LARGEST_AXIS = 2**40
+MOST_TENSORS = 200_000
+"""As of a GGUF file; a trillion parameters in 384 experts a layer are 140,000 tensors."""
 MOST_AXES = 16
 _LENGTH_BYTES = 8
 _BITS = {
@@ -179,6 +181,8 @@ def _json(text: bytes, shown: str) -> dict[str, Any]:
 def _tensors(header: Mapping[str, Any], shown: str) -> Iterator[StoredTensor]:
     """The header's entries, checked; their data follows one after another without holes."""
     spans: list[tuple[int, int]] = []
+    if len(header) > MOST_TENSORS:
+        _refuse(shown, f"has {len(header):,} tensors, expected at most {MOST_TENSORS:,}")
     for name, entry in header.items():
         if name == "__metadata__":
             continue
@@ -193,20 +197,25 @@ def _tensors(header: Mapping[str, Any], shown: str) -> Iterator[StoredTensor]:
 
 
 def _tensor(name: str, entry: Any, shown: str) -> tuple[StoredTensor, tuple[int, int]]:
-    where = f"the tensor {clipped(name)!r}"
     if not isinstance(entry, Mapping):
-        _refuse(shown, f"{where} has no table")
+        _refuse(shown, f"{_quoted(name)} has no table")
     kind, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(kind, str) or kind not in _BITS:
-        _refuse(shown, f"{where} has the dtype {clipped(str(kind))!r}, expected one of {', '.join(_BITS)}")
+        kinds = ", ".join(_BITS)
+        _refuse(shown, f"{_quoted(name)} has the dtype {clipped(str(kind))!r}, expected one of {kinds}")
     if not _whole_numbers(shape) or len(shape) > MOST_AXES or max(shape, default=0) > LARGEST_AXIS:
-        _refuse(shown, f"{where} has no shape of whole numbers")
+        _refuse(shown, f"{_quoted(name)} has no shape of whole numbers")
     if not _whole_numbers(offsets) or len(offsets) != 2:
-        _refuse(shown, f"{where} has no data_offsets")
+        _refuse(shown, f"{_quoted(name)} has no data_offsets")
     tensor = StoredTensor(name, kind, tuple(shape))
-    if offsets[1] - offsets[0] != tensor.bytes:
-        _refuse(shown, f"{where} should take {tensor.bytes:,} bytes, its data_offsets say {offsets[1] - offsets[0]:,}")
+    size, stated = tensor.bytes, offsets[1] - offsets[0]
+    if stated != size:
+        _refuse(shown, f"{_quoted(name)} should take {size:,} bytes, its data_offsets say {stated:,}")
     return tensor, (offsets[0], offsets[1])
+
+
+def _quoted(name: str) -> str:
+    return f"the tensor {clipped(name)!r}"
 
 
 def _whole_numbers(values: Any) -> TypeGuard[list[int]]:

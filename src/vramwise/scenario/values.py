@@ -19,6 +19,7 @@ LARGEST_WHOLE_NUMBER = 2**53 - 1
 """Sizes stay below 2^53, so that JSON readers that keep floats read them exactly."""
 
 LONGEST_TEXT = 4096
+_MOST_DIGITS = 40
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # only __init__ is made: the start stays quick
@@ -69,7 +70,7 @@ class Whole(Kind):
 
     def from_text(self, text: str) -> object:
         digits = text.removeprefix("-").replace("_", "")
-        is_number = digits.isascii() and digits.isdigit() and len(digits) <= 40
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
         return int(text) if is_number and "__" not in text else text
 
     def schema(self) -> dict[str, Any]:
@@ -251,7 +252,7 @@ class Several(Kind):
                 return value
             value = [part.strip() for part in value.split(self.separator)] if self.separator else [value]
             if isinstance(self.item, Whole):
-                value = [int(part) if part.isdecimal() else part for part in value]
+                value = [int(part) if part.isdecimal() and len(part) <= _MOST_DIGITS else part for part in value]
         if not isinstance(value, list | tuple):
             raise refusal(path, f'a list or "{self.whole}"' if self.whole else "a list", value)
         return tuple(self.item.read(entry, f"{path}[{i}]") for i, entry in enumerate(value))

@@ -29,6 +29,7 @@ _TABLE_FIRST = re.compile(
     r"([\d.]+|N/A)/([\d.]+|N/A) W ?\|"
 )
 _TABLE_SECOND = re.compile(r"\| ?(\d{1,4}) \S+ \S+ \S+ ?\| ?([\d.]+|N/A)(?: %)? \S+(?: %)? (\d+|N/A)/(\d+|N/A) MB ?\|")
+_INDEX = re.compile(r"[0-9]{1,4}")
 _SECTION = re.compile(r"([A-Za-z][\w ()/-]*):(?:\s+(\S.*))?$")
 _PCIE_GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """Generation by GT/s a lane (PCI-SIG)."""
@@ -140,7 +141,7 @@ def _sections(text: str) -> dict[int, dict[str, str]]:
         if not match:
             continue
         indent, key, value = len(line) - len(line.lstrip()), match.group(1).strip(), match.group(2)
-        if key == "GPU" and value is not None and value.isdigit() and len(value) < 5:
+        if key == "GPU" and value is not None and _INDEX.fullmatch(value):
             facts, path = found.setdefault(int(value), {}), [(indent, key)]
             continue
         while path and path[-1][0] >= indent:

@@ -20,7 +20,7 @@ from vramwise.training.layout.sharding import renewed_run
 def with_layers_apart(forward: Forward, train: TrainSettings) -> Forward:
     """The forward pass with every layer marked as recomputed or not, where the settings choose by number."""
     rule = next((name.partition(":") for name in train.recompute if name.startswith(("layer:", "block:"))), None)
-    if train.checkpointing != "selective" or rule is None or not rule[2].isdigit():
+    if train.checkpointing != "selective" or rule is None or not rule[2].isdecimal() or len(rule[2]) > 6:
         return forward
     count = sum(run.layer is not None for run in forward.runs)
     chosen = _every(int(rule[2]), count) if rule[0] == "layer" else _first_of_stages(int(rule[2]), count, train)
