@@ -136,3 +136,14 @@ def test_advice_that_once_did_not_work(model: str, card: str | int, serve: dict[
         assert_advice_works({"model": model, "task": "serve", **where, "num_gpus": ranks, "serve": serve})
     except VramwiseError as refused:
         pytest.skip(str(refused))
+
+
+def test_more_ranks_come_with_whole_experts_where_the_engine_refuses_to_cut_them() -> None:
+    scenario = {
+        "model": "Qwen/Qwen3-235B-A22B-FP8", "task": "serve", "gpu": "a100-sxm-40gb",
+        "serve": {"engine": "vllm", "engine_version": "0.19.0", "tensor_parallel_size": 4},
+    }  # fmt: skip
+    verdict = estimate(scenario).verdict
+    assert verdict is not None
+    assert not verdict.fits
+    assert "set tensor_parallel_size to 8 and expert_parallel to true" in verdict.reasons

@@ -13,7 +13,7 @@ from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.scenario import Scenario
-from vramwise.scenario.definition import ServeSettings
+from vramwise.scenario.definition import OWNERS, ServeSettings
 from vramwise.serving import estimate_serving
 from vramwise.serving.storage import storage_of
 
@@ -94,10 +94,21 @@ def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:
     ranks = trials.resolved.tensor_parallel_size
     while ranks < MOST_RANKS:
         ranks *= 2
-        change = {"tensor_parallel_size": ranks}
-        if trials.fit(change):
-            yield gpus_used(trials.resolved.replace(**change)), change
-            return
+        for beside in _experts(trials):
+            change = {"tensor_parallel_size": ranks, **beside}
+            if trials.fit(change):
+                yield gpus_used(trials.resolved.replace(**change)), change
+                return
+
+
+def _experts(trials: Trials) -> tuple[Change, ...]:
+    """As it is, then with whole experts on each rank, where an engine refuses to cut them (blocks of fp8)."""
+    cut = (
+        trials.resolved.engine in OWNERS["expert_parallel"]
+        and not trials.resolved.expert_parallel
+        and trials.model.parts.get("experts")
+    )
+    return (NO_CHANGE, {"expert_parallel": True}) if cut else (NO_CHANGE,)
 
 
 def _length(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
