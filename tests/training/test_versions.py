@@ -53,11 +53,11 @@ def test_until_4_46_the_wide_logits_take_the_place_of_the_others(version: str, r
     """transformers 4.46 moved the loss out of the modeling file, whose frame had put one over the other."""
     table = {"precision": "bf16", "method": "lora", "micro_batch_size": 2, "sequence_length": 1024}
     asked = {"model": "llama-2-7b", "task": "train", "train": table}
-    newest = {"framework_version": "transformers 4.57.0, torch 2.4.1"}
+    after = {"framework_version": "transformers 4.47.0, torch 2.4.1"}
     here = {"framework_version": f"transformers {version}, torch 2.4.1"}
     moments = [
         {phase.name: phase.bytes for phase in estimate({**asked, "train": {**table, **named}}).phases}
-        for named in (here, newest)
+        for named in (here, after)
     ]
     narrow = 2 * 2 * 1024 * 32_000
     older, newer = moments
