@@ -116,7 +116,7 @@ def test_a_term_is_named_at_the_moment_that_differs_most():
     ]  # fmt: skip
     assert (
         largest_difference(rows)
-        == "backward differs most: the estimate has 1.95 KiB more, most of it gradients (1000 B)"
+        == "backward differs most: the estimate has 1.95 KiB more, most of it gradients (1,000 B)"
     )
 
 
