@@ -82,3 +82,10 @@ def test_adapters_train_on_weights_of_8_bits() -> None:
         for dtype in ("fp8_e4m3", "bf16")
     )
     assert 0.5 < half / wide < 0.6
+
+
+def test_a_loss_over_no_vocabulary_has_no_chunks() -> None:
+    """CLIP compares every image with every text: its logits are as wide as the batch."""
+    train = {"loss": "chunked", "framework": "pytorch"}
+    with pytest.raises(ScenarioError, match=r"train.loss: .*expected standard"):
+        estimate({"model": "openai/clip-vit-base-patch32", "task": "train", "train": train})

@@ -94,13 +94,14 @@ def compare(case: Case, estimate: Estimate) -> Outcome:
     """
     try:
         result = estimate(case.scenario)
+        quantities = {name: result.quantities[name] for name in case.measured if name in result.quantities}
     except Exception as error:  # a defect in one estimate must show in the table, not end it
         return Outcome(case, failure=Failure(type(error).__name__, str(error)))
-    quantities = dict(result.quantities)
     if case.extra.get("device") == "cpu":  # a run of `vramwise measure --device cpu`: tensors alone
         kept = ("params", "weights", "kv_cache_bytes")
         quantities = {name: q for name, q in quantities.items() if name in kept}
-        quantities["peak_allocated"] = without_workspaces(result)
+        if "peak_allocated" in case.measured:
+            quantities["peak_allocated"] = without_workspaces(result)
     comparisons: list[Comparison] = []
     missing: list[str] = []
     oom: OomComparison | None = None

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from vramwise.errors import ScenarioError
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage, Tensor
@@ -79,6 +80,10 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
     variant = train.loss
     if is_litgpt(forward):
         return forward
+    if variant == "chunked" and model.head == "contrastive":
+        raise ScenarioError(
+            "train.loss", '"chunked" cuts logits of a vocabulary; this loss has none; expected standard'
+        )
     if variant == "fused-linear":
         of_liger = "liger" in train.kernels or train.framework in FUSED_LINEAR_IS_LIGERS
         sums = of_liger and LIGER_SUMS_IN_FP32_SINCE <= liger_version(train) < LIGER_SUMS_IN_PLACE_SINCE

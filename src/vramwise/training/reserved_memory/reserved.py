@@ -142,7 +142,11 @@ def out_of_room(play: Play, allocated: Quantity, room: int) -> Replayed | None:
 
 
 def with_segment(needed: Quantity, stuck: Replayed, outside: Sequence[Node]) -> Quantity:
-    """The need of a step that stopped at one segment more: at least that one beside those that it had."""
+    """The need of a step that stopped at one segment more: at least that one beside those that it had.
+
+    Where it stops hangs on which blocks lie in which segments: a step with larger tensors (a higher rank of adapters,
+    say) may stop at a smaller segment, so that among steps that do not fit a larger one may need less by this.
+    """
     expected = max(needed.expected, stuck.reserved + stuck.wanted + sum(node.bytes for node in outside))
     return Quantity(needed.low, expected, max(needed.high, expected))
 
