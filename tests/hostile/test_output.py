@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 
 import pytest
+
+from vramwise.cli.screens.paint import show
 
 LINES = 300
 COMMANDS = [
@@ -84,3 +87,24 @@ def test_a_closed_stdout_is_no_traceback(files):
     )
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") <= 1
+
+
+class Terminal(io.StringIO):
+    """Standard output as a terminal is, for the screen with colours."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b]0;owned\x07name", [("\x1b[2J\x9b31m", "bold"), ("\x7fname", "")]], ids=["plain", "styled"]
+)
+def test_foreign_text_does_not_steer_a_terminal_that_has_colours(text, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    show([text])
+    shown = terminal.getvalue()
+    assert "name" in shown
+    assert not any(mark in shown for mark in ("\x1b]", "\x07", "\x1b[2J", "\x9b", "\x7f"))

@@ -7,11 +7,12 @@ import json
 import sys
 from typing import Any
 
-from vramwise.errors import clipped
-from vramwise.files import read_at_most
+from vramwise.errors import SourceError, clipped
+from vramwise.files import read_at_most, shown_path
+from vramwise.units import MIB, format_bytes
 
 HELP = "GPUs, driver, links, topology, network, software of this machine, or of another one from pasted text"
-LARGEST_TEXT = 2**23
+LARGEST_TEXT = 8 * MIB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(name: str) -> str:
-    if name == "-":
-        return sys.stdin.buffer.read(LARGEST_TEXT).decode("utf-8", "replace")
-    return read_at_most(name, LARGEST_TEXT).decode("utf-8", "replace")
+    """What was pasted or saved. Raises SourceError for more than any tool prints."""
+    most = LARGEST_TEXT + 1
+    content = sys.stdin.buffer.read(most) if name == "-" else read_at_most(name, most)
+    if len(content) > LARGEST_TEXT:
+        limit = format_bytes(LARGEST_TEXT, "MiB", 0)
+        raise SourceError(f"{shown_path(name)}: larger than {limit}: give the part that the tool printed")
+    return content.decode("utf-8", "replace")

@@ -113,6 +113,7 @@ def pasted_answer(pasted: Pasted, name: str) -> dict[str, Any]:
         "conflicts": _conflicts(software, packages, driver),
         "counters": [asdict(sample) for sample in pasted.samples],
         "notes": [
+            *pasted.notes,
             *(driver.notes if driver else ()),
             *(warning for report in pasted.reports for warning in report.warnings),
         ],

@@ -12,6 +12,7 @@ from vramwise.cli.main import main
 from vramwise.errors import SourceError
 from vramwise.hardware.machine import exporter_page, nvml
 from vramwise.hardware.machine.exporter_page import page_at, shown_address
+from vramwise.units import MIB
 
 GOOD = b'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 97\n'
 
@@ -182,3 +183,12 @@ def test_another_page_of_the_host_is_followed():
 def test_an_address_is_shown_without_what_is_secret():
     assert shown_address("https://user:pass@host:9400/metrics?token=1#x") == "https://host:9400/metrics"
     assert "pass" not in shown_address("https://user:pass@host:port/metrics")
+
+
+def test_a_text_longer_than_any_tool_prints_is_refused_or_named(tmp_path, capsys):
+    (tmp_path / "long").write_text("x" * (8 * MIB + 1))
+    assert main(["doctor", str(tmp_path / "long")]) == 4
+    assert "larger than 8 MiB" in capsys.readouterr().err
+    (tmp_path / "lines").write_text(GOOD.decode() + "\n" * 60_000)
+    assert main(["doctor", str(tmp_path / "lines")]) == 0
+    assert "only the first 50,000 lines were read" in capsys.readouterr().out

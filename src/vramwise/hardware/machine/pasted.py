@@ -54,6 +54,7 @@ class Pasted:
     nccl: NcclTest | None = None
     samples: tuple[Sample, ...] = ()
     kinds: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read_pasted(text: str, name: str = "text") -> Pasted:
@@ -62,6 +63,7 @@ def read_pasted(text: str, name: str = "text") -> Pasted:
     Lines behind MOST_LINES, what stands in a line behind LONGEST_LINE and GPUs behind MOST_GPUS are not looked at.
     Raises SourceError where nothing is known, or a topology matrix is mangled.
     """
+    notes = [f"only the first {MOST_LINES:,} lines were read"] if text.count("\n") > MOST_LINES else []
     text = short_text(text, MOST_LINES, LONGEST_LINE)
     found: dict[str, Any] = {}
     for kind, reader in READERS:
@@ -74,7 +76,10 @@ def read_pasted(text: str, name: str = "text") -> Pasted:
         kinds = ", ".join(kind for kind, _ in READERS)
         raise SourceError(f"{name}: no output of a tool that is known: {kinds}")
     driver: DriverFacts | None = next((found[kind] for kind in DRIVERS if kind in found), None)
+    if driver is not None and len(driver.gpus) > MOST_GPUS:
+        notes.append(f"of {len(driver.gpus):,} GPUs the first {MOST_GPUS} are shown")
     return Pasted(
+        notes=tuple(notes),
         driver=None if driver is None else replace(driver, gpus=driver.gpus[:MOST_GPUS]),
         topology=found.get("nvidia-smi topo -m") or found.get("AMD link types"),
         peer_access=found.get("nvidia-smi topo -p2p"),
