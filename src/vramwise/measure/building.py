@@ -69,7 +69,7 @@ def _attention(settings: Mapping[str, Any]) -> str | None:
     wanted = str(settings.get("attention", "sdpa"))
     if wanted == "flash":
         return "flash_attention_2" if is_installed("flash_attn") else "sdpa"
-    return None if wanted == "sdpa" else wanted
+    return {"sdpa": None, "flex": "flex_attention"}.get(wanted, wanted)
 
 
 def _prepared(model: Any, job: Job) -> Any:

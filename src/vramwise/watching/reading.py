@@ -16,6 +16,7 @@ from vramwise.interop.deepspeed import read_deepspeed
 _DTYPES: Final = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
 _ATTENTION: Final = {
     "sdpa": "sdpa", "eager": "eager", "flash_attention_2": "flash", "flash_attention_3": "flash",
+    "flex_attention": "flex",
 }  # fmt: skip
 _HEADS: Final = {
     "ForCausalLM": "causal-lm", "LMHeadModel": "causal-lm", "ForMaskedLM": "masked-lm",
