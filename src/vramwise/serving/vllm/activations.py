@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,19 @@ def activation_peak(model: Model, r: Resolved, *, samples: bool = True) -> Node:
     In V1 the encoder's outputs stay alive while the text model and the sampler run (`encoder_cache["tmp"]`).
     """
     forward = forward_pass(model, r)
-    later = max((_sampler(model, r), forward), key=lambda phase: phase.bytes) if samples else forward
+    later = _fullest(_sampler(model, r), forward) if samples else forward
     if not has_encoder(model):
         return later
     encoder, kept = _encoder(model, r)
     if kept.bytes and r.profile.generation == "V1":
         later = Node.group(later.name, (later, kept))
-    return max((later, encoder), key=lambda phase: phase.bytes)
+    return _fullest(later, encoder)
+
+
+def _fullest(*phases: Node) -> Node:
+    """The phase that is expected to take most; each end of the interval is that of the phase that reaches farthest."""
+    most = max(phases, key=lambda phase: phase.bytes)
+    return replace(most, low=max(phase.low for phase in phases), high=max(phase.high for phase in phases))
 
 
 def _sampler(model: Model, r: Resolved) -> Node:
