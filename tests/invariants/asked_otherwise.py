@@ -1,0 +1,207 @@
+"""The same question asked in other ways, at its limits, with its advice followed, and a little larger."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+from holds import LLAMA_CPP, answer, holds_together, same
+
+from vramwise.cli.main import main
+from vramwise.estimation import estimate
+from vramwise.planner.suggestions import suggestions
+from vramwise.result import Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import KINDS, table_of
+
+ADVICE = re.compile(r"\b(?:set|and) (?P<key>[a-z_]+) to (?P<value>[^\s;]+)")
+LIMITS = {
+    "train": {"max_batch": "micro_batch_size", "max_seq": "sequence_length"},
+    "generate": {"max_batch": "batch_size", "max_seq": "prompt_tokens"},
+}
+LARGER = {
+    "train": ("micro_batch_size", "sequence_length"),
+    "serve": ("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+    "generate": ("batch_size", "prompt_tokens", "new_tokens"),
+}
+
+
+def changed(result: Result, table: str, **changes: Any) -> dict[str, Any]:
+    """The resolved scenario with other values in one of its tables ("" is the top)."""
+    scenario = dict(result.scenario)
+    if not table:
+        return scenario | changes
+    return scenario | {table: {**scenario.get(table, {}), **changes}}
+
+
+def asked_again(scenario: dict[str, Any], result: Result) -> None:
+    """The resolved scenario has the same answer."""
+    again = answer(dict(result.scenario))
+    assert again is not None
+    same(result, again)
+
+
+def asked_five_ways(scenario: dict[str, Any], result: Result) -> None:
+    """As flags, TOML, YAML, JSON and a line of a batch, the answer is the same."""
+    expected = json.loads(result.to_json())
+    with TemporaryDirectory() as folder:
+        for name, arguments in _ways(scenario, Path(folder)):
+            printed = _printed(arguments)
+            found = printed["result"] if name == "batch" else printed
+            assert found == expected, name
+
+
+def _ways(scenario: dict[str, Any], folder: Path) -> Iterator[tuple[str, list[str]]]:
+    texts = {
+        "toml": _toml(scenario),
+        "yaml": yaml.safe_dump(scenario),
+        "json": json.dumps(scenario),
+        "jsonl": json.dumps(scenario) + "\n",
+    }
+    for suffix, text in texts.items():
+        (folder / f"scenario.{suffix}").write_text(text, "utf-8")
+    yield "flags", ["estimate", *_flags(scenario), "--json"]
+    for suffix in ("toml", "yaml", "json"):
+        yield suffix, ["estimate", "--scenario", str(folder / f"scenario.{suffix}"), "--json"]
+    yield "batch", ["batch", str(folder / "scenario.jsonl")]
+
+
+def _printed(arguments: list[str]) -> dict[str, Any]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(arguments)
+    assert code in (0, 3), (arguments, code)
+    document: dict[str, Any] = json.loads(out.getvalue())
+    return document
+
+
+def _flags(scenario: dict[str, Any]) -> list[str]:
+    words = [scenario["model"]]
+    for key, value in scenario.items():
+        if isinstance(value, dict):
+            words += [word for inner, given in value.items() for word in _flag(inner, given)]
+        elif key != "model":
+            words += _flag(key, value)
+    return words
+
+
+def _flag(key: str, value: Any) -> list[str]:
+    name = "--" + key.replace("_", "-")
+    if isinstance(value, bool):
+        opposite = "--" + name.removeprefix("--no-") if name.startswith("--no-") else "--no-" + name.removeprefix("--")
+        return [name if value else opposite]
+    if isinstance(value, dict):
+        value = ",".join(f"{inner}={given}" for inner, given in value.items())
+    return [f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"]
+
+
+def _toml(scenario: dict[str, Any]) -> str:
+    """JSON's numbers, texts, truth values and lists are TOML's too; tables come last."""
+    plain = [f"{key} = {json.dumps(value)}" for key, value in scenario.items() if not isinstance(value, dict)]
+    for name, table in scenario.items():
+        if isinstance(table, dict):
+            plain += [f"[{name}]", *(f"{key} = {_toml_value(value)}" for key, value in table.items())]
+    return "\n".join(plain) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {json.dumps(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value)
+
+
+def at_its_limits(scenario: dict[str, Any], result: Result) -> None:
+    """The largest batch and the longest sequence fit, and the next ones do not."""
+    task = str(result.scenario["task"])
+    for quantity, key in LIMITS.get(task, {}).items():
+        if quantity not in result.quantities:
+            continue
+        largest = int(result.quantities[quantity].expected)
+        if largest:
+            there = answer(changed(result, task, **{key: largest}))
+            assert _has_memory(there), (key, largest)
+        beyond = answer(changed(result, task, **{key: largest + 1}))
+        if _has_memory(beyond):  # the model's positions end there, not the memory
+            assert beyond is not None
+            assert (quantity, beyond.quantities[quantity].expected) == ("max_seq", largest), (key, largest + 1)
+
+
+def _has_memory(result: Result | None) -> bool:
+    return result is not None and result.verdict is not None and result.verdict.headroom_bytes >= 0
+
+
+def with_its_advice(scenario: dict[str, Any], result: Result) -> None:
+    """Every `set KEY to VALUE` of a verdict is taken by the engine, and fits."""
+    if result.verdict is None or result.verdict.fits:
+        return
+    for reason in result.verdict.reasons:
+        changes = {found["key"]: _value(found["value"]) for found in ADVICE.finditer(reason)}
+        if not changes:
+            continue
+        followed = answer(_followed(result, changes))
+        assert followed is not None, reason
+        assert followed.verdict is not None, reason
+        assert followed.verdict.fits, reason
+
+
+def _followed(result: Result, changes: dict[str, Any]) -> dict[str, Any]:
+    """The scenario with the advice; GPUs that a split needs follow from it."""
+    scenario = changed(result, table_of(str(result.scenario["task"])), **changes)
+    if any(key.endswith("_parallel_size") for key in changes):
+        scenario.pop("num_gpus", None)
+    return scenario
+
+
+def _value(text: str) -> Any:
+    text = text.rstrip(".").replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+\.?", text) else text.rstrip(".,")
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return [float(share) for share in text.split(",")] if re.fullmatch(r"[\d.]+(,[\d.]+)+", text) else text
+
+
+def with_its_hints(scenario: dict[str, Any], result: Result) -> None:
+    """Every hint, asked for as a scenario of its own, needs what is said of it, and then fits or does not."""
+    for hint in suggestions(Scenario.from_dict(scenario), result, estimate):
+        table = table_of(str(scenario["task"]))
+        given = {} if hint.change.fresh else dict(scenario.get(table, {}))
+        top = {key: value for key, value in hint.change.values.items() if key in KINDS[Scenario]}
+        inner = given | {key: value for key, value in hint.change.values.items() if key not in top}
+        followed = answer({**scenario, **top, table: inner})
+        assert followed is not None, hint.change.words
+        if (
+            scenario.get("serve", {}).get("engine") not in LLAMA_CPP
+        ):  # whose need is a sum over devices, and a hint's that of the fullest
+            assert followed.quantities["total_needed"] == hint.needed, hint.change.words
+        assert (followed.verdict is not None and followed.verdict.fits) == hint.fits, hint.change.words
+
+
+def a_little_larger(scenario: dict[str, Any], result: Result) -> None:
+    """Twice a size needs no less, and a larger card is no worse."""
+    task = str(result.scenario["task"])
+    table = result.scenario.get(table_of(task), {})
+    for key in LARGER.get(task, ()):
+        if type(table.get(key)) is not int:
+            continue
+        larger = answer(changed(result, table_of(task), **{key: 2 * table[key]}))
+        if larger is not None and "total_needed" in larger.quantities:
+            for end in ("low", "expected", "high"):
+                before, after = (getattr(one.quantities["total_needed"], end) for one in (result, larger))
+                assert after >= before, (key, end, before, after)
+    if result.verdict is None or result.capacity is None:
+        return
+    roomier = answer(changed(result, "", gpu_total_bytes=2 * result.capacity.usable_bytes))
+    assert roomier is not None
+    assert roomier.verdict is not None
+    holds_together(roomier)
+    words = ("does not fit", "tight", "fits")
+    assert words.index(roomier.verdict.word) >= words.index(result.verdict.word)
+
+
+CHECKS = (asked_again, asked_five_ways, at_its_limits, with_its_advice, with_its_hints, a_little_larger)
