@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from vramwise.errors import ScenarioError
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES
+from vramwise.scenario.values import Fraction
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
 
@@ -179,6 +180,22 @@ def test_a_scenario_is_a_table(data):
 )
 def test_other_spellings_are_read(data, key, value):
     assert getattr(Scenario.from_dict(data).settings, key) == value
+
+
+def test_a_fraction_may_be_an_end_of_its_range_where_that_is_no_nonsense():
+    fractions = [kind for kinds in KINDS.values() for kind in kinds.values() if isinstance(kind, Fraction)]
+    assert fractions
+    for kind in fractions:
+        for end, is_left_out in ((0, kind.above_zero), (1, kind.below_one)):
+            if is_left_out:
+                with pytest.raises(ScenarioError):
+                    kind.read(end, "key")
+            else:
+                assert kind.read(end, "key") == end
+
+
+def test_an_engine_may_take_the_whole_card():
+    assert Scenario.from_dict(serve(gpu_memory_utilization=1)).serve.gpu_memory_utilization == 1.0
 
 
 def measured_scenarios():

@@ -88,13 +88,7 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
     if op in _IN_PLACE:
         return [InputGradient(tensor, "in_place", tensor.nbytes) for tensor in wanted]
     if op == "chunked_cross_entropy":
-        # Gradients of one chunk at a time: of the loss and of log-softmax in fp32, then in the logits' dtype.
-        return [
-            InputGradient(
-                tensor, "new", divided_up(tensor.nbytes, _CHUNKS), divided_up(tensor.numel * 8, _CHUNKS), pieces=2
-            )
-            for tensor in wanted
-        ]
+        return [_of_a_chunk(tensor, node.outputs[1].dtype) for tensor in wanted]
     if op == "compiled_chunks_cross_entropy":
         # Gradients take the place of the chunks, but for one that is there with its gradient.
         return [InputGradient(t, "in_place", t.nbytes, scratch=divided_up(t.nbytes, _CHUNKS)) for t in wanted]
@@ -114,6 +108,14 @@ def input_gradients(node: Node, gradient: Tensor) -> list[InputGradient]:
 def divided_up(size: Dim, parts: int) -> Dim:
     """A size cut into equal parts, every coefficient rounded up."""
     return total(-(-value // parts) * product(axis(name) for name in names) for names, value in terms_of(size).items())
+
+
+def _of_a_chunk(logits: Tensor, dtype: str) -> InputGradient:
+    """One chunk at a time: the gradient of its log-probabilities beside that of its logits, cast to theirs after."""
+    chunk = divided_up(logits.numel * ITEM_BYTES[dtype], _CHUNKS)
+    return InputGradient(
+        logits, "new", divided_up(logits.nbytes, _CHUNKS), scratch=chunk, raw=0 if dtype == logits.dtype else chunk
+    )
 
 
 def _passed_on(tensor: Tensor, gradient: Tensor, passing: Passing, op: str) -> InputGradient:
