@@ -10,6 +10,7 @@ from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model
 from vramwise.planner.changes import Asked, Change, Cost, runs
 from vramwise.scenario.names import LLAMA_CPP_ENGINES
+from vramwise.serving.advice import MOST_RANKS, gpus_used
 from vramwise.serving.storage import storage_of
 
 _SET = re.compile(r"(\w+) to ([\w.,-]+)")
@@ -30,7 +31,6 @@ _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
 _SMALLER_FILES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 _COMMON_CONTEXT = 8192
 _FEWER_REQUESTS, _FEWER_TOKENS = 64, 2048
-_MOST_RANKS = 8
 
 
 def serving_changes(asked: Asked) -> Iterator[Change]:
@@ -54,8 +54,7 @@ def serving_combinations(asked: Asked) -> Iterator[Change]:
     """Several changes at once, for where no single one is enough."""
     if asked.scenario.serve.engine in LLAMA_CPP_ENGINES or asked.scenario.serve.engine == "transformers":
         return
-    length, cost = asked.settings.get("max_model_len"), "some quality; shorter requests"
-    context = min(length, _COMMON_CONTEXT) if isinstance(length, int) else _COMMON_CONTEXT
+    context, cost = _common_context(asked), "some quality; shorter requests"
     for weights in ("fp8", "awq"):
         if weights == "fp8" and not runs(asked, "fp8_weights"):
             continue
@@ -181,8 +180,9 @@ def _smaller(asked: Asked, key: str, limit: str, cost: str, rank: Cost) -> Itera
 
 
 def _gpus_of(asked: Asked, ranks: int) -> dict[str, int]:
-    serve = asked.scenario.serve
-    return {"num_gpus": max(asked.scenario.num_gpus, ranks * serve.pipeline_parallel_size * serve.data_parallel_size)}
+    return {
+        "num_gpus": max(asked.scenario.num_gpus, gpus_used(asked.scenario.serve.replace(tensor_parallel_size=ranks)))
+    }
 
 
 def _of_more_gpus(asked: Asked) -> Iterator[Change]:
@@ -190,14 +190,14 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     serve = asked.scenario.serve
     if _is_advised(asked, "tensor_parallel_size"):
         return
-    ranks, stages, copies = serve.tensor_parallel_size, serve.pipeline_parallel_size, serve.data_parallel_size
-    twice = min(_MOST_RANKS, 2 * ranks)
-    for tensor, pipeline in ((twice, stages), (max(ranks, _MOST_RANKS), 2 * stages)):
+    ranks, stages = serve.tensor_parallel_size, serve.pipeline_parallel_size
+    twice = min(MOST_RANKS, 2 * ranks)
+    for tensor, pipeline in ((twice, stages), (max(ranks, MOST_RANKS), 2 * stages)):
         if (tensor, pipeline) == (ranks, stages):
             continue
         values = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline}
         words = f"tensor_parallel_size {tensor}" + (f", pipeline_parallel_size {pipeline}" if pipeline > stages else "")
-        total = {"num_gpus": tensor * pipeline * copies}
+        total = {"num_gpus": gpus_used(serve.replace(**values))}
         yield Change(words, values | total, "more GPUs", Cost.MORE_GPUS, family="more GPUs")
 
 
@@ -205,11 +205,16 @@ def _of_another_engine(asked: Asked) -> Iterator[Change]:
     """A 4-bit file in llama.cpp, for one card that is short of memory."""
     if not asked.is_short or asked.scenario.num_gpus != 1:
         return
-    length = asked.settings.get("max_model_len")
-    context = min(length, _COMMON_CONTEXT) if isinstance(length, int) else _COMMON_CONTEXT
+    context = _common_context(asked)
     values = {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": context}
     words = f"llama.cpp, Q4_K_M, n_ctx {context:,}"
     yield Change(words, values, "another engine, one request at a time", Cost.ANOTHER_ENGINE, fresh=True)
+
+
+def _common_context(asked: Asked) -> int:
+    """Tokens of a request that is long enough for most, no more than were asked for."""
+    length = asked.settings.get("max_model_len")
+    return min(length, _COMMON_CONTEXT) if isinstance(length, int) else _COMMON_CONTEXT
 
 
 def _of_llama_cpp(asked: Asked) -> Iterator[Change]:

@@ -15,18 +15,13 @@ from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import OWNERS, ServeSettings
 from vramwise.serving import estimate_serving
+from vramwise.serving.shares import SHARE_KEYS
 from vramwise.serving.storage import storage_of
 
 MOST_RANKS = 8
 LEAST_LENGTH = 256  # a server of shorter requests is no answer to anybody
 HIGHEST_RAISED, HIGHEST_LOWERED = 97, 99  # percent: above the first, little is left for what nobody counts
 NOTHING = "no setting is enough: take a larger GPU, or more of them"
-SHARES = {
-    "vllm": "gpu_memory_utilization",
-    "sglang": "mem_fraction_static",
-    "tensorrt-llm": "gpu_memory_utilization",
-    "tgi": "gpu_memory_utilization",
-}
 Change = Mapping[str, Any]
 NO_CHANGE: Change = MappingProxyType({})
 
@@ -127,7 +122,7 @@ def _length(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
 
 def _share(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
     """The least larger share that fits, else the largest smaller one, in steps of a hundredth."""
-    key = SHARES[trials.resolved.engine]
+    key = SHARE_KEYS[trials.resolved.engine]
     present = getattr(trials.resolved, key)
     if present is None or trials.resolved.kv_cache_memory_bytes is not None:
         return

@@ -10,7 +10,15 @@ from vramwise.hardware import Gpu
 from vramwise.result import Result
 from vramwise.scenario.definition import ServeSettings
 
-NAMES: Mapping[str, str] = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}
+SHARE_KEYS: Mapping[str, str] = {
+    "vllm": "gpu_memory_utilization",
+    "sglang": "mem_fraction_static",
+    "tensorrt-llm": "gpu_memory_utilization",
+    "tgi": "gpu_memory_utilization",
+}
+"""The engines that fill a share of the card with a pool of cache tokens, and the key of that share."""
+IN_PARTS = frozenset({"vllm", "sglang"})
+"""Of these, those whose share is told as its parts."""
 _LABELS = {"vllm": {"weights": "model weights"}}
 Part = tuple[str, int]
 
@@ -34,8 +42,8 @@ class Share:
 
 
 def share_of(result: Result, settings: ServeSettings, gpu: Gpu | None) -> Share | None:
-    """The share of an answer on a known card; None for engines without one, and where the cache's size is given."""
-    name = NAMES.get(settings.engine)
+    """The share of an answer on a known card; None where its parts are not told or the cache's size is given."""
+    name = SHARE_KEYS[settings.engine] if settings.engine in IN_PARTS else None
     fraction = result.scenario["serve"].get(name) if name is not None else None
     if name is None or fraction is None or result.capacity is None or settings.kv_cache_memory_bytes:
         return None

@@ -12,6 +12,7 @@ from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
 from vramwise.planner import Suggestion
 from vramwise.result import Phase, Quantity, Result, Verdict
+from vramwise.serving.shares import SHARE_KEYS
 from vramwise.units import format_bytes, gib
 from vramwise.verdict import percent
 
@@ -33,7 +34,6 @@ BYTE_COUNTERS = {
     "output_buffer": "output buffer",
     "recurrent_state_bytes": "recurrent state",
 }
-POOLED = ("vllm", "sglang", "tensorrt-llm", "tgi")  # engines with a pool of cache tokens
 _SERVED_AS = ("engine", "engine_version", "dtype", "quantization", "gguf_quant")
 COUNTS = {
     "kv_cache_tokens": "tokens in cache",
@@ -168,7 +168,7 @@ def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
 def _takes_a_share(result: Result) -> bool:
     """Whether an engine fills a share of the card with its cache."""
     engine = (result.scenario.get("serve") or {}).get("engine")
-    return result.capacity is not None and result.scenario["task"] == "serve" and engine in POOLED
+    return result.capacity is not None and result.scenario["task"] == "serve" and engine in SHARE_KEYS
 
 
 def _needed(result: Result, peak: Phase | None) -> Quantity:
