@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from vramwise.models import Model
 from vramwise.result import Node, Phase
@@ -11,6 +10,7 @@ from vramwise.serving.constants import constant
 from vramwise.serving.dynamic_cache import dynamic_cache, source_tokens
 from vramwise.serving.fixed_cache import quantized_bytes, static_bytes
 from vramwise.serving.forward import forward_live_set
+from vramwise.serving.heads import most_attention_heads
 from vramwise.serving.inference import layer_peak_bytes
 from vramwise.serving.layouts import PLAIN
 from vramwise.serving.storage import Storage
@@ -101,13 +101,7 @@ def _decode_scores(model: Model, plan: Plan) -> int:
     if plan.attention != "eager":
         return 0
     per_key = 2 * plan.storage.bytes_per_element + 4
-    return plan.rows * attention_heads(model) * (plan.prompt + plan.new) * per_key
-
-
-@lru_cache(maxsize=512)
-def attention_heads(model: Model) -> int:
-    """Most query heads of a layer."""
-    return max((op.settings["num_heads"] for b in model.layers() for op in b.ops if op.kind == "attention"), default=0)
+    return plan.rows * most_attention_heads(model) * (plan.prompt + plan.new) * per_key
 
 
 def _logits_bytes(model: Model, plan: Plan, tokens: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from vramwise.models import Model
 
 
@@ -14,7 +16,18 @@ def attention_heads(model: Model) -> int:
     return 0
 
 
+@lru_cache(maxsize=512)
+def most_attention_heads(model: Model) -> int:
+    """Most query heads of a layer, of attention that works scores out; 0 where none does."""
+    return max((op.settings["num_heads"] for b in model.layers() for op in b.ops if op.kind == "attention"), default=0)
+
+
 def key_value_heads(model: Model) -> int:
     """Key/value heads of the first layer with a cache of heads; 0 for latent attention and without attention."""
     kinds = ("full", "sliding", "chunked")
     return next((cache.num_key_value_heads for cache in model.caches if cache.kind in kinds), 0)
+
+
+def shares_evenly(kv_heads: int, ranks: int) -> bool:
+    """Whether every rank has as many key/value heads, or as many ranks have each of them."""
+    return not kv_heads or ranks % kv_heads == 0 or kv_heads % ranks == 0

@@ -16,7 +16,7 @@ from vramwise.models.checkpoint_dtype import checkpoint_dtype
 from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.heads import attention_heads, key_value_heads
+from vramwise.serving.heads import attention_heads, key_value_heads, shares_evenly
 from vramwise.serving.layouts import capability_of, engine_storage
 from vramwise.serving.sglang_refusals import check_sglang, sglang_notes
 from vramwise.serving.shard_refusals import check_shards, shard_notes
@@ -66,7 +66,7 @@ def _check_splits(settings: ServeSettings, model: Model) -> None:
             f"{settings.pipeline_parallel_size} stages are more than the {model.num_layers} layers",
         )
     kv_heads = key_value_heads(model)
-    if kv_heads and ranks % kv_heads and kv_heads % ranks:
+    if not shares_evenly(kv_heads, ranks):
         raise ScenarioError(
             "serve.tensor_parallel_size",
             f"{ranks} neither divides the {kv_heads} key/value heads nor is a multiple of them, {name} refuses it",

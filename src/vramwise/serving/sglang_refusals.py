@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.errors import ScenarioError
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.versions import LATEST, shown_version, version_of
+from vramwise.serving.versions import at_version, shown_version, version_of
 
 _CACHE_DTYPES_SINCE = {"bf16": (0, 5)}  # server_args.py --kv-cache-dtype (0.4.9 no, 0.5.4 yes)
 UNEVEN_EXPERTS = (0, 5, 10)  # moe/fused_moe_triton/layer.py: num_experts % ep_size == 0 (0.5.4 yes, 0.5.10 no)
@@ -16,7 +16,7 @@ UNEVEN_EXPERTS = (0, 5, 10)  # moe/fused_moe_triton/layer.py: num_experts % ep_s
 def check_sglang(settings: ServeSettings, model: Model) -> None:
     """Raise ScenarioError for what SGLang does not start with."""
     version = version_of(settings.engine_version)
-    name = f"SGLang {shown_version(version)}" if version != LATEST else "SGLang"
+    name = at_version("SGLang", version)
     since = _CACHE_DTYPES_SINCE.get(settings.kv_cache_dtype)
     if since is not None and version < since:
         what = f"a cache of {settings.kv_cache_dtype} came with {shown_version(since)}"

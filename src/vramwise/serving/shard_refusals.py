@@ -9,11 +9,12 @@ from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.heads import attention_heads, key_value_heads, shares_evenly
 from vramwise.serving.layouts import capability_of, engine_layout, expert_ranks
 from vramwise.serving.shard_rules import REFINED_BLOCKS, Case, Problem, quantized, refined_block, uneven
 from vramwise.serving.shards import Shard, shards_of
 from vramwise.serving.storage import Storage, own_method
-from vramwise.serving.versions import LATEST, Version, shown_version, version_of
+from vramwise.serving.versions import Version, at_version, shown_version, version_of
 
 _BEFORE_REFINED = (0, 28)
 
@@ -30,8 +31,7 @@ def check_shards(settings: ServeSettings, model: Model, storage: Storage, gpu: G
         return
     key = "tensor_parallel_size" if settings.tensor_parallel_size > 1 else "data_parallel_size"
     ways = ways_out(settings, model, storage, gpu, problem)
-    stated = f" {shown_version(version)}" if version != LATEST else ""
-    what = f"{getattr(settings, key)}: {problem.what}, {name}{stated} refuses it ({problem.rule})"
+    what = f"{getattr(settings, key)}: {problem.what}, {at_version(name, version)} refuses it ({problem.rule})"
     raise ScenarioError(f"serve.{key}", what + (f": {ways}" if ways else ""))
 
 
@@ -89,11 +89,9 @@ def ways_out(
 
 def _fewer(ranks: int, model: Model) -> Iterator[int]:
     """Smaller numbers of ranks, the largest first, that the number of heads allows."""
-    from vramwise.serving.heads import attention_heads, key_value_heads
-
     heads, kv_heads = attention_heads(model), key_value_heads(model)
     for size in range(ranks - 1, 0, -1):
-        if heads % size == 0 and (not kv_heads or size % kv_heads == 0 or kv_heads % size == 0):
+        if heads % size == 0 and shares_evenly(kv_heads, size):
             yield size
 
 

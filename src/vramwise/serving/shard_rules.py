@@ -14,14 +14,11 @@ from math import gcd
 
 from vramwise.formats import QuantFormat
 from vramwise.serving.shards import Shard
-
-Version = tuple[int, ...]
+from vramwise.serving.versions import Version
 
 LAST_FUSED_FREE = (0, 10)  # the last of fused layers that are not cut need not fill its block (0.9.2 no, 0.10.0 yes)
 FUSED_FREE = (0, 14)  # fused columns need not fill blocks at all (0.13.0 no, 0.14.1 yes)
-SGLANG_UNCHECKED = frozenset(
-    {"mimo_v2", "mimo_v2_flash"}
-)  # models/mimo_v2.py, mimo_v2_flash.py: skip_block_quant_check
+SGLANG_UNCHECKED = frozenset({"mimo_v2", "mimo_v2_flash"})  # models/NAME.py: skip_block_quant_check
 REFINED_BLOCKS = (0, 29)  # blocks of experts are cut to what the shard allows (0.28.0 no, 0.29.0 yes)
 LEAST_REFINED = 32
 FP8_KERNELS = 8.9  # platforms/cuda.py supports_fp8: Triton's block kernels, the only ones with refined blocks

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
 
 @lru_cache(maxsize=256)
-def version_of(text: str | None) -> tuple[int, ...]:
+def version_of(text: str | None) -> Version:
     """`"0.11.0"` -> (0, 11, 0), `"b5863 (a45)"` -> (5863,); a version that is not stated or has no number is the
     latest."""
     found = _NUMBER.search(text or "")
@@ -23,6 +23,11 @@ def version_of(text: str | None) -> tuple[int, ...]:
 def shown_version(version: Version) -> str:
     """`(0, 8, 5)` -> `"0.8.5"`; a piece that stands for the last release of a series is left out."""
     return ".".join(str(piece) for piece in version if piece < LATEST[0])
+
+
+def at_version(engine: str, version: Version) -> str:
+    """`vLLM 0.8.5`; the name alone where no version is stated."""
+    return engine if version == LATEST else f"{engine} {shown_version(version)}"
 
 
 def version_notes(engine: str, given: str | None, newest: str) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from vramwise.result import Node
 from vramwise.serving.constants import Constant, constant
 from vramwise.serving.layouts import engine_layout
 from vramwise.serving.vllm.profile import runs_v2_runner
-from vramwise.serving.vllm.settings import Resolved, has_encoder
-from vramwise.serving.vllm.towers import sees_nothing
+from vramwise.serving.vllm.settings import Resolved
+from vramwise.serving.vllm.towers import has_encoder, sees_nothing
 from vramwise.serving.weights import stage_weights
 
 if TYPE_CHECKING:

@@ -80,18 +80,16 @@ def _problem(budget: Budget, total: int) -> str:
         lack = least_card(budget, total).expected - total
         return f"kv_cache_memory_bytes {amount(given)} and all else lack {amount(lack)} on {amount(total)}"
     share = f"{amount(requested)} (gpu_memory_utilization {r.utilization:g} of {amount(total)})"
-    charged = amount(total_of(budget.charged))
+    taken = f"weights, profile run and the rest take {amount(total_of(budget.charged))} of {share}"
     if budget.weights.bytes > requested:
         return f"weights of {amount(budget.weights.bytes)} do not fit in {share}"
     if left < budget.pool.block_bytes:
-        return (
-            f"no KV cache blocks: weights, profile run and the rest take {amount(total_of(budget.charged))} of {share}"
-        )
+        return f"no KV cache blocks: {taken}"
     if left < budget.one_request:
         need = amount(budget.one_request)
         return f"max_model_len {r.max_model_len:,} needs {need} of KV cache, {amount(left)} is left"
     if left < 0:
-        return f"weights, profile run and the rest take {charged} of {share}"
+        return taken
     return f"what lies outside it, {amount(_outside(budget, 'bytes'))}, does not fit beside {share}"
 
 

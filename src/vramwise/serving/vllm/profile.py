@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.versions import version_of
 from vramwise.units import GIB
 
@@ -116,6 +117,11 @@ def release(text: str) -> tuple[int, ...]:
 def without_engine(text: str) -> tuple[str, bool]:
     """The version in a text such as `0.8.5 (V0)`, and whether it names the older engine."""
     return _V0_ENGINE.sub("", text), _V0_ENGINE.search(text) is not None
+
+
+def asks_for_v0(settings: ServeSettings) -> bool:
+    """Whether the older engine is asked for, with the version or by VLLM_USE_V1=0."""
+    return settings.use_v1 is False or without_engine(settings.engine_version or "")[1]
 
 
 @lru_cache(maxsize=256)

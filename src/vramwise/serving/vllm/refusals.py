@@ -15,9 +15,10 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.heads import attention_heads, key_value_heads
 from vramwise.serving.layouts import capability_of
 from vramwise.serving.storage import Storage, own_method, quantization_method
-from vramwise.serving.versions import LATEST, Version, shown_version
+from vramwise.serving.versions import LATEST, Version, at_version, shown_version
 from vramwise.serving.vllm.dtypes import refuses_fp16
-from vramwise.serving.vllm.profile import is_old_card, profile_of, release, without_engine
+from vramwise.serving.vllm.profile import asks_for_v0, is_old_card, profile_of, release, without_engine
+from vramwise.serving.vllm.towers import has_encoder
 
 CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
 # cache dtype -> the first version that has it (config/cache.py CacheDType)
@@ -52,8 +53,7 @@ def vllm_version(settings: ServeSettings) -> Version:
 
 
 def _generation(settings: ServeSettings, version: Version, gpu: Gpu | None) -> str:
-    says_v0 = settings.use_v1 is False or without_engine(settings.engine_version or "")[1]
-    return profile_of(version, says_v0 or is_old_card(capability_of(gpu))).generation
+    return profile_of(version, asks_for_v0(settings) or is_old_card(capability_of(gpu))).generation
 
 
 def check_vllm(settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None) -> None:
@@ -68,13 +68,12 @@ def check_vllm(settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu
     _check_block_size(settings, gpu, version)
     _check_adapters(settings, version)
     _check_splits(settings, model, gpu, version)
-    if settings.limit_mm_per_prompt and version < MM_LIMITS_FOR_ALL and not _reads_media(model):
+    if settings.limit_mm_per_prompt and version < MM_LIMITS_FOR_ALL and not has_encoder(model):
         _refuse("limit_mm_per_prompt", "the model reads text alone", version, "config.py", "leave it out")
 
 
 def _refuse(key: str, what: str, version: Version, where: str, way_out: str) -> None:
-    stated = f" {shown_version(version)}" if version != LATEST else ""
-    raise ScenarioError(f"serve.{key}", f"{what}, vLLM{stated} refuses it ({where}): {way_out}")
+    raise ScenarioError(f"serve.{key}", f"{what}, {at_version('vLLM', version)} refuses it ({where}): {way_out}")
 
 
 def check_batch(tokens: int | None, requests: int | None) -> None:
@@ -233,10 +232,6 @@ def _check_context_ranks(settings: ServeSettings, heads: int, kv_heads: int) -> 
             f"{shared} ranks cannot share the tokens of {kv_heads} key/value heads over tensor_parallel_size {ranks}, "
             f"vLLM refuses it: set it to {most}, or tensor_parallel_size to {kv_heads * shared}",
         )
-
-
-def _reads_media(model: Model) -> bool:
-    return any(part in model.parts for part in ("vision", "audio", "projector"))
 
 
 def vllm_notes(settings: ServeSettings, model: Model, gpu: Gpu | None, length: int) -> Iterator[str]:

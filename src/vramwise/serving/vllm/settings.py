@@ -18,6 +18,7 @@ from vramwise.serving.vllm.profile import (
     IN_FLIGHT_VERSION,
     V2_RUNNER_ALL,
     Profile,
+    asks_for_v0,
     default_batched_tokens,
     is_old_card,
     profile_of,
@@ -25,6 +26,7 @@ from vramwise.serving.vllm.profile import (
     without_engine,
 )
 from vramwise.serving.vllm.refusals import CHUNKED_PREFILL_ABOVE, check_batch
+from vramwise.serving.vllm.towers import has_encoder
 
 V0_MAX_NUM_SEQS = 256
 V0_LEAST_BATCHED_TOKENS = 2048
@@ -64,9 +66,8 @@ def version_and_profile(given: ServeSettings, gpu: Gpu | None) -> tuple[str, Pro
     AMD's cards profile no graphs, so the budget holds none (0.19.0, 0.20.0 and 0.25.0 v1/worker/gpu_worker.py
     determine_available_memory).
     """
-    text, says_v0 = without_engine(given.engine_version or DEFAULT_VERSION)
-    older = says_v0 or given.use_v1 is False
-    profile = profile_of(release(text), is_old_card(capability_of(gpu)) or older)
+    text = without_engine(given.engine_version or DEFAULT_VERSION)[0]
+    profile = profile_of(release(text), is_old_card(capability_of(gpu)) or asks_for_v0(given))
     if gpu is not None and gpu.vendor == "AMD" and profile.graphs_in_budget:
         profile = replace(profile, graphs_in_budget=False)
     return text, profile
@@ -77,7 +78,6 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     given = scenario.serve
     version_text, profile = version_and_profile(given, gpu)
     version = release(version_text)
-    older = without_engine(given.engine_version or DEFAULT_VERSION)[1] or given.use_v1 is False
     storage = engine_storage(model, given, "vllm", gpu)
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
@@ -85,7 +85,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     block = given.block_size or (BLOCK if compresses_keys(model) else DEFAULT_BLOCK_SIZE)
     settings = given.replace(
         engine_version=version_text,
-        use_v1=False if older else given.use_v1,
+        use_v1=False if asks_for_v0(given) else given.use_v1,
         dtype=storage.dtype,
         max_model_len=length,
         max_num_batched_tokens=tokens,
@@ -132,8 +132,3 @@ def _batch(
         return tokens, seqs
     least = V0_LEAST_MULTIMODAL_TOKENS if multimodal else V0_LEAST_BATCHED_TOKENS
     return max(length, least), seqs
-
-
-def has_encoder(model: Model) -> bool:
-    """Whether the model reads images or sound besides text."""
-    return any(part in model.parts for part in ("vision", "audio", "projector"))

@@ -1,4 +1,4 @@
-"""Towers that vLLM leaves out because no item of their kind may come."""
+"""Towers of a model, and those that vLLM leaves out because no item of their kind may come."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ VIDEO_TYPES = MROPE_TYPES | {
     "internvl",
     "internvl_chat",
 }  # types that read videos also where a config leaves the key out
+
+
+def has_encoder(model: Model) -> bool:
+    """Whether the model reads images or sound besides text."""
+    return any(part in model.parts for part in ("vision", "audio", "projector"))
 
 
 def towers_left_out(model: Model, settings: ServeSettings) -> frozenset[str]:
