@@ -144,6 +144,8 @@ def test_only_the_first_unusable_lines_are_listed(tmp_path):
     text = lines(judge([write_cases(tmp_path / "c.jsonl", *["x"] * 30)], estimate))
     assert "unusable: 30 lines" in text
     assert text[-1] == "  and 20 more (--json lists all)"
+    ten = lines(judge([write_cases(tmp_path / "c.jsonl", *["x"] * 10)], estimate))
+    assert "more" not in ten[-1]
 
 
 def test_a_file_without_cases(tmp_path):
