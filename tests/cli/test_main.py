@@ -123,6 +123,22 @@ def test_what_follows_two_dashes_is_no_flag(command):
     assert main(["schema", "--", "--level"]) == 2
 
 
+@pytest.mark.parametrize("columns", ["", "0", "-5", "wide", "1", "9" * 5000])
+def test_help_is_printed_at_any_width(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["schema", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: vramwise schema")
+
+
+def test_help_is_as_wide_as_columns_says(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["estimate", "--help"]) == 0
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "0")
+    assert main(["estimate", "--help"]) == 0
+    assert wide.count("\n") < capsys.readouterr().out.count("\n")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
 def test_a_full_disk_is_one_line():
     with open("/dev/full", "w") as full:

@@ -72,6 +72,8 @@ def test_other_tasks_and_top_keys(capsys):
         (["model=gpt2"], ["no key"]),
         (["lora_rank=8,x"], ["lora_rank", "whole number"]),
         (["sequence_length=8k..1k"], ["range"]),
+        (["sequence_length=1..9999999999999"], ["range"]),
+        (["sequence_length=1.." + "9" * 5000], ["range"]),
         (["sequence_length"], ["KEY=VALUES"]),
         (["sequence_length=1", "lora_rank=8", "micro_batch_size=1"], ["one or two keys"]),
         (["lora_rank=8", "lora_rank=16"], ["twice"]),

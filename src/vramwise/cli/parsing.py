@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from vramwise.cli.meant import meant_flag
@@ -24,9 +25,10 @@ class _Formatter(argparse.HelpFormatter):
 
 def _columns() -> int:
     """As shutil.get_terminal_size: COLUMNS, else the terminal's, else 80."""
-    stated = os.environ.get("COLUMNS", "")
-    if stated.isdecimal() and int(stated) > 0:
-        return int(stated)
+    with suppress(ValueError):  # no number, or one of more digits than int reads
+        stated = int(os.environ.get("COLUMNS", ""))
+        if stated > 0:
+            return stated
     try:
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
     except (AttributeError, ValueError, OSError):
