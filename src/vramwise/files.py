@@ -85,6 +85,15 @@ def written(path: str | os.PathLike[str], mode: str = "w", **how: Any) -> Iterat
         raise
 
 
+def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a whole file, or leave the one that was there. Raises SourceError in one line that names it."""
+    try:
+        with written(path, "wb") as out:
+            out.write(content.encode() if isinstance(content, str) else content)
+    except OSError as problem:
+        raise SourceError(f"{shown_path(os.fspath(path))}: cannot be written ({_why(problem)})") from None
+
+
 def append_text(path: str | os.PathLike[str], text: str) -> None:
     """Add whole lines to a file in one go; where the disk is full the file stays as it was. Raises OSError."""
     content = text.encode()

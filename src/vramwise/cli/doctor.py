@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from vramwise.errors import SourceError, clipped
+from vramwise.errors import SourceError
 from vramwise.files import read_at_most, shown_path
 from vramwise.units import MIB, format_bytes
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.files:
         from vramwise.hardware.machine.pasted import read_pasted
 
-        answers += [pasted_answer(read_pasted(_text(name), clipped(name, 200)), name) for name in args.files]
+        answers += [pasted_answer(read_pasted(_text(name), shown_path(name)), name) for name in args.files]
     else:
         answers.append(machine_answer())
     if args.json:

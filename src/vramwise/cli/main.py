@@ -15,6 +15,7 @@ from typing import NoReturn, Protocol, cast
 from vramwise import __version__
 from vramwise.cli.parsing import CommandParser
 from vramwise.errors import UsageError, VramwiseError, clipped, nearest, printable, without_passwords
+from vramwise.files import shown_path
 
 COMMANDS = {
     "estimate": "how much memory a model takes, and why",
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), error.exit_code)
     except OSError as error:
         _drop_output()
-        where = f"{clipped(str(error.filename), 200)}: " if error.filename else ""
+        where = f"{shown_path(str(error.filename))}: " if error.filename else ""
         return _complain(f"{where}{error.strerror or error}", VramwiseError.exit_code)
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vramwise.errors import SourceError, UsageError, clipped
-from vramwise.files import open_to_read, shown_path, written
+from vramwise.files import open_to_read, shown_path, write_file
 
 if TYPE_CHECKING:
     from vramwise.measure import Diagnosis, Snapshot
@@ -99,11 +99,7 @@ def _plot(snapshot: Snapshot, path: str, device: str | None) -> None:
     if number not in snapshot.devices:
         raise UsageError(f"--device: the snapshot tells of {', '.join(map(str, snapshot.devices))}, not of {number}")
     picture = timeline_svg(timeline_of(snapshot, number), f"GPU {number}: memory by line of code")
-    try:
-        with written(path) as out:
-            out.write(picture)
-    except OSError as error:
-        raise SourceError(f"{shown_path(path)}: cannot be written ({error.strerror or error})") from None
+    write_file(path, picture)
 
 
 def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion] | None:

@@ -7,8 +7,8 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from vramwise.errors import SourceError, UsageError
-from vramwise.files import shown_path, written
+from vramwise.errors import UsageError
+from vramwise.files import write_file
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import Recording
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         from vramwise.utilization.profiler.picture import picture
 
-        _write(args.plot, picture(recordings, answer))
+        write_file(args.plot, picture(recordings, answer))
     if args.json:
         print(json.dumps(answer, indent=1, allow_nan=False, ensure_ascii=False))
         return 0
@@ -82,11 +82,3 @@ def _compatible(recordings: list[Recording], *, as_json: bool) -> int:
 
     show(hta_lines(ranks))
     return 0
-
-
-def _write(name: str, text: str) -> None:
-    try:
-        with written(name) as out:
-            out.write(text)
-    except OSError as error:
-        raise SourceError(f"{shown_path(name)}: {error.strerror or error}") from None

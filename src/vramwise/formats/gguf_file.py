@@ -17,7 +17,7 @@ from math import prod
 from typing import Any, BinaryIO
 
 from vramwise.errors import SourceError, clipped
-from vramwise.files import open_to_read
+from vramwise.files import open_to_read, shown_path
 from vramwise.formats.gguf import gguf_type
 from vramwise.units import KIB, MIB, format_bytes
 
@@ -75,15 +75,15 @@ def read_gguf(path: str) -> GgufHeader:
     if split is None:
         header = _read(path)
         if not header.tensors:
-            raise SourceError(f"{_shown(path)}: holds no tensors")
+            raise SourceError(f"{shown_path(path)}: holds no tensors")
         return header
     count = int(split.group(2))
     if not 0 < count <= MOST_PARTS:
-        raise SourceError(f"{_shown(path)}: names {count:,} parts, expected 1 to {MOST_PARTS:,}")
+        raise SourceError(f"{shown_path(path)}: names {count:,} parts, expected 1 to {MOST_PARTS:,}")
     parts = [_read(f"{path[: split.start()]}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
     tensors = tuple(tensor for part in parts for tensor in part.tensors)  # the first part may hold metadata alone
     if not tensors:
-        raise SourceError(f"{_shown(path)}: its parts hold no tensors")
+        raise SourceError(f"{shown_path(path)}: its parts hold no tensors")
     return GgufHeader(parts[0].metadata, tensors)
 
 
@@ -92,11 +92,7 @@ def _read(path: str) -> GgufHeader:
         with open_to_read(path) as file:
             return _Reader(file, path).header()
     except (OSError, ValueError) as problem:
-        raise SourceError(f"{_shown(path)}: {getattr(problem, 'strerror', None) or problem}") from None
-
-
-def _shown(path: str) -> str:
-    return clipped(path, 200)
+        raise SourceError(f"{shown_path(path)}: {getattr(problem, 'strerror', None) or problem}") from None
 
 
 class _Reader:
@@ -107,13 +103,13 @@ class _Reader:
 
     def header(self) -> GgufHeader:
         if self.take(4) != b"GGUF":
-            raise SourceError(f"{_shown(self.path)}: is no GGUF file")
+            raise SourceError(f"{shown_path(self.path)}: is no GGUF file")
         version = self.number("I")
         if version > 0xFFFF:  # written on a big-endian machine
             self.order = ">"
             version = int.from_bytes(version.to_bytes(4, "little"), "big")
         if version not in (2, 3):
-            raise SourceError(f"{_shown(self.path)}: GGUF version {version}, expected 2 or 3")
+            raise SourceError(f"{shown_path(self.path)}: GGUF version {version}, expected 2 or 3")
         tensors = self.count("tensors", MOST_TENSORS)
         pairs = self.count("metadata pairs", MOST_PAIRS)
         metadata: dict[str, Any] = {}
@@ -128,7 +124,7 @@ class _Reader:
 
     def take(self, length: int) -> bytes:
         if length > LARGEST_HEADER or self.file.tell() + length > min(self.size, LARGEST_HEADER):
-            raise SourceError(f"{_shown(self.path)}: the header is cut off or broken")
+            raise SourceError(f"{shown_path(self.path)}: the header is cut off or broken")
         return self.file.read(length)
 
     def number(self, form: str) -> Any:
@@ -137,7 +133,7 @@ class _Reader:
     def count(self, what: str, most: int) -> int:
         count: int = self.number("Q")
         if count > most:
-            raise SourceError(f"{_shown(self.path)}: {count:,} {what}, expected at most {most:,}")
+            raise SourceError(f"{shown_path(self.path)}: {count:,} {what}, expected at most {most:,}")
         return count
 
     def text(self) -> str:
@@ -149,7 +145,7 @@ class _Reader:
 
     def skip(self, length: int) -> None:
         if self.file.tell() + length > min(self.size, LARGEST_HEADER):
-            raise SourceError(f"{_shown(self.path)}: the header is cut off or broken")
+            raise SourceError(f"{shown_path(self.path)}: the header is cut off or broken")
         self.file.seek(length, os.SEEK_CUR)
 
     def value(self, kind: int, depth: int) -> Any:
@@ -158,19 +154,19 @@ class _Reader:
         if kind == _ARRAY:
             return self.array(depth + 1)
         if kind not in _SCALARS:
-            raise SourceError(f"{_shown(self.path)}: unknown kind of metadata {kind}")
+            raise SourceError(f"{shown_path(self.path)}: unknown kind of metadata {kind}")
         return self.number(_SCALARS[kind])
 
     def array(self, depth: int) -> Any:
         """A list, or its length where it is long."""
         if depth > DEEPEST_ARRAY:
-            raise SourceError(f"{_shown(self.path)}: metadata is nested too deep")
+            raise SourceError(f"{shown_path(self.path)}: metadata is nested too deep")
         kind, count = self.number("I"), self.number("Q")
         if kind in _SCALARS and count > MOST_KEPT:
             self.skip(count * struct.calcsize("<" + _SCALARS[kind]))
             return count
         if count > self.size:
-            raise SourceError(f"{_shown(self.path)}: the header is cut off or broken")
+            raise SourceError(f"{shown_path(self.path)}: the header is cut off or broken")
         if count <= MOST_KEPT:
             return [self.value(kind, depth) for _ in range(count)]
         for _ in range(count):
@@ -181,7 +177,7 @@ class _Reader:
         name = self.text()
         dimensions = self.number("I")
         if dimensions > MOST_DIMENSIONS:
-            raise SourceError(f"{_shown(self.path)}: a tensor of {dimensions} dimensions")
+            raise SourceError(f"{shown_path(self.path)}: a tensor of {dimensions} dimensions")
         shape = tuple(self.number("Q") for _ in range(dimensions))
         return name, shape[::-1], self.number("I"), self.number("Q")
 
@@ -197,10 +193,10 @@ class _Reader:
             room = following[offset] - offset
             size = gguf_type(known).bytes_for(shape) if known is not None else room
             if size < 0 or prod(shape) >= 2**63:
-                raise SourceError(f"{_shown(self.path)}: tensor {clipped(name)} has an impossible size")
+                raise SourceError(f"{shown_path(self.path)}: tensor {clipped(name)} has an impossible size")
             found.append(FileTensor(name, shape, known or f"type {kind}", size))
         total = sum(tensor.bytes for tensor in found)
         if self.size < start + max(offsets):
             held, whole = (format_bytes(size, "MiB") for size in (self.size, start + total))
-            raise SourceError(f"{_shown(self.path)}: is cut off: {held} of a file of {whole}")
+            raise SourceError(f"{shown_path(self.path)}: is cut off: {held} of a file of {whole}")
         return tuple(found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeGuard
 
 from vramwise.errors import SourceError, clipped
-from vramwise.files import open_to_read
+from vramwise.files import open_to_read, shown_path
 from vramwise.units import MIB, format_bytes
 
 SUFFIX = ".safetensors"
@@ -110,7 +110,7 @@ def _own_files(names: list[str]) -> list[str]:
 
 
 def _indexed(path: str) -> StoredWeights:
-    folder, shown = os.path.dirname(path), clipped(path, 200)
+    folder, shown = os.path.dirname(path), shown_path(path)
     content = _json(_read(path, shown, 0, LARGEST_HEADER_BYTES + 1), shown)
     where = content.get("weight_map")
     if not isinstance(where, Mapping) or not where:
@@ -139,7 +139,7 @@ def read_header(path: str) -> tuple[tuple[StoredTensor, ...], bool]:
 
     Raises `SourceError` as `read_stored_weights` does.
     """
-    shown = clipped(path, 200)
+    shown = shown_path(path)
     start = _read(path, shown, 0, _LENGTH_BYTES)
     length = int.from_bytes(start, "little")
     if len(start) < _LENGTH_BYTES or not 2 <= length <= LARGEST_HEADER_BYTES:

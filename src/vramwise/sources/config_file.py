@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vramwise.errors import SourceError, clipped
+from vramwise.files import shown_path
 from vramwise.units import MIB, format_bytes
 
 LARGEST_CONFIG_BYTES = 10 * MIB
@@ -24,7 +25,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises `SourceError` with one line that names the file and what is wrong with it.
     """
-    shown = clipped(os.fspath(path), 200)
+    shown = shown_path(os.fspath(path))
     text = _text(Path(path), shown)
     try:
         table = json.loads(text)

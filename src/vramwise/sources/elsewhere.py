@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from vramwise.errors import SourceError, clipped
+from vramwise.errors import SourceError
+from vramwise.files import shown_path
 from vramwise.sources.resolve import resolve
 
 _HUB_FOLDER = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
@@ -23,7 +24,7 @@ def model_elsewhere(path: str) -> tuple[str, str] | None:
         return None
     if not _known(name):
         return None
-    return name, f"{clipped(path, 200)} is not on this machine: taken as {name}"
+    return name, f"{shown_path(path)} is not on this machine: taken as {name}"
 
 
 def _name_in(path: str) -> str | None:

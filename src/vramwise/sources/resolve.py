@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from vramwise.errors import SourceError, UnsupportedModelError, clipped
+from vramwise.files import shown_path
 from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, find_weights
 from vramwise.sources.catalog import entry, names
 from vramwise.sources.config_file import checked, read_config
@@ -86,7 +87,7 @@ def _local_source(name: str) -> ModelSource | None:
     if folder and not os.path.isfile(config) and looks_like_path:
         if find_weights(path) is not None:
             return ModelSource(Path(os.path.abspath(path)).name, {}, path, weights=path)
-        raise SourceError(f"{clipped(name, 200)}: the folder has no config.json")
+        raise SourceError(f"{shown_path(name)}: the folder has no config.json")
     if looks_like_path or (folder and os.path.isfile(config)):
         return _read_file(config)
     return None
@@ -97,7 +98,7 @@ def _gguf_file(path: str) -> ModelSource:
     try:
         status = os.stat(path)
     except (OSError, ValueError):
-        raise SourceError(f"{clipped(path, 200)}: there is no such file") from None
+        raise SourceError(f"{shown_path(path)}: there is no such file") from None
     return _from_gguf(path, status.st_mtime_ns, status.st_size)
 
 
@@ -108,7 +109,7 @@ def _from_gguf(path: str, modified_ns: int, size: int) -> ModelSource:
 
     header = read_gguf(path)
     try:
-        config = config_of(header, clipped(path, 200))
+        config = config_of(header, shown_path(path))
     except UnsupportedModelError:
         known = _named_in(header)
         if known is None:
@@ -129,7 +130,7 @@ def _named_in(header: GgufHeader) -> ModelSource | None:
 def _weight_file(path: str) -> ModelSource:
     """A safetensors file or index, with the config.json beside it where there is one."""
     if not os.path.isfile(path):
-        raise SourceError(f"{clipped(path, 200)}: there is no such file")
+        raise SourceError(f"{shown_path(path)}: there is no such file")
     beside = os.path.join(os.path.dirname(path), "config.json")
     if os.path.isfile(beside):
         return replace(_read_file(beside), weights=path)

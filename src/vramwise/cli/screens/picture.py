@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from vramwise.cli.sweep import Axis, Point
-from vramwise.errors import SourceError, UsageError, clipped
-from vramwise.files import shown_path, written
+from vramwise.errors import UsageError, clipped
+from vramwise.files import write_file
 from vramwise.result import VERDICT_WORDS
 from vramwise.units import gib
 
@@ -24,16 +24,12 @@ _STEPS = (1, 2, 2.5, 5, 10)
 
 
 def save(path: str, svg: str) -> None:
-    """Write the picture as its name's ending says. Raises UsageError for another ending or a missing converter."""
+    """Write the picture as its name's ending says. Raises UsageError for another ending or a missing
+    converter, SourceError where it cannot be written."""
     ending = Path(path).suffix.lower()
     if ending not in (".svg", ".png"):
         raise UsageError(f'--plot: expected a name that ends in .svg or .png, got "{clipped(path)}"')
-    content = svg.encode() if ending == ".svg" else _png(svg)
-    try:
-        with written(path, "wb") as out:
-            out.write(content)
-    except OSError as error:
-        raise SourceError(f"{shown_path(path)}: cannot be written ({error.strerror or error})") from None
+    write_file(path, svg if ending == ".svg" else _png(svg))
 
 
 def _png(svg: str) -> bytes:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from vramwise.errors import SourceError, VramwiseError, clipped
-from vramwise.files import read_at_most
+from vramwise.files import read_at_most, shown_path
 from vramwise.units import KIB, MIB, format_bytes
 
 MOST_BYTES = 32 * MIB
@@ -119,7 +119,7 @@ def read_log(path: str, engine: str | None = None) -> Reading:
     found = engine if engine in _MODULES else best if counts[best] else None
     if found is None:
         names = ", ".join(ENGINES.values())
-        raise VramwiseError(f"{clipped(path, 200)}: {_none_of(len(lines))} one that {names} print")
+        raise VramwiseError(f"{shown_path(path)}: {_none_of(len(lines))} one that {names} print")
     module = import_module(f"vramwise.interop.logs.{_MODULES[found]}")
     reading: Reading = module.read(lines)
     reading.lines = len(lines)
@@ -135,7 +135,7 @@ def read_log(path: str, engine: str | None = None) -> Reading:
 def _lines(path: str) -> tuple[list[str], bool]:
     data = read_at_most(path, MOST_BYTES + 1)
     if _is_binary(data[:PROBE]):
-        raise SourceError(f"{clipped(path, 200)}: is no text")
+        raise SourceError(f"{shown_path(path)}: is no text")
     cut = len(data) > MOST_BYTES
     return list(_clean(data[:MOST_BYTES])), cut
 
