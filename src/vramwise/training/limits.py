@@ -75,10 +75,8 @@ class Room:
 
     def _need(self, rank: Placement, moments: list[Moment], allocated: int) -> int:
         if frozen_units_keep_inputs(self.structure):
-            states, exchanged = (
-                model_states(self.model, self.structure, rank),
-                buffers(self.model, self.structure, rank),
-            )
+            states = model_states(self.model, self.structure, rank)
+            exchanged = buffers(self.model, self.structure, rank)
             kept = reserved.reserved(Quantity.exact(allocated), moments, self.structure, rank, states, exchanged)
             allocated = int(kept.expected)
         return max(allocated + self.outside, self.generating)

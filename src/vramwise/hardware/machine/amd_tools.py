@@ -12,8 +12,7 @@ from typing import Any
 
 from vramwise.errors import SourceError
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts
-from vramwise.hardware.machine.numbers_in_text import first_float, first_int
-from vramwise.units import MIB
+from vramwise.hardware.machine.numbers_in_text import first_float, first_int, first_mib
 
 _FACT = re.compile(r"(?:GPU|HCU)\[(\d{1,4})\] ?: ?(.+)")
 _NAMES = ("Card Series", "Card series", "Device Name", "Card Model", "Card model")
@@ -114,13 +113,13 @@ def _table(text: str) -> dict[int, GpuFacts]:
         first, second = _TABLE_FIRST.search(line), _TABLE_SECOND.search(below)
         if not first or not second:
             continue
-        index, used, total = int(second.group(1)), first_int(second.group(3)), first_int(second.group(4))
+        index, used, total = int(second.group(1)), first_mib(second.group(3)), first_mib(second.group(4))
         found[index] = GpuFacts(
             index=index,
             name=first.group(2).removeprefix("..."),
-            total_bytes=_mib(total),
-            used_bytes=_mib(used),
-            free_bytes=_mib(None if total is None or used is None else total - used),
+            total_bytes=total,
+            used_bytes=used,
+            free_bytes=None if total is None or used is None else total - used,
             utilization_pct=first_int(second.group(2)),
             memory_utilization_pct=first_int(first.group(3)),
             temperature_c=first_int(first.group(4)),
@@ -159,9 +158,9 @@ def _of_sections(index: int, facts: dict[str, str]) -> GpuFacts:
     return GpuFacts(
         index=index,
         name=first("ASIC/MARKET_NAME", "BOARD/PRODUCT_NAME") or "AMD GPU",
-        total_bytes=_mib(first_int(first("MEM_USAGE/TOTAL_VRAM", "VRAM/SIZE"))),
-        used_bytes=_mib(first_int(first("MEM_USAGE/USED_VRAM"))),
-        free_bytes=_mib(first_int(first("MEM_USAGE/FREE_VRAM"))),
+        total_bytes=first_mib(first("MEM_USAGE/TOTAL_VRAM", "VRAM/SIZE")),
+        used_bytes=first_mib(first("MEM_USAGE/USED_VRAM")),
+        free_bytes=first_mib(first("MEM_USAGE/FREE_VRAM")),
         utilization_pct=first_int(first("USAGE/GFX_ACTIVITY")),
         memory_utilization_pct=first_int(first("USAGE/UMC_ACTIVITY")),
         temperature_c=first_int(first("TEMPERATURE/HOTSPOT", "TEMPERATURE/EDGE")),
@@ -196,7 +195,3 @@ def _generation(speed: str | None) -> int | None:
 
 def _or(one: Any, other: Any) -> Any:
     return other if one is None else one
-
-
-def _mib(number: int | None) -> int | None:
-    return None if number is None else number * MIB
