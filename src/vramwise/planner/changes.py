@@ -56,6 +56,10 @@ class Change:
         return changed(scenario, self.values)
 
 
+SDPA = Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING)
+FLASH = Change("attention flash", {"attention": "flash"}, "needs flash-attn", Cost.A_PACKAGE)
+
+
 def changed(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
     """The scenario with other values, each of which counts as given. Raises ScenarioError where they contradict."""
     top = {key: value for key, value in values.items() if key in KINDS[Scenario]}

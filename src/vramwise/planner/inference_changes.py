@@ -8,7 +8,7 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model
-from vramwise.planner.changes import Asked, Change, Cost, runs
+from vramwise.planner.changes import SDPA, Asked, Change, Cost, runs
 from vramwise.scenario.names import LLAMA_CPP_ENGINES
 from vramwise.serving.advice import MOST_RANKS, gpus_used
 from vramwise.serving.storage import storage_of
@@ -66,7 +66,7 @@ def serving_combinations(asked: Asked) -> Iterator[Change]:
 def generation_changes(asked: Asked) -> Iterator[Change]:
     """Every change of plain `generate` that may help."""
     if asked.settings.get("attention") == "eager":
-        yield Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING)
+        yield SDPA
     yield from _of_weights(asked, "transformers")
     yield from _smaller(asked, "batch_size", "max_batch", "fewer requests at once", Cost.SMALLER_STEPS)
     yield from _smaller(asked, "prompt_tokens", "max_seq", "shorter prompts", Cost.SHORTER)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.planner.changes import Asked, Change, Cost
+from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost
 from vramwise.planner.inference_changes import (
     generation_changes,
     loading_changes,
@@ -87,18 +87,17 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
 
 def _with_sdpa(asked: Asked, estimate: Estimate) -> list[Suggestion]:
     """Of a run whose kernel the card does not have: the one that it has, and with it what memory asks for."""
-    sdpa = Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING)
-    scenario = sdpa.of(asked.scenario)
+    scenario = SDPA.of(asked.scenario)
     result = estimate(scenario)
     if result.verdict is not None and result.verdict.fits:
-        return [Suggestion(sdpa, result.needed, asked.need - int(result.needed.expected), result.verdict)]
+        return [Suggestion(SDPA, result.needed, asked.need - int(result.needed.expected), result.verdict)]
     return [
         replace(
             one,
             change=replace(
                 one.change,
-                words=f"attention sdpa, {one.change.words}",
-                values={**sdpa.values, **one.change.values},
+                words=f"{SDPA.words}, {one.change.words}",
+                values={**SDPA.values, **one.change.values},
             ),
             saved_bytes=asked.need - int(one.needed.expected),
         )
@@ -169,8 +168,8 @@ def _rank(verdict: Verdict | None) -> int:
 
 def _without_needless_package(found: list[Suggestion]) -> list[Suggestion]:
     """Flash attention only where SDPA, which needs no package, saves less: it gets masks, for padding above all."""
-    sdpa = min((int(one.needed.expected) for one in found if one.change.words == "attention sdpa"), default=None)
+    sdpa = min((int(one.needed.expected) for one in found if one.change.values == SDPA.values), default=None)
     return [
         one for one in found
-        if one.change.words != "attention flash" or sdpa is None or one.needed.expected < sdpa * (1 - LEAST_SAVING)
+        if one.change.values != FLASH.values or sdpa is None or one.needed.expected < sdpa * (1 - LEAST_SAVING)
     ]  # fmt: skip

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from vramwise.planner.changes import Asked, Change, Cost, runs
+from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost, runs
 
 _STATES = frozenset({"weights", "8-bit weights", "adapters", "gradients", "optimizer states", "master weights"})
 _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer temporaries", "gradients"})
@@ -43,10 +44,8 @@ def training_combinations(asked: Asked) -> Iterator[Change]:
     least = {**flow, "micro_batch_size": 1, "loss": "fused-linear"}
     rank = Cost.ANOTHER_METHOD
     yield Change(f"checkpointing full{shared}", {**flow, **share}, "slower steps", rank)
-    for method in ("lora", "qlora"):
-        if (train.method, method) not in (("full", "lora"), ("full", "qlora"), ("lora", "qlora")):
-            continue
-        values = {"method": method} | ({"quantization": "nf4"} if method == "qlora" else {}) | share
+    for method, _ in _METHODS.get(train.method, ()):
+        values = _with_method(method) | share
         words = f"method {method}, checkpointing full{shared}"
         yield Change(words, {**values, **flow}, "adapters; slower steps", rank)
         if method == "qlora":
@@ -72,11 +71,11 @@ def _of_attention(asked: Asked) -> Iterator[Change]:
     settings, flow = asked.settings, _touched(asked, None)
     kernel = settings.get("attention")
     if kernel == "eager":
-        yield Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING, flow)
+        yield replace(SDPA, saves_at_most=flow)
     masked = settings.get("document_mask") or settings.get("padding") or kernel == "eager"
     computes = settings.get("precision") != "fp32" and runs(asked, "flash_attention_2")  # in 16 bits alone
     if masked and kernel != "flash" and computes:
-        yield Change("attention flash", {"attention": "flash"}, "needs flash-attn", Cost.A_PACKAGE, flow)
+        yield replace(FLASH, saves_at_most=flow)
 
 
 def _of_the_allocator(asked: Asked) -> Iterator[Change]:
@@ -182,8 +181,11 @@ def _of_offloading(asked: Asked) -> Iterator[Change]:
 
 def _of_the_method(asked: Asked) -> Iterator[Change]:
     for method, cost in _METHODS.get(asked.scenario.train.method, ()):
-        values = {"method": method} | ({"quantization": "nf4"} if method == "qlora" else {})
-        yield Change(f"method {method}", values, cost, Cost.ANOTHER_METHOD, family="method")
+        yield Change(f"method {method}", _with_method(method), cost, Cost.ANOTHER_METHOD, family="method")
+
+
+def _with_method(method: str) -> dict[str, Any]:
+    return {"method": method, "quantization": "nf4"} if method == "qlora" else {"method": method}
 
 
 def _of_more_gpus(asked: Asked) -> Iterator[Change]:
