@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramwise.cli.screens.estimate import said
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
 from vramwise.measure import Diagnosis
 from vramwise.measure.causes import kind_of
@@ -29,15 +30,16 @@ def _estimated(estimated: Sequence[Suggestion]) -> list[Line]:
     if not estimated:
         return ["no change to the scenario makes its estimate smaller"]
     rows = [
-        (f"  {one.change.words}", format_bytes(int(one.needed.expected)), _said(one), one.change.cost)
+        (
+            f"  {one.change.words}",
+            format_bytes(int(one.needed.expected)),
+            "–" if one.verdict is None else said(one.verdict),
+            one.change.cost,
+        )
         for one in estimated
     ]
     head = ("full estimates of the scenario, changed", "needs", "verdict", "cost")
     return list(columns([head, *rows], left=(2, 3)))
-
-
-def _said(one: Suggestion) -> str:
-    return "–" if one.verdict is None else one.verdict.word
 
 
 def _one(item: Diagnosis, width: int, top: int) -> list[Line]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from vramwise.cli.scenario_flags import flag
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.model_facts import ImageCost, fact_lines
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
@@ -76,14 +77,15 @@ _TRAINING: dict[str, dict[str, dict[str, Any]]] = {
 _TASKS = {  # task -> row and column of the need that decides it
     "serve": ("bf16", "context"), "qlora": ("nf4", "checkpointed"), "lora": ("bf16", "lora"), "full": ("bf16", "full"),
 }  # fmt: skip
-_NEXT: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
-    ("rtx-4090", ("--method", "lora"), {"method": "lora"}),
-    ("rtx-4090", ("--method", "qlora", "--checkpointing", "full"), {"method": "qlora", "checkpointing": "full"}),
-    ("a100-sxm-80gb", ("--method", "qlora", "--checkpointing", "full"), {"method": "qlora", "checkpointing": "full"}),
-    ("h200-sxm-141gb", ("--method", "qlora", "--checkpointing", "full"), {"method": "qlora", "checkpointing": "full"}),
+_CHECKPOINTED = {"method": "qlora", "checkpointing": "full"}
+_NEXT: tuple[tuple[str, str, int, dict[str, Any]], ...] = (  # task, card, how many of it, settings: modest ones first
+    ("train", "4090", 1, {"method": "lora"}),
+    ("train", "4090", 1, _CHECKPOINTED),
+    ("train", "a100-80gb", 1, _CHECKPOINTED),
+    ("train", "h200", 1, _CHECKPOINTED),
+    ("train", "h200", 8, {**_CHECKPOINTED, "fsdp": "full-shard"}),
+    ("serve", "h200", 1, {"tensor_parallel_size": 8, "max_model_len": CONTEXT_TOKENS}),
 )
-_SHORT = {"rtx-4090": "4090", "a100-sxm-80gb": "a100-80gb", "h200-sxm-141gb": "h200"}
-_EIGHT = ("h200-sxm-141gb", 8)
 
 
 def overview(name: str | Mapping[str, Any], model: Model, estimate: Estimate) -> Overview:
@@ -246,19 +248,11 @@ def _sharded(name: str | Mapping[str, Any], longest: int, estimate: Estimate) ->
 
 def _next(name: str | Mapping[str, Any], estimate: Estimate) -> tuple[str, ...]:
     """Flags of the first command that fits on its card, by the answer that the command itself gives."""
-    for card, flags, step in _NEXT:
-        asked = {"model": name, "task": "train", "gpu": _SHORT[card], "train": step}
-        if _fits(estimate, asked):
-            return ("--task", "train", *flags, "--gpu", _SHORT[card])
-    card, many = _EIGHT
-    step = {"method": "qlora", "checkpointing": "full", "fsdp": "full-shard"}
-    if _fits(estimate, {"model": name, "task": "train", "gpu": _SHORT[card], "num_gpus": many, "train": step}):
-        flags = ("--method", "qlora", "--checkpointing", "full", "--fsdp", "full-shard")
-        return ("--task", "train", *flags, "--gpu", _SHORT[card], "--num-gpus", str(many))
-    serve = {"tensor_parallel_size": many, "max_model_len": CONTEXT_TOKENS}
-    if _fits(estimate, {"model": name, "task": "serve", "gpu": _SHORT[card], "serve": serve}):
-        flags = ("--tensor-parallel-size", str(many), "--max-model-len", str(CONTEXT_TOKENS))
-        return ("--task", "serve", *flags, "--gpu", _SHORT[card])
+    for task, card, many, settings in _NEXT:
+        count = {"num_gpus": many} if many > 1 else {}
+        if _fits(estimate, {"model": name, "task": task, "gpu": card, **count, task: settings}):
+            given = {"task": task, **settings, "gpu": card, **count}
+            return tuple(word for key, value in given.items() for word in (flag(key), str(value)))
     return ("--task", "load")
 
 
