@@ -1,4 +1,4 @@
-"""How many random configs a family gets: 20 or fewer in every run, 200 under `--hypothesis-profile thorough`."""
+"""How many random configs a family gets: 20 or fewer in every run, as many as the profile says in a thorough one."""
 
 from __future__ import annotations
 

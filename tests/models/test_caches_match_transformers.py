@@ -36,7 +36,8 @@ NOT_RUN = {
 FP32_ONLY = frozenset({"deberta", "inkling2_text", "musicgen", "xlnet"})
 """Classes that mix fp32 buffers into bf16 products, or whose parts stay fp32."""
 BATCH, PROMPT = 2, 7
-DRAWN, WANTED = (200, 100) if is_thorough() else (10, 2)
+THOROUGHLY = settings.get_profile("thorough").max_examples
+DRAWN, WANTED = (THOROUGHLY, THOROUGHLY // 2) if is_thorough() else (10, 2)
 
 
 def drawn_configs(model_type: str) -> list[dict[str, Any]]:
