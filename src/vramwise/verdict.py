@@ -74,7 +74,10 @@ def verdict_of(needed: Quantity, usable_bytes: int, reasons: Iterable[str] = (),
     if headroom >= 0 and needed.high > usable_bytes:
         word = "tight"
         high, usable = format_bytes(int(needed.high)), format_bytes(usable_bytes)
-        said = (f"tight: it fits with {percent(probability)}; the need may be as much as {high} of {usable}", *said)
+        said = (
+            f"tight: it fits with {percent(probability)}; the need may be as much as {high}, with {usable} usable",
+            *said,
+        )
     return Verdict(word, headroom, math.floor(probability * 10**4) / 10**4, said)
 
 

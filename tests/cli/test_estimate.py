@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -339,3 +340,37 @@ def test_the_heading_tells_16_bit_weights_under_autocast_from_fp32_ones(capsys: 
     assert "bf16-mixed over bf16 weights · adamw" in capsys.readouterr().out
     main(["estimate", "llama-3.1-8b", "--task", "train", "--precision", "bf16-mixed"])
     assert "full training · bf16-mixed · adamw" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "tool", "command"),
+    [
+        ("base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\n", "axolotl", "axolotl train"),
+        ("model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: lora\n", "LLaMA-Factory", "llamafactory-cli train"),
+        ("model:\n  _component_: torchtune.models.llama3_1.llama3_1_8b\n", "torchtune", "tune run RECIPE --config"),
+        ("checkpoint_dir: checkpoints/Qwen/Qwen3-8B\n", "litgpt", "litgpt finetune --config"),
+        ("model_name_or_path: Qwen/Qwen3-8B\nuse_peft: true\n", "TRL", "trl sft --config"),
+    ],
+)
+@pytest.mark.parametrize("flags", [(), ("--scenario",)])
+def test_a_training_tools_file_is_told_how_it_is_read(text, tool, command, flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(text, encoding="utf-8")
+    assert main(["estimate", *flags, "run.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"vramwise: run.yaml is a configuration of {tool}: vramwise estimate -- {command} run.yaml\n"
+
+
+def test_a_command_of_nobody_gets_the_training_tools_named_too(capsys):
+    assert main(["estimate", "--", "foo", "bar"]) == 2
+    said = capsys.readouterr().err
+    for tool in ("axolotl train", "llamafactory-cli train", "tune run", "swift sft", "litgpt finetune", "trl sft"):
+        assert tool in said
+
+
+def test_a_batch_of_images_has_samples_and_no_tokens(capsys):
+    main(["estimate", "google/vit-base-patch16-224", "--task", "train", "--sequence-length", "4096"])
+    screen = capsys.readouterr().out
+    assert "1 sample ·" in screen
+    assert "tokens" not in screen
+    assert "sequence_length changed nothing here" in screen

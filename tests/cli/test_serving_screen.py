@@ -58,3 +58,18 @@ def test_without_a_pool_or_a_card_there_is_no_budget(screen, flags):
 def test_the_title_names_the_type_of_the_file(screen):
     title = screen("--engine", "llama.cpp", "--gguf-quant", "Q4_K_M", "--n-ctx", "4096").splitlines()[0]
     assert "llama.cpp · Q4_K_M · context 4,096" in title
+
+
+def test_more_room_is_counted_in_the_requests_that_its_heading_names(screen):
+    """SGLang lowers the length to what its cache holds: with more room it would take longer requests, not more."""
+    out = screen("--engine", "sglang", "--gpu", "rtx-4090")
+    table = out[out.index("more room for requests") :].split("\n\n")[0].splitlines()
+    length = int(re.findall(r"of ([\d,]+)", table[0])[0].replace(",", ""))
+    assert length < 131_072
+    for row in table[1:]:
+        tokens, many = (float(n.replace(",", "")) for n in re.findall(r"([\d,]+) +([\d,]+\.\d\d) ", row)[0])
+        assert many == pytest.approx(tokens / length, rel=0.01)
+
+
+def test_what_a_card_serves_at_once_is_no_micro_batch(screen):
+    assert "largest batch" in screen("--engine", "vllm", "--gpu", "h100-sxm-80gb")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from vramwise.estimation import estimate
 from vramwise.planner import Suggestion, suggestions
+from vramwise.planner.changes import Cost
 from vramwise.planner.suggestions import MOST, MOST_ESTIMATES
 from vramwise.result import Result
 from vramwise.scenario import Scenario
@@ -169,3 +171,38 @@ def test_flash_attention_is_named_where_sdpa_gets_a_mask_and_saves_less(
     train = {"method": "lora", "checkpointing": "full", "loss": "fused-linear", "sequence_length": 32768, **settings}
     found = words({"model": "Qwen/Qwen2.5-0.5B", "task": "train", "train": train})
     assert {change for change in found if change.startswith("attention")} == named
+
+
+def test_more_gpus_are_as_few_as_fit() -> None:
+    """70B in full on 8 × H100: 16 with checkpointing miss by little, 32 do; without checkpointing it takes 128."""
+    table = {"model": "meta-llama/Llama-3.1-70B", "task": "train", "gpu": "h100", "num_gpus": 8,
+             "train": {"fsdp": "full-shard"}}  # fmt: skip
+    scenario, _, found = asked(table)
+    (more,) = (one for one in found if "num_gpus" in one.change.values)
+    many = int(more.change.values["num_gpus"])
+    assert more.fits
+    assert many < 128
+    half = {**more.change.values, "num_gpus": many // 2}
+    verdict = estimate(replace(more.change, values=half).of(scenario)).verdict
+    assert verdict is not None
+    assert not verdict.fits
+
+
+def test_more_gpus_are_not_named_where_those_that_are_there_do_with_the_same_settings() -> None:
+    table = {"model": "Qwen/Qwen3-32B", "task": "train", "gpu": "h100", "num_gpus": 8, "train": {"method": "lora"}}
+    found = words(table)
+    assert "fsdp full-shard" in found
+    assert not any("GPUs" in change for change in found)
+
+
+@pytest.mark.parametrize("table", [
+    {"model": LLAMA, "task": "train", "gpu": "a100-80gb", "train": {}},
+    {"model": "Qwen/Qwen3-235B-A22B", "task": "serve", "gpu": "h200", "num_gpus": 8,
+     "serve": {"engine": "vllm", "tensor_parallel_size": 8}},
+])  # fmt: skip
+def test_who_has_room_to_spare_is_not_told_to_offload_or_to_take_more_gpus(table: dict[str, Any]) -> None:
+    _, result, found = asked(table)
+    assert result.verdict is not None
+    assert result.verdict.word == "fits"
+    assert found
+    assert all(one.change.rank < Cost.HOST_MEMORY for one in found)

@@ -99,7 +99,7 @@ def test_s18_four_v100_do_not_train_65b(capsys):
     assert result["capacity"]["total_bytes"] / GIB == pytest.approx(31.75, abs=0.01)
     assert result["verdict"]["fits"] is False
     memory, kernels = result["verdict"]["reasons"]
-    assert re.search(r"GiB too little, [\d.,]+ GiB of 31\.74 GiB;", memory)
+    assert re.search(r"GiB too little: [\d.,]+ GiB needed, 31\.74 GiB usable;", memory)
     assert "flash-attention" in kernels
     assert "V100" in kernels
 

@@ -132,7 +132,7 @@ def test_a_length_beyond_the_pool_names_length_and_share() -> None:
     result = serve("tensorrt-llm", gpu="rtx-3090", max_model_len=131072)
     assert result.verdict is not None
     longest = int(result.quantities["max_seq"].expected)
-    assert f"set max_model_len to {longest:,}" in result.verdict.reasons
+    assert f"set max_model_len to {longest:,} at most" in result.verdict.reasons
     assert serve("tensorrt-llm", gpu="rtx-3090", max_model_len=longest).quantities["max_batch"].expected == 1
 
 

@@ -120,7 +120,7 @@ def test_a_length_beyond_the_cache_is_answered_with_the_longest_that_fits() -> N
     result = serve(gpu="rtx-3090", engine_version="0.11.2", max_model_len=131072)
     assert result.verdict is not None
     longest = int(result.quantities["max_seq"].expected)
-    assert f"set max_model_len to {longest:,}" in result.verdict.reasons
+    assert f"set max_model_len to {longest:,} at most" in result.verdict.reasons
     shorter = serve(gpu="rtx-3090", engine_version="0.11.2", max_model_len=longest)
     assert shorter.quantities["max_concurrency"].expected >= 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,8 @@ def add_arguments(parser: CommandParser) -> None:
     parser.epilog = (
         "an engine's own command line is taken as it is: vramwise estimate --gpu h100 -- vllm serve MODEL "
         "--tensor-parallel-size 2  (also llama-server, python -m sglang.launch_server, text-generation-launcher, "
-        "trtllm-serve, ollama run)"
+        "trtllm-serve, ollama run; and what trains: axolotl train FILE, llamafactory-cli train FILE, tune run RECIPE "
+        "--config FILE, trl sft, accelerate launch train.py, torchrun pretrain_gpt.py)"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     parser.add_argument(
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not."""
     _refuse_contradictions(args)
     _refuse_a_size(args)
+    _refuse_a_tools_file(args)
     if args.style == "huggingface":
         return _huggingface(args)
     if args.style == "simple":
@@ -77,6 +80,21 @@ def _refuse_a_size(args: argparse.Namespace) -> None:
     if parameter_count(name) is not None:
         simple = f"vramwise estimate {name} --style simple takes a size alone"
         raise UnknownNameError("model", name, hint=f"{simple}; --hidden-size and its like describe a model")
+
+
+def _refuse_a_tools_file(args: argparse.Namespace) -> None:
+    """Raises UsageError, with the command that reads it, where MODEL or --scenario is a training tool's file."""
+    for file in (args.scenario, args.model):
+        if not isinstance(file, str) or not file.endswith((".yaml", ".yml")) or not os.path.isfile(file):
+            continue
+        from vramwise.files import shown_path
+        from vramwise.interop.launch import tool_and_command
+        from vramwise.scenario import read_table_file
+
+        found = tool_and_command(read_table_file(file), shlex.quote(file))
+        if found is not None:
+            tool, command = found
+            raise UsageError(f"{shown_path(file)} is a configuration of {tool}: vramwise estimate -- {command}")
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:

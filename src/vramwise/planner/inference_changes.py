@@ -14,7 +14,7 @@ from vramwise.serving.advice import MOST_RANKS, gpus_used
 from vramwise.serving.storage import storage_of
 
 _SET = re.compile(r"(\w+) to ([\w.,-]+)")
-"""How engines word what would do (`set KEY to VALUE and KEY to VALUE`): found by estimates of their own."""
+"""How engines word what would do (`set KEY to VALUE and KEY to VALUE at most`): found by estimates of their own."""
 _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "gpu_memory_utilization": ("less room beside it", Cost.NOTHING),
     "mem_fraction_static": ("less room beside it", Cost.NOTHING),

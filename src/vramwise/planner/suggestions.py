@@ -66,7 +66,7 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
 
     Where the card is too small, those with which it fits, the mildest first, with a combination where nothing but
     host memory and more GPUs is enough alone. Where there are none, and where the card is large enough, those that
-    save most.
+    save most; nobody who has room to spare offloads or takes more GPUs, so these stand there only alone.
     """
     if "total_needed" not in result.quantities:
         return []
@@ -75,6 +75,8 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
         return _with_sdpa(asked, estimate)
     found = _without_needless_package(list(_tried(asked, estimate)))
     if not asked.is_short:
+        if result.verdict is not None:
+            found = [item for item in found if item.change.rank < Cost.HOST_MEMORY] or found
         return sorted(found, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
     best = [item for item in found if _rank(item.verdict) < _rank(result.verdict)]
     if all(item.change.rank >= Cost.HOST_MEMORY for item in best):
@@ -82,6 +84,7 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
     if not best:
         alone = [item for item in found if item.change.rank < Cost.MORE_GPUS]
         return sorted(alone, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
+    best = _without_needless_gpus(best)
     return sorted(best, key=lambda item: (_rank(item.verdict), item.change.rank, -item.saved_bytes))[:MOST]
 
 
@@ -164,6 +167,18 @@ def _may_fit(asked: Asked, change: Change) -> bool:
 
 def _rank(verdict: Verdict | None) -> int:
     return VERDICT_WORDS.index(verdict.word) if verdict is not None else 0
+
+
+def _without_needless_gpus(best: list[Suggestion]) -> list[Suggestion]:
+    """More GPUs only where the same settings are not enough, or less sure, on those that are there."""
+    there = {str(sorted(one.change.values.items())): one for one in best}
+
+    def is_needless(one: Suggestion) -> bool:
+        settings = {key: value for key, value in one.change.values.items() if key != "num_gpus"}
+        same = there.get(str(sorted(settings.items())))
+        return same is not None and same is not one and _rank(same.verdict) <= _rank(one.verdict)
+
+    return [one for one in best if not is_needless(one)]
 
 
 def _without_needless_package(found: list[Suggestion]) -> list[Suggestion]:

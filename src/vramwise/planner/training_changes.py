@@ -12,6 +12,7 @@ _STATES = frozenset({"weights", "8-bit weights", "adapters", "gradients", "optim
 _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer temporaries", "gradients"})
 _OUTSIDE = frozenset({"library workspace", "CUDA context", "NCCL", "rollout engine"})
 _SHARED = _STATES | {"optimizer temporaries"}
+_FLOW = frozenset({"activations", "logits and loss"})
 _STEPS_ITSELF = frozenset({"deepspeed", "megatron"})  # optimizers of their own
 _THROUGH_DEEPSPEED = frozenset({"transformers", "deepspeed", "axolotl", "llamafactory", "ms-swift"})
 _ONE_GPU = frozenset({"unsloth"})
@@ -189,23 +190,36 @@ def _with_method(method: str) -> dict[str, Any]:
 
 
 def _of_more_gpus(asked: Asked) -> Iterator[Change]:
-    """The fewest GPUs that may hold their shares of the states, then with checkpointing too, and more of them."""
+    """The fewest GPUs that may hold their shares of the states: as it is, and with checkpointing, which may take less.
+
+    `least`: what is no share and stays with checkpointing.
+    """
     train, present, peak, usable = asked.scenario.train, asked.scenario.num_gpus, asked.peak, asked.usable
     if train.framework in _ONE_GPU or peak is None or usable is None or not asked.is_short:
         return
     shared = sum(child.bytes for child in peak.children if child.name in _SHARED)
     shared *= present if _is_sharded(asked) else 1
     rest = sum(child.bytes for child in peak.children if child.name not in _SHARED)
-    count = 2 * present
-    while count <= _MOST_GPUS and shared // count + rest > usable:
-        count *= 2
-    checkpointed = {"checkpointing": "full", "recompute": ()}
-    for many, more in ((count, {}), (count, checkpointed), (2 * count, checkpointed), (4 * count, checkpointed)):
-        if many > _MOST_GPUS or (more and train.checkpointing == "full" and many == count):
+    is_checkpointed = train.checkpointing == "full"
+    least = rest - (0 if is_checkpointed else sum(child.bytes for child in peak.children if child.name in _FLOW))
+    flow = {"checkpointing": "full", "recompute": ()}
+    fewest = _fewest_gpus(2 * present, shared, least, usable)
+    tried: list[tuple[int, dict[str, Any]]] = [(fewest * times, {} if is_checkpointed else flow) for times in (1, 2, 4)]
+    if not is_checkpointed:
+        tried.append((_fewest_gpus(2 * present, shared, rest, usable), {}))
+    for many, more in sorted(tried, key=lambda one: (one[0], len(one[1]))):
+        if many > _MOST_GPUS:
             continue
         values = _sharding(asked, many) | {"num_gpus": many}
         words = f"{many:,} GPUs, {_named(_sharding(asked, many))}" + (", checkpointing" if more else "")
         yield Change(words, {**values, **more}, "more GPUs", Cost.MORE_GPUS, family="more GPUs")
+
+
+def _fewest_gpus(count: int, shared: int, rest: int, usable: int) -> int:
+    """The least power of two times `count` that may do, or the first above _MOST_GPUS."""
+    while count <= _MOST_GPUS and shared // count + rest > usable:
+        count *= 2
+    return count
 
 
 def _sharding(asked: Asked, num_gpus: int = 0) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def _text(key: str, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
-    return f"{value:,}" if key == "max_model_len" else str(value)
+    return f"{value:,} at most" if key == "max_model_len" else str(value)
 
 
 def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:

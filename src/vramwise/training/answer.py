@@ -10,7 +10,7 @@ from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
-from vramwise.scenario import Scenario
+from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
@@ -71,7 +71,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     answered = _Late(job, rank, moments, outside, generating, room, fits)
     late = {} if room is None else _limits(job, room, outside, workspace, generating, replays=play is not None)
     return Result(
-        scenario=replace(scenario, train=job.train).to_dict(),
+        scenario=replace(scenario, train=_as_told(job)).to_dict(),
         model=ModelFacts(
             model.id, model.num_parameters, model.num_active_parameters, job.states(rank).num_trainable, source
         ),
@@ -88,6 +88,11 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
             *host_notes(host, job.ranks_of_a_node),
         ),
     )
+
+
+def _as_told(job: Job) -> TrainSettings:
+    """The settings as decided; those of text are left open where a batch is of images alone."""
+    return job.train if reads_tokens(job.model) else job.train.replace(sequence_length=None)
 
 
 def _bytes_of(moments: list[Moment], workspace: Node, outside: list[Node]) -> int:

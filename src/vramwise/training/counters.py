@@ -159,13 +159,14 @@ def judged(
     """
     headroom = int(capacity.usable_bytes - needed.expected)
     what = "to spare" if headroom >= 0 else "too little"
-    of = f"{format_bytes(int(needed.expected))} of {format_bytes(capacity.usable_bytes)}"
-    reasons = [f"{format_bytes(abs(headroom))} {what}, {of}; the peak is at: {peak_phase}"]
+    of = f"{format_bytes(int(needed.expected))} needed, {format_bytes(capacity.usable_bytes)} usable"
+    reasons = [f"{format_bytes(abs(headroom))} {what}: {of}; the peak is at: {peak_phase}"]
     if wanted:
-        piece = (
-            f"no {format_bytes(wanted)} are left in one piece, and one more makes {format_bytes(int(needed.expected))}"
+        reasons.append(
+            f"all tensors together fit, but no free piece is as large as the {format_bytes(wanted)} that the allocator "
+            f"asks for next; with them it holds {format_bytes(int(needed.expected))} (expandable segments leave larger "
+            "pieces)"
         )
-        reasons.append(f"all tensors together fit, but {piece} (expandable segments break up less)")
     obstacle = cannot_run(train, gpu)
     if obstacle is not None:
         reasons.append(obstacle)

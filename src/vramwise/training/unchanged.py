@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from operator import is_not
 
 from vramwise.models.autograd.size import probe
+from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
 from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.scenario import TrainSettings
@@ -115,6 +116,8 @@ def _of_loss(asked: TrainSettings, train: TrainSettings, model: Model, forward: 
 
 def _of_settings(asked: TrainSettings, train: TrainSettings, model: Model) -> Iterator[tuple[str, str]]:
     given = asked.explicit
+    if "sequence_length" in given and not reads_tokens(model):
+        yield "sequence_length", "a batch is of images alone"
     if "recompute" in given and asked.recompute and train.checkpointing != "selective":
         yield (
             "recompute",

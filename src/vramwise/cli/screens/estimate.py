@@ -111,7 +111,9 @@ def _training_summary(result: Result, table: dict[str, Any]) -> list[str]:
     if precision.endswith("-mixed") and weights not in (None, "fp32"):
         precision = f"{precision} over {weights} weights"
     words = [method if method != "full" else "full training", precision, str(table.get("optimizer"))]
-    words += [str(table.get("attention")), f"{table.get('micro_batch_size')} × {table.get('sequence_length'):,} tokens"]
+    batch, length = table.get("micro_batch_size"), table.get("sequence_length")
+    samples = "1 sample" if batch == 1 else f"{batch:,} samples"
+    words += [str(table.get("attention")), samples if length is None else f"{batch} × {length:,} tokens"]
     if table.get("checkpointing") not in (None, "none"):
         words.append(f"checkpointing {table['checkpointing']}")
     return [*words, str(table.get("framework"))]
@@ -209,6 +211,7 @@ def _counters(result: Result, width: int) -> list[Line]:
         quantity = result.quantities.get(name)
         if quantity is not None:
             number = f"{quantity.expected:,.2f}" if name == "max_concurrency" else f"{quantity.expected:,}"
+            label = label if result.scenario["task"] == "train" else label.replace("micro batch", "batch")
             pieces.append(f"{label} {number}")
     return list(wrapped([f"{'counters':<12}" + pieces[0], *pieces[1:]], width, indent=12)) if pieces else []
 

@@ -80,10 +80,11 @@ def _concurrency(scenario: Scenario, result: Result, estimate: Estimate, width: 
 
 def _more(scenario: Scenario, result: Result, estimate: Estimate) -> list[str]:
     """Flags that give the cache more tokens, best first."""
-    tokens = result.quantities["kv_cache_tokens"].expected
+    tokens, longest = result.quantities["kv_cache_tokens"].expected, longest_request(result)
+    is_lowered = result.scenario["serve"].get("max_model_len") is None  # each change is asked for the same requests
     found = []
     for flag, changes, cost in _candidates(scenario, result):
-        other = _tried(scenario, changes, estimate)
+        other = _tried(scenario, {"max_model_len": longest, **changes} if is_lowered else changes, estimate)
         if other is None or other.verdict is None or not other.verdict.fits:
             continue
         more = other.quantities["kv_cache_tokens"].expected
@@ -94,7 +95,6 @@ def _more(scenario: Scenario, result: Result, estimate: Estimate) -> list[str]:
     if not found:
         return []
     best = sorted(found, key=lambda item: -item[0])[:MOST_CHANGES]
-    longest = longest_request(result)
     head, *rows = columns([["more room for requests", "tokens", f"of {longest:,}"], *(cells for _, cells, _ in best)])
     return ["", f"{head}   cost", *(f"{row}   {cost}" for row, (_, _, cost) in zip(rows, best, strict=True))]
 

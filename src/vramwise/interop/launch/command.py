@@ -55,7 +55,8 @@ _READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi":
 _LISTED = 12
 _EXPECTED = (
     "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run, "
-    "torchrun pretrain_gpt.py, accelerate launch train.py or trl sft"
+    "torchrun pretrain_gpt.py, accelerate launch train.py, trl sft, axolotl train, llamafactory-cli train, tune run, "
+    "swift sft or litgpt finetune"
 )
 PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
