@@ -133,7 +133,7 @@ def experts_note(train: TrainSettings, model: Model) -> str:
     ways = ["--framework axolotl or --quantize-experts", "--framework unsloth"]
     ways += ['--framework-version "transformers 4.57", where experts are linear layers'] if older else []
     return (
-        f"{skipped}; bitsandbytes leaves that in 16 bits, {format_bytes(2 * size)} in all; to quantize it: "
+        f"{skipped}; bitsandbytes leaves it in 16 bits, {format_bytes(2 * size)} in all; to quantize it: "
         + ", or ".join(ways)
         + _of_newer_peft(train, model)
     )
