@@ -59,3 +59,7 @@ def test_a_single_line_takes_a_handful_of_evaluations():
 
     assert largest_within(need, 80 * 10**9, MOST) == 639
     assert len(asked) <= 6
+
+
+def test_of_no_sizes_none_fits():
+    assert largest_within(lambda n: 0, 10, 0) == 0

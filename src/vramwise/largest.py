@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def largest_within(need: Callable[[int], int], room: int, most: int, known: tuple[int, int] | None = None) -> int:
-    """The largest n from 1 to `most` with need(n) ≤ room; 0 when even need(1) is above it.
+    """The largest n from 1 to `most` with need(n) ≤ room; 0 when even need(1) is above it, or `most` is below 1.
 
     `known` is a size up to `most` with its need, where that was worked out already.
 
@@ -14,6 +14,8 @@ def largest_within(need: Callable[[int], int], room: int, most: int, known: tupl
     fall. It is a maximum of functions that are nearly linear in n (bytes in the batch), so the line
     through the two ends of the bracket meets the room close to the answer; halving takes over when a line gains little.
     """
+    if most < 1:
+        return 0
     if known is not None and known[1] <= room:
         low, at_low = known
     else:

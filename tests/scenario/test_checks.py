@@ -30,6 +30,16 @@ def read(task, num_gpus=None, **table):
         ),
         (
             "train",
+            {
+                "num_gpus": 2,
+                "pipeline_parallel_size": 2,
+                "virtual_pipeline_parallel_size": 2,
+                "pipeline_schedule": "gpipe",
+            },
+            "train.virtual_pipeline_parallel_size: 2 needs pipeline_schedule interleaved-1f1b; it is gpipe",
+        ),
+        (
+            "train",
             {"num_gpus": 6, "tensor_parallel_size": 4},
             "train.tensor_parallel_size: tensor_parallel_size 4 does not divide num_gpus 6",
         ),
@@ -92,3 +102,9 @@ def test_gpus_that_were_not_counted_follow_from_the_split():
     scenario = read("serve", tensor_parallel_size=4, pipeline_parallel_size=2)
     assert scenario.num_gpus == 8
     assert scenario.notes == ("num_gpus 8: tensor_parallel_size 4 × pipeline_parallel_size 2",)
+
+
+def test_chunks_of_a_stage_take_turns_where_no_order_is_named():
+    asked = {"num_gpus": 2, "pipeline_parallel_size": 2, "virtual_pipeline_parallel_size": 2}
+    assert read("train", **asked).train.pipeline_schedule == "interleaved-1f1b"
+    assert read("train", **asked, pipeline_schedule="zero-bubble").train.pipeline_schedule == "zero-bubble"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
 from vramwise.result import Result
 from vramwise.serving.llama_cpp.devices import split_points
@@ -221,3 +222,10 @@ def test_a_projector_lies_on_the_first_device() -> None:
     beside = serve(model, 2, gguf_quant="Q4_K_M", n_ctx=8192, mmproj="auto", mmproj_offload=False)
     assert beside.quantities["total_needed"] == plain.quantities["total_needed"]
     assert serve(LLAMA, 1, mmproj="auto").quantities["total_needed"] == serve(LLAMA, 1).quantities["total_needed"]
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ollama"])
+def test_more_devices_than_llama_cpp_has_room_for_are_refused(engine: str) -> None:
+    assert serve(LLAMA, 16, engine=engine).ranks
+    with pytest.raises(ScenarioError, match=r"num_gpus: .* takes at most 16 GPUs, got 9,007,199,254,740,991"):
+        serve(LLAMA, 2**53 - 1, engine=engine)

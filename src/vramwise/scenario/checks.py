@@ -48,7 +48,7 @@ def _check_train(scenario: Scenario) -> Scenario:
         factor = getattr(train, name)
         if factor is not None and factor < 1:
             raise ScenarioError(f"train.{name}", f"expected a number of at least 1 (an even share), got {factor:g}")
-    scenario = _fill_rollout(scenario)
+    scenario = _fill_schedule(_fill_rollout(scenario))
     scenario = _check_some_gpu(scenario, may_be_cpu=False)
     scenario = _fill_quantization(scenario)
     splits = {key: getattr(scenario.train, key) for key in TRAIN_SPLITS}
@@ -77,6 +77,14 @@ def _check_sharding(train: TrainSettings) -> None:
             "train.virtual_pipeline_parallel_size",
             f"{train.virtual_pipeline_parallel_size} needs pipeline_parallel_size above 1",
         )
+    if train.virtual_pipeline_parallel_size > 1 and (
+        "pipeline_schedule" in train.explicit and train.pipeline_schedule in ("1f1b", "gpipe")
+    ):
+        raise ScenarioError(
+            "train.virtual_pipeline_parallel_size",
+            f"{train.virtual_pipeline_parallel_size} needs pipeline_schedule interleaved-1f1b; it is "
+            f"{train.pipeline_schedule}",
+        )
 
 
 def _fill_quantization(scenario: Scenario) -> Scenario:
@@ -85,6 +93,14 @@ def _fill_quantization(scenario: Scenario) -> Scenario:
         return scenario
     note = "method qlora without a quantization: nf4 is assumed"
     return scenario.replace(train=train.replace(quantization="nf4"), notes=(*scenario.notes, note))
+
+
+def _fill_schedule(scenario: Scenario) -> Scenario:
+    """Chunks of a stage take turns in no other order than this one (Megatron-LM takes it wherever there are any)."""
+    train = scenario.train
+    if train.virtual_pipeline_parallel_size == 1 or "pipeline_schedule" in train.explicit:
+        return scenario
+    return scenario.replace(train=train.replace(pipeline_schedule="interleaved-1f1b"))
 
 
 def _fill_rollout(scenario: Scenario) -> Scenario:

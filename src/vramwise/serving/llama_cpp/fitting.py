@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.serving.llama_cpp.settings import PADDING, Plan
 
@@ -52,34 +53,32 @@ def fitting_split(plan: Plan, room: int, needs: DeviceNeeds) -> tuple[int, ...]:
     slots = min(plan.gpu_layers, plan.num_layers + 1)
     counts = [0] * plan.devices
     for device in reversed(range(1, plan.devices)):
-        fits = partial(_part_fits, plan, counts, device, slots - sum(counts), room, needs)
-        counts[device] = _largest(slots - sum(counts), fits)
+        left = slots - sum(counts)
+        counts[device] = largest_within(partial(_part_needs, plan, tuple(counts), device, left, needs), room, left)
     counts[0] = slots - sum(counts)
     if not all(need <= room for need in needs(with_split(plan, counts))):
         return ()
     return tuple(counts)
 
 
-def _part_fits(
-    plan: Plan, counts: Sequence[int], device: int, left: int, room: int, needs: DeviceNeeds, layers: int
-) -> bool:
-    """Whether `device` holds so many layers, while the first device takes what is left."""
+def _part_needs(plan: Plan, counts: Sequence[int], device: int, left: int, needs: DeviceNeeds, layers: int) -> int:
+    """The bytes of `device` with so many layers, while the first device takes what is left."""
     trial = list(counts)
     trial[device] = layers
     trial[0] += left - layers
-    return needs(with_split(plan, trial))[device] <= room
+    return needs(with_split(plan, trial))[device]
 
 
 def largest_context(plan: Plan, room: int, needed: Needed, least: int = PADDING) -> int:
     """Cells of the largest context, in steps of 256, with which the plan needs no more than `room`; 0 for none."""
-    steps = _largest(plan.n_ctx // PADDING, lambda n: needed(with_context(plan, n * PADDING)) <= room)
+    steps = largest_within(lambda n: needed(with_context(plan, n * PADDING)), room, plan.n_ctx // PADDING)
     return steps * PADDING if steps * PADDING >= least else 0
 
 
 def most_layers(plan: Plan, room: int, needed: Needed) -> int:
     """The most layers on the GPU that need no more than `room`; 0 for none."""
     most = min(plan.gpu_layers, plan.num_layers + 1)
-    return _largest(most, lambda n: needed(with_layers(plan, n)) <= room)
+    return largest_within(lambda n: needed(with_layers(plan, n)), room, most)
 
 
 def fewest_host_experts(model: Model, plan: Plan, room: int, needed: Needed) -> int:
@@ -87,14 +86,5 @@ def fewest_host_experts(model: Model, plan: Plan, room: int, needed: Needed) -> 
     if plan.experts_on_host or not any(op.kind == "experts" for b in model.layers() for op in b.ops):
         return 0
     layers = plan.num_layers
-    kept = _largest(layers, lambda n: needed(with_host_experts(plan, layers - n)) <= room)
+    kept = largest_within(lambda n: needed(with_host_experts(plan, layers - n)), room, layers)
     return layers - kept if kept or needed(with_host_experts(plan, layers)) <= room else 0
-
-
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest n of 1 … most that fits, where all below one that fits do too; 0 for none."""
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

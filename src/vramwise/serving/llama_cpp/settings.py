@@ -39,6 +39,8 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_BATCH = 2048
 DEFAULT_UBATCH = 512
 DEFAULT_QUANT = "Q4_K_M"  # what llama.cpp's -hf and ollama fetch when none is named
+MOST_DEVICES = 16  # llama_max_devices (src/llama.cpp), GGML_CUDA_MAX_DEVICES (ggml-cuda.h)
+
 PADDING = 256
 OLD_PADDING = 32  # without flash attention, before the unified cache
 
@@ -221,6 +223,7 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
     is_ik, own_runner = given.variant == "ik_llama.cpp", runs_itself(given)
     build = OWN_RUNNER_BUILD if own_runner else build_of(given.engine_version)
     _check_architecture(model, build, is_ik)
+    _check_devices(scenario)
     file_type = given.gguf_quant or _usual_type(given, model)
     imatrix = given.imatrix if given.imatrix is not None else file_type.startswith(_NEEDS_IMATRIX)
     if given.engine == "ollama":
@@ -272,6 +275,13 @@ def _check_architecture(model: Model, build: int, is_ik: bool) -> None:
     if model.config.model_type == "minimax" and (is_ik or build < LIGHTNING_BUILD):
         problem = f"{model.id} needs llama.cpp b{LIGHTNING_BUILD} or newer: lightning attention came in August 2026"
         raise ScenarioError("serve.variant" if is_ik else "serve.engine_version", problem)
+
+
+def _check_devices(scenario: Scenario) -> None:
+    """Raises ScenarioError for more GPUs than llama.cpp's arrays have room for."""
+    if scenario.num_gpus > MOST_DEVICES:
+        name = "ollama" if scenario.serve.engine == "ollama" else "llama.cpp"
+        raise ScenarioError("num_gpus", f"{name} takes at most {MOST_DEVICES} GPUs, got {scenario.num_gpus:,}")
 
 
 def _usual_type(given: ServeSettings, model: Model) -> str:
