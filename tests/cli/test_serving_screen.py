@@ -73,3 +73,10 @@ def test_more_room_is_counted_in_the_requests_that_its_heading_names(screen):
 
 def test_what_a_card_serves_at_once_is_no_micro_batch(screen):
     assert "largest batch" in screen("--engine", "vllm", "--gpu", "h100-sxm-80gb")
+
+
+def test_counters_are_whole_but_for_the_concurrency(screen):
+    out = screen("--engine", "vllm", "--gpu", "h100-sxm-80gb", "--max-model-len", "8192")
+    line = " ".join(out[out.index("counters") : out.index("\n\n", out.index("counters"))].split())
+    assert re.search(r"requests of full length [\d,]+\.\d\d(?!\d)", line), line
+    assert re.search(r"tokens in cache [\d,]+ blocks [\d,]+ ", line), line

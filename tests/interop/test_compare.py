@@ -97,6 +97,20 @@ def test_a_llama_cpp_log(log):
     assert comparison.reading.missing == []
 
 
+@pytest.mark.parametrize(
+    ("printed", "taken"),
+    [
+        ("Q4_K - Small", "Q4_K_S"), ("Q3_K - Large", "Q3_K_L"), ("Q2_K - Medium", "Q2_K"), ("Q2_K - Small", "Q2_K_S"),
+        ("Q5_K - Small (guessed)", "Q5_K_S"), ("Q8_0", "Q8_0"), ("Q6_K", "Q6_K"), ("all F32", "F32"), ("BF16", "BF16"),
+        ("IQ3_S mix - 3.66 bpw", "IQ3_M"), ("IQ2_XS - 2.3125 bpw", "IQ2_XS"),
+    ],
+)  # fmt: skip
+def test_the_file_type_is_the_one_that_llama_cpp_prints(log, printed, taken):
+    """llama.cpp src/llama-model-loader.cpp `llama_model_ftype_name`; the file's own name says nothing here."""
+    text = LLAMA_CPP.replace("Q4_K - Medium", printed).replace("-Q4_K_M.gguf", ".gguf")
+    assert read_log(log(text)).settings["gguf_quant"] == taken
+
+
 def test_a_draft_model_after_the_main_one_is_not_added(log):
     draft = LLAMA_CPP.replace("4.58 GiB", "0.70 GiB").replace("4403.49", "600.00").replace("3.1-8B", "3.2-1B")
     reading = read_log(log(LLAMA_CPP + draft))

@@ -38,6 +38,16 @@ def test_numpy_2_and_an_old_torch():
     assert package_conflicts({"torch": "2.2.2", "numpy": "1.26.4"}) == []
 
 
+def test_a_package_built_for_one_version_of_another():
+    built = {"vllm": "0.33.0", "torch": "2.14.0", "transformers": "5.20.1"}
+    assert package_conflicts(built) == []
+    assert package_conflicts({**built, "vllm": "0.32.0", "torch": "2.13.0"}) == []
+    (other,) = package_conflicts({**built, "torch": "2.14.1"})
+    assert "vllm 0.33.0 needs torch ==2.14.0, there is 2.14.1" in other
+    (newer,) = package_conflicts({**built, "transformers": "5.21"})
+    assert "needs transformers >=5.16.1, <5.21" in newer
+
+
 @pytest.mark.parametrize(
     ("capability", "cuda", "packages", "said"),
     [

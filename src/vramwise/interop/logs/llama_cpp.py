@@ -174,7 +174,7 @@ def _model(reading: Reading, load: _Load) -> None:
 
 def _file_type(text: str) -> str | None:
     """`Q4_K - Medium` is Q4_K_M, `IQ3_S mix - 3.66 bpw` IQ3_M, `all F32` F32."""
-    words = text.replace("(guessed)", "").replace("all ", "").split()
+    words = text.replace("(guessed)", "").strip().removeprefix("all ").split()
     if not words:
         return None
     name = words[0].upper()
