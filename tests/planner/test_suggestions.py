@@ -127,6 +127,15 @@ def test_a_run_of_405_billion_is_told_how_many_gpus_it_takes() -> None:
     assert found.fits
 
 
+def test_more_ranks_that_an_engine_names_with_whole_experts_are_named_with_them() -> None:
+    table = {
+        "model": "Qwen/Qwen3-235B-A22B-FP8", "task": "serve", "gpu": "a100-sxm-40gb",
+        "serve": {"engine": "vllm", "engine_version": "0.19.0", "tensor_parallel_size": 4},
+    }  # fmt: skip
+    values = [one.change.values for one in asked(table)[2] if one.fits]
+    assert {"tensor_parallel_size": 8, "expert_parallel": True, "num_gpus": 8} in values
+
+
 def test_the_longest_request_that_fits_is_named() -> None:
     _, result, found = asked(ALL["whole length"])
     length = next(one.change.values["max_model_len"] for one in found if "max_model_len" in one.change.values)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
 from vramwise.result import Result
+from vramwise.serving.advice import said, texts_of, value_of
 from vramwise.sources import catalog
 
 CARDS = (
@@ -147,3 +148,14 @@ def test_more_ranks_come_with_whole_experts_where_the_engine_refuses_to_cut_them
     assert verdict is not None
     assert not verdict.fits
     assert "set tensor_parallel_size to 8 and expert_parallel to true" in verdict.reasons
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"gpu_memory_utilization": 0.97}, {"max_model_len": 131_072}, {"quantization": "awq"}, {"enforce_eager": True},
+     {"kv_cache_memory_bytes": 12_345_678_901, "max_model_len": 4096},
+     {"tensor_parallel_size": 8, "expert_parallel": True}],
+)  # fmt: skip
+def test_what_is_said_is_read_again(change: dict[str, Any]) -> None:
+    assert {key: value_of(key, text) for key, text in texts_of(said(change)).items()} == change
+    assert not texts_of("activations and CUDA graphs lack 1.00 GiB")

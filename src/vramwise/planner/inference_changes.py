@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model
 from vramwise.planner.changes import SDPA, Asked, Change, Cost, runs
 from vramwise.scenario.names import LLAMA_CPP_ENGINES
-from vramwise.serving.advice import MOST_RANKS, gpus_used
+from vramwise.serving.advice import MOST_RANKS, gpus_used, texts_of, value_of
 from vramwise.serving.storage import storage_of
 
-_SET = re.compile(r"(\w+) to ([\w.,-]+)")
-"""How engines word what would do (`set KEY to VALUE and KEY to VALUE at most`): found by estimates of their own."""
 _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "gpu_memory_utilization": ("less room beside it", Cost.NOTHING),
     "mem_fraction_static": ("less room beside it", Cost.NOTHING),
@@ -27,7 +23,9 @@ _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "n_gpu_layers": ("layers on the CPU: much slower", Cost.HOST_MEMORY),
     "tensor_split": ("none", Cost.NOTHING),
     "tensor_parallel_size": ("more GPUs", Cost.MORE_GPUS),
+    "expert_parallel": ("whole experts on each", Cost.NOTHING),
 }
+"""What a setting costs that an engine's reasons name, each found by estimates of its own."""
 _SMALLER_FILES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 _COMMON_CONTEXT = 8192
 _FEWER_REQUESTS, _FEWER_TOKENS = 64, 2048
@@ -88,7 +86,7 @@ def loading_changes(asked: Asked) -> Iterator[Change]:
 def _advice(asked: Asked) -> list[dict[str, str]]:
     """Keys with the words of their values, of every reason that says what to set."""
     reasons = asked.result.verdict.reasons if asked.result.verdict is not None else ()
-    return [dict(_SET.findall(reason)) for reason in reasons if reason.startswith("set ")]
+    return [texts for reason in reasons if (texts := texts_of(reason))]
 
 
 def _is_advised(asked: Asked, key: str) -> bool:
@@ -97,24 +95,14 @@ def _is_advised(asked: Asked, key: str) -> bool:
 
 def _advised(asked: Asked) -> Iterator[Change]:
     for texts in _advice(asked):
-        if not texts or not texts.keys() <= _COST_OF_ADVICE.keys() or list(texts) == ["max_model_len"]:
+        if not texts.keys() <= _COST_OF_ADVICE.keys() or list(texts) == ["max_model_len"]:
             continue  # of lengths, that is named below which is sure to fit
         costs = [_COST_OF_ADVICE[key] for key in texts]
-        values = {key: _value(key, text) for key, text in texts.items()}
+        values = {key: value_of(key, text) for key, text in texts.items()}
         if "tensor_parallel_size" in values:
             values |= _gpus_of(asked, int(values["tensor_parallel_size"]))
-        words = ", ".join(key if text == "true" else f"{key} {text.rstrip('.,')}" for key, text in texts.items())
+        words = ", ".join(key if text == "true" else f"{key} {text}" for key, text in texts.items())
         yield Change(words, values, "; ".join(cost for cost, _ in costs), max(rank for _, rank in costs))
-
-
-def _value(key: str, text: str) -> Any:
-    digits = text.rstrip(".,")
-    if key == "tensor_split":
-        return tuple(float(share) for share in digits.split(","))
-    if not digits[:1].isdigit():
-        return digits == "true" or digits
-    number = digits.replace(",", "")
-    return float(number) if "." in number else int(number)
 
 
 def _of_weights(asked: Asked, engine: str) -> Iterator[Change]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -22,6 +23,7 @@ MOST_RANKS = 8
 LEAST_LENGTH = 256  # a server of shorter requests is no answer to anybody
 HIGHEST_RAISED, HIGHEST_LOWERED = 97, 99  # percent: above the first, little is left for what nobody counts
 NOTHING = "no setting is enough: take a larger GPU, or more of them"
+_PAIR = re.compile(r"(\w+) to ([\w.,-]+)")
 Change = Mapping[str, Any]
 NO_CHANGE: Change = MappingProxyType({})
 
@@ -74,6 +76,22 @@ def said(changes: Change) -> str:
     """`set KEY to VALUE and KEY to VALUE`."""
     pairs = (f"{key} to {_text(key, value)}" for key, value in changes.items())
     return f"set {' and '.join(pairs)}"
+
+
+def texts_of(reason: str) -> dict[str, str]:
+    """The keys with the words of their values in what was `said`; empty for another sentence."""
+    found = _PAIR.findall(reason) if reason.startswith("set ") else ()
+    return {key: text.rstrip(".,") for key, text in found}
+
+
+def value_of(key: str, text: str) -> Any:
+    """A value from its words, as `texts_of` gives them."""
+    if key == "tensor_split":
+        return tuple(float(share) for share in text.split(","))
+    if not text[:1].isdigit():
+        return text == "true" or text
+    number = text.replace(",", "")
+    return float(number) if "." in number else int(number)
 
 
 def _text(key: str, value: Any) -> str:
