@@ -90,7 +90,7 @@ def find_gpu(name: str) -> GpuMatch:
     if not fitting:
         fitting, missing = _fitting(asked)
     if not fitting:
-        raise UnknownNameError("GPU", name, _nearest_ids(name, asked), "vramwise gpus lists all")
+        raise UnknownNameError("GPU", name, _nearest_ids(name), "vramwise gpus lists all")
     chosen = min(fitting, key=_preference)
     return GpuMatch(gpu_of(chosen), _note(name, chosen, fitting, missing))
 
@@ -214,7 +214,7 @@ def _sizes_note(name: str, gpu: Gpu, others: list[str] | None = None) -> str:
     return f'GPU "{shown}" is sold with {kinds}: took the smallest, {gpu.id}; write the size, as in "{shown} {last}GB"'
 
 
-def _nearest_ids(name: str, asked: frozenset[str]) -> list[str]:
+def _nearest_ids(name: str) -> list[str]:
     """Ids near a name, compared without the words that all cards of a maker share."""
     by_core: dict[str, str] = {}
     for card in sorted(_cards(), key=lambda card: ("-sxm" not in card.id, card.id)):

@@ -25,7 +25,7 @@ def shared_memory(row: Row, nominal_gb: int) -> MemoryEstimate:
     whole = nominal_gb * GIB
     seen = sorted((int(one["total_bytes"]), one["source"]) for one in table("shared_memory") if _is_of(one, row, whole))
     if row["vendor"] == "NVIDIA":
-        return _after_the_system(row, nominal_gb, [size for size, _ in seen])
+        return _after_the_system(nominal_gb, [size for size, _ in seen])
     name = "amd_shared_share"
     if row["vendor"] == "Apple":
         name = "apple_share_to_32gb" if nominal_gb <= _APPLE_STEP_GB else "apple_share_above"
@@ -54,7 +54,7 @@ def _is_of(one: Row, row: Row, whole: int) -> bool:
     return one["vendor"] == row["vendor"] and int(one["nominal_gb"]) * GIB == whole
 
 
-def _after_the_system(row: Row, nominal_gb: int, seen: list[int]) -> MemoryEstimate:
+def _after_the_system(nominal_gb: int, seen: list[int]) -> MemoryEstimate:
     """CUDA's total less the system's part."""
     least, usual, most = (round(nominal_gb * GIB * share) for share in calibrated("cuda_shared_total"))
     if seen:

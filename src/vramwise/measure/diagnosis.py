@@ -182,7 +182,7 @@ def _of_device(snapshot: Snapshot, device: int) -> Diagnosis:
     kind = kind_of(stack)
     asked = failure.size if failure else None
     free = failure.free_bytes if failure else None
-    cause, extra = _snapshot_cause(held, timeline, asked, free, kind, sizes)
+    cause, extra = _snapshot_cause(held, timeline, asked, kind, sizes)
     wanted = kind.name if failure else (sizes.most_common(1)[0][0] if sizes else "other")
     changes = two_smallest(
         [*extra, *changes_for(sizes, wanted)], None if asked is None else max(0, asked - (free or 0))
@@ -202,7 +202,7 @@ def _index_of_interest(snapshot: Snapshot, device: int, timeline: Timeline) -> i
 
 
 def _snapshot_cause(
-    held: Held, timeline: Timeline, asked: int | None, free: int | None, kind: Kind, sizes: Counter[str]
+    held: Held, timeline: Timeline, asked: int | None, kind: Kind, sizes: Counter[str]
 ) -> tuple[str, list[Change]]:
     if asked is None:
         top = ", ".join(f"{name} {_size(size)}" for name, size in sizes.most_common(2))

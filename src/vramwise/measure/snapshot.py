@@ -19,7 +19,6 @@ MOST_ROWS: Final = 20_000_000
 """Rows that are looked at; a hostile file can hold one list a million times without being large."""
 
 ACTIVE: Final = frozenset({"active_allocated", "active_awaiting_free", "active_pending_free"})
-ALLOCATED: Final = "active_allocated"
 _FRAMES_KEPT: Final = 60
 _LONGEST_TEXT: Final = 500
 

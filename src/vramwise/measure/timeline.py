@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vramwise.measure.snapshot import Event, Segment, Snapshot, Stack
 
@@ -36,7 +36,6 @@ class Timeline:
     lives: tuple[Life, ...]
     live: tuple[int, ...]
     reserved: tuple[int, ...]
-    times_us: tuple[int, ...] = field(default=())
 
     @property
     def peak(self) -> int:
@@ -65,10 +64,7 @@ def timeline_of(snapshot: Snapshot, device: int) -> Timeline:
     events = snapshot.history(device)
     segments = snapshot.held_by(device)
     lives, live = _lives(events, segments)
-    return Timeline(
-        device, len(events), tuple(lives), tuple(live), tuple(_reserved(events, segments)),
-        tuple(event.time_us for event in events),
-    )  # fmt: skip
+    return Timeline(device, len(events), tuple(lives), tuple(live), tuple(_reserved(events, segments)))
 
 
 def _lives(events: Sequence[Event], segments: Sequence[Segment]) -> tuple[list[Life], list[int]]:

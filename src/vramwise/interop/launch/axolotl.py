@@ -46,7 +46,7 @@ def read(start: Start) -> Launch:
         _attention(options),
         _checkpointing(options, sharding),
         _kernels(options),
-        _method(options, model, sharding),
+        _method(options, model),
         _preferences(options, train),
     ):
         train |= found
@@ -136,7 +136,7 @@ def _kernels(options: Options) -> tuple[dict[str, Any], list[str]]:
     return found, notes
 
 
-def _method(options: Options, model: str, sharding: Sharding) -> tuple[dict[str, Any], list[str]]:
+def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
     adapter = options.first("adapter")
     if adapter is None:
         return {"method": "full"}, []

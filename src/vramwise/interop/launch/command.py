@@ -155,7 +155,7 @@ def _after_subcommand(words: tuple[str, ...]) -> tuple[str, ...]:
     return words[1:] if words[:1] and words[0] in _SUBCOMMANDS else words
 
 
-def settings_of(engine: str, words: Words, meanings: Mapping[str, Meaning]) -> dict[str, Any]:
+def settings_of(words: Words, meanings: Mapping[str, Meaning]) -> dict[str, Any]:
     """The flags that set a key of the scenario. Raises UsageError that names the flag."""
     found: dict[str, Any] = {}
     for flag, values in words.given.items():

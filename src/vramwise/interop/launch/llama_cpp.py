@@ -80,7 +80,7 @@ _MOST_LAYERS = 100_000
 def read(start: Start) -> Launch:
     """The scenario of a llama.cpp command line."""
     words = words_for("llama.cpp", start)
-    settings: dict[str, Any] = {"engine": "llama.cpp", **settings_of("llama.cpp", words, MEANINGS)}
+    settings: dict[str, Any] = {"engine": "llama.cpp", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
     if any(flag in _IK_ALONE for flag in words.given):

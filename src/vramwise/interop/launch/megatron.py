@@ -66,7 +66,7 @@ _SHARDING = {"optim_grads_params": "full-shard", "optim_grads": "shard-grad-op"}
 def read(start: Start) -> Launch:
     """The scenario of a Megatron-LM command line. Raises UsageError for what the arguments leave open."""
     words = cut("megatron", start.words)
-    settings: dict[str, Any] = {"framework": "megatron", **settings_of("Megatron", words, MEANINGS)}
+    settings: dict[str, Any] = {"framework": "megatron", **settings_of(words, MEANINGS)}
     notes: list[str] = []
     model = model_of(words)
     layers = int(model.get("num_hidden_layers", model.get("n_layer", 0)))

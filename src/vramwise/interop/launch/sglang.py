@@ -51,7 +51,7 @@ _APART = frozenset(
 def read(start: Start) -> Launch:
     """The scenario of an SGLang command line."""
     words = words_for("sglang", start)
-    settings: dict[str, Any] = {"engine": "sglang", **settings_of("sglang", words, MEANINGS)}
+    settings: dict[str, Any] = {"engine": "sglang", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
     notes: list[str] = []

@@ -31,7 +31,7 @@ UNCOUNTED = {
 def read(start: Start) -> Launch:
     """The scenario of a TensorRT-LLM command line."""
     words = words_for("tensorrt-llm", start)
-    settings: dict[str, Any] = {"engine": "tensorrt-llm", **settings_of("tensorrt-llm", words, MEANINGS)}
+    settings: dict[str, Any] = {"engine": "tensorrt-llm", **settings_of(words, MEANINGS)}
     loose = list(words.loose)
     model = one_model("TensorRT-LLM", loose.pop(0) if loose else None, "trtllm-serve MODEL")
     notes = notes_of("TensorRT-LLM", words, frozenset(MEANINGS), UNCOUNTED, loose)

@@ -30,7 +30,7 @@ UNCOUNTED = {
 def read(start: Start) -> Launch:
     """The scenario of a text-generation-inference command line."""
     words = words_for("tgi", start)
-    settings: dict[str, Any] = {"engine": "tgi", **settings_of("tgi", words, MEANINGS)}
+    settings: dict[str, Any] = {"engine": "tgi", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
     # up to 2.x a prefill takes what one prompt may (launcher/src/main.rs)

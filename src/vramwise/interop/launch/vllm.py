@@ -57,7 +57,7 @@ _DEFAULT_LORA_RANK = 16
 def read(start: Start) -> Launch:
     """The scenario of a vLLM command line."""
     words = words_for("vllm", start)
-    settings: dict[str, Any] = {"engine": "vllm", **settings_of("vllm", words, MEANINGS)}
+    settings: dict[str, Any] = {"engine": "vllm", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
     if start.environment.get("VLLM_USE_V1") == "0":

@@ -123,15 +123,6 @@ class Recording(NamedTuple):
         return named.pop() if len(named) == 1 else None
 
     @property
-    def num_sms(self) -> int | None:
-        """Multiprocessors of one device, where the trace says."""
-        properties = self.header.get("deviceProperties")
-        devices = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
-        counts = {entry.get("numSms") for entry in devices}
-        count = counts.pop() if len(counts) == 1 else None
-        return count if isinstance(count, int) else None
-
-    @property
     def on_gpu(self) -> GpuEvents:
         """Kernels, copies and memory sets: the events of which every figure but HTA's is made."""
         return self.gpu.where(self.gpu.kind != STREAM_ONLY)
