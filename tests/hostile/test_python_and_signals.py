@@ -30,6 +30,7 @@ def test_a_signal_leaves_no_temporary_file_and_what_was_there(number, tmp_path):
     running = subprocess.Popen(
         [sys.executable, "-m", "vramwise", "batch", "-", "-o", "out.jsonl"],
         stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where the tests run in background
     )  # fmt: skip
     assert running.stdin is not None
     running.stdin.write(json.dumps({"model": "gpt2", "task": "load"}).encode() + b"\n")
