@@ -9,8 +9,9 @@ import pytest
 
 from vramwise.estimation import estimate
 from vramwise.planner import Suggestion, suggestions
-from vramwise.planner.changes import Cost
+from vramwise.planner.changes import Asked, Cost
 from vramwise.planner.suggestions import MOST, MOST_ESTIMATES
+from vramwise.planner.training_changes import training_changes
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 
@@ -145,6 +146,26 @@ def test_the_longest_request_that_fits_is_named() -> None:
 def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
     table = {"model": "Qwen/Qwen3-32B-FP8", "task": "serve", "gpu": "l4", "serve": {"engine": "vllm"}}
     assert not [change for change in words(table) if change.startswith("quantization")]
+
+
+def test_a_cache_of_8_bits_is_offered_to_one_of_16_alone() -> None:
+    table = {"model": LLAMA, "task": "serve", "gpu": "rtx-4090"}
+    for kind in ("auto", "bf16"):
+        serve = {"engine": "vllm", "max_model_len": 65536, "kv_cache_dtype": kind}
+        assert "kv_cache_dtype fp8" in words({**table, "serve": serve})
+    already = {"engine": "vllm", "max_model_len": 131072, "kv_cache_dtype": "fp8"}
+    assert "kv_cache_dtype fp8" not in words({**table, "serve": already})
+
+
+@pytest.mark.parametrize("length", [1, 2, 131072])
+def test_half_a_sequence_is_proposed_where_it_has_halves(length: int) -> None:
+    train = {"method": "qlora", "checkpointing": "full", "loss": "fused-linear", "sequence_length": length}
+    scenario = Scenario.from_dict({"model": "gpt2", "task": "train", "gpu": "rtx-4060", "train": train})
+    proposed = list(training_changes(Asked(scenario, estimate(scenario))))
+    for change in proposed:
+        assert Scenario.from_dict(change.of(scenario).to_dict()).task == "train", change.words
+    lengths = [change.values["sequence_length"] for change in proposed if "sequence_length" in change.values]
+    assert lengths == ([length // 2] if length > 1 else [])
 
 
 def test_a_card_that_refuses_fp8_is_not_told_to_use_it() -> None:

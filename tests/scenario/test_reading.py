@@ -194,6 +194,12 @@ def test_a_fraction_may_be_an_end_of_its_range_where_that_is_no_nonsense():
                 assert kind.read(end, "key") == end
 
 
+def test_null_leaves_open_what_may_be_open():
+    scenario = Scenario.from_dict({"model": "m", "task": "load", "gpu": None, "gpu_total_bytes": None})
+    assert (scenario.gpu, scenario.gpu_total_bytes, scenario.explicit) == (None, None, {"model", "task"})
+    assert problem_of({"model": "m", "task": "load", "num_gpus": None}).startswith("num_gpus: expected a whole number")
+
+
 def test_an_engine_may_take_the_whole_card():
     assert Scenario.from_dict(serve(gpu_memory_utilization=1)).serve.gpu_memory_utilization == 1.0
 

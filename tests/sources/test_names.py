@@ -74,6 +74,7 @@ def test_a_mirror_is_told() -> None:
         ("llama 3.1", "meta-llama/Meta-Llama-3.1-405B, meta-llama/Meta-Llama-3.1-70B"),
         ("bert", "google-bert/bert-base-cased, google-bert/bert-base-uncased"),
         ("mistral 7b", "mistralai/Mistral-7B-v0.1, mistralai/Mistral-7B-v0.3"),
+        ("kimi k", "moonshotai/Kimi-K2.5, moonshotai/Kimi-K3, moonshotai/Kimi-K2-Instruct"),  # longer names come after
     ],
 )
 def test_a_name_of_several_models_lists_them(name: str, several: str) -> None:

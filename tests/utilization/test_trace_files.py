@@ -176,6 +176,22 @@ def test_odd_events_are_passed_over(tmp_path):
     assert recording.left_out == {"GPU events without a time": 1}
 
 
+def test_launches_whose_numbers_are_texts_are_the_same(tmp_path):
+    def calls(name, kind):
+        events = two_steps()
+        for event in events:
+            event["args"] = {
+                key: kind(value) if key == "correlation" else value for key, value in event["args"].items()
+            }
+        path = tmp_path / name
+        path.write_bytes(text(document(events)))
+        return read(path).calls
+
+    plain, texts = calls("plain.json", int), calls("texts.json", str)
+    assert plain.correlation.tolist() == texts.correlation.tolist() == [1, 2, 3, 4]
+    assert plain.start.tolist() == texts.start.tolist()
+
+
 def test_not_numbers_are_read_by_the_standard_library(tmp_path):
     path = tmp_path / "a.json"
     path.write_bytes(text(document([on_gpu(GEMM, 2, 1, 1, extra=float("nan"))])))
