@@ -14,7 +14,7 @@ from vramwise.scenario.definition import (
     TrainSettings,
     engines_of,
 )
-from vramwise.scenario.names import LLAMA_CPP_ENGINES
+from vramwise.scenario.names import LLAMA_CPP_ENGINES, SERVERS, SGLANG, TENSORRT_LLM, TGI, VLLM
 
 ADAPTER_KEYS = ("lora_rank", "lora_targets", "lora_dropout", "lora_dtype", "dora")
 TRAIN_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
@@ -155,12 +155,12 @@ _LLAMA_CPP_WORD = {
 _INSTEAD = {
     key: dict.fromkeys(LLAMA_CPP_ENGINES, word) for key, word in _LLAMA_CPP_WORD.items()
 } | {
-    "gpu_memory_utilization": {"sglang": "mem_fraction_static"},
-    "mem_fraction_static": dict.fromkeys(("vllm", "tgi", "tensorrt-llm"), "gpu_memory_utilization"),
-    "chunked_prefill_size": dict.fromkeys(("vllm", "tgi", "tensorrt-llm"), "max_num_batched_tokens"),
-    "n_ctx": dict.fromkeys(("vllm", "sglang", "tgi", "tensorrt-llm", "transformers"), "max_model_len"),
-    "n_parallel": dict.fromkeys(("vllm", "sglang", "tgi", "tensorrt-llm", "transformers"), "max_num_seqs"),
-    "cache_type_k": dict.fromkeys(("vllm", "sglang", "tgi", "tensorrt-llm"), "kv_cache_dtype"),
+    "gpu_memory_utilization": {SGLANG: "mem_fraction_static"},
+    "mem_fraction_static": dict.fromkeys((VLLM, TGI, TENSORRT_LLM), "gpu_memory_utilization"),
+    "chunked_prefill_size": dict.fromkeys((VLLM, TGI, TENSORRT_LLM), "max_num_batched_tokens"),
+    "n_ctx": dict.fromkeys(SERVERS, "max_model_len"),
+    "n_parallel": dict.fromkeys(SERVERS, "max_num_seqs"),
+    "cache_type_k": dict.fromkeys((VLLM, SGLANG, TGI, TENSORRT_LLM), "kv_cache_dtype"),
 }  # fmt: skip
 
 

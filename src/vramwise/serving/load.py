@@ -6,6 +6,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
+from vramwise.scenario.names import LLAMA_CPP_ENGINES
 from vramwise.serving import estimate_serving
 from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved
 from vramwise.serving.layouts import capability_of, engine_storage, engine_weights
@@ -21,7 +22,7 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     """
     named = "engine" in scenario.serve.explicit
     engine = scenario.serve.engine if named else "transformers"
-    if engine in ("llama.cpp", "ollama"):
+    if engine in LLAMA_CPP_ENGINES:
         return estimate_serving(scenario, model, source, gpu)
     warnings = _refused(scenario, model, gpu) if named else ()
     storage = engine_storage(model, scenario.serve, engine, gpu)

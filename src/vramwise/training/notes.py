@@ -11,7 +11,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.model_states.states import ModelStates, quantizer
 from vramwise.training.recipe.adapters import EXPERTS_IN_ALL_LINEAR, targeted
-from vramwise.training.recipe.attention import attention_note
+from vramwise.training.recipe.attention import ON_TRANSFORMERS, attention_note
 from vramwise.training.recipe.fp8_weights import is_8_bit
 from vramwise.training.recipe.images import images_note
 from vramwise.training.recipe.masks import masks_note
@@ -28,7 +28,7 @@ from vramwise.training.unchanged import unchanged
 from vramwise.units import format_bytes
 
 _DESCRIBED = ("transformers", "pytorch")
-_ON_TRANSFORMERS = HUGGING_FACE | {"pytorch", "deepspeed"}
+_ON_TRANSFORMERS = ON_TRANSFORMERS | {"unsloth"}
 _KERNELS = {
     "gated_delta_rule": "flash-linear-attention", "kimi_delta_rule": "flash-linear-attention",
     "selective_scan": "mamba-ssm", "scan_by_head": "mamba-ssm", "chunk_scan": "mamba-ssm", "matrix_lstm": "xlstm",

@@ -15,11 +15,9 @@ from vramwise.errors import ScenarioError
 from vramwise.models.execution import Execution
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
-from vramwise.training.recipe.attention import KEEPS_NO_SCORES
+from vramwise.training.recipe.attention import KEEPS_NO_SCORES, ON_TRANSFORMERS
 from vramwise.training.recipe.versions import library_version, stated
 
-# They run transformers' classes; unsloth's own pass no mask in training (models/llama.py: `attention_mask = None`).
-_WITH_MASKS = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift", "deepspeed", "pytorch"})
 BOOLEAN_SINCE = (4, 53)  # transformers masking_utils.py sdpa_mask
 # trl trainer/sft_trainer.py: packing flattens a batch into one row, in 0.19 and later; its positions tell samples
 # apart, without flash attention only since 0.23 (before, `return_position_ids` was for flash attention alone).
@@ -69,7 +67,7 @@ def rows_of(train: TrainSettings, batch: int, sequence: int) -> tuple[int, int]:
 
 def masks_note(train: TrainSettings) -> str:
     """What attention is handed for padding or packed samples, in one sentence; empty for a batch without either."""
-    if train.framework not in _WITH_MASKS or not (train.padding or train.document_mask):
+    if train.framework not in ON_TRANSFORMERS or not (train.padding or train.document_mask):
         return ""
     if train.attention == "flash":
         return "flash attention leaves padding out: it keeps queries, keys and values of the other tokens" * bool(
@@ -85,7 +83,7 @@ def masks_note(train: TrainSettings) -> str:
 
 def with_masks(execution: Execution, train: TrainSettings) -> Execution:
     """The execution with what a batch of these samples hands attention."""
-    if train.framework not in _WITH_MASKS or train.attention == "flex":
+    if train.framework not in ON_TRANSFORMERS or train.attention == "flex":
         return execution
     documents = separates_documents(train) and train.attention != "flash"
     # LLaMA-Factory data/collator.py prepare_4d_attention_mask: the batch itself brings the mask of packed samples.
