@@ -64,7 +64,7 @@ SINKS = frozenset({"flint", "gpt_oss", "granite_swa", "granitemoe_swa", "mimo_v2
 KEEPS_NO_SCORES = frozenset({"flash", "flex"})
 FLEX_UNDER_UNSLOTH = frozenset({"gpt_oss"})
 ON_TRANSFORMERS = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift", "pytorch", "deepspeed"})
-"""They run transformers' own attention; unsloth's gets no mask in training (models/llama.py `attention_mask = None`)."""
+"""They run transformers' own attention; unsloth's has no mask in training (models/llama.py `attention_mask = None`)."""
 _OF_FOUNDRY = {"flash": "flash", "torch": "eager", "flex": "flex"}
 
 
