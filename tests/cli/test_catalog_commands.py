@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -104,3 +105,14 @@ def test_lists_import_no_heavy_library(command: str) -> None:
     )
     assert done.stderr.strip() == "[]"
     json.loads(done.stdout)
+
+
+def test_no_two_columns_of_gpus_have_one_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gpus", "h100"]) == 0
+    heading = re.split(r" {2,}", capsys.readouterr().out.split("\n\n")[1].splitlines()[0].strip())
+    assert len(heading) == len(set(heading))
+
+
+def test_one_model_is_no_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "qwen3-8b"]) == 0
+    assert "\n1 model, 1 of families" in capsys.readouterr().out

@@ -80,3 +80,9 @@ def test_counters_are_whole_but_for_the_concurrency(screen):
     line = " ".join(out[out.index("counters") : out.index("\n\n", out.index("counters"))].split())
     assert re.search(r"requests of full length [\d,]+\.\d\d(?!\d)", line), line
     assert re.search(r"tokens in cache [\d,]+ blocks [\d,]+ ", line), line
+
+
+def test_what_to_set_is_something_to_try_and_no_cause(screen):
+    out = screen("--engine", "vllm", "--gpu", "rtx-4090")
+    assert "\ntry         set max_model_len to " in out
+    assert not re.search(r"because +set ", out)

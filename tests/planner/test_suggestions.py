@@ -236,3 +236,11 @@ def test_who_has_room_to_spare_is_not_told_to_offload_or_to_take_more_gpus(table
     assert result.verdict.word == "fits"
     assert found
     assert all(one.change.rank < Cost.HOST_MEMORY for one in found)
+
+
+def test_another_engine_is_not_named_where_a_mild_setting_is_enough() -> None:
+    table = {"model": "Qwen/Qwen3-8B", "task": "serve", "gpu": "rtx-4090",
+             "serve": {"engine": "vllm", "max_model_len": 32000, "gpu_memory_utilization": 0.5}}  # fmt: skip
+    found = words(table)
+    assert any(change.startswith("gpu_memory_utilization") for change in found)
+    assert not any(change.startswith("llama.cpp") for change in found)

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps([_facts(gpu) for gpu in found], indent=2, ensure_ascii=False))
         return 0
     print_table(
-        ("GPU", "sold GB", "driver GiB", "usable GiB", "GB/s", *_RATES, "bf16", "fp8", "flash-attn"),
+        ("GPU", "sold GB", "driver GiB", "usable GiB", "GB/s", *_RATES, "has bf16", "has fp8", "flash-attn"),
         [_cells(gpu) for gpu in found],
         numbers=range(1, 12),
         title="Rates are dense TFLOPS (int8: TOPS), fp16 and bf16 with fp32 accumulation; ? is not known.\n",

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         ],
     )
     can = sum(one.model_type in described for one in found)
-    print(f"\n{len(found)} models, {can} of families that can be estimated")
+    print(f"\n{len(found):,} {'model' if len(found) == 1 else 'models'}, {can:,} of families that can be estimated")
     return 0
 
 

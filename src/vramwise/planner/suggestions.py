@@ -84,7 +84,7 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
     if not best:
         alone = [item for item in found if item.change.rank < Cost.MORE_GPUS]
         return sorted(alone, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
-    best = _without_needless_gpus(best)
+    best = _without_another_engine(_without_needless_gpus(best))
     return sorted(best, key=lambda item: (_rank(item.verdict), item.change.rank, -item.saved_bytes))[:MOST]
 
 
@@ -179,6 +179,13 @@ def _without_needless_gpus(best: list[Suggestion]) -> list[Suggestion]:
         return same is not None and same is not one and _rank(same.verdict) <= _rank(one.verdict)
 
     return [one for one in best if not is_needless(one)]
+
+
+def _without_another_engine(best: list[Suggestion]) -> list[Suggestion]:
+    """Another engine only where no mild setting of this one is enough, however tightly."""
+    if any(one.change.rank < Cost.SHORTER for one in best):
+        return [one for one in best if one.change.rank != Cost.ANOTHER_ENGINE]
+    return best
 
 
 def _without_needless_package(found: list[Suggestion]) -> list[Suggestion]:

@@ -218,7 +218,8 @@ def _counters(result: Result, width: int) -> list[Line]:
 
 def _reasons_and_notes(result: Result, width: int) -> list[Line]:
     reasons = result.verdict.reasons if result.verdict else ()
-    said = [("because", reason) for reason in reasons] + [("note", note) for note in result.notes]
+    said = [("try" if reason.startswith("set ") else "because", reason) for reason in reasons]
+    said += [("note", note) for note in result.notes]
     lines: list[Line] = [""] if said else []
     for label, text in said:
         lines += wrapped_text(f"{label:<12}", text, width)
