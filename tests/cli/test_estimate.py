@@ -361,6 +361,44 @@ def test_a_training_tools_file_is_told_how_it_is_read(text, tool, command, flags
     assert said == f"vramwise: run.yaml is a configuration of {tool}: vramwise estimate -- {command} run.yaml\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("acc.yaml", "distributed_type: FSDP\n",
+         "a configuration of accelerate: vramwise estimate -- accelerate launch --config_file acc.yaml train.py "
+         "--model_name_or_path MODEL"),
+        ("ds.json", '{"zero_optimization": {"stage": 3}}',
+         "a configuration of DeepSpeed: vramwise estimate MODEL --task train --deepspeed ds.json"),
+        ("docker-compose.yml", "services:\n  a:\n    image: vllm/vllm-openai\n",
+         "a file of Docker Compose: vramwise estimate -- docker run IMAGE ARGUMENTS, as a service has them"),
+        ("pod.yaml", "apiVersion: v1\nkind: Pod\n",
+         "a manifest of Kubernetes: vramwise estimate -- COMMAND, with its container's command and arguments"),
+        ("Modelfile", "# mine\nFROM llama3.1\n", "a Modelfile of ollama: vramwise estimate -- ollama run llama3.1"),
+        ("Modelfile", "FROM ./a.gguf\n", "a Modelfile of ollama: vramwise estimate -- llama-server -m ./a.gguf"),
+        ("job.sh", "srun vllm serve gpt2\n", "a script: vramwise estimate -- COMMAND, with the command line in it"),
+        ("job", "#!/bin/bash\n", "a script: vramwise estimate -- COMMAND, with the command line in it"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("flags", [("--scenario",), ("--gpu", "h100")])
+def test_another_programs_file_is_told_what_reads_it(name, text, said, flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text, encoding="utf-8")
+    words = [*flags, name] if flags == ("--scenario",) else [name, *flags]
+    assert main(["estimate", *words]) == 2
+    assert capsys.readouterr().err == f"vramwise: {name} is {said}\n"
+
+
+def test_a_file_that_is_nobodys_is_read_as_it_was(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text("model: gpt2\ntask: load\n", encoding="utf-8")
+    assert main(["estimate", "--scenario", "a.yaml"]) == 0
+    Path("a.yaml").write_text("model: [\n", encoding="utf-8")
+    assert main(["estimate", "--scenario", "a.yaml"]) == 4
+    Path("Modelfile").write_text("PARAMETER a 1\n", encoding="utf-8")
+    assert main(["estimate", "Modelfile"]) == 4
+    assert "unknown model" in capsys.readouterr().err
+
+
 def test_a_command_of_nobody_gets_the_training_tools_named_too(capsys):
     assert main(["estimate", "--", "foo", "bar"]) == 2
     said = capsys.readouterr().err

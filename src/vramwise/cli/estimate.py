@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -58,9 +57,9 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not."""
+    _refuse_a_tools_file(args)
     _refuse_contradictions(args)
     _refuse_a_size(args)
-    _refuse_a_tools_file(args)
     if args.style == "huggingface":
         return _huggingface(args)
     if args.style == "simple":
@@ -83,18 +82,17 @@ def _refuse_a_size(args: argparse.Namespace) -> None:
 
 
 def _refuse_a_tools_file(args: argparse.Namespace) -> None:
-    """Raises UsageError, with the command that reads it, where MODEL or --scenario is a training tool's file."""
+    """Raises UsageError, with the words that read it, where MODEL or --scenario is the file of another tool."""
     for file in (args.scenario, args.model):
-        if not isinstance(file, str) or not file.endswith((".yaml", ".yml")) or not os.path.isfile(file):
+        if not isinstance(file, str) or not os.path.isfile(file):
             continue
         from vramwise.files import shown_path
-        from vramwise.interop.launch import tool_and_command
-        from vramwise.scenario import read_table_file
+        from vramwise.interop.launch import file_and_words
 
-        found = tool_and_command(read_table_file(file), shlex.quote(file))
+        found = file_and_words(file)
         if found is not None:
-            tool, command = found
-            raise UsageError(f"{shown_path(file)} is a configuration of {tool}: vramwise estimate -- {command}")
+            what, words = found
+            raise UsageError(f"{shown_path(file)} is {what}: vramwise estimate {words}")
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:
