@@ -111,6 +111,16 @@ def test_the_file_type_is_the_one_that_llama_cpp_prints(log, printed, taken):
     assert read_log(log(text)).settings["gguf_quant"] == taken
 
 
+@pytest.mark.parametrize(
+    ("printed", "shown"), [("96.00", "96.00 MiB"), ("102.00", "102.00 MiB"), ("103.00", "0.10 GiB")]
+)
+def test_a_size_is_shown_in_the_unit_that_shows_something(log, capsys, printed, shown):
+    """From a tenth of a GiB on."""
+    main(["compare", log(LLAMA_CPP.replace("258.50", printed))])
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("compute buffer"))
+    assert shown in row
+
+
 def test_a_draft_model_after_the_main_one_is_not_added(log):
     draft = LLAMA_CPP.replace("4.58 GiB", "0.70 GiB").replace("4403.49", "600.00").replace("3.1-8B", "3.2-1B")
     reading = read_log(log(LLAMA_CPP + draft))
