@@ -28,7 +28,9 @@ LIMITS = {
 }
 LARGER = {
     "train": ("micro_batch_size", "sequence_length"),
-    "serve": ("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+    # Not tokens and requests in a step: what they take is charged to the share, and captured graphs use it again, so
+    # that less has to be there beside the share and a smaller card may do.
+    "serve": ("max_model_len",),
     "generate": ("batch_size", "prompt_tokens", "new_tokens"),
 }
 
@@ -145,18 +147,19 @@ def with_its_advice(scenario: dict[str, Any], result: Result) -> None:
         changes = {found["key"]: _value(found["value"]) for found in ADVICE.finditer(reason)}
         if not changes:
             continue
-        followed = answer(_followed(result, changes))
+        followed = answer(_followed(scenario, changes))
         assert followed is not None, reason
         assert followed.verdict is not None, reason
         assert followed.verdict.fits, reason
 
 
-def _followed(result: Result, changes: dict[str, Any]) -> dict[str, Any]:
+def _followed(scenario: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The scenario with the advice; GPUs that a split needs follow from it."""
-    scenario = changed(result, table_of(str(result.scenario["task"])), **changes)
+    table = table_of(str(scenario["task"]))
+    followed = {**scenario, table: {**scenario.get(table, {}), **changes}}
     if any(key.endswith("_parallel_size") for key in changes):
-        scenario.pop("num_gpus", None)
-    return scenario
+        followed.pop("num_gpus", None)
+    return followed
 
 
 def _value(text: str) -> Any:

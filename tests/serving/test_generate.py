@@ -105,12 +105,12 @@ def test_a_static_cache_is_as_long_as_the_answer_from_the_start():
 
 
 def test_a_quantized_cache_keeps_its_newest_tokens_whole():
-    """4 bits and two 16-bit numbers for 64 values; 199 tokens after the prompt are 71 beyond the last 128."""
+    """4 bits and two 16-bit numbers for 64 values; of 199 tokens after the prompt the 127th finds the most kept whole."""
     elements = 65536
     for settings in ({"cache_implementation": "quantized"}, {"kv_cache_dtype": "int4"}):
         cache = cache_of(**settings)
         assert cache["prefill"] == 1000 * (elements // 2 + elements // 64 * 4)
-        assert cache["decode"] == 1128 * (elements // 2 + elements // 64 * 4) + 71 * elements * 2
+        assert cache["decode"] == 1000 * (elements // 2 + elements // 64 * 4) + 127 * elements * 2
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
@@ -127,3 +127,14 @@ def test_static_caches_are_as_large_as_transformers_makes_them(kind):
     table = {"prompt_tokens": 100, "new_tokens": 50, "batch_size": 3, "cache_implementation": "static", "dtype": "bf16"}
     result = estimate({"model": json.loads(config.to_json_string()), "task": "generate", "generate": table})
     assert result.phases[1].components.find("KV cache/keys and values").bytes == held
+
+
+def test_a_quantized_cache_is_fullest_before_its_rest_is_packed() -> None:
+    """QuantizedLayer packs what it keeps in full at 128 tokens: the token before holds more than those after it."""
+
+    def needed(new_tokens: int) -> int:
+        table = {"cache_implementation": "quantized", "prompt_tokens": 1, "new_tokens": new_tokens}
+        result = estimate({"model": "llama-2-7b", "task": "generate", "generate": table})
+        return int(result.quantities["total_needed"].expected)
+
+    assert needed(127) < needed(128) == needed(129) == needed(140) < needed(256)

@@ -8,7 +8,7 @@ from vramwise.models import Model
 from vramwise.result import Node, Phase
 from vramwise.serving.constants import constant
 from vramwise.serving.dynamic_cache import dynamic_cache, source_tokens
-from vramwise.serving.fixed_cache import quantized_bytes, static_bytes
+from vramwise.serving.fixed_cache import RESIDUAL_TOKENS, quantized_bytes, static_bytes
 from vramwise.serving.forward import forward_live_set
 from vramwise.serving.heads import most_attention_heads
 from vramwise.serving.inference import layer_peak_bytes
@@ -113,12 +113,19 @@ def _logits_bytes(model: Model, plan: Plan, tokens: int) -> int:
 
 
 def moments_of(model: Model, plan: Plan, weights: Node, context: Node) -> tuple[Phase, ...]:
-    """Load, prefill, the head's logits after it, and the last token."""
+    """Load, prefill, the head's logits after it, and the fullest token of those that follow."""
+    tokens = (_moment("decode", model, plan, weights, context, token, 1) for token in _fullest_tokens(plan))
     return (
         _loading(model, plan, weights, context),
         _moment("prefill", model, plan, weights, context, 1, plan.prompt),
-        _moment("decode", model, plan, weights, context, plan.new, 1),
+        max(tokens, key=lambda moment: moment.bytes),
     )
+
+
+def _fullest_tokens(plan: Plan) -> set[int]:
+    """The last token; a quantized cache is fullest, too, before the tokens that it keeps in full are packed."""
+    before = plan.new // RESIDUAL_TOKENS * RESIDUAL_TOKENS if plan.cache == "quantized" else 0
+    return {plan.new, before or plan.new}
 
 
 def _moment(name: str, model: Model, plan: Plan, weights: Node, context: Node, new: int, tokens: int) -> Phase:
