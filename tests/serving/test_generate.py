@@ -105,7 +105,7 @@ def test_a_static_cache_is_as_long_as_the_answer_from_the_start():
 
 
 def test_a_quantized_cache_keeps_its_newest_tokens_whole():
-    """4 bits and two 16-bit numbers for 64 values; of 199 tokens after the prompt the 127th finds the most kept whole."""
+    """4 bits and two 16-bit numbers for 64 values; of 199 tokens the 127th finds the most kept whole."""
     elements = 65536
     for settings in ({"cache_implementation": "quantized"}, {"kv_cache_dtype": "int4"}):
         cache = cache_of(**settings)
