@@ -244,3 +244,27 @@ def test_another_engine_is_not_named_where_a_mild_setting_is_enough() -> None:
     found = words(table)
     assert any(change.startswith("gpu_memory_utilization") for change in found)
     assert not any(change.startswith("llama.cpp") for change in found)
+
+
+@pytest.mark.parametrize(("gpu", "framework", "named"), [
+    ("a100-80gb", "transformers", "precision bf16-mixed"), ("rtx-3090", "megatron", "precision bf16-master, "),
+])  # fmt: skip
+def test_fp8_on_a_card_that_does_not_multiply_in_it_does_not_run_and_bf16_does(
+    gpu: str, framework: str, named: str
+) -> None:
+    train = {"method": "lora", "precision": "fp8-mixed", "framework": framework}
+    table = {"model": "Qwen/Qwen3-8B", "task": "train", "gpu": gpu, "train": train}
+    _, result, found = asked(table)
+    assert result.verdict is not None
+    assert not result.verdict.fits
+    assert any("does not multiply in fp8" in reason for reason in result.verdict.reasons)
+    assert found
+    assert all(one.fits and one.change.words.startswith(named) for one in found)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "rtx-4090", "mi300x"])
+def test_fp8_runs_where_the_card_multiplies_in_it(gpu: str) -> None:
+    train = {"method": "lora", "precision": "fp8-mixed", "sequence_length": 128}
+    verdict = estimate({"model": "gpt2", "task": "train", "gpu": gpu, "train": train}).verdict
+    assert verdict is not None
+    assert verdict.fits

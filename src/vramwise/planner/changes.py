@@ -98,12 +98,6 @@ class Asked:
         return verdict is not None and verdict.word != "fits"
 
     @property
-    def lacks_flash_attention(self) -> bool:
-        """Whether a step asks for the kernel on a card that does not have it."""
-        asks = self.scenario.task == "train" and self.settings.get("attention") == "flash"
-        return asks and not runs(self, "flash_attention_2")
-
-    @property
     def peak(self) -> Node | None:
         """What is held at the largest moment."""
         phase = next((phase for phase in self.result.phases if phase.name == self.result.peak_phase), None)

@@ -14,7 +14,7 @@ from vramwise.planner.inference_changes import (
     serving_changes,
     serving_combinations,
 )
-from vramwise.planner.training_changes import training_changes, training_combinations
+from vramwise.planner.training_changes import training_changes, training_combinations, with_kernels_of_the_card
 from vramwise.result import VERDICT_WORDS, Quantity, Result, Verdict
 from vramwise.scenario import Scenario
 
@@ -71,8 +71,9 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
     if "total_needed" not in result.quantities:
         return []
     asked = Asked(scenario, result)
-    if asked.lacks_flash_attention:
-        return _with_sdpa(asked, estimate)
+    runs = with_kernels_of_the_card(asked)
+    if runs is not None:
+        return _with(runs, asked, estimate)
     found = _without_needless_package(list(_tried(asked, estimate)))
     if not asked.is_short:
         if result.verdict is not None:
@@ -88,19 +89,22 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
     return sorted(best, key=lambda item: (_rank(item.verdict), item.change.rank, -item.saved_bytes))[:MOST]
 
 
-def _with_sdpa(asked: Asked, estimate: Estimate) -> list[Suggestion]:
-    """Of a run whose kernel the card does not have: the one that it has, and with it what memory asks for."""
-    scenario = SDPA.of(asked.scenario)
-    result = estimate(scenario)
+def _with(runs: Change, asked: Asked, estimate: Estimate) -> list[Suggestion]:
+    """Of a run whose kernel the card does not have: what `runs` there, and with it what memory asks for."""
+    try:
+        scenario = runs.of(asked.scenario)
+        result = estimate(scenario)
+    except VramwiseError:
+        return []
     if result.verdict is not None and result.verdict.fits:
-        return [Suggestion(SDPA, result.needed, asked.need - int(result.needed.expected), result.verdict)]
+        return [Suggestion(runs, result.needed, asked.need - int(result.needed.expected), result.verdict)]
     return [
         replace(
             one,
             change=replace(
                 one.change,
-                words=f"{SDPA.words}, {one.change.words}",
-                values={**SDPA.values, **one.change.values},
+                words=f"{runs.words}, {one.change.words}",
+                values={**runs.values, **one.change.values},
             ),
             saved_bytes=asked.need - int(one.needed.expected),
         )

@@ -37,6 +37,19 @@ def training_changes(asked: Asked) -> Iterator[Change]:
     yield from _of_more_gpus(asked)
 
 
+def with_kernels_of_the_card(asked: Asked) -> Change | None:
+    """What runs instead of a kernel that was asked for and that the card does not have; None where it has all."""
+    settings = asked.settings
+    if asked.scenario.task != "train":
+        return None
+    if settings.get("attention") == "flash" and not runs(asked, "flash_attention_2"):
+        return SDPA
+    if settings.get("precision") == "fp8-mixed" and not runs(asked, "fp8_gemm"):
+        usual = "bf16-master" if settings.get("framework") in _STEPS_ITSELF else "bf16-mixed"
+        return Change(f"precision {usual}", {"precision": usual}, "none", Cost.NOTHING)
+    return None
+
+
 def training_combinations(asked: Asked) -> Iterator[Change]:
     """Several changes at once that people make together, mildest first, for where no single one is enough."""
     train, flow = asked.scenario.train, {"checkpointing": "full", "recompute": ()}

@@ -129,7 +129,13 @@ def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
 
 
 def cannot_run(train: TrainSettings, gpu: Gpu | None) -> str | None:
-    """What was asked for and has no kernel on this card, or None."""
+    """What was asked for and has no kernel on this card, or None.
+
+    8-bit products: TransformerEngine pytorch/fp8.py `check_fp8_support` ("Device compute capability 8.9 or higher
+    required for FP8 execution"), torchtitan 0.2 components/quantization/float8.py ("only supported on SM89 or later").
+    """
+    if gpu is not None and train.precision == "fp8-mixed" and gpu.supports("fp8_gemm") is False:
+        return f"{gpu.name} ({gpu.arch}) does not multiply in fp8: train in bf16 instead"
     if train.framework == "unsloth":  # takes another kernel where flash-attention does not run (models/_utils.py)
         return None
     if gpu is not None and train.attention == "flash" and gpu.supports("flash_attention_2") is False:
