@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from decimal import Decimal
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from vramwise.cli.main import main
 from vramwise.cli.screens.picture import HEIGHT, MOST_LINES, TOP, picture
@@ -126,6 +129,21 @@ def test_heights_are_in_proportion_and_open_marks_do_not_fit():
     texts = {element.text for element in root.iter(f"{SVG}text")}
     assert {"fits", "does not fit"} <= texts
     assert "tight" not in texts
+
+
+@given(st.floats(0.001, 99_999))
+@example(0.13)
+@example(7.5)
+def test_the_axis_goes_up_in_a_few_round_steps_to_the_largest(largest_gib):
+    axes = (Axis("micro_batch_size", ("1",), (1,)),)
+    root = ET.fromstring(picture("", axes, [Point(("1",), largest_gib * GIB)], None))
+    shown = [text.text for text in root.iter(f"{SVG}text") if text.get("text-anchor") == "end"]
+    ticks = [Decimal(text.replace(",", "")) for text in shown]
+    step = ticks[1]
+    assert step.normalize().as_tuple().digits in {(1,), (2,), (2, 5), (5,)}
+    assert ticks == [i * step for i in range(len(ticks))]
+    assert len(ticks) <= 7
+    assert ticks[-2] < largest_gib <= float(ticks[-1]) * 1.000001
 
 
 def test_the_picture_names_method_card_and_checkpointing(capsys, tmp_path):

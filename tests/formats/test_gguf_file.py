@@ -68,6 +68,40 @@ def test_tensors_are_those_that_gguf_reads(path):
     assert ours == theirs
 
 
+@pytest.mark.parametrize("values", [["a"], list("abc"), [1, 2], [0.5], [True, False], [["x"], ["y", "z"]], [1] * 4096])
+def test_short_lists_are_kept(tmp_path, values):
+    assert with_list(tmp_path / "a.gguf", values).metadata["list"] == values
+
+
+@pytest.mark.parametrize("values", [["a"] * 4097, [7] * 5000])
+def test_of_long_lists_the_length_stays(tmp_path, values):
+    assert with_list(tmp_path / "a.gguf", values).metadata["list"] == len(values)
+
+
+def with_list(path, values):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_array("list", values)
+    writer.add_name("after")
+    return finished(writer, path)
+
+
+def test_an_empty_tensor_takes_no_bytes(tmp_path):
+    """ggml/src/gguf.cpp refuses dimensions below zero alone."""
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_tensor("none", np.zeros((0, 4), dtype=np.float32))
+    header = finished(writer, tmp_path / "a.gguf")
+    assert {tensor.name: tensor.bytes for tensor in header.tensors} == {"none": 0, "some": 16}
+
+
+def finished(writer, path):
+    writer.add_tensor("some", np.zeros((1, 4), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return read_gguf(str(path))
+
+
 def test_the_header_is_the_configuration(path):
     config = resolve(path).config
     wanted = {"model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": LAYERS,

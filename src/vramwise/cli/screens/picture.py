@@ -102,7 +102,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", extra: str = ""
 def _frame(title: str, across: Axis, y_of: _Vertical, step: float) -> str:
     parts = [_text(LEFT, 26, title, "start", ' font-size="15" font-weight="bold"')]
     ticks = round(y_of.top / step)
-    decimals = 0 if step >= 1 and step == int(step) else 2
+    decimals = 0 if step >= 1 and step == int(step) else 2 if step >= 0.05 or round(step, 2) == step else 3
     for tick in range(ticks + 1):
         y = y_of(tick * step)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
