@@ -36,6 +36,12 @@ def about(model: Any, piece: str, **train: Any) -> str:
     [
         (BART, {"kernels": ["apex"]}, "kernels apex changed nothing here: it replaces RMS norms"),
         (BART, {"kernels": ["liger"]}, "kernels liger changed nothing here"),
+        (BART, {"kernels": ["liger"], "framework": "unsloth"}, "kernels liger changed nothing here: it replaces"),
+        (
+            LLAMA,
+            {"kernels": ["liger"], "framework": "unsloth"},
+            "kernels liger changed nothing here: unsloth's own kernels replace the same",
+        ),
         (LLAMA, {"optimizer": "adafactor", "optimizer_impl": "fused"}, "adafactor has one implementation"),
         (LLAMA, {"recompute": ["core_attn"]}, "recompute changed nothing here: it says what selective"),
         (LLAMA, {"zero_stage": 1, "offload_params": "cpu"}, "DeepSpeed offloads weights in stage 3 alone"),

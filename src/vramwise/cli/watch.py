@@ -108,6 +108,8 @@ def _exported(place: str) -> list[Sample]:
     """A GPU exporter's present values. Raises SourceError where it cannot be read."""
     if is_address(place):
         shown, text = shown_address(place), page_at(place)
+    elif "@" in place and not os.path.exists(place):
+        raise SourceError("--exporter: an address begins with http:// or https://")  # it may hold a password
     else:
         shown, text = shown_path(place), read_at_most(place, LARGEST_PAGE).decode("utf-8", "replace")
     try:

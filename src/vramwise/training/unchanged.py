@@ -15,7 +15,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
-from vramwise.training.activations.kernels import fused_parts, with_kernels
+from vramwise.training.activations.kernels import KERNELS_OF_FRAMEWORKS, fused_parts, with_kernels
 from vramwise.training.activations.loss import with_loss
 from vramwise.training.activations.sizes import recorded
 from vramwise.training.exchange.offload import offloaded
@@ -62,13 +62,18 @@ _found: dict[tuple[Model, TrainSettings, frozenset[str], TrainSettings, Structur
 
 
 def _of_kernels(asked: TrainSettings, train: TrainSettings, forward: Forward) -> Iterator[tuple[str, str]]:
+    of_framework = fused_parts(train.replace(kernels=()))
     for name in asked.kernels:
         alone = train.replace(kernels=(name,), framework="transformers")
         parts = fused_parts(alone)
         in_adapters = name in _OF_ADAPTERS and train.method in ("lora", "qlora")
-        in_loss = name == "liger" and train.loss == "fused-linear"
+        in_loss = name == "liger" and train.loss == "fused-linear" and train.framework != "unsloth"
         in_products = name == "transformer-engine" and runs_transformer_engine(train)
-        if not parts or in_adapters or in_loss or in_products or _replaces(with_kernels(forward, alone), forward):
+        if not parts or in_adapters or in_loss or in_products:
+            continue
+        if _replaces(with_kernels(forward, alone), forward):
+            if parts <= of_framework and name not in KERNELS_OF_FRAMEWORKS[train.framework]:
+                yield f"kernels {name}", f"{train.framework}'s own kernels replace the same"
             continue
         what = ", ".join(_REPLACES[part] for part in _REPLACES if part in parts)
         yield f"kernels {name}", f"it replaces {what}, of which this model has none that it finds"

@@ -192,3 +192,8 @@ def test_a_text_longer_than_any_tool_prints_is_refused_or_named(tmp_path, capsys
     (tmp_path / "lines").write_text(GOOD.decode() + "\n" * 60_000)
     assert main(["doctor", str(tmp_path / "lines")]) == 0
     assert "only the first 50,000 lines were read" in capsys.readouterr().out
+
+
+def test_an_address_without_its_scheme_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--count", "1", "--exporter", "user:secret@host:9400"]) == 4
+    assert capsys.readouterr().err == "vramwise: --exporter: an address begins with http:// or https://\n"

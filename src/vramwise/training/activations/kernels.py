@@ -34,7 +34,7 @@ _REPLACED: dict[str, frozenset[str]] = {
     "fms": frozenset({"norm", "rotary"}),
     "apex": frozenset({"norm"}),
 }
-_ALWAYS = {"megatron": ("transformer-engine",), "unsloth": ("unsloth",)}
+KERNELS_OF_FRAMEWORKS = {"megatron": ("transformer-engine",), "unsloth": ("unsloth",)}
 
 INPUTS_LEFT_SINCE = (0, 43, 2)
 NO_HALF_SINCE = (0, 43, 0)
@@ -45,7 +45,7 @@ Rewrite = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
 def fused_parts(train: TrainSettings) -> frozenset[str]:
     """What runs as one kernel under these settings."""
-    names = (*train.kernels, *_ALWAYS.get(train.framework, ()))
+    names = (*train.kernels, *KERNELS_OF_FRAMEWORKS.get(train.framework, ()))
     if "fms" in names:  # fms-acceleration takes only the loss from Liger
         names = tuple(name for name in names if name != "liger")
     return frozenset[str]().union(*(_REPLACED.get(name, frozenset()) for name in names))
