@@ -51,6 +51,21 @@ def test_predictions_stand_beside_what_vllm_printed(log):
     assert "what the log does not print" in rows["kv_cache_bytes"].explanation or rows["kv_cache_bytes"].agrees
 
 
+def test_counts_are_explained_by_the_pool_that_was_printed(log):
+    """The pool of the log holds the count of the log; half a pool would hold half of it, as the estimate says too."""
+    for text, share in ((VLLM, 1.0), (VLLM.replace("421,056 tokens", "210,528 tokens"), 2.0)):
+        row = next(row for row in compare_log(log(text)).rows if row.quantity == "kv_cache_tokens")
+        sentence, _, percent = row.explanation.partition(": ")
+        assert sentence == "with the printed pool"
+        assert float(percent.removesuffix(" %").replace("−", "-")) == pytest.approx(100 * (share - 1), abs=0.1)
+
+
+def test_types_of_llama_cpps_cache_are_read_from_its_line(log):
+    assert read_log(log(LLAMA_CPP)).settings["cache_type_k"] == "f16"
+    settings = read_log(log(LLAMA_CPP.replace("K (f16)", "K (q8_0)").replace("V (f16)", "V (q4_0)"))).settings
+    assert (settings["cache_type_k"], settings["cache_type_v"]) == ("q8_0", "q4_0")
+
+
 def test_version_0_prints_its_terms_in_sentences(log):
     reading = read_log(log(VLLM_V0))
     assert reading.version == "0.7.3"

@@ -72,6 +72,13 @@ def test_llamafactory(tmp_path: Path, settings: str, flags: str, expected: dict[
     assert not any("unknown" in note for note in launch.notes)
 
 
+@pytest.mark.parametrize(("bits", "taken", "is_said"), [(4, "nf4-dq", False), (8, "int8", False), (3, "nf4-dq", True)])
+def test_llamafactorys_bits_other_than_4_and_8_are_said(bits: int, taken: str, is_said: bool) -> None:
+    line = f"llamafactory-cli train --model_name_or_path {LLAMA} --finetuning_type lora --quantization_bit {bits}"
+    launch = check(line, {"method": "qlora", "quantization": taken})
+    assert any(f"quantization_bit {bits} is not described" in note for note in launch.notes) == is_said
+
+
 def test_llamafactorys_flags_and_script(tmp_path: Path) -> None:
     flags = f"--model_name_or_path {LLAMA} --finetuning_type lora --bf16 True --stage sft --use_dora"
     check(
