@@ -103,6 +103,16 @@ def test_a_scenario_gives_full_estimates_whatever_the_cause(cause, tmp_path, cap
     assert estimated
 
 
+@pytest.mark.parametrize(("own_gib", "is_the_cause"), [("71.00", True), ("72.00", True), ("73.00", False)])
+def test_other_processes_are_the_cause_where_ending_them_is_enough(own_gib, is_the_cause, capsys):
+    """8 GiB asked, 4 of 80 free: 4 more are needed."""
+    message = (
+        MESSAGE.replace("7.83", "8.00").replace("79.11", "80.00").replace("4.12", "4.00").replace("74.98", own_gib)
+    )
+    assert main(["oom", message]) == 0
+    assert ("other processes hold" in capsys.readouterr().out) == is_the_cause
+
+
 def test_the_message_itself_is_understood(capsys):
     assert main(["oom", MESSAGE]) == 0
     assert "asked for 7.83 GiB" in capsys.readouterr().out

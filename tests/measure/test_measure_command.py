@@ -19,7 +19,7 @@ from vramwise.cli.main import main
 from vramwise.measure import launch
 from vramwise.measure.libraries import MissingLibraryError, is_installed
 from vramwise.measure.supported import refuse_what_cannot_run
-from vramwise.measure.sweep import fitted, largest_that_fits
+from vramwise.measure.sweep import fitted, largest_that_fits, parse_sweep
 
 CASE_KEYS = {"id", "scenario", "measured", "source", "quote", "confidence", "specified", "engine_version", "extra",
              "notes"}  # fmt: skip
@@ -177,3 +177,11 @@ def test_qlora_without_bitsandbytes_says_what_to_install():
     table = {"task": "train", "train": {"method": "qlora", "quantization": "nf4", "precision": "bf16"}}
     with pytest.raises(MissingLibraryError, match=r"needs bitsandbytes.*pip install 'vramwise\[bitsandbytes\]'"):
         refuse_what_cannot_run(table, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [("1..8", [1, 2, 4, 8]), ("1..6", [1, 2, 4, 6]), ("3..3", [3]), ("3..5", [3, 5]), ("8,2,1..4", [1, 2, 4, 8])],
+)
+def test_a_range_doubles_from_its_first_to_its_last(text: str, values: list[int]) -> None:
+    assert parse_sweep([f"micro-batch-size={text}"], "train") == {"micro_batch_size": values}
