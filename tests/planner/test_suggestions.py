@@ -157,6 +157,11 @@ def test_a_cache_of_8_bits_is_offered_to_one_of_16_alone() -> None:
     assert "kv_cache_dtype fp8" not in words({**table, "serve": already})
 
 
+def test_a_change_names_what_it_changes_alone() -> None:
+    table = {"model": "Qwen/Qwen3-32B", "task": "serve", "gpu": "a6000", "serve": {"engine": "tgi"}}
+    assert "tensor_parallel_size 2" in words(table)
+
+
 @pytest.mark.parametrize("length", [1, 2, 131072])
 def test_half_a_sequence_is_proposed_where_it_has_halves(length: int) -> None:
     train = {"method": "qlora", "checkpointing": "full", "loss": "fused-linear", "sequence_length": length}
