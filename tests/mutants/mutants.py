@@ -40,7 +40,7 @@ TESTED_FROM = {
     "planner": ("cli", "invariants"),
     "scenario": ("cli", "training"),
     "serving": ("interop", "cli"),
-    "sources": ("cli",),
+    "sources": ("formats", "cli"),
     "training": ("planner", "invariants"),
     "utilization": ("cli",),
     "watching": (),

@@ -10,6 +10,7 @@ import pytest
 from vramwise.estimation import estimate
 from vramwise.planner import Suggestion, suggestions
 from vramwise.planner.changes import Asked, Cost
+from vramwise.planner.inference_changes import serving_changes
 from vramwise.planner.suggestions import MOST, MOST_ESTIMATES
 from vramwise.planner.training_changes import training_changes
 from vramwise.result import Result
@@ -157,9 +158,12 @@ def test_a_cache_of_8_bits_is_offered_to_one_of_16_alone() -> None:
     assert "kv_cache_dtype fp8" not in words({**table, "serve": already})
 
 
-def test_a_change_names_what_it_changes_alone() -> None:
-    table = {"model": "Qwen/Qwen3-32B", "task": "serve", "gpu": "a6000", "serve": {"engine": "tgi"}}
-    assert "tensor_parallel_size 2" in words(table)
+def test_more_gpus_name_what_they_change_alone() -> None:
+    scenario = Scenario.from_dict({"model": LLAMA, "task": "serve", "serve": {"engine": "vllm"}})
+    proposed = serving_changes(Asked(scenario, estimate(scenario)))
+    named = {change.words: change.values for change in proposed if change.family == "more GPUs"}
+    assert list(named) == ["tensor_parallel_size 2", "tensor_parallel_size 8, pipeline_parallel_size 2"]
+    assert [values["num_gpus"] for values in named.values()] == [2, 16]
 
 
 @pytest.mark.parametrize("length", [1, 2, 131072])

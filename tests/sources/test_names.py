@@ -82,6 +82,13 @@ def test_a_name_of_several_models_lists_them(name: str, several: str) -> None:
         resolve(name)
 
 
+@pytest.mark.parametrize("letter", "tc")
+def test_a_letter_is_no_name(letter: str) -> None:
+    """Though t5-small and c4ai-command-r begin with one."""
+    with pytest.raises(SourceError, match=f'^unknown model "{letter}"'):
+        resolve(letter)
+
+
 @pytest.mark.parametrize("name", ["llama-9", "someone/gpt2", "x", "4", "instruct", "", "  ", "v", "a" * 600, "hf"])
 def test_what_is_no_model_is_refused_in_one_line(name: str) -> None:
     with pytest.raises(SourceError) as caught:

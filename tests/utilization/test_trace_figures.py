@@ -207,7 +207,8 @@ def test_decomposition_equals_brute_force(tmp_path_factory, events):
 @pytest.mark.parametrize(
     ("written", "expected"),
     [("12", 12_000), ("0.5", 500), ("1700000000000000.123", 1_700_000_000_000_000_123), ("1e3", 1_000_000),
-     ("-2.5", -2_500), ("0.00049", 0), ("3.1415926", 3_142)],
+     ("-2.5", -2_500), ("0.00049", 0), ("3.1415926", 3_142),
+     ("3.14", 3_140), ("3.141", 3_141), ("3.1415", 3_142), ("12.3454", 12_345)],
 )  # fmt: skip
 def test_times(written, expected):
     assert nanoseconds(written.encode()) == expected

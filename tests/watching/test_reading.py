@@ -66,6 +66,7 @@ def test_optimizers_of_other_libraries_go_by_their_class(model, name, inside, ex
     optimizer = type(name, (), inside)()
     wrapped = SimpleNamespace(optimizer=optimizer)  # as accelerate's AcceleratedOptimizer
     assert table_of(model, {}, wrapped)["optimizer"] == expected
+    assert "optimizer_impl" not in read_training(model, wrapped, {}, (1, 16)).scenario()["train"]  # torch's own alone
 
 
 def test_an_optimizer_without_a_name_is_refused(model):
