@@ -256,6 +256,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--ignore", action="append", default=[], metavar="PATH", help="tests that are left out")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it; tests send it
     mutants = drawn(args.mutants, args.seed, args.only)
     judge = Judge(args.ignore, args.jobs)
     judge.check([mutant.package for mutant in mutants])
