@@ -244,6 +244,13 @@ def test_dtypes_override_what_precision_implies() -> None:
     assert json.loads(json.dumps(made.train.to_dict()))["master_dtype"] == "fp32"
 
 
+@pytest.mark.parametrize(("master_dtype", "each"), [("fp32", 4), ("fp16", 2), (None, 0)])
+def test_a_master_copy_has_its_own_width(master_dtype: str | None, each: int) -> None:
+    made = job(describe(TINY), precision="bf16", **({"master_dtype": master_dtype} if master_dtype else {}))
+    states, n = made.states(made.ranks[0]), describe(TINY).num_parameters
+    assert states.master == pytest.approx(each * n, rel=0.05)
+
+
 def test_adam_mini_counts_heads_of_models_whose_cache_has_none() -> None:
     """Latent attention caches no heads; adam_mini 1.1.1 cuts queries by hidden size and number of heads."""
     found = resolve("deepseek-ai/DeepSeek-V2-Lite")
