@@ -239,3 +239,15 @@ def test_an_engine_without_a_share_or_a_card_says_what_is_missing() -> None:
         answer(rollout_sleep=True)
     found = answer(**SHARE)
     assert any("a GPU says what its share is" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "start"),
+    [({"extra_models": ["x" * 4000]}, "train.extra_models: "), ({"method": "lora", "lora_targets": ["x" * 4000]}, ""),
+     ({"images_per_sequence": 1, "image_size": "x" * 4000}, "train.image_size: ")],
+)  # fmt: skip
+def test_a_long_name_is_cut_in_a_complaint(settings: dict[str, Any], start: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        answer(**settings)
+    assert str(refused.value).startswith(start)
+    assert len(str(refused.value)) < 700

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from vramwise.errors import UsageError
+from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.command import Launch, Start, notes_of, settings_of
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.megatron_model import READ_FOR_THE_MODEL, model_of, vocabulary_note
@@ -123,7 +123,7 @@ def _precision(words: Words, settings: dict[str, Any], notes: list[str]) -> None
 def _optimizer(words: Words, settings: dict[str, Any], notes: list[str]) -> None:
     name = given(words, "--optimizer") or "adam"
     if name not in _OPTIMIZERS:
-        raise UsageError(f'--optimizer: expected {", ".join(_OPTIMIZERS)}, got "{name}"')
+        raise UsageError(f'--optimizer: expected {", ".join(_OPTIMIZERS)}, got "{clipped(name)}"')
     settings["optimizer"] = _OPTIMIZERS[name]
     first, second = (given(words, flag) or "fp32" for flag in ("--exp-avg-dtype", "--exp-avg-sq-dtype"))
     if first != second:

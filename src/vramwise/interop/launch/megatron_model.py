@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.errors import SourceError, UsageError
+from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import whole
 
@@ -125,7 +125,9 @@ def _layers_with_experts(words: Words, layers: int) -> list[bool]:
         ones, _, times = part.strip("()").partition("*")
         values = ones.strip("[]").split(",")
         if not all(value in ("0", "1") for value in values) or (times and not times.isdecimal()):
-            raise UsageError(f'--moe-layer-freq: expected a number or a list such as [0]*3+[1]*58, got "{text}"')
+            raise UsageError(
+                f'--moe-layer-freq: expected a number or a list such as [0]*3+[1]*58, got "{clipped(text)}"'
+            )
         pattern += [value == "1" for value in values] * (int(times) if times else 1)
     if len(pattern) != layers:
         raise UsageError(f"--moe-layer-freq: {len(pattern)} entries for {layers} layers")
@@ -183,7 +185,9 @@ def _needed(words: Words, flag: str) -> int:
 
 def _dropout(words: Words, flag: str) -> float:
     text = _value(words, flag)
+    if text is None:
+        return _DEFAULT_DROPOUT
     try:
-        return _DEFAULT_DROPOUT if text is None else float(text)
+        return float(text)
     except ValueError:
-        raise UsageError(f'{flag}: expected a number, got "{text}"') from None
+        raise UsageError(f'{flag}: expected a number, got "{clipped(text)}"') from None

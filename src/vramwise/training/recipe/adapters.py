@@ -56,7 +56,9 @@ def target_names(model: Model, targets: str | tuple[str, ...]) -> frozenset[str]
         if why:
             raise ScenarioError("train.lora_targets", f"{why}; of linear layers it has {', '.join(known)}")
         close = ", ".join(nearest(asked, known) or known)
-        raise ScenarioError("train.lora_targets", f'no module of the model is called "{asked}"; it has {close}')
+        raise ScenarioError(
+            "train.lora_targets", f'no module of the model is called "{clipped(asked)}"; it has {close}'
+        )
     return frozenset(found)
 
 

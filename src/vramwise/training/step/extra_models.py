@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vramwise.errors import ScenarioError, nearest
+from vramwise.errors import ScenarioError, clipped, nearest
 from vramwise.models import describe
 from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
@@ -39,7 +39,7 @@ def role_of(name: str) -> str:
     known = (*FROZEN, *TRAINED, *ELSEWHERE)
     if role not in known:
         hint = ", ".join(nearest(role, known) or known)
-        raise ScenarioError("train.extra_models", f'"{name}" is no role: did you mean {hint}?')
+        raise ScenarioError("train.extra_models", f'"{clipped(name)}" is no role: did you mean {hint}?')
     return role
 
 
