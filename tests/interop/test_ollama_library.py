@@ -11,7 +11,7 @@ from vramwise.errors import UsageError
 from vramwise.estimation import described_model, estimate
 from vramwise.interop.launch import ollama_library, read_command
 from vramwise.interop.launch.ollama_library import library_model
-from vramwise.serving.llama_cpp.quantizer import typed_tensors
+from vramwise.serving.common.gguf.quantizer import typed_tensors
 
 TABLE = Path(ollama_library.__file__).with_name("ollama_library.csv")
 with TABLE.open(newline="", encoding="utf-8") as table:

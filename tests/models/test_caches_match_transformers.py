@@ -18,7 +18,7 @@ from transformers_models import model_config
 
 from vramwise import estimate
 from vramwise.models import Model, describe
-from vramwise.serving.dynamic_cache import dynamic_cache
+from vramwise.serving.transformers.dynamic_cache import dynamic_cache
 
 NOT_RUN = {
     "blt": "its class hands its cache a config that names no number of layers, and fails",

@@ -8,7 +8,7 @@ import pytest
 
 from vramwise.cli.main import main
 from vramwise.models import describe
-from vramwise.serving.checkpoint import BIASED_LOGITS, CORRECTED_ROUTERS, LAYER_SCALARS, file_contents
+from vramwise.serving.common.checkpoint import BIASED_LOGITS, CORRECTED_ROUTERS, LAYER_SCALARS, file_contents
 from vramwise.sources import resolve
 
 # Totals of all tensors that the Hub shows for the safetensors files, as public tables and logs quote them.

@@ -7,7 +7,7 @@ import pytest
 from vramwise.errors import UnsupportedModelError
 from vramwise.estimation import estimate
 from vramwise.models import Model, describe
-from vramwise.serving.storage import storage_of
+from vramwise.serving.common.storage import storage_of
 from vramwise.sources import resolve
 
 NAME = "moonshotai/Kimi-K3"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
 from vramwise.result import Result
-from vramwise.serving.advice import said, texts_of, value_of
+from vramwise.serving.common.advice import said, texts_of, value_of
 from vramwise.sources import catalog
 
 CARDS = (

@@ -86,8 +86,9 @@ def test_gguf_without_a_file_type_is_one_clear_line() -> None:
 def test_loading_imports_nothing_heavy() -> None:
     program = (
         "import sys; from vramwise.estimation import estimate; estimate({'model': 'gpt2', 'task': 'load'});"
-        "print(sorted({'torch', 'transformers', 'numpy', 'rich', 'vramwise.serving.vllm', 'vramwise.serving.kv_cache',"
-        "'vramwise.serving.llama_cpp', 'vramwise.serving.generate'} & set(sys.modules)))"
+        "print(sorted({'torch', 'transformers', 'numpy', 'rich', 'vramwise.serving.vllm',"
+        "'vramwise.serving.common.kv_cache', 'vramwise.serving.llama_cpp',"
+        "'vramwise.serving.transformers.generate'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

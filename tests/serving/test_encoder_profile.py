@@ -10,8 +10,8 @@ import pytest
 from vramwise.estimation import estimate
 from vramwise.models import Model, describe
 from vramwise.result import Result
-from vramwise.serving.encoder import encoder_work
-from vramwise.serving.forward import block_live_set
+from vramwise.serving.common.encoder import encoder_work
+from vramwise.serving.common.forward import block_live_set
 from vramwise.sources import resolve
 from vramwise.units import GIB
 

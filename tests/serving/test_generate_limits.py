@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
 from vramwise.result import Result
-from vramwise.serving.generate import LARGEST_BATCH
+from vramwise.serving.transformers.generate import LARGEST_BATCH
 
 MODELS = (
     "gpt2", "meta-llama/Llama-3.1-8B", "microsoft/Phi-3.5-mini-instruct", "google-t5/t5-large",

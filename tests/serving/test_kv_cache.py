@@ -6,7 +6,7 @@ import pytest
 
 from vramwise.estimation import estimate
 from vramwise.models import LayerCache
-from vramwise.serving.kv_cache import CacheDtypes, LayerSpec, layer_specs, plan_pool, request_bytes
+from vramwise.serving.common.kv_cache import CacheDtypes, LayerSpec, layer_specs, plan_pool, request_bytes
 from vramwise.units import GIB, KIB
 
 # Gemma-4-31B: 10 full layers of 4 heads x 512, 50 sliding ones of 16 x 256

@@ -12,7 +12,7 @@ from vramwise.errors import ScenarioError, UnsupportedModelError
 from vramwise.estimation import described_model, estimate
 from vramwise.models import describe
 from vramwise.result import Result
-from vramwise.serving.llama_cpp.quantizer import typed_tensors
+from vramwise.serving.common.gguf.quantizer import typed_tensors
 from vramwise.serving.llama_cpp.settings import LATEST_BUILD, build_of
 from vramwise.units import MIB
 

@@ -18,7 +18,7 @@ import pytest
 from vramwise import estimate
 from vramwise.models import Model, describe
 from vramwise.result import Result
-from vramwise.serving.llama_cpp.quantizer import typed_tensors
+from vramwise.serving.common.gguf.quantizer import typed_tensors
 from vramwise.sources import resolve
 
 GOLDEN = Path(__file__).parents[1] / "golden"

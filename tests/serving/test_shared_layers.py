@@ -7,9 +7,9 @@ import pytest
 from vramwise.estimation import estimate
 from vramwise.interop.huggingface_calculator import calculator
 from vramwise.models import describe
-from vramwise.serving.llama_cpp.tensors import gguf_tensors
-from vramwise.serving.storage import storage_of
-from vramwise.serving.weights import Layout, stage_weights
+from vramwise.serving.common.gguf.tensors import gguf_tensors
+from vramwise.serving.common.storage import storage_of
+from vramwise.serving.common.weights import Layout, stage_weights
 from vramwise.sources import resolve
 
 SHARING = "albert/albert-base-v1"

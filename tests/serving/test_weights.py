@@ -9,8 +9,8 @@ import pytest
 from vramwise.estimation import estimate
 from vramwise.models import Model, describe
 from vramwise.models.allocator import block_bytes
-from vramwise.serving.storage import storage_of
-from vramwise.serving.weights import Layout, rope_cache_bytes, stage_layers, stage_weights
+from vramwise.serving.common.storage import storage_of
+from vramwise.serving.common.weights import Layout, rope_cache_bytes, stage_layers, stage_weights
 from vramwise.sources import resolve
 from vramwise.units import GIB, MIB
 

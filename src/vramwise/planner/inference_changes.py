@@ -8,8 +8,8 @@ from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model
 from vramwise.planner.changes import SDPA, Asked, Change, Cost, runs
 from vramwise.scenario.names import LLAMA_CPP_ENGINES
-from vramwise.serving.advice import MOST_RANKS, gpus_used, texts_of, value_of
-from vramwise.serving.storage import storage_of
+from vramwise.serving.common.advice import MOST_RANKS, gpus_used, texts_of, value_of
+from vramwise.serving.common.storage import storage_of
 
 _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "gpu_memory_utilization": ("less room beside it", Cost.NOTHING),

@@ -25,7 +25,7 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
 
 def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """Peak of plain transformers `generate`."""
-    from vramwise.serving.generate import estimate_generate as estimate
+    from vramwise.serving.transformers.generate import estimate_generate as estimate
 
     return estimate(scenario, model, source, gpu)
 
@@ -35,8 +35,8 @@ def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | N
     from dataclasses import replace
     from importlib import import_module
 
+    from vramwise.serving.common.refusals import check_engine
     from vramwise.serving.engines import MODULES
-    from vramwise.serving.refusals import check_engine
 
     warnings = check_engine(scenario, model, gpu)
     module = import_module(f"vramwise.serving.{MODULES[scenario.serve.engine]}")

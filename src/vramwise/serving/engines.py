@@ -6,11 +6,11 @@ from typing import Final
 
 MODULES: Final[dict[str, str]] = {
     "vllm": "vllm.estimate",
-    "sglang": "sglang",
+    "sglang": "sglang.estimate",
     "llama.cpp": "llama_cpp.estimate",
-    "tensorrt-llm": "tensorrt_llm",
-    "tgi": "tgi",
+    "tensorrt-llm": "tensorrt_llm.estimate",
+    "tgi": "tgi.estimate",
     "ollama": "llama_cpp.estimate",
-    "transformers": "transformers_server",
+    "transformers": "transformers.server",
 }
 """`serve.engine` -> module of this package with `estimate(scenario, model, source, gpu)`."""

@@ -8,9 +8,9 @@ from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.names import LLAMA_CPP_ENGINES
 from vramwise.serving import estimate_serving
-from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved
-from vramwise.serving.layouts import capability_of, engine_storage, engine_weights
-from vramwise.serving.storage import dtype_notes
+from vramwise.serving.common.answer import amount, assemble, capacity_of, context_node, interval, resolved
+from vramwise.serving.common.layouts import capability_of, engine_storage, engine_weights
+from vramwise.serving.common.storage import dtype_notes
 from vramwise.verdict import verdict_of
 
 
@@ -53,6 +53,6 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
 
 def _refused(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     """What the engine refuses it refuses before or while it loads; the rules are read where one is named alone."""
-    from vramwise.serving.refusals import check_engine
+    from vramwise.serving.common.refusals import check_engine
 
     return check_engine(scenario, model, gpu)

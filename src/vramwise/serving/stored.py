@@ -7,10 +7,10 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
-from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval
-from vramwise.serving.layouts import PLAIN
-from vramwise.serving.storage import dtype_notes, storage_of
-from vramwise.serving.weight_nodes import weights_node
+from vramwise.serving.common.answer import amount, assemble, capacity_of, context_node, interval
+from vramwise.serving.common.layouts import PLAIN
+from vramwise.serving.common.storage import dtype_notes, storage_of
+from vramwise.serving.common.weight_nodes import weights_node
 from vramwise.verdict import verdict_of
 
 LINEAR_BY_NAME = "which tensors are linear layers, and so quantized, is told by their names"

@@ -12,7 +12,7 @@ from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
 from vramwise.planner import Suggestion
 from vramwise.result import Phase, Quantity, Result, Verdict
-from vramwise.serving.shares import SHARE_KEYS
+from vramwise.serving.common.shares import SHARE_KEYS
 from vramwise.units import format_bytes, gib
 from vramwise.verdict import percent
 

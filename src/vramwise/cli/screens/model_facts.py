@@ -11,8 +11,8 @@ from vramwise.errors import UsageError, clipped
 from vramwise.formats.safetensors import StoredWeights, find_weights, read_stored_weights
 from vramwise.models import Model
 from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
-from vramwise.serving.checkpoint import FileContents, file_contents
-from vramwise.serving.encoder import tower_bytes
+from vramwise.serving.common.checkpoint import FileContents, file_contents
+from vramwise.serving.common.encoder import tower_bytes
 from vramwise.units import format_bytes
 
 _SIZE = re.compile(r"(\d{1,9})\s*[x×]\s*(\d{1,9})", re.IGNORECASE)

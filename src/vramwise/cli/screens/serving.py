@@ -12,7 +12,7 @@ from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
 from vramwise.result import Result
 from vramwise.scenario import Scenario
-from vramwise.serving.shares import IN_PARTS, SHARE_KEYS, share_of
+from vramwise.serving.common.shares import IN_PARTS, SHARE_KEYS, share_of
 from vramwise.units import MIB, gib
 
 Estimate = Callable[[Scenario], Result]

@@ -7,8 +7,8 @@ from typing import Any
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.values import Meaning, fraction, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
-from vramwise.serving.tgi import V2_PREFILL_MARGIN
-from vramwise.serving.versions import version_of
+from vramwise.serving.common.versions import version_of
+from vramwise.serving.tgi.estimate import V2_PREFILL_MARGIN
 
 MEANINGS = {
     "--dtype": Meaning("dtype", word),

@@ -1,1 +1,1 @@
-"""llama.cpp, ik_llama.cpp and ollama: tensor types of a GGUF file, placement, caches and compute buffers."""
+"""llama.cpp, ik_llama.cpp and ollama: placement, caches and compute buffers."""

@@ -15,8 +15,8 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity
 from vramwise.scenario import Scenario
-from vramwise.serving.answer import amount
-from vramwise.serving.constants import constant
+from vramwise.serving.common.answer import amount
+from vramwise.serving.common.constants import constant
 from vramwise.serving.llama_cpp.cache import layer_cache_bytes
 from vramwise.serving.llama_cpp.fitting import (
     LEAST_CONTEXT,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from vramwise.models import Model
 from vramwise.result import Node
-from vramwise.serving.constants import constant
+from vramwise.serving.common.constants import constant
 from vramwise.serving.llama_cpp.cache import cache_bytes
 from vramwise.serving.llama_cpp.placement import Placement
 from vramwise.serving.llama_cpp.scratch import (

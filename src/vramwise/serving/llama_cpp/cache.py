@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import LayerCache, Model
-from vramwise.serving.convolutions import engine_conv_elements
+from vramwise.serving.common.convolutions import engine_conv_elements
+from vramwise.serving.common.gguf.types import tensor_type
 from vramwise.serving.llama_cpp.settings import INDEXER_CACHE_BUILD, PADDING, Plan
-from vramwise.serving.llama_cpp.types import tensor_type
 from vramwise.units import round_up
 
 STATE_BYTES = 4  # recurrent states are f32

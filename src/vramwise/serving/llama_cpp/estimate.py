@@ -10,13 +10,13 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-from vramwise.serving.answer import assemble, capacity_of, resolved
+from vramwise.serving.common.answer import assemble, capacity_of, resolved
+from vramwise.serving.common.gguf.quantizer import file_tensors, published_in_mxfp4
 from vramwise.serving.llama_cpp.automatic import fitted
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.extras import extras_of
 from vramwise.serving.llama_cpp.fitting import DeviceNeeds
 from vramwise.serving.llama_cpp.placement import Placement, placement, unread_rules
-from vramwise.serving.llama_cpp.quantizer import file_tensors, published_in_mxfp4
 from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, resolve_plan, runs_itself
 from vramwise.serving.llama_cpp.terms import Terms
 from vramwise.serving.llama_cpp.verdict import judge

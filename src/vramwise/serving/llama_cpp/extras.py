@@ -16,7 +16,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model, describe
 from vramwise.result import Node
 from vramwise.scenario import Scenario
-from vramwise.serving.encoder import tower_bytes
+from vramwise.serving.common.encoder import tower_bytes
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.placement import placement
 from vramwise.serving.llama_cpp.settings import Plan, resolve_plan

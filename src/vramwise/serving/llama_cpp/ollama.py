@@ -13,7 +13,7 @@ from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.result import Capacity
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.versions import version_of
+from vramwise.serving.common.versions import version_of
 from vramwise.units import GIB
 
 LLAMA_SERVER_VERSION = (0, 30)  # runs llama-server; before it had runners of its own

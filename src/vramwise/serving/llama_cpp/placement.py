@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Model
+from vramwise.serving.common.gguf.quantizer import TypedTensor, typed_tensors
 from vramwise.serving.llama_cpp.cache import layer_cache_bytes
 from vramwise.serving.llama_cpp.devices import HOST, layer_devices, split_points
-from vramwise.serving.llama_cpp.quantizer import TypedTensor, typed_tensors
 from vramwise.serving.llama_cpp.settings import Plan
 
 ROW_PADDING = 512

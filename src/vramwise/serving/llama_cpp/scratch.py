@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, LayerCache, Model
-from vramwise.serving.convolutions import engine_conv_elements
+from vramwise.serving.common.convolutions import engine_conv_elements
+from vramwise.serving.common.gguf.tensors import gguf_tensors
 from vramwise.serving.llama_cpp.settings import (
     FUSED_GATES_BUILD,
     IK_CHUNKED_LATENT_BUILD,
@@ -20,7 +21,6 @@ from vramwise.serving.llama_cpp.settings import (
     VALUE_INDEX_BUILD,
     Plan,
 )
-from vramwise.serving.llama_cpp.tensors import gguf_tensors
 from vramwise.units import MIB
 
 

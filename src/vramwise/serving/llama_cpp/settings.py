@@ -11,9 +11,9 @@ from vramwise.models.lengths import model_length
 from vramwise.result import Capacity
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.gguf.quantizer import published_in_mxfp4, typed_tensors
+from vramwise.serving.common.versions import version_of
 from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, ollama_values
-from vramwise.serving.llama_cpp.quantizer import published_in_mxfp4, typed_tensors
-from vramwise.serving.versions import version_of
 from vramwise.units import round_up
 
 LATEST_BUILD = 10**6

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity
-from vramwise.serving.answer import context_node, interval
-from vramwise.serving.constants import constant
+from vramwise.serving.common.answer import context_node, interval
+from vramwise.serving.common.constants import constant
 from vramwise.serving.llama_cpp.buffers import compute_node, device_name, host_node, output_node
 from vramwise.serving.llama_cpp.cache import CacheBytes, cache_bytes
 from vramwise.serving.llama_cpp.placement import Placement

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.models import Model
 from vramwise.result import Capacity, Verdict
-from vramwise.serving.answer import amount
+from vramwise.serving.common.answer import amount
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.fitting import (
     DeviceNeeds,

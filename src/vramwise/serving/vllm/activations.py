@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from vramwise.models import Block, Model, Parameter
+from vramwise.models import Model
 from vramwise.result import Node
-from vramwise.serving.constants import Constant, constant
-from vramwise.serving.layouts import engine_layout
+from vramwise.serving.common.constants import Constant, constant
+from vramwise.serving.common.layouts import engine_layout
+from vramwise.serving.common.weights import stage_weights
+from vramwise.serving.common.widest_layer import widest_layer
 from vramwise.serving.vllm.profile import runs_v2_runner
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.towers import has_encoder, sees_nothing
-from vramwise.serving.weights import stage_weights
 
 if TYPE_CHECKING:
-    from vramwise.serving.encoder import VideoRule
+    from vramwise.serving.common.encoder import VideoRule
 
 UNPACK_ABOVE_TOKENS = 256
 MARLIN_CAPABILITY = 8.0
@@ -127,46 +127,9 @@ def _unpacked(model: Model, r: Resolved) -> int:
     return max(stage.largest_linear_elements for stage in stages) * r.storage.bytes_per_element
 
 
-@lru_cache(maxsize=1024)
-def widest_layer(model: Model, ranks: int, expert_ranks: int = 1) -> int:
-    """Elements a token of the widest layer's inner tensors on one rank, besides hidden-size ones.
-
-    Dense MLP: fused gate and up with their product (3·I for a gated one). Experts (fused_experts of
-    layers/fused_moe): chosen · (product + max(gate and up, output)).
-    """
-    return max((_inner(block, ranks, expert_ranks) for block in model.layers()), default=0)
-
-
-def _inner(block: Block, ranks: int, expert_ranks: int) -> int:
-    best = 0
-    made: dict[int, int] = {}
-    for op in block.ops:
-        if op.kind == "experts":
-            hidden, chosen = op.inputs[0].width, op.settings["experts_per_token"]
-            inner = _expert_width(op.parameters, hidden) // (1 if expert_ranks > 1 else ranks)
-            best = max(best, chosen * (inner + max(2 * inner, hidden)))
-        elif op.kind in ("linear", "conv1d_linear") and op.parameters and op.parameters[0].part == "mlp":
-            source = op.inputs[0]
-            if op.parameters[0].shard == "column":
-                made[source.id] = made.get(source.id, 0) + op.outputs[0].width
-            else:
-                best = max(best, -(-(max(made.values(), default=0) + source.width) // ranks))
-                made = {}
-    return best
-
-
-def _expert_width(parameters: tuple[Parameter, ...], hidden: int) -> int:
-    """Inner width of one expert: the other side of the weight that is cut by rows."""
-    for parameter in parameters:
-        if parameter.shard == "expert_row" and len(parameter.shape) == 3:
-            _, one, other = parameter.shape
-            return one if other == hidden else other
-    return 0
-
-
 def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:
     """The vision tower over as many of its largest items as the encoder's budget of tokens takes, and its outputs."""
-    from vramwise.serving.encoder import encoder_work
+    from vramwise.serving.common.encoder import encoder_work
 
     work = encoder_work(
         model, r.batched_tokens, r.storage.bytes_per_element, r.settings.tensor_parallel_size, r.max_num_seqs,
@@ -192,7 +155,7 @@ def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:
 
 def _video_rule(model: Model, r: Resolved) -> VideoRule | None:
     """The largest video that the version profiles, where it counts more tokens than an image does."""
-    from vramwise.serving.encoder import VideoRule
+    from vramwise.serving.common.encoder import VideoRule
 
     limits = r.settings.limit_mm_per_prompt or {}
     if limits.get("video") == 0:
@@ -210,7 +173,7 @@ def _frames_tokens(r: Resolved) -> int:
     get_num_frames_with_most_features of 0.8.5, 0.11.2, 0.19 and 0.33; the logs of 0.8 and 0.23 say budgets of 98,304
     and of 114,688 tokens for 128,000).
     """
-    from vramwise.serving.encoder import LARGEST_DYNAMIC_TOKENS
+    from vramwise.serving.common.encoder import LARGEST_DYNAMIC_TOKENS
 
     alone = r.version >= VIDEO_ALONE_VERSION or (r.settings.limit_mm_per_prompt or {}).get("image") == 0
     room = r.max_model_len - (0 if alone else LARGEST_DYNAMIC_TOKENS)

@@ -13,9 +13,9 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
 from vramwise.result import Node
-from vramwise.serving.answer import context_node
-from vramwise.serving.constants import Constant, constant
-from vramwise.serving.kv_cache import (
+from vramwise.serving.common.answer import context_node
+from vramwise.serving.common.constants import Constant, constant
+from vramwise.serving.common.kv_cache import (
     MLA_ROW_ALIGNMENT,
     CacheDtypes,
     LayerSpec,
@@ -25,14 +25,14 @@ from vramwise.serving.kv_cache import (
     plan_pool,
     request_bytes,
 )
-from vramwise.serving.layouts import engine_weights
+from vramwise.serving.common.layouts import engine_weights
+from vramwise.serving.common.weights import stage_layers
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, graphs_node
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.settings import Resolved
-from vramwise.serving.weights import stage_layers
 from vramwise.units import GIB
 
 _MEASURED_RANKS = (1, 2, 4, 8)

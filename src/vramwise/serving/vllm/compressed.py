@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
-from vramwise.serving.kv_cache import LayerGroup, LayerSpec, PoolPlan
+from vramwise.serving.common.kv_cache import LayerGroup, LayerSpec, PoolPlan
 from vramwise.units import round_up
 
 BLOCK = 256  # tokens in a block of compressed keys where none is given

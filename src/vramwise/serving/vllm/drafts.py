@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from vramwise.errors import VramwiseError
 from vramwise.models import Block, LayerCache, Model, describe
 from vramwise.result import Node
-from vramwise.serving.kv_cache import engine_caches
-from vramwise.serving.layouts import engine_layout
-from vramwise.serving.storage import storage_of
+from vramwise.serving.common.kv_cache import engine_caches
+from vramwise.serving.common.layouts import engine_layout
+from vramwise.serving.common.storage import storage_of
+from vramwise.serving.common.weight_nodes import weights_node
 from vramwise.serving.vllm.settings import Resolved
-from vramwise.serving.weight_nodes import weights_node
 from vramwise.sources import resolve
 
 EAGLE3_VOCABULARY = 32_000  # draft_vocab_size of the published EAGLE-3 heads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models import Model
-from vramwise.serving.versions import Version
+from vramwise.serving.common.versions import Version
 
 _SINCE = (0, 9, 2)
 _TEXT_SINCE = (0, 11)

@@ -7,10 +7,10 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.advice import Trials, advice
-from vramwise.serving.answer import amount, assemble, capacity_of, card_notes, interval, resolved
-from vramwise.serving.storage import dtype_notes
-from vramwise.serving.versions import version_notes
+from vramwise.serving.common.advice import Trials, advice
+from vramwise.serving.common.answer import amount, assemble, capacity_of, card_notes, interval, resolved
+from vramwise.serving.common.storage import dtype_notes
+from vramwise.serving.common.versions import version_notes
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict

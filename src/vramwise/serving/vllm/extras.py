@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from vramwise.models import Block, Model, Op
 from vramwise.result import Node
-from vramwise.serving.storage import Storage
-from vramwise.serving.weights import Layout, stage_layers
+from vramwise.serving.common.storage import Storage
+from vramwise.serving.common.weights import Layout, stage_layers
 from vramwise.units import round_up
 
 HOPPER = 9.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Quantity
-from vramwise.serving.constants import constant
-from vramwise.serving.heads import attention_heads
+from vramwise.serving.common.constants import constant
+from vramwise.serving.common.heads import attention_heads
+from vramwise.serving.common.weights import stage_layers
 from vramwise.serving.vllm.activations import forward_pass
 from vramwise.serving.vllm.drafts import drafted_tokens
 from vramwise.serving.vllm.profile import capture_sizes
 from vramwise.serving.vllm.settings import Resolved
-from vramwise.serving.weights import stage_layers
 from vramwise.units import MIB
 
 FLASHINFER_WORKSPACE = 394 * MIB  # VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE

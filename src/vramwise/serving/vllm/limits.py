@@ -7,7 +7,7 @@ from math import ceil
 
 from vramwise.errors import ScenarioError
 from vramwise.result import Capacity, Quantity, Verdict
-from vramwise.serving.answer import amount
+from vramwise.serving.common.answer import amount
 from vramwise.serving.vllm.budget import Budget, total_of
 from vramwise.verdict import LateReasons, verdict_of
 

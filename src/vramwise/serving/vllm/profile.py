@@ -9,7 +9,7 @@ from functools import lru_cache
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.versions import version_of
+from vramwise.serving.common.versions import version_of
 from vramwise.units import GIB
 
 DEFAULT_VERSION = "0.33.0"

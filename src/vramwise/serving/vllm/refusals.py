@@ -12,10 +12,10 @@ from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.heads import attention_heads, key_value_heads
-from vramwise.serving.layouts import capability_of
-from vramwise.serving.storage import Storage, own_method, quantization_method
-from vramwise.serving.versions import LATEST, Version, at_version, shown_version
+from vramwise.serving.common.heads import attention_heads, key_value_heads
+from vramwise.serving.common.layouts import capability_of
+from vramwise.serving.common.storage import Storage, own_method, quantization_method
+from vramwise.serving.common.versions import LATEST, Version, at_version, shown_version
 from vramwise.serving.vllm.dtypes import refuses_fp16
 from vramwise.serving.vllm.profile import asks_for_v0, is_old_card, profile_of, release, without_engine
 from vramwise.serving.vllm.towers import has_encoder

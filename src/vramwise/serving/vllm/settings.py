@@ -9,8 +9,8 @@ from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.layouts import capability_of, engine_storage
-from vramwise.serving.storage import Storage
+from vramwise.serving.common.layouts import capability_of, engine_storage
+from vramwise.serving.common.storage import Storage
 from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,

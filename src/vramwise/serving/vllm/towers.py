@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.versions import version_of
-from vramwise.serving.weights import MROPE_TYPES
+from vramwise.serving.common.versions import version_of
+from vramwise.serving.common.weights import MROPE_TYPES
 
 # vLLM 0.11.2 models/: these look at the limits themselves; 0.15.1 models/interfaces.py _mark_tower_model: all do
 FIRST_VERSION, GENERAL_VERSION = (0, 11), (0, 15)

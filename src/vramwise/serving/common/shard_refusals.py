@@ -9,12 +9,12 @@ from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.heads import attention_heads, key_value_heads, shares_evenly
-from vramwise.serving.layouts import capability_of, engine_layout, expert_ranks
-from vramwise.serving.shard_rules import REFINED_BLOCKS, Case, Problem, quantized, refined_block, uneven
-from vramwise.serving.shards import Shard, shards_of
-from vramwise.serving.storage import Storage, own_method
-from vramwise.serving.versions import Version, at_version, shown_version, version_of
+from vramwise.serving.common.heads import attention_heads, key_value_heads, shares_evenly
+from vramwise.serving.common.layouts import capability_of, engine_layout, expert_ranks
+from vramwise.serving.common.shard_rules import REFINED_BLOCKS, Case, Problem, quantized, refined_block, uneven
+from vramwise.serving.common.shards import Shard, shards_of
+from vramwise.serving.common.storage import Storage, own_method
+from vramwise.serving.common.versions import Version, at_version, shown_version, version_of
 
 _BEFORE_REFINED = (0, 28)
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from vramwise.models import Model
 from vramwise.result import Node, Phase
-from vramwise.serving.constants import constant
-from vramwise.serving.dynamic_cache import dynamic_cache, source_tokens
-from vramwise.serving.fixed_cache import RESIDUAL_TOKENS, quantized_bytes, static_bytes
-from vramwise.serving.forward import forward_live_set
-from vramwise.serving.heads import most_attention_heads
-from vramwise.serving.inference import layer_peak_bytes
-from vramwise.serving.layouts import PLAIN
-from vramwise.serving.storage import Storage
-from vramwise.serving.weight_nodes import weights_node
-from vramwise.serving.weights import stage_weights
+from vramwise.serving.common.constants import constant
+from vramwise.serving.common.forward import forward_live_set
+from vramwise.serving.common.heads import most_attention_heads
+from vramwise.serving.common.layouts import PLAIN
+from vramwise.serving.common.storage import Storage
+from vramwise.serving.common.weight_nodes import weights_node
+from vramwise.serving.common.weights import stage_weights
+from vramwise.serving.transformers.dynamic_cache import dynamic_cache, source_tokens
+from vramwise.serving.transformers.fixed_cache import RESIDUAL_TOKENS, quantized_bytes, static_bytes
+from vramwise.serving.transformers.inference import layer_peak_bytes
 from vramwise.units import GIB, MIB
 
 LAST_LOGITS_ONLY = (4, 45)  # generation/utils.py: num_logits_to_keep=1 for the prefill since 4.45

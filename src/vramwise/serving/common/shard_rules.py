@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import gcd
 
 from vramwise.formats import QuantFormat
-from vramwise.serving.shards import Shard
-from vramwise.serving.versions import Version
+from vramwise.serving.common.shards import Shard
+from vramwise.serving.common.versions import Version
 
 LAST_FUSED_FREE = (0, 10)  # the last of fused layers that are not cut need not fill its block (0.9.2 no, 0.10.0 yes)
 FUSED_FREE = (0, 14)  # fused columns need not fill blocks at all (0.13.0 no, 0.14.1 yes)

@@ -12,8 +12,8 @@ from functools import lru_cache
 from math import ceil
 
 from vramwise.models import LayerCache, Model
-from vramwise.serving.convolutions import engine_conv_elements
-from vramwise.serving.weights import stage_layers
+from vramwise.serving.common.convolutions import engine_conv_elements
+from vramwise.serving.common.weights import stage_layers
 from vramwise.units import round_up
 
 MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this

@@ -10,8 +10,8 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.advice import Trials, advice
-from vramwise.serving.answer import amount, assemble, capacity_of, interval, resolved
+from vramwise.serving.common.advice import Trials, advice
+from vramwise.serving.common.answer import amount, assemble, capacity_of, interval, resolved
 from vramwise.verdict import LateReasons, verdict_of
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vramwise.errors import UnsupportedModelError
 from vramwise.models import Block, Model
 from vramwise.models.lengths import text_config
-from vramwise.serving.storage import Storage, storage_of
+from vramwise.serving.common.storage import Storage, storage_of
 
 # One more layer, the product that joins two streams, three norms, and the embedding and head once more.
 PREDICTION_WITH_COPIES = frozenset({"deepseek_v3", "deepseek_v32", "glm4_moe"})

@@ -13,7 +13,7 @@ from vramwise.models.execution import Execution
 from vramwise.models.forward_walk import walk_forward
 from vramwise.models.liveness import Moment, largest, undominated
 from vramwise.models.step import BlockRun, Structure, record_forward, structure_of
-from vramwise.serving.forward import forward_live_set
+from vramwise.serving.common.forward import forward_live_set
 
 _BATCHES = (1, 2, 64, 4096)
 _SEQUENCES = tuple(2**power for power in range(1, 22))

@@ -9,10 +9,10 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.storage import Storage, storage_of
-from vramwise.serving.versions import version_of
-from vramwise.serving.weight_nodes import PART_NAMES, heaviest_stage, weights_node
-from vramwise.serving.weights import Layout, rope_cache_bytes
+from vramwise.serving.common.storage import Storage, storage_of
+from vramwise.serving.common.versions import version_of
+from vramwise.serving.common.weight_nodes import PART_NAMES, heaviest_stage, weights_node
+from vramwise.serving.common.weights import Layout, rope_cache_bytes
 from vramwise.units import MIB
 
 VOCAB_MULTIPLE = 64  # vLLM, SGLang: DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
@@ -103,7 +103,7 @@ def engine_weights(
             beside.append(Node("rotary tables", rope, "exact", formula=formula, source=ROPE_SOURCE))
     parts = list(weights.children)
     if engine == "vllm":
-        from vramwise.serving.constants import constant
+        from vramwise.serving.common.constants import constant
         from vramwise.serving.vllm.extras import extra_weights
         from vramwise.serving.vllm.towers import towers_left_out
 
@@ -125,7 +125,7 @@ def _mrope_factor(model: Model, settings: ServeSettings, engine: str) -> int:
 
 def _gguf_weights(model: Model, settings: ServeSettings, file_type: str) -> Node:
     """The tensors of a GGUF file, shared out over the GPUs."""
-    from vramwise.serving.llama_cpp.quantizer import typed_tensors
+    from vramwise.serving.common.gguf.quantizer import typed_tensors
 
     ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
     size = -(-sum(t.bytes for t in typed_tensors(model, file_type, bool(settings.imatrix))) // ranks)

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from vramwise.formats import GgufType
 from vramwise.models import Model
-from vramwise.serving.llama_cpp.tensors import GgufTensor, gguf_tensors
-from vramwise.serving.llama_cpp.types import fitting, tensor_type
+from vramwise.serving.common.gguf.tensors import GgufTensor, gguf_tensors
+from vramwise.serving.common.gguf.types import fitting, tensor_type
 
 _DEFAULT = {
     "Q4_K_S": "Q4_K", "Q4_K_M": "Q4_K", "Q4_K_L": "Q4_K", "Q5_K_S": "Q5_K", "Q5_K_M": "Q5_K", "Q3_K_S": "Q3_K",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.errors import ScenarioError
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.versions import at_version, shown_version, version_of
+from vramwise.serving.common.versions import at_version, shown_version, version_of
 
 _CACHE_DTYPES_SINCE = {"bf16": (0, 5)}  # server_args.py --kv-cache-dtype (0.4.9 no, 0.5.4 yes)
 UNEVEN_EXPERTS = (0, 5, 10)  # moe/fused_moe_triton/layer.py: num_experts % ep_size == 0 (0.5.4 yes, 0.5.10 no)

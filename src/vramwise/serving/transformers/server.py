@@ -8,8 +8,8 @@ from vramwise.models.lengths import model_length
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
-from vramwise.serving.answer import resolved
-from vramwise.serving.generate import Sizes, generate_settings, generation
+from vramwise.serving.common.answer import resolved
+from vramwise.serving.transformers.generate import Sizes, generate_settings, generation
 
 DEFAULT_LENGTH = 4096
 DEFAULT_NEW_TOKENS = 256

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from vramwise.serving.versions import version_of
+from vramwise.serving.common.versions import version_of
+
+ANY_ENGINE = "any"
+"""In constants.csv: a row for engines that have none of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,12 @@ def _rows() -> tuple[Row, ...]:
 
 @cache
 def constant(engine: str, name: str, version: tuple[int, ...]) -> Constant:
-    """The constant `name` of `engine` at `version`; versions from `from` up to and without `until`.
+    """The constant `name` of `engine` at `version`, else the one that holds for any engine without a row of its own.
 
-    Raises KeyError when no row covers it.
+    A row holds from its `from` on, up to and without its `until`. Raises KeyError when no row covers the version.
     """
-    for row_engine, row_name, start, stop, value in _rows():
-        if row_engine == engine and row_name == name and start <= version and (stop is None or version < stop):
-            return value
+    for owner in (engine, ANY_ENGINE):
+        for row_engine, row_name, start, stop, value in _rows():
+            if row_engine == owner and row_name == name and start <= version and (stop is None or version < stop):
+                return value
     raise KeyError(f"{engine} {name} {version}")

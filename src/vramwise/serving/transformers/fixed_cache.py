@@ -7,7 +7,7 @@ may get).
 
 from __future__ import annotations
 
-from vramwise.serving.dynamic_cache import CacheShape
+from vramwise.serving.transformers.dynamic_cache import CacheShape
 
 GROUP, RESIDUAL_TOKENS = 64, 128
 SCALES_OF_A_GROUP = 2  # scale and shift, in the model's dtype

@@ -16,8 +16,8 @@ from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import OWNERS, ServeSettings
 from vramwise.serving import estimate_serving
-from vramwise.serving.shares import SHARE_KEYS
-from vramwise.serving.storage import storage_of
+from vramwise.serving.common.shares import SHARE_KEYS
+from vramwise.serving.common.storage import storage_of
 
 MOST_RANKS = 8
 LEAST_LENGTH = 256  # a server of shorter requests is no answer to anybody

@@ -9,7 +9,7 @@ from functools import lru_cache
 from vramwise.models import Block, Model, Op, Parameter
 from vramwise.models.allocator import block_bytes
 from vramwise.models.lengths import rope_scaling, text_config
-from vramwise.serving.storage import Storage
+from vramwise.serving.common.storage import Storage
 from vramwise.units import round_up
 
 # transformers 5.23 modeling_*: their text models take three positions a token whatever the config says

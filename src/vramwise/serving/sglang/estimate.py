@@ -15,15 +15,15 @@ from vramwise.models.lengths import model_length, text_config
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.answer import capacity_of, card_notes, context_node
-from vramwise.serving.constants import constant
-from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.layouts import engine_storage, engine_weights
-from vramwise.serving.pooled import PooledBudget, fullest, pooled_result
-from vramwise.serving.sglang_defaults import batch_defaults, static_fraction
-from vramwise.serving.storage import Storage, dtype_notes
-from vramwise.serving.versions import version_notes, version_of
-from vramwise.serving.vllm.activations import widest_layer
+from vramwise.serving.common.answer import capacity_of, card_notes, context_node
+from vramwise.serving.common.constants import constant
+from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
+from vramwise.serving.common.layouts import engine_storage, engine_weights
+from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
+from vramwise.serving.common.storage import Storage, dtype_notes
+from vramwise.serving.common.versions import version_notes, version_of
+from vramwise.serving.common.widest_layer import widest_layer
+from vramwise.serving.sglang.defaults import batch_defaults, static_fraction
 from vramwise.units import GIB, MIB
 
 DEFAULT_VERSION = "0.5.23"
@@ -221,7 +221,7 @@ def _window_pools(model: Model, settings: ServeSettings) -> bool:
 def _working(model: Model, settings: ServeSettings, storage: Storage) -> Node:
     """One prefill chunk through the widest layer, which is not profiled but must find room."""
     ranks = settings.tensor_parallel_size
-    copies = constant("vllm", "layer_hidden_copies", (999,)).expected
+    copies = constant("sglang", "layer_hidden_copies", version_of(settings.engine_version)).expected
     tokens = settings.chunked_prefill_size or 1
     width = widest_layer(model, ranks) * storage.bytes_per_element
     size = tokens * (width + round(copies * model.hidden_size * storage.bytes_per_element / 2))

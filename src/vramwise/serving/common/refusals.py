@@ -16,11 +16,11 @@ from vramwise.models.checkpoint_dtype import checkpoint_dtype
 from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.heads import attention_heads, key_value_heads, shares_evenly
-from vramwise.serving.layouts import capability_of, engine_storage
-from vramwise.serving.sglang_refusals import check_sglang, sglang_notes
-from vramwise.serving.shard_refusals import check_shards, shard_notes
-from vramwise.serving.storage import Storage
+from vramwise.serving.common.heads import attention_heads, key_value_heads, shares_evenly
+from vramwise.serving.common.layouts import capability_of, engine_storage
+from vramwise.serving.common.shard_refusals import check_shards, shard_notes
+from vramwise.serving.common.storage import Storage
+from vramwise.serving.sglang.refusals import check_sglang, sglang_notes
 from vramwise.serving.vllm.refusals import check_vllm, vllm_notes
 
 _CACHE_DTYPES = {

@@ -14,10 +14,10 @@ from vramwise.models.lengths import model_length
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
-from vramwise.serving.answer import amount, assemble, capacity_of, context_node, interval, resolved
-from vramwise.serving.generate_moments import Plan, generate_weights, moments_of, transient_bytes
-from vramwise.serving.storage import dtype_notes, storage_of
-from vramwise.serving.versions import version_of
+from vramwise.serving.common.answer import amount, assemble, capacity_of, context_node, interval, resolved
+from vramwise.serving.common.storage import dtype_notes, storage_of
+from vramwise.serving.common.versions import version_of
+from vramwise.serving.transformers.moments import Plan, generate_weights, moments_of, transient_bytes
 from vramwise.verdict import verdict_of
 
 DEFAULT_PROMPT_TOKENS = 1024

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 from vramwise.models import Block, Model, Op, Parameter
-from vramwise.serving.weights import Layout, cut_shape, key_value_rows
+from vramwise.serving.common.weights import Layout, cut_shape, key_value_rows
 
 # what the engines' own parallel layers cut; mixers and towers have rules of their own
 CUT_PARTS = frozenset({"attention", "mlp", "experts"})

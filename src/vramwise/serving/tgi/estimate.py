@@ -16,14 +16,14 @@ from vramwise.models.lengths import model_length, text_config
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.answer import capacity_of, card_notes, context_node
-from vramwise.serving.constants import constant
-from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.layouts import capability_of, engine_storage, engine_weights
-from vramwise.serving.pooled import PooledBudget, pooled_result
-from vramwise.serving.storage import Storage, dtype_notes
-from vramwise.serving.versions import version_notes, version_of
-from vramwise.serving.vllm.activations import widest_layer
+from vramwise.serving.common.answer import capacity_of, card_notes, context_node
+from vramwise.serving.common.constants import constant
+from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
+from vramwise.serving.common.layouts import capability_of, engine_storage, engine_weights
+from vramwise.serving.common.pooled import PooledBudget, pooled_result
+from vramwise.serving.common.storage import Storage, dtype_notes
+from vramwise.serving.common.versions import version_notes, version_of
+from vramwise.serving.common.widest_layer import widest_layer
 
 DEFAULT_VERSION = "3.3.7"
 DEFAULT_FRACTION = 1.0  # --cuda-memory-fraction
@@ -178,7 +178,7 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
     specs = model_specs(model, ranks, CacheDtypes(size, own, own), False)
     token, state = sequence_bytes(specs)
     tokens = settings.max_num_batched_tokens or 1
-    copies = constant("vllm", "layer_hidden_copies", (999,)).expected
+    copies = constant("tgi", "layer_hidden_copies", version_of(settings.engine_version)).expected
     prefill = tokens * own * (widest_layer(model, ranks) + round(copies * model.hidden_size / 2))
     working = Node(
         "warm-up prefill", prefill, "assumed", prefill // 2, prefill * 3 // 2,

@@ -17,14 +17,14 @@ from vramwise.models.lengths import model_length
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.answer import capacity_of, card_notes, context_node
-from vramwise.serving.constants import constant
-from vramwise.serving.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.layouts import engine_storage, engine_weights
-from vramwise.serving.pooled import PooledBudget, fullest, pooled_result
-from vramwise.serving.storage import Storage, dtype_notes
-from vramwise.serving.versions import version_of
-from vramwise.serving.vllm.activations import widest_layer
+from vramwise.serving.common.answer import capacity_of, card_notes, context_node
+from vramwise.serving.common.constants import constant
+from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
+from vramwise.serving.common.layouts import engine_storage, engine_weights
+from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
+from vramwise.serving.common.storage import Storage, dtype_notes
+from vramwise.serving.common.versions import version_of
+from vramwise.serving.common.widest_layer import widest_layer
 from vramwise.units import GIB
 
 DEFAULT_FRACTION = 0.9
@@ -90,7 +90,7 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
 def _activations(model: Model, settings: ServeSettings, element_bytes: int) -> Node:
     """One pass of max_num_tokens: tokens · (widest layer + hidden-size copies) · dtype; engines keep more than that."""
     version = version_of(settings.engine_version)
-    copies = constant("vllm", "layer_hidden_copies", (999,)).expected
+    copies = constant("tensorrt-llm", "layer_hidden_copies", version).expected
     width = widest_layer(model, settings.tensor_parallel_size) + round(copies * model.hidden_size / 2)
     tokens = settings.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS
     size = tokens * width * element_bytes

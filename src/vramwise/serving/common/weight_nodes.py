@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from vramwise.models import Model
 from vramwise.result import Node
-from vramwise.serving.storage import Storage
-from vramwise.serving.weights import Layout, StageWeights, stage_weights
+from vramwise.serving.common.storage import Storage
+from vramwise.serving.common.weights import Layout, StageWeights, stage_weights
 
 PART_NAMES = {
     "embedding": "embeddings",

@@ -1,0 +1,1 @@
+"""TensorRT-LLM: a fraction of what is free goes to the KV cache."""

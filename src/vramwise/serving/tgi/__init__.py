@@ -1,0 +1,1 @@
+"""text-generation-inference: a warm-up prefill, then blocks."""

@@ -1,0 +1,1 @@
+"""Plain transformers: `generate`, its caches and its moments."""
