@@ -388,6 +388,21 @@ def test_another_programs_file_is_told_what_reads_it(name, text, said, flags, tm
     assert capsys.readouterr().err == f"vramwise: {name} is {said}\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("job.yaml", "model: gpt2\ntask: train\ntrain:\n  micro_batch_size: 2\n"),
+        ("job.json", '{"model": "gpt2", "task": "train", "train": {"micro_batch_size": 2}}'),
+        ("job.toml", 'model = "gpt2"\ntask = "train"\n[train]\nmicro_batch_size = 2\n'),
+    ],
+)
+def test_a_scenarios_file_may_stand_for_the_model(name, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text, encoding="utf-8")
+    assert estimate(capsys, name, "--json") == estimate(capsys, "--scenario", name, "--json")
+    assert json.loads(estimate(capsys, name, "--gpu", "4090", "--json"))["scenario"]["gpu"] == "4090"
+
+
 def test_a_file_that_is_nobodys_is_read_as_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.yaml").write_text("model: gpt2\ntask: load\n", encoding="utf-8")

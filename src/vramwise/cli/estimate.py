@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vramwise.cli.parsing import CommandParser
-from vramwise.cli.scenario_flags import add_scenario_arguments, flag, given_keys, model_from_flags, scenario_from_flags
+from vramwise.cli.scenario_flags import (
+    add_scenario_arguments,
+    flag,
+    given_keys,
+    model_from_flags,
+    scenario_from_flags,
+    take_scenario_file,
+)
 from vramwise.errors import UnknownNameError, UsageError, clipped
 
 if TYPE_CHECKING:
@@ -58,6 +65,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not."""
     _refuse_a_tools_file(args)
+    take_scenario_file(args)
     _refuse_contradictions(args)
     _refuse_a_size(args)
     if args.style == "huggingface":

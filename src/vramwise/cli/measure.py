@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags
+from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UnknownNameError, UnsupportedModelError, UsageError, VramwiseError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what was measured; 0 also where a run went out of memory, 1 where it failed, 130 when interrupted."""
     from vramwise.measure.sweep import parse_sweep
 
+    take_scenario_file(args)
     scenario = scenario_from_flags(args)
     plan = _plan(args, scenario)
     if args.sweep and args.largest:

@@ -7,11 +7,12 @@ of the task. Flags override the file of `--scenario`.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramwise.cli.meant import key_of_task
-from vramwise.errors import ScenarioError, UnknownNameError, UsageError, nearest
+from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.names import TASKS
@@ -36,12 +37,13 @@ HYPERPARAMETERS: dict[str, Kind] = {
 
 DEFAULT_MODEL_TYPE = "llama"
 _SHORT = {"num_gpus": ("-n",)}
+_SCENARIO_KEYS = frozenset({"model", "task", *TABLES})
 
 
 def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     """Add MODEL, --scenario, one flag for each key of a scenario, and those of HYPERPARAMETERS."""
     parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="catalog id, hub id, URL, or path of a folder or config.json"
+        "model", nargs="?", metavar="MODEL", help="catalog id, hub id, URL, or path: folder, config.json, scenario"
     )
     parser.add_argument("--like", metavar="TYPE", help="describe MODEL's config as this model type")
     top = parser.add_argument_group("scenario")
@@ -59,6 +61,19 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     described = parser.add_argument_group("a model described by its hyperparameters, instead of MODEL")
     for key, kind in HYPERPARAMETERS.items():
         _add_flag(described, key, kind, kind.help)
+
+
+def take_scenario_file(args: argparse.Namespace) -> None:
+    """A scenario's file that was given for MODEL stands for `--scenario FILE`."""
+    file = args.model
+    if not isinstance(file, str) or args.scenario is not None or not os.path.isfile(file):
+        return
+    try:
+        table = read_table_file(file)
+    except VramwiseError:
+        return
+    if "model_type" not in table and "architectures" not in table and not _SCENARIO_KEYS.isdisjoint(table):
+        args.model, args.scenario = None, file
 
 
 def scenario_from_flags(args: argparse.Namespace) -> Scenario:

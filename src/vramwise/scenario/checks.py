@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from vramwise.errors import ScenarioError
+from vramwise.scenario.cards import with_plain_card
 from vramwise.scenario.definition import (
     DEFAULTS,
     UNCOUNTED_ENGINES,
@@ -23,6 +24,7 @@ SERVE_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel
 
 def check(scenario: Scenario) -> Scenario:
     """The scenario with what follows from its keys filled in. Raises ScenarioError for a contradiction."""
+    scenario = with_plain_card(scenario)
     if scenario.task == "train":
         return _check_train(scenario)
     if scenario.task == "generate":
