@@ -23,9 +23,8 @@ def serve(model: str = "deepseek-ai/DeepSeek-V4-Flash", **settings: Any) -> Resu
 
 def test_a_request_of_30000_tokens_takes_6800_blocks() -> None:
     """vllm-project/vllm issue 44376, 0.22, 16,384 tokens a step: 6.66 GiB are needed, 5.44 GiB hold 13,528 tokens."""
-    found = compressed_pool(FLASH, (0, 22, 0), 256)
-    assert found is not None
-    _, pool = found
+    pool = compressed_pool(FLASH, (0, 22, 0), 256)
+    assert pool is not None
     # pages of the keys, of the indexer's, and of the heavily compressed keys, in 22 layers' places
     assert pool.block_bytes == 22 * (37440 + 8640 + 1728)
     # all keys; two groups of windows; states of both compressors, in small pages
@@ -38,7 +37,7 @@ def test_a_request_of_30000_tokens_takes_6800_blocks() -> None:
 def test_from_0_29_a_block_holds_the_keys_alone() -> None:
     found = compressed_pool(FLASH, (0, 33, 0), 256)
     assert found is not None
-    assert found[1].block_bytes == 21 * (37440 + 8640) + 20 * 1728
+    assert found.block_bytes == 21 * (37440 + 8640) + 20 * 1728
     assert compressed_pool(describe(resolve("Qwen/Qwen3-8B").config, ""), (0, 33, 0), 256) is None
 
 

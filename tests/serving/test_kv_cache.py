@@ -6,7 +6,7 @@ import pytest
 
 from vramwise.estimation import estimate
 from vramwise.models import LayerCache
-from vramwise.serving.common.kv_cache import CacheDtypes, LayerSpec, layer_specs, plan_pool, request_bytes
+from vramwise.serving.common.kv_cache import CacheDtypes, LayerSpec, layer_specs, plan_pool
 from vramwise.units import GIB, KIB
 
 # Gemma-4-31B: 10 full layers of 4 heads x 512, 50 sliding ones of 16 x 256
@@ -89,11 +89,6 @@ def test_longest_request_is_the_last_that_fits() -> None:
     pool = plan_pool([LayerSpec("full", 1024)] * 4 + [LayerSpec("sliding", 1024, 512)] * 8, 16)
     longest = pool.longest_request(500, 256, 1 << 20)
     assert pool.blocks_per_request(longest, 256) <= 500 < pool.blocks_per_request(longest + 1, 256)
-
-
-def test_a_request_holds_windows_and_states_only() -> None:
-    specs = [LayerSpec("full", 100), LayerSpec("sliding", 100, 64), LayerSpec("recurrent", 0, state_bytes=7)]
-    assert request_bytes(specs, 1600, 16, 16) == 100 * 16 * 100 + (79 // 16 + 2) * 16 * 100 + 7
 
 
 def test_qwen36_35b_with_cached_prefixes_is_reproduced_to_the_token() -> None:

@@ -122,7 +122,6 @@ class LayerGroup:
     """Layers of one kind that share page tables: how many groups of `group_size` layers they make."""
 
     spec: LayerSpec
-    num_layers: int
     num_groups: int
     block_size: int
     state_pages: int = 1
@@ -216,17 +215,14 @@ def plan_pool(
     page = max(pages)
     if len(counts) == 1 or not hybrid:
         total = sum(counts.values())
-        groups = tuple(
-            LayerGroup(spec, n, 1 if i == 0 else 0, blocks[spec], state_pages)
-            for i, (spec, n) in enumerate(counts.items())
-        )
+        groups = tuple(LayerGroup(spec, 1 if i == 0 else 0, blocks[spec], state_pages) for i, spec in enumerate(counts))
         return PoolPlan(page, total, groups, decode_context_parallel)
     least, most = min(counts.values()), max(counts.values())
     size = most if most < largest_group_ratio * least else least
     return PoolPlan(
         page,
         size,
-        tuple(LayerGroup(spec, n, -(-n // size), blocks[spec], state_pages) for spec, n in counts.items()),
+        tuple(LayerGroup(spec, -(-n // size), blocks[spec], state_pages) for spec, n in counts.items()),
         decode_context_parallel,
     )
 
@@ -242,13 +238,3 @@ def _block_sizes(counts: dict[LayerSpec, int], block_size: int) -> dict[LayerSpe
         block_size = max(block_size, round_up(-(-state // narrowest), block_size))
     widest = max(spec.token_bytes for spec in attention)
     return {spec: block_size * (widest // spec.token_bytes) if spec.token_bytes else block_size for spec in counts}
-
-
-def request_bytes(specs: Sequence[LayerSpec], tokens: int, block_size: int, batched_tokens: int) -> int:
-    """Bytes that one request of `tokens` may hold over all layers (vLLM's "KV cache is needed")."""
-    total = 0
-    for spec in specs:
-        group = LayerGroup(spec, 1, 1, block_size)
-        pages = group.pages_per_request(tokens, batched_tokens)
-        total += spec.state_bytes if spec.kind == "recurrent" else pages * block_size * spec.token_bytes
-    return total

@@ -18,12 +18,10 @@ from vramwise.serving.common.constants import Constant, constant
 from vramwise.serving.common.kv_cache import (
     MLA_ROW_ALIGNMENT,
     CacheDtypes,
-    LayerSpec,
     PoolPlan,
     engine_caches,
     layer_specs,
     plan_pool,
-    request_bytes,
 )
 from vramwise.serving.common.layouts import engine_weights
 from vramwise.serving.common.weights import stage_layers
@@ -54,7 +52,6 @@ class Budget:
     context: Node
     nccl: Node | None
     sampler: Node | None
-    specs: tuple[LayerSpec, ...]
     pool: PoolPlan
     resolved: Resolved
 
@@ -87,14 +84,6 @@ class Budget:
             return 0
         return self.pool.blocks_per_request(r.max_model_len, r.in_flight_tokens) * self.pool.block_bytes
 
-    @property
-    def printed_need(self) -> int:
-        """The same as vLLM's error message counts it: Σ over layers."""
-        r = self.resolved
-        if self.pool.group_size == 1 and self.pool.num_groups > 1:
-            return self.one_request
-        return request_bytes(self.specs, r.max_model_len, self.pool.smallest_block, r.in_flight_tokens)
-
 
 def total_of(terms: Iterable[Node], end: str = "bytes") -> int:
     """Sum of the terms' expected bytes, or of their `low` or `high` ends."""
@@ -108,7 +97,6 @@ def budgets_of(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[Budget, ...]
 
 
 def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
-    specs, pool = _cache(model, r, stage)
     return Budget(
         weights=_weights(model, r, stage),
         activation=activation_peak(model, r, samples=stage == r.settings.pipeline_parallel_size - 1),
@@ -117,8 +105,7 @@ def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
         context=context_node(gpu),
         nccl=_nccl(r),
         sampler=sampler_state(model, r),
-        specs=specs,
-        pool=pool,
+        pool=_pool(model, r, stage),
         resolved=r,
     )
 
@@ -195,8 +182,8 @@ def _gib_node(name: str, value: Constant, inputs: dict[str, int]) -> Node:
 
 
 @lru_cache(maxsize=1024)
-def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...], PoolPlan]:
-    """Caches of the stage's layers on one rank, and the pool they share."""
+def _pool(model: Model, r: Resolved, stage: int) -> PoolPlan:
+    """The pool that the caches of the stage's layers share on one rank."""
     settings, profile = r.settings, r.profile
     compressed = compressed_pool(model, r.version, r.block_size)
     if compressed is not None:
@@ -207,7 +194,7 @@ def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...]
     caches.extend(draft_caches(model, r, caches))
     hybrid = profile.hybrid and profile.generation == "V1" and not settings.disable_hybrid_kv_cache_manager
     specs = layer_specs(caches, settings.tensor_parallel_size, _dtypes(model, r), windows=hybrid)
-    pool = plan_pool(
+    return plan_pool(
         specs,
         r.block_size,
         hybrid=hybrid or any(spec.kind == "recurrent" for spec in specs),
@@ -215,7 +202,6 @@ def _cache(model: Model, r: Resolved, stage: int) -> tuple[tuple[LayerSpec, ...]
         decode_context_parallel=settings.decode_context_parallel_size,
         state_pages=_state_pages(r),
     )
-    return specs, pool
 
 
 def _state_pages(r: Resolved) -> int:

@@ -37,10 +37,8 @@ def compresses_keys(model: Model) -> bool:
     return text_config(model).model_type == "deepseek_v4"
 
 
-def compressed_pool(
-    model: Model, version: tuple[int, ...], block: int
-) -> tuple[tuple[LayerSpec, ...], PoolPlan] | None:
-    """Caches and their pool; None for a model that does not compress its keys."""
+def compressed_pool(model: Model, version: tuple[int, ...], block: int) -> PoolPlan | None:
+    """The pool of a model's caches; None for a model that does not compress its keys."""
     if not compresses_keys(model):
         return None
     config = text_config(model)
@@ -58,20 +56,19 @@ def compressed_pool(
     heavy_keys = _page(max(1, block // HEAVY) * ROW_BYTES)
     parts = [windows, *states]
     repeats = _least_padding([light, *(part.layers for part in parts)], light)
-    groups = [LayerGroup(LayerSpec("full", sum(keys) // block), light + heavy, 1, block)]
+    groups = [LayerGroup(LayerSpec("full", sum(keys) // block), 1, block)]
     in_a_group = []
     for part in parts:
         count = -(-part.layers // repeats)
         spec = LayerSpec("sliding", max(1, part.pages[0] // part.block), part.window)
-        groups.append(LayerGroup(spec, part.layers, count, part.block))
+        groups.append(LayerGroup(spec, count, part.block))
         in_a_group.append(-(-part.layers // count))
     if version >= PACKED_VERSION:
         whole = light * sum(keys) + heavy * heavy_keys
         block_bytes = max(whole, *(n * sum(part.pages) for n, part in zip(in_a_group, parts, strict=True)))
     else:
         block_bytes = max(light, *in_a_group) * (sum(keys) + heavy_keys)
-    specs = tuple(group.spec for group in groups for _ in range(group.num_layers))
-    return specs, PoolPlan(block_bytes, 1, tuple(groups))
+    return PoolPlan(block_bytes, 1, tuple(groups))
 
 
 def _page(size: int) -> int:
