@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from described_types import small_model
+from small_configs import BART, LLAMA
 
 from vramwise import estimate
 from vramwise.errors import UnsupportedModelError
@@ -23,15 +24,6 @@ EXECUTIONS = (
     Execution(attention="eager", padding=True),
     Execution(lora=Lora(8, frozenset({"q_proj", "v_proj", "query", "value", "q", "v", "c_attn"})), trainable=()),
 )
-LLAMA = {
-    "model_type": "llama", "hidden_size": 64, "intermediate_size": 224, "num_hidden_layers": 4,
-    "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512, "max_position_embeddings": 256,
-}  # fmt: skip
-BART = {
-    "model_type": "bart", "d_model": 64, "encoder_layers": 2, "decoder_layers": 4, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "vocab_size": 512,
-    "max_position_embeddings": 256,
-}  # fmt: skip
 
 
 def same(forward: Forward, other: Forward) -> bool:

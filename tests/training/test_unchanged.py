@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from small_configs import BART, LLAMA
 
 from vramwise import estimate
 
-LLAMA = {
-    "model_type": "llama", "hidden_size": 64, "intermediate_size": 224, "num_hidden_layers": 4,
-    "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512, "max_position_embeddings": 256,
-}  # fmt: skip
-BART = {
-    "model_type": "bart", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "vocab_size": 512,
-    "max_position_embeddings": 256,
-}  # fmt: skip
 MIXTRAL = {
     **LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
 }  # fmt: skip
@@ -64,6 +56,15 @@ def test_a_setting_that_changed_nothing_says_so(model: Any, train: dict[str, Any
 )  # fmt: skip
 def test_a_setting_that_changed_something_says_nothing(train: dict[str, Any]) -> None:
     assert not about(LLAMA, "changed nothing", **train)
+
+
+def test_flash_attention_that_the_card_does_not_run_is_refused_and_nothing_else_is_said_of_it() -> None:
+    scenario = {"model": LLAMA, "task": "train", "gpu": "v100-32gb", "train": {"attention": "flash"}}
+    found = estimate(scenario)
+    assert found.verdict is not None
+    assert any("flash-attention does not run on Tesla V100" in reason for reason in found.verdict.reasons)
+    assert not any("attention flash" in note for note in found.notes)
+    assert any("attention flash changed nothing" in note for note in estimate({**scenario, "gpu": "a100"}).notes)
 
 
 def test_experts_in_one_tensor_stay_wide_under_qlora_and_the_ways_out_are_named() -> None:

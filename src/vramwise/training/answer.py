@@ -84,7 +84,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         notes=(
             *filter(None, (taken_note(scenario.train, job.train),)),
             *notes_of(job.train, model, job.states(rank), engine_counted=rollout.is_counted(job.train, capacity)),
-            *notes_on_what_was_asked(scenario.train, job.train, model, job.axes),
+            *notes_on_what_was_asked(scenario.train, job.train, model, job.axes, gpu),
             *host_notes(host, job.ranks_of_a_node),
         ),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from vramwise.errors import clipped
+from vramwise.hardware import Gpu
 from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -108,11 +109,11 @@ def notes_of(
 
 
 def notes_on_what_was_asked(
-    asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int]
+    asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int], gpu: Gpu | None
 ) -> tuple[str, ...]:
     """Where something else runs than what was asked for, and what of it changed nothing."""
     found = [attention_note(asked, train, model), experts_note(train, model)]
-    return (*filter(None, found), *unchanged(asked, train, model, axes))
+    return (*filter(None, found), *unchanged(asked, train, model, axes, gpu))
 
 
 def experts_note(train: TrainSettings, model: Model) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import is_not
 
+from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import probe
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
@@ -29,14 +30,22 @@ from vramwise.training.recipe.settings import execution, has_fused_experts, stru
 _REPLACES = {
     "norm": "RMS norms", "swiglu": "products with SiLU or GELU", "rotary": "rotations by cosine and sine",
 }  # fmt: skip
+_FLASH = "attention flash"
 _OF_ADAPTERS = frozenset({"fms", "unsloth"})
 
 
-def unchanged(asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int]) -> list[str]:
-    """One sentence a setting; `asked`: as the scenario has it, `train`: as it was decided."""
+def unchanged(
+    asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int], gpu: Gpu | None
+) -> list[str]:
+    """One sentence a setting; `asked`: as the scenario has it, `train`: as it was decided.
+
+    Of flash attention on a card that does not run it, the verdict says so instead.
+    """
     found = [*_of_settings(asked, train, model)]
     if {"kernels", "loss", "attention", "checkpointing"} & asked.explicit:
         found += _of_recorded(asked, structural(train), model, axes)
+    if gpu is not None and gpu.supports("flash_attention_2") is False:
+        found = [(setting, why) for setting, why in found if setting != _FLASH]
     return [f"{setting} changed nothing here: {why}" for setting, why in found]
 
 
@@ -93,7 +102,7 @@ def _of_attention(
         return
     usual = recorded(model, train.replace(attention="sdpa"), axes["batch"], axes["sequence"])
     if probe(usual.saved_bytes) == probe(forward.saved_bytes):
-        yield "attention flash", "SDPA runs a flash kernel of its own, which keeps the same"
+        yield _FLASH, "SDPA runs a flash kernel of its own, which keeps the same"
 
 
 def _of_checkpointing(asked: TrainSettings, train: TrainSettings, forward: Forward) -> Iterator[tuple[str, str]]:
