@@ -12,6 +12,7 @@ from vramwise.models.model import Model
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters
+from vramwise.training.components import Component
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
 from vramwise.training.exchange.zero_buffers import offload_staging_bytes
@@ -123,10 +124,8 @@ def _phases(
     states = job.states(rank)
     shared = state_nodes(states, job.train)
     end = next(moment for moment in moments if moment.name == "forward end")
-    if "activations" in end.parts:
-        shared["activations"] = activations_node(
-            job.runs(rank), end.parts["activations"], with_rounded_axes(**axes), kind
-        )
+    if kept := end.of(Component.ACTIVATIONS):
+        shared[Component.ACTIVATIONS] = activations_node(job.runs(rank), kept, with_rounded_axes(**axes), kind)
     return tuple(
         phase(moment, shared, kind, axes, (() if moment.name == "load" else (workspace,)) + outside)
         for moment in moments
@@ -155,7 +154,7 @@ def _quantities(
         needed = process
     return by_ratio, {
         "params": Quantity.exact(job.model.num_parameters),
-        "weights": Quantity.exact(sum(load.parts.get(name, 0) for name in ("weights", "adapters"))),
+        "weights": Quantity.exact(load.of(Component.WEIGHTS) + load.of(Component.ADAPTERS)),
         "peak_allocated": allocated,
         "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected)) + overload),
     }

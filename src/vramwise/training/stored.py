@@ -9,6 +9,7 @@ from vramwise.models.model import Model
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
 from vramwise.training import counters
+from vramwise.training.components import Component
 from vramwise.training.layout.parallel import placements
 from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.settings import resolved, structural
@@ -32,7 +33,7 @@ def estimate_stored_training(scenario: Scenario, model: Model, source: str, gpu:
     )
     nodes = {name: node for name, node in state_nodes(states, train).items() if node.bytes}
     outside = counters.outside_torch(train, gpu)
-    loaded = [nodes[name] for name in ("weights", "adapters") if name in nodes]
+    loaded = [nodes[name] for name in (Component.WEIGHTS, Component.ADAPTERS) if name in nodes]
     load = Phase("load", Node.group("load", (*loaded, *outside)))
     step = Phase(AT_THE_STEP, Node.group(AT_THE_STEP, (*nodes.values(), *outside)))
     capacity = counters.capacity_of(scenario, gpu)

@@ -9,6 +9,7 @@ from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.result import Node, Phase
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.sizes import RunBytes, RunShape
+from vramwise.training.components import Component
 from vramwise.training.model_states.optimizers import state_format
 from vramwise.training.model_states.states import ModelStates, master_bytes, rounded, width
 from vramwise.training.step.moments import Moment
@@ -17,58 +18,58 @@ _TORCH = "rules of torch 2.13 autograd and transformers 5.23; held against trace
 
 
 def phase(
-    moment: Moment, nodes: Mapping[str, Node], kind: str, axes: Axes, extra: tuple[Node, ...]
+    moment: Moment, nodes: Mapping[Component, Node], kind: str, axes: Axes, extra: tuple[Node, ...]
 ) -> Phase:  # fmt: skip
     """A moment's tree. `nodes` are terms that several moments share; `extra` stands outside torch's tensors."""
     children = []
-    for name, size in moment.parts.items():
-        shared = nodes.get(name)
+    for component, size in moment.parts.items():
+        shared = nodes.get(component)
         if shared is not None and shared.bytes == size:
             children.append(shared)
         else:
-            children.append(_term(name, size, moment, kind, axes))
+            children.append(_term(component, size, moment, kind, axes))
     return Phase(moment.name, Node.group(moment.name, (*children, *extra)))
 
 
-def _term(name: str, size: int, moment: Moment, kind: str, axes: Axes) -> Node:
+def _term(component: Component, size: int, moment: Moment, kind: str, axes: Axes) -> Node:
     where = f"at {moment.operation}" if moment.operation else ""
     if moment.layer is not None:
         where += f" of layer {moment.layer}"
-    return Node(name, size, kind, formula=where, inputs=_sizes(axes), source=_TORCH)
+    return Node(component.value, size, kind, formula=where, inputs=_sizes(axes), source=_TORCH)
 
 
 def _sizes(axes: Axes) -> dict[str, Any]:
     return {name: axes[name] for name in ("batch", "sequence")}
 
 
-def state_nodes(states: ModelStates, train: TrainSettings) -> dict[str, Node]:
+def state_nodes(states: ModelStates, train: TrainSettings) -> dict[Component, Node]:
     """Weights, adapters, gradients, master copy and optimizer states as terms."""
     trains = f"{states.num_trainable:,} trained"
     kept_as = state_format(train.optimizer, train.optimizer_state_dtype)
     found = {
-        "weights": Node(
+        Component.WEIGHTS: Node(
             "weights", states.weights + states.frozen_weights, "exact",
             formula=f"each weight as {train.quantization or train.param_dtype}, rounded up to 512 bytes",
             source="shapes of the described model",
         ),
-        "adapters": Node(
+        Component.ADAPTERS: Node(
             "adapters", states.adapter_weights, "exact",
             formula=f"rank · (in + out) values of {train.lora_dtype} for each adapted layer",
             inputs={"rank": train.lora_rank}, source="peft 0.21 tuners/lora/layer.py",
         ),
-        "8-bit weights": Node(
+        Component.COPIES_IN_8_BITS: Node(
             "8-bit weights", states.copies_8_bit, "derived",
             formula=f"of layers' products, {'both directions' if train.fp8_transposes else 'one copy for both'}",
             inputs={"recipe": train.fp8_recipe}, source="transformer_engine 2.14: training/recipe/fp8_weights.py",
         ),
-        "gradients": Node(
+        Component.GRADIENTS: Node(
             "gradients", states.gradients, "exact", formula=f"{trains} values of {train.grad_dtype}",
             source="frozen weights have no gradient (torch autograd: requires_grad is false)",
         ),
-        "master weights": Node(
+        Component.MASTER_WEIGHTS: Node(
             "master weights", states.master, "exact", formula=f"{trains} values of {_master_format(train)}",
         ),
-        "optimizer states": Node(
+        Component.OPTIMIZER_STATES: Node(
             "optimizer states", states.optimizer, "exact",
             formula=f"{train.optimizer} on {trains} values, states in {kept_as}",
             source="training/model_states/optimizers.py: table of optimizers with sources",

@@ -44,15 +44,6 @@ class RootUnit:
     above: int = 0
     gathered: int = 0
 
-    @property
-    def parts(self) -> dict[str, int]:
-        """What the reduction holds, by the names of a moment's parts."""
-        return {
-            "gathered weights": self.gathered,
-            "unsharded gradients": self.unsharded,
-            "reduce-scatter": self.scattered,
-        }
-
 
 def shares_output_weights(model: Model) -> bool:
     """Whether a weight outside the layers is another one's, as a tied output layer is."""

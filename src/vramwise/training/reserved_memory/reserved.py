@@ -9,6 +9,7 @@ from vramwise.models.model import Model
 from vramwise.result import Node, Quantity
 from vramwise.scenario import TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
+from vramwise.training.components import Component
 from vramwise.training.counters import plus, scaled
 from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
@@ -67,7 +68,7 @@ def reserved(
         lengths = logits_of_another_length(moments) if pads(train) else 0
         kept = plus(scaled(allocated, ratio), Node("small blocks", apart, "derived"))
         return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))
-    held_gradients = max(moments, key=lambda moment: moment.total).parts.get("gradients", 0)
+    held_gradients = max(moments, key=lambda moment: moment.total).of(Component.GRADIENTS)
     elsewhere = held_gradients + exchanged.prefetched
     pools = (0 if offloaded(train).gradients else states.gradients) + exchanged.largest_gathers
     own = Quantity(*(max(0, value - elsewhere) for value in (allocated.low, allocated.expected, allocated.high)))
@@ -81,8 +82,8 @@ def small_blocks(moments: Sequence[Moment], states: ModelStates) -> int:
     of_gradients = states.small_gradients / states.gradients if states.gradients else 0.0
 
     def small(moment: Moment) -> int:
-        parts = moment.parts
-        return round(parts.get("gradients", 0) * of_gradients + parts.get("optimizer temporaries", 0) * of_step)
+        of_optimizer = moment.of(Component.OPTIMIZER_TEMPORARIES) * of_step
+        return round(moment.of(Component.GRADIENTS) * of_gradients + of_optimizer)
 
     large = max(moment.total - small(moment) for moment in moments)
     return large + max(map(small, moments)) - max(moment.total for moment in moments)
@@ -90,7 +91,7 @@ def small_blocks(moments: Sequence[Moment], states: ModelStates) -> int:
 
 def logits_of_another_length(moments: Sequence[Moment]) -> int:
     """The most bytes of logits and loss at one moment."""
-    return max(moment.parts.get("logits and loss", 0) for moment in moments)
+    return max(moment.of(Component.LOGITS_AND_LOSS) for moment in moments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.sources import resolve
 from vramwise.training.activations.sizes import step_shape
+from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.heads import with_head
@@ -50,9 +51,9 @@ def takes_nothing(name: str, train: TrainSettings) -> bool:
 
 
 @lru_cache(maxsize=256)
-def extra_model_bytes(model: Model, train: TrainSettings, placement: Placement) -> Mapping[str, int]:
-    """Bytes that stay on a rank for each other model, by term."""
-    found: dict[str, int] = {}
+def extra_model_bytes(model: Model, train: TrainSettings, placement: Placement) -> Mapping[Component, int]:
+    """Bytes that stay on a rank for each other model."""
+    found: dict[Component, int] = {}
     for name in train.extra_models:
         role = role_of(name)
         if takes_nothing(name, train):
@@ -66,8 +67,8 @@ def extra_model_bytes(model: Model, train: TrainSettings, placement: Placement) 
         else:
             states = model_states(owned, train.replace(method="full", trainable=(), quantization=None), placement)
             size = states.weights
-        term = f"{role} model"
-        found[term] = found.get(term, 0) + size
+        component = OTHER_MODELS[role]
+        found[component] = found.get(component, 0) + size
     return found
 
 

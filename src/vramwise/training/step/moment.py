@@ -6,25 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vramwise.scenario import TrainSettings
+from vramwise.training.components import Component
 from vramwise.training.recipe.settings import HUGGING_FACE
 from vramwise.training.step.extra_models import CriticPass
 
-CRITIC_PART = "critic activations"
-_OF_ONE_PASS = frozenset({"activations", "weight casts", "logits and loss"})
+_OF_ONE_PASS = frozenset({Component.ACTIVATIONS, Component.WEIGHT_CASTS, Component.LOGITS_AND_LOSS})
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment: parts by name, and the operation at which it is reached."""
+    """One moment: bytes by component, and the operation at which it is reached."""
 
     name: str
-    parts: Mapping[str, int]
+    parts: Mapping[Component, int]
     operation: str = ""
     layer: int | None = None
 
     @property
     def total(self) -> int:
         return sum(self.parts.values())
+
+    def of(self, component: Component) -> int:
+        """Bytes of one component."""
+        return self.parts.get(component, 0)
 
 
 def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSettings) -> list[Moment]:
@@ -34,10 +38,10 @@ def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSetting
     found = []
     for moment in moments:
         if joined and moment.name in beside:
-            moment = replace(moment, parts={**moment.parts, CRITIC_PART: critics.kept})
+            moment = replace(moment, parts={**moment.parts, Component.CRITIC_ACTIVATIONS: critics.kept})
         found.append(moment)
         if moment.name == "backward: layers":
             alone = next(m for m in moments if m.name == ("backward end" if joined else "forward end"))
             rest = {name: size for name, size in alone.parts.items() if joined or name not in _OF_ONE_PASS}
-            found.append(Moment("backward: critic", rest | {CRITIC_PART: critics.peak}))
+            found.append(Moment("backward: critic", rest | {Component.CRITIC_ACTIVATIONS: critics.peak}))
     return found

@@ -31,6 +31,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import StepShape, step_shape
+from vramwise.training.components import Component
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
@@ -57,6 +58,8 @@ from vramwise.training.zero3.module_calls import BELOW, HEAD
 
 __all__ = ["Moment", "step_moments"]
 
+_LOADED = (Component.WEIGHTS, Component.ADAPTERS)
+
 
 def step_moments(
     shape: StepShape, model: Model, states: ModelStates, train: TrainSettings, placement: Placement, axes: Axes
@@ -77,7 +80,7 @@ class _Step(StepState):
     """The moments themselves."""
 
     def moments(self) -> list[Moment]:
-        found = [Moment("load", {name: self.static[name] for name in ("weights", "adapters", *self.others)})]
+        found = [Moment("load", {name: self.stays[name] for name in (*_LOADED, *self.others)})]
         found.append(self._forward())
         if any(run.shape.name == "loss" for run in self.runs):
             found += [self._loss(), self._forward_return()]
@@ -102,33 +105,37 @@ class _Step(StepState):
         if not self.root.scattered or not self.all_gradients:
             return []
         done = self.all_gradients - (0 if self.kept_gradients else self.root.share)
-        held = self.held(done) | self.root.parts | {"logits and loss": self.logits_in_loop}
+        whole = self.root.unsharded
         if self.unsynced and self.train.fsdp_version == 1 and self.train.framework == "litgpt":
-            held |= {"gradients": 0, "unsharded gradients": self.unsynced + self.root.unsharded}  # of an earlier one
-        return [Moment("gradient reduction", held)]
+            done, whole = 0, self.unsynced + whole  # of an earlier one
+        parts = self.held(done, gathered=self.root.gathered, unsharded=whole) | {
+            Component.REDUCE_SCATTER: self.root.scattered,
+            Component.LOGITS_AND_LOSS: self.logits_in_loop,
+        }
+        return [Moment("gradient reduction", parts)]
 
     def _later_micro_batch(self) -> Moment:
         """A shorter one, whose activations are not counted: a layer's gradient beside the sum that it is added to."""
-        held = {"unsharded gradients": self.exchanged.unsharded_gradients}
-        return Moment(
-            "later micro-batch", self.held(self.all_gradients) | held | {"new gradients": self.exchanged.prefetched}
-        )
+        parts = self.held(self.all_gradients, unsharded=self.exchanged.unsharded_gradients)
+        return Moment("later micro-batch", parts | {Component.NEW_GRADIENTS: self.exchanged.prefetched})
 
     def _first_step(self, found: list[Moment]) -> list[Moment]:
         """The largest moment before there are optimizer states: torch's optimizers make them in their first step."""
-        if not self.static["optimizer states"] or self.train.zero_stage or self.train.framework == "megatron":
+        if not self.stays[Component.OPTIMIZER_STATES] or self.train.zero_stage or self.train.framework == "megatron":
             return []
         largest = max(found, key=lambda moment: moment.total)
-        return [Moment("first step", {**largest.parts, "optimizer states": 0}, largest.operation, largest.layer)]
+        return [
+            Moment("first step", {**largest.parts, Component.OPTIMIZER_STATES: 0}, largest.operation, largest.layer)
+        ]
 
     def _forward(self) -> Moment:
         """The largest live set before the loss, with the logits of the last step where litgpt's loop names them."""
         peak = largest_in_forward(self.runs, self.activations_below, self.casts_below)
         parts = self.held() | {
-            "activations": self.masks + self.waiting + peak.activations,
-            "weight casts": peak.weight_casts,
-            "logits and loss": 0 if longest_comes_first(self.train) else self.logits_in_loop,
-            "forward temporaries": peak.temporaries,
+            Component.ACTIVATIONS: self.masks + self.waiting + peak.activations,
+            Component.WEIGHT_CASTS: peak.weight_casts,
+            Component.LOGITS_AND_LOSS: 0 if longest_comes_first(self.train) else self.logits_in_loop,
+            Component.FORWARD_TEMPORARIES: peak.temporaries,
         }
         return Moment("forward", parts, peak.operation)
 
@@ -136,12 +143,11 @@ class _Step(StepState):
         """Logits and their copies, while forward's frames still hold the outputs."""
         loss = next(run for run in self.runs if run.shape.name == "loss")
         peak = loss.forward_peak
-        parts = self.held() | {
-            "gathered weights": self.exchanged.at_loss,
-            "activations": self.saved.activations,
-            "weight casts": self.saved.weight_casts + sum(run.forward_casts for run in self.runs),
-            "logits and loss": peak.total + int(evaluate(self.shape.logits_in_loss, self.axes)),
-            "outputs held": sum(run.outputs_held for run in self.runs),
+        parts = self.held(gathered=self.exchanged.at_loss) | {
+            Component.ACTIVATIONS: self.saved.activations,
+            Component.WEIGHT_CASTS: self.saved.weight_casts + sum(run.forward_casts for run in self.runs),
+            Component.LOGITS_AND_LOSS: peak.total + int(evaluate(self.shape.logits_in_loss, self.axes)),
+            Component.OUTPUTS_HELD: sum(run.outputs_held for run in self.runs),
         }
         return Moment("loss", parts, peak.operation)
 
@@ -155,22 +161,20 @@ class _Step(StepState):
         if self.logits_in_loop:  # litgpt: while the head makes them, those of the last step beside them
             before = 0 if longest_comes_first(self.train) else self.logits_in_loop
             logits = before + max(run.forward_peak.temporaries for run in self.runs if run.shape.is_head)
-        parts = self.held() | {
-            "gathered weights": self.exchanged.at_loss,
-            "activations": self.saved.activations,
-            "weight casts": self.saved.weight_casts + (casts if casts > copy else 0),
-            "logits and loss": logits + (0 if casts > copy else copy) + SCALAR_BYTES,
-            "outputs held": sum(run.outputs_held for run in self.runs),
-            "inputs of the last step": self.lingering,
+        parts = self.held(gathered=self.exchanged.at_loss) | {
+            Component.ACTIVATIONS: self.saved.activations,
+            Component.WEIGHT_CASTS: self.saved.weight_casts + (casts if casts > copy else 0),
+            Component.LOGITS_AND_LOSS: logits + (0 if casts > copy else copy) + SCALAR_BYTES,
+            Component.OUTPUTS_HELD: sum(run.outputs_held for run in self.runs),
+            Component.INPUTS_OF_LAST_STEP: self.lingering,
         }
         return Moment("forward return", parts)
 
     def _forward_end(self) -> Moment:
-        parts = self.held() | {
-            "gathered weights": self.exchanged.at_loss,
-            "activations": self.saved.activations,
-            "weight casts": self.saved.weight_casts,
-            "logits and loss": self.saved.logits_loss + SCALAR_BYTES,
+        parts = self.held(gathered=self.exchanged.at_loss) | {
+            Component.ACTIVATIONS: self.saved.activations,
+            Component.WEIGHT_CASTS: self.saved.weight_casts,
+            Component.LOGITS_AND_LOSS: self.saved.logits_loss + SCALAR_BYTES,
         }
         return Moment("forward end", parts)
 
@@ -191,72 +195,85 @@ class _Step(StepState):
         own_kept = run.activations + run.weight_casts if run.shape.checkpointed else 0
         in_loss = run.shape.name == "loss"
         logits = peak is run.head_peak and "norm" not in peak.module
-        parts = self.held() | {
-            "activations": self.waiting
+        layer = self._layer(index)
+        gathered = self._gathered_inside(index, layer, is_head=name == "backward: head")
+        gradients = self.kept_in_backward + self.finished_above(index) + peak.weight_gradients
+        parts = self.held(gradients, gathered=gathered, unsharded=self._unsharded_inside(index, in_logits=logits)) | {
+            Component.ACTIVATIONS: self.waiting
             + self.masks
             + self.activations_below[index]
             + own_kept
             + (0 if in_loss else peak.saved),
-            "weight casts": self.casts_below[index],
-            "logits and loss": self.logits_in_loop
+            Component.WEIGHT_CASTS: self.casts_below[index],
+            Component.LOGITS_AND_LOSS: self.logits_in_loop
             + (peak.saved if in_loss else 0)
             + (peak.temporaries if logits else 0)
             + SCALAR_BYTES,
-            "backward temporaries": 0 if logits else peak.temporaries,
-            "inputs that FSDP keeps": self.hooked_above[-1] - self.hooked_above[index + 1],
-            "reduce-scatter": 0 if logits else self.exchanged.reduce_scatter,
-            "gradient buckets": self.exchanged.buckets + (0 if logits else self.exchanged.backward_buckets),
+            Component.BACKWARD_TEMPORARIES: 0 if logits else peak.temporaries,
+            Component.INPUTS_KEPT_BY_FSDP: self.hooked_above[-1] - self.hooked_above[index + 1],
+            Component.REDUCE_SCATTER: 0 if logits else self.exchanged.reduce_scatter,
+            Component.GRADIENT_BUCKETS: self.exchanged.buckets + (0 if logits else self.exchanged.backward_buckets),
         }
-        parts["gradients"] = self.kept_in_backward + self.finished_above(index) + peak.weight_gradients
-        if name == "backward: head":
-            parts["gathered weights"] = self.exchanged.at_head
+        return Moment(name, parts, peak.operation, layer)
+
+    def _layer(self, index: int) -> int | None:
+        """The number of a block's layer; equal layers share one shape, so it is counted."""
+        if self.runs[index].shape.layer is None:
+            return None
+        return self.placement.first_layer + sum(run.shape.layer is not None for run in self.runs[:index])
+
+    def _gathered_inside(self, index: int, layer: int | None, *, is_head: bool) -> int:
+        """Gathered weights while a block's backward runs."""
+        exchanged = self.exchanged
+        if exchanged.by_call is not None:
+            outside = HEAD if self.runs[index].shape.is_head else BELOW
+            place = outside if layer is None else layer
+            return exchanged.by_call.backward.get(place, exchanged.by_call.after_forward)  # a head may have no weights
+        if index == self.lowest_layer:  # nothing is left to gather ahead
+            return exchanged.gathered - exchanged.prefetched
+        if index < self.lowest_layer and self.root.scattered:  # behind the embedding no layer is left to gather
+            return exchanged.between_layers
+        return exchanged.at_head if is_head else exchanged.gathered
+
+    def _unsharded_inside(self, index: int, *, in_logits: bool) -> int:
+        """Whole gradients while a block's backward runs."""
         if self.grows:
             above = self.numel_below[-1] - self.numel_below[min(index + 1, len(self.numel_below) - 1)]
-            parts["unsharded gradients"] = self.exchanged.unsharded_gradients * above // self.numel_below[-1]
-        elif not logits and (run.shape.layer is not None or index < self.lowest_layer):
-            parts["unsharded gradients"] += self.head_waits()
-        if index < self.lowest_layer and self.root.scattered:  # behind the embedding no layer is left to gather
-            parts["gathered weights"] = self.exchanged.between_layers
-        if index == self.lowest_layer:  # nothing is left to gather ahead
-            parts["gathered weights"] = self.exchanged.gathered - self.exchanged.prefetched
-        layer = None
-        if run.shape.layer is not None:  # equal layers share one shape, so the number is counted
-            layer = self.placement.first_layer + sum(r.shape.layer is not None for r in self.runs[:index])
-        if self.exchanged.by_call is not None:
-            outside = HEAD if run.shape.is_head else BELOW
-            place, calls = outside if layer is None else layer, self.exchanged.by_call
-            parts["gathered weights"] = calls.backward.get(place, calls.after_forward)  # a head may have no weights
-        return Moment(name, parts, peak.operation, layer)
+            return self.exchanged.unsharded_gradients * above // self.numel_below[-1]
+        above_layers = in_logits or (self.runs[index].shape.layer is None and index >= self.lowest_layer)
+        return self.unsharded() + (0 if above_layers else self.head_waits())
 
     def _in_one_piece(self, index: int) -> Moment:
         """A layer's backward is over: FSDP 1 joins its gradients before it reduces and frees what was gathered."""
         joined = self._inside(index, Peak("split backward", "", 0, 0, 0), "backward: layers")
         run = self.runs[index]
-        parts = dict(joined.parts)
-        parts["activations"] -= run.activations + run.weight_casts if run.shape.checkpointed else 0
-        parts["gradients"] += self.exchanged.one_piece
-        parts["reduce-scatter"] = self.exchanged.one_piece
+        kept, piece = run.activations + run.weight_casts if run.shape.checkpointed else 0, self.exchanged.one_piece
+        parts = {
+            **joined.parts,
+            Component.ACTIVATIONS: joined.of(Component.ACTIVATIONS) - kept,
+            Component.GRADIENTS: joined.of(Component.GRADIENTS) + piece,
+            Component.REDUCE_SCATTER: piece,
+        }
         return Moment(joined.name, parts, joined.operation, joined.layer)
 
     def _backward_end(self) -> Moment:
-        parts = self.held_after_backward(self.all_gradients)
+        gathered = None
         if self.train.fsdp != "none":
-            parts["gathered weights"] = self.exchanged.at_loss
-        if self.exchanged.by_call is not None:
-            parts["gathered weights"] = self.exchanged.by_call.after_backward
-        if self.train.zero_stage:
-            parts |= self._last_reduction()
-        return Moment("backward end", parts)
+            gathered = self.exchanged.at_loss
+        elif self.exchanged.by_call is not None:
+            gathered = self.exchanged.by_call.after_backward
+        parts = self.held_after_backward(self.all_gradients, gathered=gathered)
+        return Moment("backward end", parts | (self._last_reduction() if self.train.zero_stage else {}))
 
-    def _last_reduction(self) -> dict[str, int]:
+    def _last_reduction(self) -> dict[Component, int]:
         """The last bucket of a backward pass; stage 1 begins to reduce then, with a partition for what it keeps."""
         exchanged = self.exchanged
         is_new = self.train.zero_stage == 1 and not reduces_in_backward(self.train) and self.all_gradients > 0
         return {
-            "gradients": self.kept_in_backward if self.train.zero_stage == 2 else self.all_gradients,
-            "gradient buckets": exchanged.buckets + exchanged.backward_buckets,
-            "reduce-scatter": exchanged.reduce_scatter,
-            "gradients as one": self.own_partition if is_new else 0,
+            Component.GRADIENTS: self.kept_in_backward if self.train.zero_stage == 2 else self.all_gradients,
+            Component.GRADIENT_BUCKETS: exchanged.buckets + exchanged.backward_buckets,
+            Component.REDUCE_SCATTER: exchanged.reduce_scatter,
+            Component.GRADIENTS_AS_ONE: self.own_partition if is_new else 0,
         }
 
     def _clipping(self) -> Moment:
@@ -265,11 +282,8 @@ class _Step(StepState):
         stacked = rounded(count * width(self.train.grad_dtype or "fp32"))
         norms = (count + 1) * SCALAR_BYTES + stacked
         own = self.own_partition or self.all_gradients
-        return Moment(
-            "clipping",
-            self.held_after_backward(own if self.all_gradients else 0)
-            | {"gradient norms": norms, "gathered weights": 0},
-        )
+        parts = self.held_after_backward(own if self.all_gradients else 0, gathered=0)
+        return Moment("clipping", parts | {Component.GRADIENT_NORMS: norms})
 
     def _as_one(self) -> list[Moment]:
         """ZeRO joins its partition of the gradients and casts it to fp32 before the 16-bit ones go."""
@@ -277,18 +291,20 @@ class _Step(StepState):
         if not wide or not self.train.zero_stage or offloaded(self.train).gradients:
             return []
         own = self.all_gradients if self.train.zero_stage == 3 else flat
-        parts = self.held(own) | {"gradients as one": flat, "gathered weights": 0, "unsharded gradients": 0}
-        if wide != flat:
-            parts["fp32 gradients"] = wide
+        parts = self.held(own, gathered=0, unsharded=0) | {
+            Component.GRADIENTS_AS_ONE: flat,
+            Component.FP32_GRADIENTS: wide if wide != flat else 0,
+        }
         return [Moment("gradients as one", parts)]
 
     def _step(self) -> Moment:
         transient = 0 if offloaded(self.train).optimizer else self.states.step_transient
         wide = 0 if offloaded(self.train).gradients else self.states.fp32_gradients
         kept = 0 if wide and self.train.zero_stage in (1, 2) else self.all_gradients
-        parts = self.held_after_backward(kept) | {"optimizer temporaries": transient, "gathered weights": 0}
-        parts["unsharded gradients"] = 0
-        parts["fp32 gradients"] = wide
+        parts = self.held_after_backward(kept, gathered=0, unsharded=0) | {
+            Component.OPTIMIZER_TEMPORARIES: transient,
+            Component.FP32_GRADIENTS: wide,
+        }
         return Moment("optimizer step", parts)
 
     def _in_backward(self) -> Moment:
@@ -299,10 +315,10 @@ class _Step(StepState):
             key = first if run.shape.layer is not None else "head" if run.shape.is_head else "embedding"
             gradient, transient = self.states.released.get(key, (0, 0))
             parts = self.held() | {
-                "activations": self.waiting + self.masks + self.activations_below[i],
-                "weight casts": self.casts_below[i],
-                "gradients": gradient,
-                "optimizer temporaries": transient,
+                Component.ACTIVATIONS: self.waiting + self.masks + self.activations_below[i],
+                Component.WEIGHT_CASTS: self.casts_below[i],
+                Component.GRADIENTS: gradient,
+                Component.OPTIMIZER_TEMPORARIES: transient,
             }
             most = max(most, Moment(most.name, parts), key=lambda moment: moment.total)
         return most
@@ -317,6 +333,9 @@ class _Step(StepState):
             shape = step_shape(self.model, self.train, int(batch), int(sequence), accumulating=False)
             runs = on_stage(shape.at(with_rounded_axes(batch=int(batch), sequence=int(sequence))), self.placement)
         found = evaluation_pass(shape, runs, int(batch), int(sequence), logits=makes_logits(self.train))
-        parts = self.held(0 if self.train.set_to_none else self.all_gradients)
-        parts |= {"inputs": found.inputs, "weight casts": found.casts, "forward temporaries": found.temporaries}
-        return Moment("evaluation", parts | {"reduce-scatter": 0}, found.operation)
+        parts = self.held(0 if self.train.set_to_none else self.all_gradients) | {
+            Component.INPUTS: found.inputs,
+            Component.WEIGHT_CASTS: found.casts,
+            Component.FORWARD_TEMPORARIES: found.temporaries,
+        }
+        return Moment("evaluation", parts, found.operation)

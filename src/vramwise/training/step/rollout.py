@@ -13,9 +13,16 @@ from __future__ import annotations
 from vramwise.result import Capacity, Node, Phase, Quantity
 from vramwise.scenario import TrainSettings
 from vramwise.training.calibration import calibrated
+from vramwise.training.components import OTHER_MODELS, Component
 
 NAME = "rollout engine"
-_STAY = ("weights", "adapters", "master weights", "optimizer states")
+_STAY = (
+    Component.WEIGHTS,
+    Component.ADAPTERS,
+    Component.MASTER_WEIGHTS,
+    Component.OPTIMIZER_STATES,
+    *OTHER_MODELS.values(),
+)
 
 
 def is_counted(train: TrainSettings, capacity: Capacity | None) -> bool:
@@ -51,7 +58,7 @@ def generation(train: TrainSettings, capacity: Capacity | None, step: Phase, out
     """
     if not train.rollout_sleep or not is_counted(train, capacity):
         return None
-    stays = (child for child in step.components.children if child.name in _STAY or child.name.endswith(" model"))
+    stays = (child for child in step.components.children if child.name in _STAY)
     others = (node for node in outside if node.name != NAME)
     return Phase("rollout", Node.group("rollout", (*stays, *others, _awake(train, capacity))))
 

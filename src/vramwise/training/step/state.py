@@ -12,6 +12,7 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.activations.dummy_gradients import dummy_gradient_bytes
 from vramwise.training.activations.kernels import inputs_kept
 from vramwise.training.activations.sizes import RunBytes, StepShape
+from vramwise.training.components import Component
 from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.root_unit import root_unit
@@ -47,7 +48,7 @@ class StepState:
 
     def __init__(
         self, shape: StepShape, model: Model, states: ModelStates, train: TrainSettings, placement: Placement,
-        axes: Axes, runs: list[RunBytes], exchanged: Buffers, ratio: tuple[int, int], others: Mapping[str, int],
+        axes: Axes, runs: list[RunBytes], exchanged: Buffers, ratio: tuple[int, int], others: Mapping[Component, int],
     ) -> None:  # fmt: skip
         self.exchanged, self.ratio, self.model = exchanged, ratio, model
         self.shape, self.states, self.train, self.placement, self.axes = shape, states, train, placement, axes
@@ -59,18 +60,14 @@ class StepState:
         # Gradients that wait whole come as the longest micro-batch's own backward pass goes on, or are there before it.
         self.grows = longest_comes_first(train) and exchanged.unsharded_gradients > 0
         self.numel_below = numel_below(model)
-        self.static = {
-            "weights": 0 if away.weights else states.weights + states.frozen_weights,
-            "adapters": states.adapter_weights,
-            "8-bit weights": states.copies_8_bit,
-            "dummy gradients": dummy_gradient_bytes(model, train, placement),
-            "master weights": 0 if away.optimizer else states.master,
-            "optimizer states": 0 if away.optimizer else states.optimizer,
+        self.stays = {
+            Component.WEIGHTS: 0 if away.weights else states.weights + states.frozen_weights,
+            Component.ADAPTERS: states.adapter_weights,
+            Component.COPIES_IN_8_BITS: states.copies_8_bit,
+            Component.DUMMY_GRADIENTS: dummy_gradient_bytes(model, train, placement),
+            Component.MASTER_WEIGHTS: 0 if away.optimizer else states.master,
+            Component.OPTIMIZER_STATES: 0 if away.optimizer else states.optimizer,
             **others,
-            "gathered weights": exchanged.gathered,
-            "secondary weights": exchanged.secondary,
-            "unsharded gradients": 0 if self.grows else exchanged.unsharded_gradients,
-            "gradient buckets": exchanged.buckets,
         }
         self.inputs = 2 * INT64_BYTES * axes["batch"] * axes["sequence"] + int(evaluate(shape.brought, axes))
         at_once = reduces_in_backward(train)
@@ -108,19 +105,32 @@ class StepState:
         """What a block keeps on the GPU until its own backward; with offloading a layer keeps its arguments there."""
         return run.handed_on if self.offloads and run.shape.layer is not None else run.activations
 
-    def held_after_backward(self, gradients: int) -> dict[str, int]:
+    def held_after_backward(
+        self, gradients: int, *, gathered: int | None = None, unsharded: int | None = None
+    ) -> dict[Component, int]:
         """What is held when backward is over; litgpt's loop still names the logits."""
-        unsharded = {"unsharded gradients": self.exchanged.unsharded_gradients}
-        return self.held(gradients) | unsharded | {"logits and loss": self.logits_in_loop}
+        unsharded = self.exchanged.unsharded_gradients if unsharded is None else unsharded
+        held = self.held(gradients, gathered=gathered, unsharded=unsharded)
+        return held | {Component.LOGITS_AND_LOSS: self.logits_in_loop}
 
-    def held(self, gradients: int | None = None) -> dict[str, int]:
-        waiting = self.unsynced if gradients is None else 0
+    def held(
+        self, gradients: int | None = None, *, gathered: int | None = None, unsharded: int | None = None
+    ) -> dict[Component, int]:
+        """What is held beside activations; by default what is there before a micro-batch's backward pass begins."""
         return {
-            **self.static,
-            "unsharded gradients": self.static["unsharded gradients"] + waiting,
-            "gradients": self.kept_gradients if gradients is None else gradients,
-            "inputs": self.inputs,
+            **self.stays,
+            Component.GATHERED_WEIGHTS: self.exchanged.gathered if gathered is None else gathered,
+            Component.SECONDARY_WEIGHTS: self.exchanged.secondary,
+            Component.UNSHARDED_GRADIENTS: self.unsharded(gradients) if unsharded is None else unsharded,
+            Component.GRADIENT_BUCKETS: self.exchanged.buckets,
+            Component.GRADIENTS: self.kept_gradients if gradients is None else gradients,
+            Component.INPUTS: self.inputs,
         }
+
+    def unsharded(self, gradients: int | None = None) -> int:
+        """Whole gradients; `gradients`: finished ones, beside which none of earlier micro-batches wait."""
+        waiting = self.unsynced if gradients is None else 0
+        return waiting + (0 if self.grows else self.exchanged.unsharded_gradients)
 
     def finished_above(self, index: int) -> int:
         """Gradients of the blocks above, as the step keeps them."""
