@@ -22,7 +22,7 @@ from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.blocks import BlockBuilder
 from vramwise.models.execution import Execution
-from vramwise.models.profiles.huggingface import HuggingFace
+from vramwise.models.lowering import Lowering
 from vramwise.models.step import record_forward
 from vramwise.sources import resolve
 
@@ -203,9 +203,9 @@ def test_yuan_s_convolutions_keep_what_torch_keeps() -> None:
     ]
     b.unary("localized_filtering", b.input("hidden", width), "", weights)
     tape = Tape(device="cpu", autocast=None)
-    profile = HuggingFace(tape, Execution(param_dtype="fp32"), batch, sequence, frozenset())
-    profile.streams["hidden"] = tape.new((batch, sequence, width), "fp32", requires_grad=True)
-    profile.run(b.build())
+    run = Lowering(tape, Execution(param_dtype="fp32"), batch, sequence, frozenset())
+    run.streams["hidden"] = tape.new((batch, sequence, width), "fp32", requires_grad=True)
+    run.run(b.build())
     own = sum(evaluate(storage.nbytes, {}) for storage in tape.saved if storage.kind == "activation")
     assert own == sum(nbytes for storage, nbytes in kept.items() if storage not in parameters)
 

@@ -1,7 +1,7 @@
 """The words in which a model is written: blocks, each a short dataflow of named operations.
 
 A family file builds `Block`s with a `BlockBuilder`; everything else is read off their operations: parameters here,
-caches in `caches`, saved activations, live sets and FLOPs through an implementation profile (`profiles`).
+caches in `caches`, saved activations, live sets and FLOPs through the lowering of each (`lowerings`).
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.blocks import Block, Modality
 from vramwise.models.execution import Execution
+from vramwise.models.lowering import Lowering
+from vramwise.models.lowerings.losses import LOSSES
 from vramwise.models.model import Model
-from vramwise.models.profiles.huggingface import HuggingFace
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     batch: Dim = 1 if structure.one_batch else axis("batch")
     sequence: Dim = 1 if structure.one_token else axis("sequence")
     source: Dim | None = (1 if structure.one_source else axis("source")) if structure.own_source else None
-    profile = HuggingFace(tape, execution, batch, sequence, structure.windows_reached, source)
-    profile.chunks_filled, profile.one_behind_chunks = structure.chunks_filled, structure.one_behind_chunks
+    lowered = Lowering(tape, execution, batch, sequence, structure.windows_reached, source)
+    lowered.chunks_filled, lowered.one_behind_chunks = structure.chunks_filled, structure.one_behind_chunks
     runs: list[BlockRun] = []
     repeats: list[Repeat | None] = []
     seen: dict[tuple[Any, ...], _Known] = {}
@@ -163,20 +164,20 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         if not runs_in(block, execution):
             continue
         is_layer = block.layer is not None or block.tower_layer
-        key = _state(block, profile) if is_layer else None
+        key = _state(block, lowered) if is_layer else None
         repeat = None
         if key is not None and key in seen:
             run = seen[key].run
-            repeat = seen[key].repeated_by(block, profile)
+            repeat = seen[key].repeated_by(block, lowered)
         else:
-            incoming = tuple(profile.streams[name] for name in block.inputs)
-            run = _run(block.name, block.layer, tape, partial(profile.run, block))
-            outgoing = tuple(profile.streams[name] for name in block.outputs)
+            incoming = tuple(lowered.streams[name] for name in block.inputs)
+            run = _run(block.name, block.layer, tape, partial(lowered.run, block))
+            outgoing = tuple(lowered.streams[name] for name in block.outputs)
             run = replace(run, modality=block.modality, tower_layer=block.tower_layer)
-            run = replace(run, incoming=incoming, outgoing=outgoing, weights=profile.weights_of(block))
+            run = replace(run, incoming=incoming, outgoing=outgoing, weights=lowered.weights_of(block))
             if key is not None:
                 # What the block itself saved of its outputs: a later block of another kind may save them too.
-                handed_on = ((name, profile.streams[name]) for name in block.outputs)
+                handed_on = ((name, lowered.streams[name]) for name in block.outputs)
                 kept = {name: (tensor, tape.saved.get(tensor.storage)) for name, tensor in handed_on}
                 # And of its inputs, which a later block may read besides.
                 first = dict(run.saved)
@@ -185,24 +186,10 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
                 seen[key] = _Known(run, kept, taken, block)
         runs.append(run)
         repeats.append(repeat)
-    losses = {
-        "causal-lm": profile.causal_lm_loss,
-        "masked-lm": profile.lm_loss,
-        "seq2seq-lm": profile.lm_loss,
-        "fp32-lm": profile.fp32_lm_loss,
-        "shifted-lm": profile.shifted_lm_loss,
-        "image-classification": profile.classification_loss,
-        "text-after-images-lm": profile.text_after_images_loss,
-        "codes-lm": profile.codes_lm_loss,
-        "ngram-lm": profile.ngram_lm_loss,
-        "smoothed-ngram-lm": profile.smoothed_ngram_lm_loss,
-        "contrastive": profile.contrastive_loss,
-        "pairwise-sigmoid": profile.pairwise_sigmoid_loss,
-    }
-    loss = losses.get(model.loss or model.head)
+    loss = LOSSES.get(model.loss or model.head)
     if loss is not None:
-        logits = profile.streams["logits"]
-        runs.append(replace(_run("loss", None, tape, partial(loss, logits)), incoming=(logits,)))
+        logits = lowered.streams["logits"]
+        runs.append(replace(_run("loss", None, tape, partial(loss, lowered, logits)), incoming=(logits,)))
     return Forward(tuple(runs), tuple(repeats))
 
 
@@ -215,16 +202,16 @@ class _Known:
     taken: dict[str, str]
     block: Block
 
-    def repeated_by(self, block: Block, profile: HuggingFace) -> Repeat:
+    def repeated_by(self, block: Block, lowered: Lowering) -> Repeat:
         """The same layer at another place: streams of its own behind it, casts of its own weights."""
-        tape, streams = profile.tape, profile.streams
+        tape, streams = lowered.tape, lowered.streams
         read = {x.storage: streams[name].storage for name, x in zip(block.inputs, self.run.incoming, strict=True)}
         for name, first_role in self.taken.items():
             tape.saved.setdefault(streams[name].storage, first_role)
         renewed: list[tuple[Storage, Storage]] = []
         for parameter, other in zip(block.parameters, self.block.parameters, strict=True):
             # So that a later layer with the same ones is known to share them, and their casts.
-            renewed += tape.share_cast(profile.parameter(other), profile.parameter(parameter))
+            renewed += tape.share_cast(lowered.parameter(other), lowered.parameter(parameter))
         for name, (tensor, role) in self.outputs.items():
             streams[name] = _renewed(tensor, role, tape)
             renewed.append((tensor.storage, streams[name].storage))
@@ -246,17 +233,17 @@ def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object])
     return BlockRun(name, layer, tuple(tape.nodes[first_node:]), saved)
 
 
-def _state(block: Block, profile: HuggingFace) -> tuple[Any, ...]:
+def _state(block: Block, lowered: Lowering) -> tuple[Any, ...]:
     """Blocks with equal states record equal operations: same ops, same trainability, same incoming tensors."""
     incoming = []
     for name in block.inputs:
-        x = profile.streams[name]
-        incoming.append((x.shape, x.strides, x.dtype, x.requires_grad, x.storage in profile.tape.saved))
-    trains = tuple(profile.execution.trains(p.name) for p in block.parameters)
+        x = lowered.streams[name]
+        incoming.append((x.shape, x.strides, x.dtype, x.requires_grad, x.storage in lowered.tape.saved))
+    trains = tuple(lowered.execution.trains(p.name) for p in block.parameters)
     names = tuple(p.tied_to or p.name for p in block.parameters)
-    met = tuple(name in profile.parameters and profile.tape.keeps_cast(profile.parameters[name]) for name in names)
-    met += tuple(name in profile.parameters for name in names)
-    shared = tuple(table.storage in profile.tape.saved for tables in profile.tables.values() for table in tables)
+    met = tuple(name in lowered.parameters and lowered.tape.keeps_cast(lowered.parameters[name]) for name in names)
+    met += tuple(name in lowered.parameters for name in names)
+    shared = tuple(table.storage in lowered.tape.saved for tables in lowered.tables.values() for table in tables)
     return (block.signature(), tuple(incoming), trains, met, shared)
 
 

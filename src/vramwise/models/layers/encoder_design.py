@@ -31,7 +31,7 @@ ROBERTA_HEAD = Head("lm_head", "dense", "layer_norm", follows_hidden_act=False)
 class Design:
     """Switches of an encoder of BERT's shape.
 
-    `segments` and `positions` say where their indices come from (`profiles.inputs`). `pre_norms` are the norms before
+    `segments` and `positions` say where their indices come from (`lowerings.inputs`). `pre_norms` are the norms before
     attention and feed-forward, None where norms come after. `written_out`: the class computes attention itself.
     `pooler` is that of the bare model.
     """

@@ -1,0 +1,132 @@
+"""Blocks run on a tape: each operation as the primitive operations of the library that runs it.
+
+A lowering is a function of the run, an operation and the tensors it reads. It records what the library's own code
+runs, in its order, so that the tape's saved storages are those of `torch.autograd`. `lowerings` has those of
+transformers 5.23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+from vramwise.errors import UndescribedOperationError, UnsupportedModelError
+from vramwise.models.autograd.size import Dim
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Storage, Tensor
+from vramwise.models.blocks import Block, Modality, Op, Parameter
+from vramwise.models.execution import Execution
+
+ADAPTER_LEAVES = ("lora_A", "lora_B", "lora_magnitude")
+
+Lowered = Callable[..., Tensor | tuple[Tensor, ...]]
+_LOWERINGS: dict[str, Lowered] = {}
+F = TypeVar("F", bound=Lowered)
+
+
+def lowering(kind: str) -> Callable[[F], F]:
+    """Registers the lowering of a kind of operation: `(run, op, *tensors) -> tensor or tensors`."""
+
+    def register(function: F) -> F:
+        if kind in _LOWERINGS:
+            raise ValueError(f"two lowerings of {kind}: {_LOWERINGS[kind].__module__} and {function.__module__}")
+        _LOWERINGS[kind] = function
+        return function
+
+    return register
+
+
+class Variants(dict[str, F]):
+    """Lowerings that share a kind of operation and differ by the class that wrote the model, by their names."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def named(self, name: str) -> Callable[[F], F]:
+        """Registers a function under a name."""
+
+        def register(function: F) -> F:
+            if name in self:
+                raise ValueError(f"two {self.what} are called {name}")
+            self[name] = function
+            return function
+
+        return register
+
+    def __missing__(self, name: str) -> F:
+        raise UndescribedOperationError(f"{self.what} of the style {name} is not described")
+
+
+class Lowering:
+    """One forward pass in the making.
+
+    `batch`, `sequence` and `source` (an encoder's length) are numbers or axes. `streams`: tensors that blocks hand on,
+    by name. `tables`: what is made once for all layers (cos and sin, masks), by name. `parameters`: those used so far.
+    `hidden_dtype`: that of the embeddings, which masks take. `windows_reached`, `chunks_filled`, `one_behind_chunks`:
+    see `step.Structure`. `windows`: (how many, patches in each) into which a tower divides its patches.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        execution: Execution,
+        batch: Dim,
+        sequence: Dim,
+        windows_reached: frozenset[int],
+        source: Dim | None = None,
+    ) -> None:
+        self.tape = tape
+        self.execution = execution
+        self.batch = batch
+        self.sequence = sequence
+        self.source = sequence if source is None else source
+        self.windows_reached = windows_reached
+        self.chunks_filled: frozenset[int] = frozenset()
+        self.one_behind_chunks: frozenset[int] = frozenset()
+        self.streams: dict[str, Tensor] = {}
+        self.tables: dict[str, tuple[Tensor, ...]] = {}
+        self.parameters: dict[str, Tensor] = {}
+        self.hidden_dtype = execution.param_dtype
+        self.modality: Modality = "text"
+        self.images_see_each_other: Literal["", "windows", "all"] = ""
+        self.windows: tuple[tuple[int, int], ...] = ()
+
+    def run(self, block: Block) -> None:
+        """Runs a block: reads its streams, replaces those that it hands on."""
+        self.tape.grad_enabled = not block.no_grad
+        self.modality = block.modality
+        values: dict[int, Tensor] = {value.id: self.streams[name] for name, value in block.inputs.items()}
+        for op in block.ops:
+            with self.tape.inside(op.module):
+                lowered = _LOWERINGS.get(op.kind)
+                if lowered is None:
+                    raise UnsupportedModelError(f"{block.name}: what it keeps for backward is not described yet")
+                results = lowered(self, op, *(values[value.id] for value in op.inputs))
+            if isinstance(results, Tensor):
+                results = (results,)
+            for value, result in zip(op.outputs, results, strict=True):
+                values[value.id] = result
+        for name, value in block.outputs.items():
+            self.streams[name] = values[value.id]
+
+    def parameter(self, parameter: Parameter) -> Tensor:
+        """The tensor of a parameter; tied parameters share one."""
+        name = parameter.tied_to or parameter.name
+        if name not in self.parameters:
+            trains = self.execution.trains(name) and not parameter.frozen
+            dtype = self.execution.dtype_of(parameter)
+            self.parameters[name] = self.tape.parameter(parameter.shape, dtype, requires_grad=trains)
+        return self.parameters[name]
+
+    def parameters_of(self, op: Op) -> list[Tensor]:
+        """The tensors of an operation's parameters, in their order."""
+        return [self.parameter(parameter) for parameter in op.parameters]
+
+    def weights_of(self, block: Block) -> tuple[tuple[Storage, int], ...]:
+        """Storages of a block's parameters and of their adapters, as far as they were used, with their places."""
+        found: list[tuple[Storage, int]] = []
+        for place, parameter in enumerate(block.parameters):
+            names = (parameter.tied_to or parameter.name, *(f"{parameter.name}.{leaf}" for leaf in ADAPTER_LEAVES))
+            found += [(self.parameters[name].storage, place) for name in names if name in self.parameters]
+        return tuple(found)

@@ -1,1 +1,0 @@
-"""Implementation profiles: how a framework turns a block's operations into primitive ones."""
