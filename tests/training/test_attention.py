@@ -9,13 +9,13 @@ from described_types import small_model
 
 from vramwise import estimate
 from vramwise.errors import ScenarioError, UnsupportedModelError
+from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, WITHOUT_SDPA
 from vramwise.models import describe, supported_types
 from vramwise.models.autograd import evaluate, terms_of, with_rounded_axes
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, record_forward
 from vramwise.scenario import Scenario
 from vramwise.training.answer import Job, job_of
-from vramwise.training.recipe.attention import WITHOUT_FLASH, WITHOUT_FLEX, WITHOUT_SDPA
 from vramwise.training.recipe.settings import execution
 
 KERNELS = ("_scaled_dot_product", "flash")

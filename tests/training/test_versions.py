@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from vramwise import estimate
-from vramwise.scenario import TrainSettings
-from vramwise.training.recipe.versions import (
+from vramwise.frameworks.versions import (
     bitsandbytes_version,
     library_version,
     liger_version,
     stated,
     torch_version,
 )
+from vramwise.scenario import TrainSettings
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.lengths import reads_tokens
@@ -119,7 +120,7 @@ def _rank_name(rank: Placement, stages: int) -> str:
 def _phases(
     job: Job, rank: Placement, moments: list[Moment], workspace: Node, outside: tuple[Node, ...]
 ) -> tuple[Phase, ...]:
-    kind = "exact" if job.train.framework in ("transformers", "pytorch") else "derived"
+    kind = "exact" if framework_of(job.train).exact else "derived"
     axes = job.axes
     states = job.states(rank)
     shared = state_nodes(states, job.train)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import loads_kernels_lazily
 from vramwise.hardware import Gpu, context_bytes
 from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
@@ -13,7 +15,7 @@ from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
-from vramwise.training.recipe.versions import loads_kernels_lazily
+from vramwise.training.recipe.fp8_weights import has_transformer_engine
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
 
@@ -25,7 +27,7 @@ def workspace_node(gpu: Gpu | None, train: TrainSettings, model: Model) -> Node:
     newer = gpu is not None and gpu.compute_capability[:1].isdigit() and float(gpu.compute_capability) >= 9.0
     found = calibrated("gemm_workspace_sm90" if newer else "gemm_workspace_sm80")
     own, source = 0, found.source
-    if train.framework == "megatron" or "transformer-engine" in train.kernels:
+    if has_transformer_engine(train):
         grouped = any(p.part == "experts" for p in model.parameters)
         own = (32 * MIB + KIB if newer else 4 * MIB) * (1 + (GROUPED_STREAMS if grouped else 0))
         source += "; transformer_engine 2.14 pytorch/cpp_extensions/gemm.py get_cublas_workspace: one, and one a stream"
@@ -66,10 +68,11 @@ def profile_error(train: TrainSettings, placement: Placement, model: Model) -> t
     """Relative ends of the allocated peak's interval, by how closely the framework's own operations are known."""
     kind = "other"
     if not train.kernels and not train.compile:
-        if train.framework in {"transformers", "pytorch"}:
+        framework = framework_of(train)
+        if framework.exact:
             kind = "transformers"
-        elif train.framework == "litgpt" and is_described(model) and train.method != "full":
-            kind = "litgpt"
+        elif framework.own_layers and is_described(model) and train.method != "full":
+            kind = framework.name
     found = calibrated(f"profile_error_{kind}")
     low, high = found.low, found.high
     if placement.weight_shards > 1 or placement.stages > 1 or placement.tensor_parallel > 1:
@@ -136,7 +139,7 @@ def cannot_run(train: TrainSettings, gpu: Gpu | None) -> str | None:
     """
     if gpu is not None and train.precision == "fp8-mixed" and gpu.supports("fp8_gemm") is False:
         return f"{gpu.name} ({gpu.arch}) does not multiply in fp8: train in bf16 instead"
-    if train.framework == "unsloth":  # takes another kernel where flash-attention does not run (models/_utils.py)
+    if framework_of(train).replaces_flash:
         return None
     if gpu is not None and train.attention == "flash" and gpu.supports("flash_attention_2") is False:
         why = f"flash-attention does not run on {gpu.name} ({gpu.arch}); it needs compute capability 8.0 or newer"

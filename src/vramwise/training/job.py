@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.model import Model
@@ -83,7 +84,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     """The scenario with open settings decided."""
     if scenario.train.head in ("sequence-classification", "none"):
         model = with_head(model, scenario.train.head)
-    if scenario.train.framework == "litgpt":
+    if framework_of(scenario.train).own_layers:
         model = untied(model)
     train = resolved(scenario, model, gpu)
     check_layout(scenario, train, model)

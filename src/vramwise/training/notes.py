@@ -6,30 +6,27 @@ from collections.abc import Mapping
 from math import prod
 
 from vramwise.errors import clipped
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import library_version, names_a_version
 from vramwise.hardware import Gpu
 from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.model_states.states import ModelStates, quantizer
 from vramwise.training.recipe.adapters import EXPERTS_IN_ALL_LINEAR, targeted
-from vramwise.training.recipe.attention import ON_TRANSFORMERS, attention_note
-from vramwise.training.recipe.fp8_weights import is_8_bit
+from vramwise.training.recipe.attention import attention_note
 from vramwise.training.recipe.images import images_note
 from vramwise.training.recipe.masks import masks_note
 from vramwise.training.recipe.settings import (
     ALWAYS_FUSED_EXPERTS,
     EXPERTS_FUSED_SINCE,
-    HUGGING_FACE,
     has_fused_experts,
 )
-from vramwise.training.recipe.versions import library_version, names_a_version
 from vramwise.training.step.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.step.overload import overload_factor
 from vramwise.training.unchanged import unchanged
 from vramwise.units import format_bytes
 
-_DESCRIBED = ("transformers", "pytorch")
-_ON_TRANSFORMERS = ON_TRANSFORMERS | {"unsloth"}
 _KERNELS = {
     "gated_delta_rule": "flash-linear-attention", "kimi_delta_rule": "flash-linear-attention",
     "selective_scan": "mamba-ssm", "scan_by_head": "mamba-ssm", "chunk_scan": "mamba-ssm", "matrix_lstm": "xlstm",
@@ -42,6 +39,7 @@ def notes_of(
     train: TrainSettings, model: Model, states: ModelStates, *, engine_counted: bool = False
 ) -> tuple[str, ...]:
     """What a reader should know beside the numbers."""
+    framework = framework_of(train)
     notes = [f"not counted: {model.not_counted}"] if model.not_counted else []
     notes += [model.counted_as] if model.counted_as else []
     about_images = images_note(train, model) or model.text_only_note
@@ -55,20 +53,14 @@ def notes_of(
     about_masks = masks_note(train)
     notes += [about_masks] if about_masks else []
     packages = {_KERNELS[op.kind] for block in model.blocks for op in block.ops if op.kind in _KERNELS}
-    if train.framework in _DESCRIBED and packages:
+    if framework.exact and packages:
         notes.append(
             "recurrent layers follow transformers' PyTorch code; they keep less where its package "
             f"{' or '.join(sorted(packages))} is installed"
         )
-    if train.framework not in _DESCRIBED and not _runs_litgpts_layers(train, model):
+    if not framework.exact and not _runs_litgpts_layers(train, model):
         notes.append(
             f"activations follow transformers' operations; {train.framework}'s own kernels may keep less or more"
-        )
-    if train.framework == "deepspeed" and train.precision.endswith("-mixed") and train.method == "full":
-        narrow = train.precision.removesuffix("-mixed")
-        notes.append(
-            f"{train.precision} keeps fp32 weights under autocast; with {narrow} enabled in DeepSpeed's own "
-            f"configuration weights are {narrow} and a master copy fp32: --precision {narrow}-master"
         )
     if not names_a_version(train):
         given = clipped(str(train.framework_version))
@@ -81,16 +73,7 @@ def notes_of(
         notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions")
     if train.compile:
         notes.append("torch.compile: pointwise operations of a layer are taken as fused; the loss is not")
-    if train.framework == "axolotl" and train.quantize_experts:
-        notes.append(
-            "fused experts are quantized, as axolotl's recipes ask for with quantize_moe_experts; "
-            "without it they stay in 16 bits (quantize_experts false)"
-        )
-    if is_8_bit(train.param_dtype) and train.framework == "megatron":
-        notes.append(
-            "weights of the layers' products are stored in 8 bits (--fp8-param-gather); "
-            "with param_dtype bf16 their 8-bit copies lie beside them"
-        )
+    notes += framework.notes(train)
     factor = overload_factor(model, train)
     if factor > 1:
         notes.append(
@@ -103,8 +86,8 @@ def notes_of(
     if train.optimizer in ("galore-adamw", "apollo"):
         notes.append(f"{train.optimizer}: rank 128, Trainer's default")
     if train.checkpointing == "full":
-        default = "; it is on in torchtune's recipes" if train.framework == "torchtune" else ""
-        notes.append(f"full checkpointing computes the forward pass of every layer twice{default}")
+        remark = f"; {framework.checkpointing_note}" if framework.checkpointing_note else ""
+        notes.append(f"full checkpointing computes the forward pass of every layer twice{remark}")
     return tuple(notes)
 
 
@@ -118,7 +101,7 @@ def notes_on_what_was_asked(
 
 def experts_note(train: TrainSettings, model: Model) -> str:
     """What becomes of experts that are one tensor under adapters; empty where they are not, or do not matter."""
-    if train.method not in ("lora", "qlora") or train.framework not in _ON_TRANSFORMERS:
+    if train.method not in ("lora", "qlora") or framework_of(train).classes == "own":
         return ""
     if not has_fused_experts(train, model):
         return ""
@@ -150,7 +133,7 @@ def _of_newer_peft(train: TrainSettings, model: Model) -> str:
 def _runs_litgpts_layers(train: TrainSettings, model: Model) -> bool:
     """Whether the activations are those of litgpt's own classes."""
     cut_or_added = train.tensor_parallel_size > 1 or train.images_per_sequence or train.dora
-    return train.framework == "litgpt" and is_described(model) and not cut_or_added
+    return framework_of(train).own_layers and is_described(model) and not cut_or_added
 
 
 def _about_extra_models(train: TrainSettings, *, engine_counted: bool) -> list[str]:
@@ -168,7 +151,7 @@ def _about_extra_models(train: TrainSettings, *, engine_counted: bool) -> list[s
         notes.append(f"{', '.join(adapters)}: the base with its adapters switched off, no copy")
     trained = [name for name in train.extra_models if role_of(name) in TRAINED]
     if trained:
-        joined = "together with the policy's" if train.framework in HUGGING_FACE else "in a pass of its own"
+        joined = "together with the policy's" if framework_of(train).trainer else "in a pass of its own"
         notes.append(f"{', '.join(trained)}: weights, gradients and states are counted, and its activations {joined}")
     return notes
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import is_not
 
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.attention import WITHOUT_SDPA
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import probe
 from vramwise.models.lengths import reads_tokens
@@ -16,14 +18,13 @@ from vramwise.models.model import Model
 from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
-from vramwise.training.activations.kernels import KERNELS_OF_FRAMEWORKS, fused_parts, with_kernels
+from vramwise.training.activations.kernels import fused_parts, with_kernels
 from vramwise.training.activations.loss import with_loss
 from vramwise.training.activations.sizes import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.recipe.adapters import of_experts, without_adapter
-from vramwise.training.recipe.attention import ON_TRANSFORMERS, WITHOUT_SDPA
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
 from vramwise.training.recipe.settings import execution, has_fused_experts, structural
 
@@ -71,17 +72,18 @@ _found: dict[tuple[Model, TrainSettings, frozenset[str], TrainSettings, Structur
 
 
 def _of_kernels(asked: TrainSettings, train: TrainSettings, forward: Forward) -> Iterator[tuple[str, str]]:
+    framework = framework_of(train)
     of_framework = fused_parts(train.replace(kernels=()))
     for name in asked.kernels:
         alone = train.replace(kernels=(name,), framework="transformers")
         parts = fused_parts(alone)
         in_adapters = name in _OF_ADAPTERS and train.method in ("lora", "qlora")
-        in_loss = name == "liger" and train.loss == "fused-linear" and train.framework != "unsloth"
+        in_loss = name == "liger" and train.loss == "fused-linear" and not framework.loss.fused_linear_is_own
         in_products = name == "transformer-engine" and runs_transformer_engine(train)
         if not parts or in_adapters or in_loss or in_products:
             continue
         if _replaces(with_kernels(forward, alone), forward):
-            if parts <= of_framework and name not in KERNELS_OF_FRAMEWORKS[train.framework]:
+            if parts <= of_framework and name not in framework.kernels:
                 yield f"kernels {name}", f"{train.framework}'s own kernels replace the same"
             continue
         what = ", ".join(_REPLACES[part] for part in _REPLACES if part in parts)
@@ -98,7 +100,7 @@ def _of_attention(
 ) -> Iterator[tuple[str, str]]:
     if "attention" not in asked.explicit or (asked.attention, train.attention) != ("flash", "flash"):
         return
-    if model.config.model_type in WITHOUT_SDPA or train.framework not in ON_TRANSFORMERS:
+    if model.config.model_type in WITHOUT_SDPA or framework_of(train).classes != "transformers":
         return
     usual = recorded(model, train.replace(attention="sdpa"), axes["batch"], axes["sequence"])
     if probe(usual.saved_bytes) == probe(forward.saved_bytes):
@@ -122,8 +124,8 @@ def _of_loss(asked: TrainSettings, train: TrainSettings, model: Model, forward: 
         return
     if not forward.runs or forward.runs[-1].name != "loss":
         yield f"loss {train.loss}", "this model's head has no loss over a vocabulary"
-    elif train.framework == "litgpt":
-        yield f"loss {train.loss}", "litgpt's own loss takes 128 positions at a time"
+    elif framework_of(train).own_layers:
+        yield f"loss {train.loss}", f"{train.framework}'s own loss takes 128 positions at a time"
     elif train.loss == "vocab-parallel":
         yield "loss vocab-parallel", "compiled or of another kind of labels, it is the ordinary loss"
 

@@ -12,11 +12,11 @@ transformer/transformer_config.py):
 
 from __future__ import annotations
 
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import library_version
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.scenario import TrainSettings
-from vramwise.training.recipe.settings import HUGGING_FACE
-from vramwise.training.recipe.versions import library_version
 
 _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
 
@@ -67,7 +67,7 @@ def cached_by_outputs(run: BlockRun, train: TrainSettings, model_type: str) -> l
     Modeling files turn the cache off under checkpointing, but gpt_bigcode's only since transformers 4.53: its keys and
     values are views of the fused product, all of which stays until the outputs go.
     """
-    is_old = train.framework in HUGGING_FACE and library_version(train) < CACHE_OFF_SINCE
+    is_old = framework_of(train).trainer and library_version(train) < CACHE_OFF_SINCE
     if run.layer is None or train.checkpointing != "full" or model_type != "gpt_bigcode" or not is_old:
         return []
     fused = [node for node in run.nodes if "c_attn" in node.module.split(".")]
@@ -119,7 +119,7 @@ class _PartsOf:
         names = [node.module.split(".") for node in run.nodes]
         self.experts = next((".".join(name[: name.index("experts")]) for name in names if "experts" in name), None)
         self.is_latent = any(name[-1].startswith(("kv_a_proj", "kv_b_proj")) for name in names)
-        self.fuses_norms = train.framework == "megatron"
+        self.fuses_norms = framework_of(train).fuses_norms
         queries = [node for node in run.nodes if node.op.startswith("_scaled_dot_product")]
         self.expanded = {t.storage for node in queries for t in node.inputs if t.requires_grad}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -24,7 +25,7 @@ Shape = tuple[int, int]
 
 def adds_into_main_gradients(train: TrainSettings) -> bool:
     """Whether products of the layers add to gradients that are there, without one of their own."""
-    return train.framework == "megatron" and train.method == "full" and train.fsdp == "none"
+    return framework_of(train).gradients.main_buffer and train.method == "full" and train.fsdp == "none"
 
 
 @lru_cache(maxsize=512)

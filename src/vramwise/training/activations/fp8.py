@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Dim, probe
 from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import Forward
@@ -30,7 +31,8 @@ def with_fp8_products(forward: Forward, train: TrainSettings) -> Forward:
     """The forward pass with 8-bit copies of what the layers' products keep, where Transformer Engine runs them."""
     if not runs_transformer_engine(train):
         return forward
-    made_anew = train if train.framework != "megatron" and not is_8_bit(train.param_dtype) else None
+    caches_them = framework_of(train).casts.caches_8_bit_weights or is_8_bit(train.param_dtype)
+    made_anew = None if caches_them else train
     return rewritten(forward, lambda run: run.nodes if run.layer is None else _quantizing(run.nodes, made_anew))
 
 

@@ -17,6 +17,8 @@ from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.autograd.size import Dim, product, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import BlockRun, Forward
@@ -25,7 +27,6 @@ from vramwise.training.activations.megatron_experts import with_own_experts
 from vramwise.training.activations.megatron_latent import with_own_latent_attention
 from vramwise.training.activations.rewriting import rewritten
 from vramwise.training.activations.scans import fuse_scans
-from vramwise.training.recipe.versions import bitsandbytes_version
 
 _REPLACED: dict[str, frozenset[str]] = {
     "liger": frozenset({"norm", "swiglu", "rotary"}),
@@ -34,7 +35,6 @@ _REPLACED: dict[str, frozenset[str]] = {
     "fms": frozenset({"norm", "rotary"}),
     "apex": frozenset({"norm"}),
 }
-KERNELS_OF_FRAMEWORKS = {"megatron": ("transformer-engine",), "unsloth": ("unsloth",)}
 
 INPUTS_LEFT_SINCE = (0, 43, 2)
 NO_HALF_SINCE = (0, 43, 0)
@@ -45,7 +45,7 @@ Rewrite = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
 def fused_parts(train: TrainSettings) -> frozenset[str]:
     """What runs as one kernel under these settings."""
-    names = (*train.kernels, *KERNELS_OF_FRAMEWORKS.get(train.framework, ()))
+    names = (*train.kernels, *framework_of(train).kernels)
     if "fms" in names:  # fms-acceleration takes only the loss from Liger
         names = tuple(name for name in names if name != "liger")
     return frozenset[str]().union(*(_REPLACED.get(name, frozenset()) for name in names))
@@ -101,13 +101,15 @@ def with_dequantization(forward: Forward, train: TrainSettings, model_type: str 
     keeps_inputs = is_4_bit and bitsandbytes_version(train) < INPUTS_LEFT_SINCE
     copies = 2 if is_4_bit and bitsandbytes_version(train) < NO_HALF_SINCE and train.compute_dtype == "bf16" else 1
 
+    framework = framework_of(train)
+
     def quantized(run: BlockRun) -> tuple[Node, ...]:
-        if run.layer is None and train.framework != "litgpt":
+        if run.layer is None and not framework.quantizing.head:
             return run.nodes
         nodes = tuple(_dequantizing(node, keeps_inputs, copies) for node in run.nodes)
         if not train.quantize_experts or run.layer is None:
             return nodes
-        if train.framework == "unsloth":
+        if framework.quantizing.experts_again:
             return tuple(_dequantizing_experts(node, by_expert=model_type == "gpt_oss") for node in nodes)
         return _with_copies_of_experts(nodes)
 

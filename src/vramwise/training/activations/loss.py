@@ -19,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 
 from vramwise.errors import ScenarioError
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import library_version, liger_version
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage, Tensor
@@ -27,8 +29,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.rewriting import recounted
-from vramwise.training.recipe.settings import HUGGING_FACE, execution
-from vramwise.training.recipe.versions import library_version, liger_version
+from vramwise.training.recipe.settings import execution
 from vramwise.units import MIB
 
 CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
@@ -51,9 +52,6 @@ NO_UPCAST = frozenset(
 
 LIGER_SUMS_IN_FP32_SINCE = (0, 6, 2)
 LIGER_SUMS_IN_PLACE_SINCE = (0, 8, 3)
-FUSED_LINEAR_IS_LIGERS = frozenset({"transformers", "llamafactory", "ms-swift"})
-"""Others have losses of that kind of their own (torchtune, unsloth) or offer another (axolotl: cut-cross-entropy)."""
-
 KERNEL = "cross_entropy_kernel"
 """Its gradient is new."""
 IN_PLACE = "fused_cross_entropy"
@@ -66,9 +64,14 @@ Build = Callable[[Tape, Tensor], None]
 
 def upcasts(train: TrainSettings, model: Model) -> bool:
     """Whether the library's way to the loss makes fp32 logits of its own."""
-    if train.framework not in HUGGING_FACE:
+    if not framework_of(train).trainer:
         return False
     return library_version(train) >= OLD_CLASSES_UPCAST_SINCE or model.config.model_type not in NO_UPCAST
+
+
+def shifts_logits(train: TrainSettings) -> bool:
+    """Whether the library's loss copies all logits but the last position's."""
+    return framework_of(train).trainer and library_version(train) < LABELS_SHIFTED_SINCE
 
 
 def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
@@ -77,7 +80,7 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
         return forward
     loss = forward.runs[-1]
     logits = loss.incoming[0]
-    variant = train.loss
+    variant, own = train.loss, framework_of(train).loss
     if is_litgpt(forward):
         return forward
     if variant == "chunked" and model.head == "contrastive":
@@ -85,28 +88,28 @@ def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
             "train.loss", '"chunked" cuts logits of a vocabulary; this loss has none; expected standard'
         )
     if variant == "fused-linear":
-        of_liger = "liger" in train.kernels or train.framework in FUSED_LINEAR_IS_LIGERS
+        of_liger = "liger" in train.kernels or own.fused_linear_is_ligers
         sums = of_liger and LIGER_SUMS_IN_FP32_SINCE <= liger_version(train) < LIGER_SUMS_IN_PLACE_SINCE
         return _without_logits(forward, partial(fused_linear, sums_in_fp32=sums))
     if variant == "chunked":
-        if train.framework == "litgpt":
+        if own.chunks == "as they are":
             return _replaced(forward, partial(chunked, logits=logits, upcast=False))
-        if train.framework in HUGGING_FACE:
+        if own.chunks == "tiles":
             return _without_logits(forward, tiled)
-        if train.framework == "torchtune" and train.compile:
+        if own.compiled_chunks and train.compile:
             return _replaced(forward, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
         return _replaced(forward, partial(chunked, logits=logits, upcast=True))
     if variant == "fused":
         return _replaced(forward, partial(fused, logits=logits, train=train, model=model))
-    if variant == "standard" and train.framework == "llm-foundry":
+    if variant == "standard" and own.one_kernel:
         return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
-    if variant == "vocab-parallel" and train.framework == "megatron":
+    if variant == "vocab-parallel" and own.softmax_in_place:
         return _replaced(forward, partial(softmax_in_place, logits=logits))
     if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
         return _replaced(forward, partial(loss_parallel, logits=logits))
     if train.tensor_parallel_size > 1 and variant == "standard":
         return _replaced(forward, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))
-    if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE and _is_causal(loss):
+    if shifts_logits(train) and _is_causal(loss):
         autocast = execution(train, model).autocast
         return _replaced(forward, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast)
     return forward
@@ -123,7 +126,7 @@ def _is_causal(loss: BlockRun) -> bool:
 
 def makes_logits(train: TrainSettings) -> bool:
     """Whether all logits exist at once."""
-    return train.loss != "fused-linear" and not (train.loss == "chunked" and train.framework in HUGGING_FACE)
+    return train.loss != "fused-linear" and not (train.loss == "chunked" and framework_of(train).loss.chunks == "tiles")
 
 
 def replacing_logits(loss: BlockRun, train: TrainSettings, model: Model) -> Storage | None:
@@ -239,7 +242,7 @@ def fused(tape: Tape, logits: Tensor, train: TrainSettings, model: Model) -> Non
     """As the library up to the loss, which is then one kernel that writes the gradient over its input."""
     wide = tape.to(logits, "fp32") if upcasts(train, model) else logits
     x = wide
-    if train.framework in HUGGING_FACE and library_version(train) < LABELS_SHIFTED_SINCE:
+    if shifts_logits(train):
         x = tape.clone_contiguous(tape.narrow(wide, 1, wide.shape[1]))
     in_one_kernel(tape, x, IN_PLACE)
     tape.record("locals", [wide], [])

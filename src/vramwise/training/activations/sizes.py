@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from vramwise.errors import UnsupportedModelError, ViewError
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import torch_version
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, walk_forward
@@ -28,7 +30,6 @@ from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.layout.sharding import local_model, with_sequence_parallel
 from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.settings import execution
-from vramwise.training.recipe.versions import torch_version
 
 SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
 
@@ -185,7 +186,7 @@ def recorded(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     tensor_parallel = train.tensor_parallel_size
     local = local_model(model, tensor_parallel, train.expert_parallel_size * (train.expert_tensor_parallel_size or 1))
     try:
-        own = litgpt_forward if train.framework == "litgpt" and tensor_parallel == 1 else None
+        own = litgpt_forward if framework_of(train).own_layers and tensor_parallel == 1 else None
         found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
         return found or record_forward(local, execution(train, model), batch=batch, sequence=sequence)
     except ViewError as error:
@@ -207,7 +208,7 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
     if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:
         forward = with_softmax_inputs(forward)
     if train.sequence_parallel:
-        regathers = train.framework == "megatron"
+        regathers = framework_of(train).sharding.regathers_sequences
         among = train.expert_tensor_parallel_size or 1
         forward = with_sequence_parallel(
             forward, model, train.tensor_parallel_size, regathers=regathers, experts_among=among

@@ -18,9 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
-from vramwise.training.exchange.root_unit import head_is_apart, own_units, reduced_in
+from vramwise.training.exchange.root_unit import loss_is_apart, own_units, reduced_in
 from vramwise.training.exchange.zero_buffers import (
     bucket_bytes,
     gathered_weights,
@@ -75,7 +76,7 @@ def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers
     grad = width(train.grad_dtype or "fp32")
     if placement.weight_shards > 1:
         return _sharded(model, train, placement, grad)
-    if train.framework == "megatron":  # gradients are reduced in their own buffer
+    if framework_of(train).gradients.main_buffer:  # reduced in their own buffer
         return Buffers()
     if train.fsdp == "none":
         return Buffers(buckets=trained * grad)
@@ -158,7 +159,7 @@ def _beside_layers(train: TrainSettings, model: Model, root: int, unit: int, ahe
     """
     if train.fsdp_version == 1:
         return root, root + ahead
-    return root + (0 if head_is_apart(train, model) else unit), root + unit
+    return root + (0 if loss_is_apart(train, model) else unit), root + unit
 
 
 def _gathers_ahead(train: TrainSettings) -> bool:
@@ -185,7 +186,7 @@ def _unsynced_gradients(model: Model, train: TrainSettings, placement: Placement
     """Gradients that earlier micro-batches left whole."""
     if not defers_reductions(train) or longest_comes_first(train):
         return 0
-    if train.framework == "litgpt":
+    if framework_of(train).gradients.deferred_with_frozen:
         return _whole_in_litgpt(model, train)
     return _trained_numel(model, train, placement) * size
 

@@ -17,14 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import rounded, trained_tensors, width
-from vramwise.training.recipe.settings import HUGGING_FACE, execution
-from vramwise.training.recipe.versions import month_named, stated
-
-HEAD_APART_SINCE, FROM_AUGUST_2025 = (0, 2), (2025, 8)
+from vramwise.training.recipe.settings import execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,32 +48,22 @@ def shares_output_weights(model: Model) -> bool:
     return any(p.tied_to is not None for block in model.blocks for p in block.parameters)
 
 
-def head_is_apart(train: TrainSettings, model: Model) -> bool:
-    """Whether torchtitan makes units of embedding and head: since pull request 1094 of July 2025.
-
-    Before it both were in the root unit, and the last layer stayed whole (parallelize.py, apply_fsdp).
-    """
-    if train.framework != "torchtitan" or train.fsdp_version != 2 or shares_output_weights(model):
-        return False
-    version, month = stated(train, "torchtitan"), month_named(train)
-    return (version or HEAD_APART_SINCE) >= HEAD_APART_SINCE and (month or FROM_AUGUST_2025) >= FROM_AUGUST_2025
-
-
 def own_units(train: TrainSettings, model: Model) -> bool:
-    """Whether embedding and output layer are units of their own."""
-    return head_is_apart(train, model) or has_units_outside_layers(train, model)
-
-
-def has_units_outside_layers(train: TrainSettings, model: Model) -> bool:
     """Whether embedding and output layer are units, so that what is outside the layers is not whole while those run."""
-    return train.framework == "torchtune" and train.fsdp_version == 2 and not shares_output_weights(model)
+    makes_them = framework_of(train).sharding.outer_units(train)
+    return makes_them and train.fsdp_version == 2 and not shares_output_weights(model)
+
+
+def loss_is_apart(train: TrainSettings, model: Model) -> bool:
+    """Whether the loss comes after the root unit's forward, which makes no logits of its own."""
+    return framework_of(train).sharding.loss_after_root and own_units(train, model)
 
 
 def reduced_in(train: TrainSettings, model: Model) -> int:
     """Bytes of a value while FSDP 2 reduces it."""
     compute = execution(train, model)
     narrow = width(compute.autocast or compute.param_dtype)
-    return narrow if train.framework in HUGGING_FACE else width(train.grad_dtype or "fp32")
+    return narrow if framework_of(train).gradients.reduced_in_compute_dtype else width(train.grad_dtype or "fp32")
 
 
 @lru_cache(maxsize=512)

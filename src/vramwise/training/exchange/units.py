@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Block
 from vramwise.models.model import Model
 from vramwise.models.step import runs_in
@@ -59,11 +60,12 @@ def units_of(model: Model, train: TrainSettings, placement: Placement) -> list[U
     found: dict[str, Unit] = {}
     of_weight: dict[str, Unit] = {}
     in_order = []
-    keeps_last = train.framework == "torchtitan" and train.fsdp_version == 2 and not own_units(train, model)
+    last_stays = framework_of(train).sharding.last_unit_stays
+    keeps_last = last_stays and train.fsdp_version == 2 and not own_units(train, model)
     last = max((block.layer for block in model.blocks if block.layer is not None), default=None)
     for block in model.blocks:
         name = _unit_name(block, model, train)
-        stays = name == ROOT or (name == HEAD and train.framework == "torchtitan") or not train.reshard_after_forward
+        stays = name == ROOT or (name == HEAD and last_stays) or not train.reshard_after_forward
         unit = found.setdefault(name, Unit(name, stays=stays or (keeps_last and block.layer == last)))
         if runs_in(block, compute):
             in_order.append(unit)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from vramwise.errors import ScenarioError
+from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 
@@ -68,7 +69,7 @@ def _check_pipeline(scenario: Scenario, train: TrainSettings, model: Model) -> N
     def fits(n: int) -> bool:
         """Embedding and loss may stand for a layer each (account_for_embedding_in_pipeline_split and its like)."""
         even = any((layers + ends) % (stages * n) == 0 for ends in range(3))
-        return stages * n <= max(1, layers) and (even or train.framework != "megatron")
+        return stages * n <= max(1, layers) and (even or not framework_of(train).sharding.even_chunks)
 
     if virtual > 1 and train.pipeline_schedule == "interleaved-1f1b" and not fits(virtual):
         what = f"{stages} stages × {virtual} do not divide the {layers} layers"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from vramwise.formats import QuantFormat, dtype, quantization
+from vramwise.frameworks import framework_of
 from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
@@ -20,7 +21,6 @@ from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, k
 from vramwise.training.recipe.adapters import adapters
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
 from vramwise.training.recipe.settings import (
-    HUGGING_FACE,
     NARROWED_AGAIN,
     execution,
     has_expert_modules,
@@ -30,8 +30,6 @@ from vramwise.training.recipe.settings import (
 )
 from vramwise.training.recipe.zero import largest_sub_group, sub_group_numel
 from vramwise.units import round_up
-
-WITHOUT_PEFT = frozenset({"torchtune", "litgpt", "megatron", "torchtitan"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
     if train.quantization is None:
         return None
     rule = quantization(train.quantization)
-    if train.framework == "litgpt":  # lightning 2.6 fabric/plugins/precision/bitsandbytes.py: every nn.Linear
+    if framework_of(train).quantizing.head:
         rule = replace(rule, skipped_parts=rule.skipped_parts - {"head"})
     if train.quantize_experts is not None:
         return replace(rule, quantizes_fused_experts=train.quantize_experts)
@@ -154,7 +152,7 @@ def keeps_originals(train: TrainSettings) -> bool:
 
     peft 0.21 utils/other.py ModulesToSaveWrapper: `original_module`, and a deep copy of it that trains.
     """
-    return train.method in ("lora", "qlora") and train.framework not in WITHOUT_PEFT
+    return train.method in ("lora", "qlora") and framework_of(train).quantizing.keeps_originals
 
 
 @lru_cache(maxsize=512)
@@ -178,7 +176,7 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
         if train.master_dtype:
             master += rounded(stepped * master_bytes(train))
         share = stepped / tensor.numel
-        kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=train.framework in HUGGING_FACE)
+        kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=framework_of(train).trainer)
         held = sum(rounded(-(-int(nbytes * stepped) // tensor.numel) if share != 1 else nbytes) for nbytes in kept)
         if is_paged(train.optimizer, tensor):
             paged += held
@@ -244,7 +242,7 @@ def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement)
     """
     numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
     narrow, wide = width(train.grad_dtype or "fp32"), width(train.master_dtype or train.grad_dtype or "fp32")
-    if train.framework == "megatron":
+    if framework_of(train).gradients.main_buffer:
         copied = numel * 4 if narrow < 4 and train.master_dtype is not None and not steps_narrow(train) else 0
         return {"flat_gradients": 0, "fp32_gradients": rounded(copied)}
     if not train.zero_stage or steps_fp32_gradients(train):

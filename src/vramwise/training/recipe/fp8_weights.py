@@ -23,6 +23,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from vramwise.errors import ScenarioError
+from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Parameter
 from vramwise.scenario import TrainSettings
 
@@ -31,9 +32,14 @@ _SCALE_BYTES = {"mxfp8": Fraction(1, 32), "blockwise": Fraction(4, 128 * 128)}
 BOTH_DIRECTIONS = frozenset({"blockwise", "mxfp8"})
 
 
+def has_transformer_engine(train: TrainSettings) -> bool:
+    """Whether Transformer Engine runs the layers' products, in whatever precision."""
+    return "transformer-engine" in (*train.kernels, *framework_of(train).kernels)
+
+
 def runs_transformer_engine(train: TrainSettings) -> bool:
     """Whether Transformer Engine runs the layers' products in 8 bits."""
-    return train.precision == "fp8-mixed" and (train.framework == "megatron" or "transformer-engine" in train.kernels)
+    return train.precision == "fp8-mixed" and has_transformer_engine(train)
 
 
 def is_8_bit(dtype: str | None) -> bool:
@@ -77,7 +83,7 @@ def stored_dtype(parameter: Parameter, train: TrainSettings) -> str:
 
 def copy_bytes(parameter: Parameter, numel: int, train: TrainSettings) -> int:
     """Bytes of 8-bit copies, transposes and scales that stay beside `numel` values of a weight."""
-    stays = train.framework == "megatron" or is_8_bit(train.param_dtype)
+    stays = framework_of(train).casts.caches_8_bit_weights or is_8_bit(train.param_dtype)
     if not runs_transformer_engine(train) or not stays or not multiplies_in_8_bits(parameter):
         return 0
     own = 1 if is_8_bit(train.param_dtype) else 0
@@ -90,10 +96,10 @@ def all_copies_bytes(numel: int, train: TrainSettings) -> int:
     return directions * (numel + int(numel * _SCALE_BYTES.get(train.fp8_recipe or "", Fraction(0))))
 
 
-def default_recipe(framework: str, compute_capability: str | None) -> str:
-    """Megatron's `--fp8-recipe`, else Transformer Engine's own choice by GPU (2.14 pytorch/quantization.py)."""
+def default_recipe(compute_capability: str | None) -> str:
+    """Transformer Engine's own choice by GPU (2.14 pytorch/quantization.py)."""
     capability = _version(compute_capability)
-    if framework == "megatron" or capability < (10, 0):
+    if capability < (10, 0):
         return "delayed"
     return "mxfp8" if capability < (12, 0) else "tensorwise"
 

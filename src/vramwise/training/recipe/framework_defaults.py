@@ -29,12 +29,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vramwise.frameworks.versions import library_version, month_named, names, stated, torch_version
 from vramwise.models.checkpoint_dtype import loaded_dtype
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import DEFAULTS, KINDS
 from vramwise.scenario.values import Switch
-from vramwise.training.recipe.versions import library_version, month_named, names, stated, torch_version
 
 ADAPTERS = frozenset({"lora", "qlora"})
 _SAID = {"transformers": "Trainer", "llamafactory": "LLaMA-Factory", "megatron": "Megatron", "pytorch": "plain PyTorch"}

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Literal
 
 from vramwise.errors import ScenarioError
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import library_version, stated
 from vramwise.models.execution import Execution
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
-from vramwise.training.recipe.attention import KEEPS_NO_SCORES, ON_TRANSFORMERS
-from vramwise.training.recipe.versions import library_version, stated
+from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 
 BOOLEAN_SINCE = (4, 53)  # transformers masking_utils.py sdpa_mask
 # trl trainer/sft_trainer.py: packing flattens a batch into one row, in 0.19 and later; its positions tell samples
@@ -67,7 +68,7 @@ def rows_of(train: TrainSettings, batch: int, sequence: int) -> tuple[int, int]:
 
 def masks_note(train: TrainSettings) -> str:
     """What attention is handed for padding or packed samples, in one sentence; empty for a batch without either."""
-    if train.framework not in ON_TRANSFORMERS or not (train.padding or train.document_mask):
+    if framework_of(train).classes != "transformers" or not (train.padding or train.document_mask):
         return ""
     if train.attention == "flash":
         return "flash attention leaves padding out: it keeps queries, keys and values of the other tokens" * bool(
@@ -83,11 +84,10 @@ def masks_note(train: TrainSettings) -> str:
 
 def with_masks(execution: Execution, train: TrainSettings) -> Execution:
     """The execution with what a batch of these samples hands attention."""
-    if train.framework not in ON_TRANSFORMERS or train.attention == "flex":
+    if framework_of(train).classes != "transformers" or train.attention == "flex":
         return execution
     documents = separates_documents(train) and train.attention != "flash"
-    # LLaMA-Factory data/collator.py prepare_4d_attention_mask: the batch itself brings the mask of packed samples.
-    given = documents and train.framework == "llamafactory"
+    given = documents and framework_of(train).brings_masks
     form: Literal["bool", "float", "given"] = (
         "given" if given else "float" if library_version(train) < BOOLEAN_SINCE else "bool"
     )

@@ -6,6 +6,8 @@ from functools import lru_cache
 
 from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import library_version, names
 from vramwise.hardware import Gpu
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
@@ -23,28 +25,17 @@ from vramwise.training.recipe.fp8_weights import (
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
-from vramwise.training.recipe.versions import library_version, names, stated, torch_version
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
-ASKS_FOR_REENTRY = frozenset({"llamafactory", "axolotl", "ms-swift"})
-HUGGING_FACE = frozenset({"transformers", "axolotl", "llamafactory", "ms-swift", "unsloth"})
-CONVERSATIONS = HUGGING_FACE - {"transformers"}
-# FSDP's mixed precision casts whole units to 16 bit and uses no autocast; Megatron and DeepSpeed compute in 16 bit.
-_NO_AUTOCAST = frozenset({"torchtitan", "megatron", "deepspeed", "torchtune", "llm-foundry"})
-
-# They load weights in 16 bit and set Trainer's bf16 or fp16 all the same: 16-bit weights under autocast.
-AUTOCAST_ON_16_BIT = frozenset({"axolotl", "llamafactory", "ms-swift"})
 
 EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
 ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
                                   "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
-BITSANDBYTES = ("nf4", "fp4", "int8")
-_PACKED_EXPERTS = {"axolotl": BITSANDBYTES, "unsloth": ("nf4", "fp4")}
-FSDP2_WAITS_SINCE = (5, 0)  # the first transformers after accelerate 1.11, where accelerate itself is not named
-ACCELERATE_WAITS_SINCE = (1, 11)
+COMPUTE_ADAPTERS = frozenset({"fms", "unsloth"})
+"""Kernel libraries with adapters of their own."""
 NARROWED_AGAIN = frozenset({"embedding", "head"})
 
 # precision -> weights, gradients, master copy, optimizer states, compute
@@ -77,7 +68,7 @@ def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> TrainS
 def _with_fp8(train: TrainSettings, gpu: Gpu | None) -> TrainSettings:
     """Recipe and copies of 8-bit weights, by framework and GPU."""
     capability = gpu.compute_capability if gpu is not None else None
-    recipe = train.fp8_recipe or default_recipe(train.framework, capability)
+    recipe = train.fp8_recipe or framework_of(train).casts.fp8_recipe or default_recipe(capability)
     transposes = train.fp8_transposes
     if transposes is None:
         transposes = keeps_transposes(recipe, capability)
@@ -103,9 +94,10 @@ def weights_dtype(train: TrainSettings) -> str:
 def _resolved(train: TrainSettings, method: str) -> TrainSettings:
     precision = train.precision
     params, grads, master, states, compute = _DTYPES[precision]
-    if precision == "fp8-mixed" and train.framework == "megatron":
+    framework = framework_of(train)
+    if precision == "fp8-mixed" and framework.casts.fp8_weights is not None:
         params, grads, master, states, compute = _DTYPES["bf16-master"]
-        params = "fp8_e4m3"  # fp8_param_gather, as all of Megatron-Bridge's fp8 recipes but the blockwise have it
+        params = framework.casts.fp8_weights
     if method == "qlora" and precision == "bf16-mixed":
         params = "bf16"  # what is not quantized is loaded in the compute dtype
     params = train.param_dtype or params
@@ -118,8 +110,8 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         master, states = ("fp32", "fp32") if narrow else (None, train.lora_dtype)
     elif train.param_dtype and master is None and not is_8_bit(train.param_dtype):
         grads, states = params, params
-    if train.framework == "megatron" and precision in ("bf16-master", "fp8-mixed"):
-        grads = "fp32"  # main_grad
+    if framework.gradients.main_buffer and precision in ("bf16-master", "fp8-mixed"):
+        grads = "fp32"
     copies = train.zero_stage in (1, 2) or (train.zero_stage == 3 and train.offload_optimizer != "none")
     if copies and params == "fp32" and method == "full":
         master = (
@@ -141,18 +133,14 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
         document_mask=separates_documents(train),
         kbit_preparation=bool(train.kbit_preparation) and not (quantization or "").startswith(PREPARED_AS_THEY_ARE),
         sequence_parallel=train.sequence_parallel
-        or (train.framework == "torchtitan" and train.tensor_parallel_size > 1),
+        or (framework.sharding.sequence_with_tensors and train.tensor_parallel_size > 1),
     )
 
 
 def _quantized_experts(train: TrainSettings, model: Model) -> TrainSettings:
-    """Whether experts that are one parameter are quantized in a QLoRA, where the framework sees to that.
-
-    axolotl examples: quantize_moe_experts in all of them. unsloth: packed in 4 bits like linear layers (unsloth_zoo
-    2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's as linear layers (gpt_oss.py GptOssExpertsBnb4bit).
-    """
-    formats = _PACKED_EXPERTS.get(train.framework)
-    if formats is None or train.method != "qlora" or "quantize_experts" in train.explicit:
+    """Whether experts that are one parameter are quantized in a QLoRA, where the framework sees to that."""
+    formats = framework_of(train).quantizing.experts_in
+    if not formats or train.method != "qlora" or "quantize_experts" in train.explicit:
         return train
     if not has_fused_experts(train, model):
         return train
@@ -177,7 +165,7 @@ def gradients_stay(train: TrainSettings) -> bool:
     """
     if releases_gradients(train):
         return False
-    from_start = train.framework == "megatron" or train.zero_stage == 3 or steps_fp32_gradients(train)
+    from_start = framework_of(train).gradients.main_buffer or train.zero_stage == 3 or steps_fp32_gradients(train)
     return train.gradient_accumulation_steps > 1 or from_start or not train.set_to_none
 
 
@@ -196,41 +184,24 @@ def reduces_in_backward(train: TrainSettings) -> bool:
 
 
 def defers_reductions(train: TrainSettings) -> bool:
-    """Whether FSDP reduces gradients only in a step's last micro-batch, and keeps them whole until then.
-
-    Trainer runs the others under accelerate's `no_sync` (transformers 5.23 trainer.py, before it accelerator.py
-    `accumulate`), which does nothing for FSDP 2 before accelerate 1.11 (pull request 3762, October 2025).
-    """
-    if train.framework not in HUGGING_FACE | {"litgpt"} or train.fsdp == "none":
-        return False
-    if train.gradient_accumulation_steps == 1 or train.framework == "litgpt":  # `fabric.no_backward_sync`
-        return train.gradient_accumulation_steps > 1
-    if train.fsdp_version == 1:
-        return True
-    named = stated(train, "accelerate")
-    return library_version(train) >= FSDP2_WAITS_SINCE if named is None else named >= ACCELERATE_WAITS_SINCE
+    """Whether FSDP reduces gradients only in a step's last micro-batch, and keeps them whole until then."""
+    return train.fsdp != "none" and framework_of(train).gradients.deferred(train)
 
 
 def pads(train: TrainSettings) -> bool:
     """Whether a batch is padded to its longest sample, so that lengths differ from step to step."""
-    return not train.packing and train.framework in HUGGING_FACE | {"deepspeed", "torchtune"}
+    return not train.packing and framework_of(train).batches != "full"
 
 
 def lengths_vary(train: TrainSettings) -> bool:
-    """Whether micro-batches are conversations of any length up to `sequence_length`, which only cuts or drops them.
-
-    ms-swift, LLaMA-Factory, axolotl and unsloth call it `max_length`, `cutoff_len`, `sequence_len`, `max_seq_length`.
-    """
-    return train.framework in CONVERSATIONS and not train.packing and not samples_completions(train)
+    """Whether micro-batches are conversations of any length up to `sequence_length`, which only cuts or drops them."""
+    holds_conversations = framework_of(train).batches == "conversations"
+    return holds_conversations and not train.packing and not samples_completions(train)
 
 
 def longest_comes_first(train: TrainSettings) -> bool:
-    """Whether the longest sample is in a micro-batch that no earlier one left gradients for.
-
-    lit-gpt's scripts put it into the very first (finetune/lora.py get_batch, `longest_seq_ix`), so that a run goes out
-    of memory at once if it does. What was released as litgpt asks for torch 2.2 and does so no more.
-    """
-    return train.framework == "litgpt" and not train.packing and torch_version(train) < (2, 2)
+    """Whether the longest sample is in a micro-batch that no earlier one left gradients for."""
+    return framework_of(train).longest_first(train)
 
 
 def samples_completions(train: TrainSettings) -> bool:
@@ -240,9 +211,10 @@ def samples_completions(train: TrainSettings) -> bool:
 
 def autocasts(train: TrainSettings) -> bool:
     """Whether Trainer runs the model under autocast; over a quantized base it is what `bf16` and `fp16` can mean."""
-    over_quantized = train.method == "qlora" and train.framework in HUGGING_FACE
-    on_16_bit = (over_quantized or train.framework in AUTOCAST_ON_16_BIT) and train.precision in ("bf16", "fp16")
-    return train.framework not in _NO_AUTOCAST and (train.precision.endswith("-mixed") or on_16_bit)
+    runs = framework_of(train).casts.autocast
+    over_quantized = train.method == "qlora" and runs == "quantized"
+    on_16_bit = (over_quantized or runs == "16-bit") and train.precision in ("bf16", "fp16")
+    return runs != "never" and (train.precision.endswith("-mixed") or on_16_bit)
 
 
 def sharded(train: TrainSettings) -> bool:
@@ -264,16 +236,11 @@ def has_expert_modules(train: TrainSettings, model: Model) -> bool:
 
 
 def reentrant(train: TrainSettings) -> bool:
-    """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5.
-
-    LLaMA-Factory 0.9.5 asks for it still (hparams/model_args.py use_reentrant_gc), so does axolotl 0.19 but for
-    preferences and rewards (utils/config/__init__.py), and ms-swift 4.6 wherever FSDP or DeepSpeed shares states
-    (trainers/mixin.py _fix_gradient_checkpointing).
-    """
-    if train.checkpointing != "full" or train.framework not in HUGGING_FACE:
+    """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5, or asked for."""
+    framework = framework_of(train)
+    if train.checkpointing != "full" or not framework.trainer:
         return False
-    asked = train.framework in ASKS_FOR_REENTRY and not (train.framework == "axolotl" and train.extra_models)
-    return asked or library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
+    return framework.asks_for_reentry(train) or library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
 
 
 def frozen_units_keep_inputs(train: TrainSettings) -> bool:
@@ -284,11 +251,12 @@ def frozen_units_keep_inputs(train: TrainSettings) -> bool:
 @lru_cache(maxsize=512)
 def execution(train: TrainSettings, model: Model) -> Execution:
     """How the forward pass runs under these (resolved) settings."""
+    framework = framework_of(train)
     assert train.param_dtype is not None
     assert train.compute_dtype is not None
     params, autocast = train.param_dtype, None
     if train.compute_dtype != params or train.precision.endswith("-mixed") or autocasts(train):
-        if train.framework in _NO_AUTOCAST:
+        if framework.casts.autocast == "never":
             params = train.compute_dtype
         else:
             autocast = train.compute_dtype
@@ -302,14 +270,14 @@ def execution(train: TrainSettings, model: Model) -> Execution:
     lora = None
     if train.method in ("lora", "qlora"):
         # Fused adapters compute in the base's dtype: their input is not cast.
-        fused = train.framework == "unsloth" or bool({"fms", "unsloth"} & set(train.kernels))
+        fused = bool(COMPUTE_ADAPTERS & {*train.kernels, *framework.kernels})
         dtype = params if fused else train.lora_dtype
         lora = Lora(train.lora_rank, target_names(model, train.lora_targets), train.lora_dropout, dtype, train.dora)
     elif train.method == "full":
         trainable = trainable or None
     elif trainable is None:
         raise ScenarioError("train.trainable", "method = freeze needs the names of the parts that train")
-    on_transformers = train.attention == "flash" and train.framework in HUGGING_FACE - {"unsloth"}
+    on_transformers = train.attention == "flash" and framework.trainer and framework.classes == "transformers"
     attention = "sdpa" if train.attention in KEEPS_NO_SCORES else train.attention
     backend = "flash" if train.attention in KEEPS_NO_SCORES else "auto"
     found = Execution(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Block, Parameter
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -21,7 +22,7 @@ def cuts_towers(train: TrainSettings, model: Model) -> bool:
     """Whether tensor parallelism cuts what is not text, too."""
     if train.tensor_parallel_size == 1:
         return False
-    return train.framework == "megatron" or model.config.model_type in PLANNED_TOWERS
+    return framework_of(train).sharding.cuts_towers or model.config.model_type in PLANNED_TOWERS
 
 
 def with_whole_towers(train: TrainSettings, model: Model) -> Model:

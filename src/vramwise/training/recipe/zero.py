@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from vramwise.frameworks import framework_of
 from vramwise.scenario import TrainSettings
-from vramwise.training.recipe.settings import HUGGING_FACE
 from vramwise.training.zero3 import Limits
 
 BUCKET_NUMEL = 500_000_000
@@ -54,7 +54,7 @@ class ZeroSettings:
 
 def zero_settings(train: TrainSettings, hidden_size: int) -> ZeroSettings:
     """The settings as DeepSpeed would have them; Trainer's `auto` follows the hidden size."""
-    auto = train.framework in HUGGING_FACE
+    auto = framework_of(train).trainer
     square = hidden_size * hidden_size
     offloads = train.offload_optimizer != "none"
     return ZeroSettings(

@@ -26,13 +26,14 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import ROOT, Unit, units_of
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import trained_tensors, width
-from vramwise.training.recipe.settings import HUGGING_FACE, execution, reentrant
+from vramwise.training.recipe.settings import execution, reentrant
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.units import MIB
 
@@ -353,7 +354,7 @@ def around_blocks(memory: Memory, model: Model, train: TrainSettings, placement:
     units, away = units_of(model, train, placement), offloaded(train)
     compute = execution(train, model)
     computed, kept = width(compute.autocast or compute.param_dtype), width(train.grad_dtype or "fp32")
-    widths = Widths(computed, computed if train.framework in HUGGING_FACE else kept, kept)
+    widths = Widths(computed, computed if framework_of(train).gradients.reduced_in_compute_dtype else kept, kept)
     if train.fsdp_version == 2:
         return Fsdp2(memory, units, widths, weights_away=away.weights, gradients_away=away.gradients)
     apart = reentrant(train)
@@ -372,7 +373,7 @@ def loads_whole(train: TrainSettings) -> bool:
     """
     return (
         train.quantization is not None
-        and train.framework == "transformers"
+        and framework_of(train).quantizing.loads_whole
         and train.offload_params == "none"
         and not train.cpu_ram_efficient_loading
     )

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
+from vramwise.frameworks import framework_of
 from vramwise.models.allocator import NoRoomError
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.models.autograd.tensor import ITEM_BYTES
@@ -27,7 +28,6 @@ from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.states import quantizer, stored, trained_tensors
 from vramwise.training.recipe.settings import (
-    HUGGING_FACE,
     autocasts,
     defers_reductions,
     frozen_units_keep_inputs,
@@ -56,7 +56,7 @@ class Replayed:
 def is_replayed(train: TrainSettings, placement: Placement) -> bool:
     """Whether the replay has everything that allocates under these settings."""
     away = offloaded(train)
-    if train.extra_models or train.framework in ("megatron", "litgpt"):
+    if train.extra_models or not framework_of(train).replayed:
         return False
     if train.compile or releases_gradients(train) or away.activations or placement.stages > 1:
         return False
@@ -223,7 +223,7 @@ class _Replay:
             self.memory.drop(before)
 
     def _outputs_in_fp32(self) -> list[Held]:
-        if self.train.framework not in HUGGING_FACE or not autocasts(self.train):
+        if not framework_of(self.train).trainer or not autocasts(self.train):
             return []
         return self.memory.some(int(evaluate(self.shape.outputs_upcast, self.axes)))
 
@@ -288,7 +288,7 @@ class _Replay:
         if is_first:
             for tensor, numel in stepped:
                 if not is_paged(train.optimizer, tensor):
-                    wide = train.framework in HUGGING_FACE
+                    wide = framework_of(train).trainer
                     kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=wide)
                     self.memory.some(*(-(-size * numel // tensor.numel) for size in kept))
         if train.optimizer == "adamw" and train.optimizer_impl == "foreach":

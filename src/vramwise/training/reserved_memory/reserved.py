@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.result import Node, Quantity
 from vramwise.scenario import TrainSettings
@@ -29,8 +30,9 @@ NEARLY_FULL = 0.7
 
 def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
     """Reserved over allocated of one stream's memory, by who allocates."""
-    if train.framework == "megatron":
-        return calibrated("reserved_over_allocated_megatron")
+    own = framework_of(train).reserved_ratio
+    if own:
+        return calibrated(f"reserved_over_allocated_{own}")
     if train.expandable_segments:
         return calibrated("reserved_over_allocated_expandable")
     # Buckets and joined gradients of every ZeRO stage come and go between other tensors, as gathered weights do; those

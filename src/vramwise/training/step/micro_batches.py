@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import accumulate
 
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.kernels import INPUTS_LEFT_SINCE
@@ -12,7 +14,6 @@ from vramwise.training.activations.sizes import RunBytes
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import width
 from vramwise.training.recipe.settings import execution, longest_comes_first
-from vramwise.training.recipe.versions import bitsandbytes_version
 
 
 def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> tuple[int, int]:
@@ -44,7 +45,7 @@ def inputs_linger(train: TrainSettings) -> bool:
     litgpt's loop names the logits, and so their graph, until the next ones (finetune/lora.py fit).
     """
     is_old = bitsandbytes_version(train) < INPUTS_LEFT_SINCE and train.quantization is not None
-    return train.framework == "litgpt" and is_old and not longest_comes_first(train)
+    return framework_of(train).names_logits and is_old and not longest_comes_first(train)
 
 
 @lru_cache(maxsize=512)

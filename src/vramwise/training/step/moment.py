@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from vramwise.frameworks import framework_of
 from vramwise.scenario import TrainSettings
 from vramwise.training.components import Component
-from vramwise.training.recipe.settings import HUGGING_FACE
 from vramwise.training.step.extra_models import CriticPass
 
 _OF_ONE_PASS = frozenset({Component.ACTIVATIONS, Component.WEIGHT_CASTS, Component.LOGITS_AND_LOSS})
@@ -33,7 +33,7 @@ class Moment:
 
 def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSettings) -> list[Moment]:
     """The moments with the critics' activations: beside the policy's in transformers' trainers, else after them."""
-    joined = train.framework in HUGGING_FACE
+    joined = framework_of(train).trainer
     beside = ("forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "first step")
     found = []
     for moment in moments:

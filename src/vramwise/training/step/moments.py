@@ -25,6 +25,7 @@ piece, and in fp32. A weight that is stepped in backward has `optimizer in backw
 
 from __future__ import annotations
 
+from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Axes, evaluate, with_rounded_axes
 from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
@@ -38,7 +39,6 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates, rounded, width
 from vramwise.training.recipe.masks import rows_of
 from vramwise.training.recipe.settings import (
-    HUGGING_FACE,
     autocasts,
     gradients_stay,
     longest_comes_first,
@@ -106,7 +106,7 @@ class _Step(StepState):
             return []
         done = self.all_gradients - (0 if self.kept_gradients else self.root.share)
         whole = self.root.unsharded
-        if self.unsynced and self.train.fsdp_version == 1 and self.train.framework == "litgpt":
+        if self.unsynced and self.train.fsdp_version == 1 and framework_of(self.train).gradients.deferred_with_frozen:
             done, whole = 0, self.unsynced + whole  # of an earlier one
         parts = self.held(done, gathered=self.root.gathered, unsharded=whole) | {
             Component.REDUCE_SCATTER: self.root.scattered,
@@ -121,7 +121,8 @@ class _Step(StepState):
 
     def _first_step(self, found: list[Moment]) -> list[Moment]:
         """The largest moment before there are optimizer states: torch's optimizers make them in their first step."""
-        if not self.stays[Component.OPTIMIZER_STATES] or self.train.zero_stage or self.train.framework == "megatron":
+        from_start = self.train.zero_stage or framework_of(self.train).states_from_start
+        if not self.stays[Component.OPTIMIZER_STATES] or from_start:
             return []
         largest = max(found, key=lambda moment: moment.total)
         return [
@@ -154,7 +155,7 @@ class _Step(StepState):
     def _forward_return(self) -> Moment:
         """The outputs on their way back: autocast's weight casts end, then accelerate copies outputs to fp32."""
         copy = 0
-        if self.train.framework in HUGGING_FACE and autocasts(self.train):
+        if framework_of(self.train).trainer and autocasts(self.train):
             copy = int(evaluate(self.shape.outputs_upcast, self.axes))
         casts = sum(run.forward_casts for run in self.runs)
         logits = self.saved.logits_loss + int(evaluate(self.shape.logits_in_outputs, self.axes))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from vramwise.frameworks import framework_of
 from vramwise.scenario import TrainSettings
 
 MET_LIGER_0_6_2 = (4, 56)  # transformers of 29 August 2025; Liger 0.6.2 is of 21 August
@@ -16,18 +17,17 @@ DESCRIBED_TRANSFORMERS = (5, 23)
 DESCRIBED_TORCH = (2, 13)
 _BARE = re.compile(r"v?\d+(\.\d+)*\S*")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_OWN_NAMES = {"pytorch": "torch"}
 
 
 def stated(train: TrainSettings, package: str) -> tuple[int, ...] | None:
     """The version of a package that the scenario names, or None."""
-    return _stated(train.framework_version or "", _OWN_NAMES.get(train.framework, train.framework), package)
+    return _stated(train.framework_version or "", framework_of(train).package, package)
 
 
 @lru_cache(maxsize=1024)
-def _stated(text: str, framework: str, package: str) -> tuple[int, ...] | None:
+def _stated(text: str, own_package: str, package: str) -> tuple[int, ...] | None:
     if _BARE.fullmatch(text.strip()):
-        text = f"{framework} {text.strip()}"
+        text = f"{own_package} {text.strip()}"
     found = re.search(rf"(?<![\w-]){package}(?:\s*[=>~]=\s*|[\s:=-]\s*)v?(\d+(?:\.\d+)*)", text, re.IGNORECASE)
     return tuple(int(piece) for piece in found[1].split(".")) if found else None
 

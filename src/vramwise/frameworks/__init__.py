@@ -1,0 +1,26 @@
+"""Training frameworks, one record each: NAME.py says what NAME does, and nothing else asks for its name.
+
+A name that a scenario may give (`scenario.names.FRAMEWORKS`) has a file here, `-` written `_`, whose `RECORD` it is.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from vramwise.frameworks.framework import Framework
+from vramwise.scenario import TrainSettings
+
+__all__ = ["Framework", "framework_named", "framework_of"]
+
+
+@cache
+def framework_named(name: str) -> Framework:
+    """The record of a framework by its name in a scenario; its file is imported when it is first asked for."""
+    record: Framework = import_module(f"vramwise.frameworks.{name.replace('-', '_')}").RECORD
+    return record
+
+
+def framework_of(train: TrainSettings) -> Framework:
+    """The record of what runs a training."""
+    return framework_named(train.framework)

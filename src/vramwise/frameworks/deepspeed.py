@@ -1,0 +1,31 @@
+"""DeepSpeed's engine around transformers' classes, with a loop of one's own."""
+
+from __future__ import annotations
+
+from vramwise.frameworks.attention import attention_of_classes
+from vramwise.frameworks.framework import Casts, Framework, Sharding
+from vramwise.scenario import TrainSettings
+
+
+def _notes(train: TrainSettings) -> tuple[str, ...]:
+    if not train.precision.endswith("-mixed") or train.method != "full":
+        return ()
+    narrow = train.precision.removesuffix("-mixed")
+    return (
+        f"{train.precision} keeps fp32 weights under autocast; with {narrow} enabled in DeepSpeed's own "
+        f"configuration weights are {narrow} and a master copy fp32: --precision {narrow}-master",
+    )
+
+
+RECORD = Framework(
+    name="deepspeed",
+    title="deepspeed",
+    package="deepspeed",
+    batches="padded",
+    own_optimizer=True,
+    classes="transformers",
+    attention=attention_of_classes,
+    notes=_notes,
+    casts=Casts(autocast="never"),  # 0.19 runtime/engine.py _configure_distributed_model casts the module
+    sharding=Sharding(shares="zero", takes_zero=True),
+)

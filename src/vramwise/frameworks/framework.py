@@ -1,0 +1,196 @@
+"""The record of a framework: what it does that another does not, each fact once.
+
+A fact that depends on settings is a `Rule`. Defaults are those of a script of one's own around torch and transformers'
+classes, so a record states where its framework differs. Sources stand beside each record's facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+
+Rule = Callable[[TrainSettings], bool]
+AttentionRule = Callable[[TrainSettings, TrainSettings, Model], str]
+"""The attention that runs, of the settings as stated and as decided, and the model."""
+
+
+def never(train: TrainSettings) -> bool:
+    """A rule that holds under no settings."""
+    return False
+
+
+def as_asked(given: TrainSettings, train: TrainSettings, model: Model) -> str:
+    """The attention of classes that have every kind."""
+    return train.attention
+
+
+def no_attention_note(asked: TrainSettings, train: TrainSettings, model_type: str) -> str:
+    """No remark on the attention that runs."""
+    return ""
+
+
+def no_notes(train: TrainSettings) -> tuple[str, ...]:
+    """No sentence beside an answer's own."""
+    return ()
+
+
+def always(train: TrainSettings) -> bool:
+    """A rule that holds under all settings."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientLife:
+    """How gradients come, stay and are reduced. What settings alone decide is in training/recipe/gradients.py."""
+
+    main_buffer: bool = False
+    """fp32 gradients of all weights lie in one buffer from the start: products add to it, and it is what is reduced."""
+    deferred: Rule = never
+    """FSDP reduces gradients in a step's last micro-batch alone and keeps them whole until then."""
+    deferred_with_frozen: bool = False
+    """What so stays whole is whole flat parameters in the weights' dtype, their frozen values included."""
+    reduced_in_compute_dtype: bool = False
+    """FSDP 2 reduces gradients in the dtype that is computed in, not in their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Casts:
+    """Who casts, and what of a model is in which dtype."""
+
+    autocast: Literal["never", "mixed", "quantized", "16-bit"] = "mixed"
+    """What runs under autocast: nothing (weights are cast whole), precisions that are mixed, 16-bit ones over a
+    quantized base too, or all of them."""
+    fp8_weights: str | None = None
+    """dtype of weights whose products are in 8 bits, where no other is stated; None: as wide as without."""
+    fp8_recipe: str | None = None
+    """How 8-bit values are scaled unasked; None: Transformer Engine's own choice by GPU."""
+    caches_8_bit_weights: bool = False
+    """8-bit copies of weights stay from step to step, and are not made anew in each product."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """The ways to the loss, where the framework has its own."""
+
+    chunks: Literal["upcast", "as they are", "tiles"] = "upcast"
+    """What `loss = chunked` is: logits of which an eighth at a time becomes fp32, 128 positions at a time in their own
+    dtype, or tiles of positions that are made again in backward, so that all logits never exist."""
+    compiled_chunks: bool = False
+    """With compile a chunk's upcast and loss are one kernel."""
+    one_kernel: bool = False
+    """The standard loss is one kernel over the logits, its gradient beside them."""
+    softmax_in_place: bool = False
+    """The vocab-parallel loss works in place on one fp32 copy of the logits."""
+    fused_linear_is_ligers: bool = False
+    """`loss = fused-linear` is Liger's kernel unasked."""
+    fused_linear_is_own: bool = False
+    """`loss = fused-linear` is the framework's own, whatever kernels are asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantizing:
+    """What becomes of a quantized base."""
+
+    experts_in: tuple[str, ...] = ()
+    """Formats (their beginnings) in which experts that are one parameter are quantized unasked."""
+    experts_again: bool = False
+    """Backward dequantizes such experts again; else autograd keeps forward's copy."""
+    head: bool = False
+    """The output layer is quantized with the other linear layers."""
+    loads_whole: bool = False
+    """Every GPU has the whole quantized model before FSDP cuts it, unless told otherwise."""
+    keeps_originals: bool = True
+    """A weight that trains beside adapters is a copy and the frozen one stays: peft's `modules_to_save`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """How layers, weights and sequences are cut."""
+
+    outer_units: Rule = never
+    """FSDP 2 makes units of embedding and output layer where no weight is tied; else both are in the root unit."""
+    last_unit_stays: bool = False
+    """FSDP 2 does not free the last unit (the output layer's, else the last layer's) after forward."""
+    loss_after_root: bool = False
+    """The loss is worked out when the root unit's forward is over."""
+    sequence_with_tensors: bool = False
+    """Tensor parallelism splits norms and residuals along the sequence unasked."""
+    regathers_sequences: bool = False
+    """Under sequence parallelism backward gathers a product's input again and does not keep it whole."""
+    cuts_towers: bool = False
+    """Tensor parallelism cuts what is not text, too."""
+    even_chunks: bool = False
+    """Chunks of an interleaved pipeline have the same number of layers, embedding and loss counted or not."""
+    shares: Literal["fsdp", "zero", "tensors", "nothing"] = "fsdp"
+    """How several GPUs are best made to share the states."""
+    takes_zero: bool = False
+    """DeepSpeed's stages can be asked for."""
+    offloads: bool = True
+    """States can move to host memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """One training framework."""
+
+    name: str
+    """As a scenario names it."""
+    title: str
+    """As its users call it."""
+    package: str
+    """The package whose version a bare number in `framework_version` is."""
+
+    trainer: bool = False
+    """transformers' Trainer runs the loop, through accelerate: autocast, fp32 copies of outputs, Trainer's losses."""
+    batches: Literal["full", "padded", "conversations"] = "full"
+    """Samples are as long as the sequence, padded to a batch's longest, or conversations of any length up to it."""
+    longest_first: Rule = never
+    """The longest sample is in a micro-batch that no earlier one left gradients for."""
+    names_logits: bool = False
+    """The loop's variables name the logits, and so their graph, until the next ones are there."""
+    asks_for_reentry: Rule = never
+    """Full checkpointing is torch's reentrant kind, whatever transformers' version has by default."""
+    states_from_start: bool = False
+    """The optimizer's states exist before its first step."""
+    own_optimizer: bool = False
+    """Optimizers are the framework's own: no other implementation or package can be asked for."""
+
+    classes: Literal["transformers", "patched", "own"] = "own"
+    """Whose classes run: transformers' with their own attention, these with another in its place, or others."""
+    exact: bool = False
+    """Its operations are those that are described, one by one; else its own kernels may keep less or more."""
+    own_layers: bool = False
+    """Its layers are described beside transformers' (models/litgpt.py)."""
+    attention: AttentionRule = as_asked
+    """The attention that runs; raises `ScenarioError` where it is refused."""
+    attention_note: Callable[[TrainSettings, TrainSettings, str], str] = no_attention_note
+    """What a reader should know of it: of the settings as asked and as decided, and the model's type."""
+    kernels: tuple[str, ...] = ()
+    """Kernel libraries that it always runs."""
+    fuses_norms: bool = False
+    """A norm runs together with the column-parallel product behind it."""
+    brings_masks: bool = False
+    """The batch itself brings the mask of packed samples."""
+    replaces_flash: bool = False
+    """Where flash-attention does not run on the card, another kernel does unasked."""
+
+    gradients: GradientLife = GradientLife()
+    casts: Casts = Casts()
+    loss: Loss = Loss()
+    quantizing: Quantizing = Quantizing()
+    sharding: Sharding = Sharding()
+
+    notes: Callable[[TrainSettings], tuple[str, ...]] = no_notes
+    """Sentences that belong to its answers."""
+    checkpointing_note: str = ""
+    """What belongs behind the sentence on full checkpointing."""
+    reserved_ratio: str = ""
+    """Ending of the calibrated ratio of reserved over allocated memory; empty: by what is sharded."""
+    replayed: bool = True
+    """The allocator can be played through a step: everything that allocates is described."""
+    measured: bool = False
+    """`vramwise measure` runs it."""

@@ -1,0 +1,35 @@
+"""litgpt: its own GPT and loops under Lightning Fabric."""
+
+from __future__ import annotations
+
+from vramwise.frameworks.framework import Framework, GradientLife, Loss, Quantizing
+from vramwise.frameworks.versions import torch_version
+from vramwise.scenario import TrainSettings
+
+
+def _defers_reductions(train: TrainSettings) -> bool:
+    """`fabric.no_backward_sync` (finetune/full.py, finetune/lora.py)."""
+    return train.gradient_accumulation_steps > 1
+
+
+def _longest_first(train: TrainSettings) -> bool:
+    """lit-gpt's scripts put the longest sample into the very first micro-batch (finetune/lora.py `longest_seq_ix`).
+
+    So a run goes out of memory at once if it does. What was released as litgpt asks for torch 2.2 and does so no more.
+    """
+    return not train.packing and torch_version(train) < (2, 2)
+
+
+RECORD = Framework(
+    name="litgpt",
+    title="litgpt",
+    package="litgpt",
+    longest_first=_longest_first,
+    names_logits=True,  # finetune/lora.py fit
+    own_layers=True,
+    gradients=GradientLife(deferred=_defers_reductions, deferred_with_frozen=True),
+    loss=Loss(chunks="as they are"),  # utils.py chunked_cross_entropy
+    # lightning 2.6 fabric/plugins/precision/bitsandbytes.py: every nn.Linear
+    quantizing=Quantizing(head=True, keeps_originals=False),
+    replayed=False,
+)

@@ -1,0 +1,23 @@
+"""LLaMA-Factory: Trainer with templates, adapters and collators of its own."""
+
+from __future__ import annotations
+
+from vramwise.frameworks.attention import attention_of_classes
+from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Sharding, always
+from vramwise.frameworks.trainer import waits_for_the_last
+
+RECORD = Framework(
+    name="llamafactory",
+    title="LLaMA-Factory",
+    package="llamafactory",
+    trainer=True,
+    batches="conversations",  # `cutoff_len` cuts what is longer
+    asks_for_reentry=always,  # 0.9.5 hparams/model_args.py use_reentrant_gc
+    classes="transformers",
+    attention=attention_of_classes,
+    brings_masks=True,  # data/collator.py prepare_4d_attention_mask
+    gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
+    casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
+    loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
+    sharding=Sharding(takes_zero=True),
+)

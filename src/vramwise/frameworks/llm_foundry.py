@@ -1,0 +1,32 @@
+"""llm-foundry: MPT and transformers' classes under Composer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.frameworks.framework import Casts, Framework, Loss
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+
+_OWN_NAMES = {"flash": "flash", "torch": "eager", "flex": "flex"}
+
+
+def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:
+    """Its own blocks follow the config's `attn_impl` (models/layers/attention.py).
+
+    Unasked it is flash (models/mpt/configuration_mpt.py).
+    """
+    if model.config.model_type != "mpt" or "attention" in given.explicit:
+        return train.attention
+    table: dict[str, Any] = model.config.values.get("attn_config") or {}
+    return _OWN_NAMES.get(str(table.get("attn_impl", "flash")), train.attention)
+
+
+RECORD = Framework(
+    name="llm-foundry",
+    title="llm-foundry",
+    package="llm-foundry",
+    attention=_attention,
+    casts=Casts(autocast="never"),
+    loss=Loss(one_kernel=True),  # models/mpt/modeling_mpt.py: flash-attn's cross entropy
+)

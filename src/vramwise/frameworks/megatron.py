@@ -1,0 +1,66 @@
+"""Megatron-LM: its own layers on Transformer Engine, with main gradients and a distributed optimizer."""
+
+from __future__ import annotations
+
+from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+
+SINKS = frozenset({"flint", "gpt_oss", "granite_swa", "granitemoe_swa", "mimo_v2_flash"})
+"""Types with a learned column of scores, of which flash kernels make an argument.
+
+They turn flash attention off (Transformer Engine's "Disabling FlashAttention for softmax_type"); cuDNN's fused
+attention takes them since 9.13 alone, for some layouts since 9.18.
+"""
+
+
+def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:
+    return "eager" if train.attention == "flash" and model.config.model_type in SINKS else train.attention
+
+
+def _attention_note(asked: TrainSettings, train: TrainSettings, model_type: str) -> str:
+    if model_type not in SINKS or train.attention != "eager":
+        return ""
+    return "sinks turn Transformer Engine's flash attention off; its fused attention takes them since cuDNN 9.13"
+
+
+def _notes(train: TrainSettings) -> tuple[str, ...]:
+    if not (train.param_dtype or "").startswith("fp8"):
+        return ()
+    return (
+        "weights of the layers' products are stored in 8 bits (--fp8-param-gather); "
+        "with param_dtype bf16 their 8-bit copies lie beside them",
+    )
+
+
+RECORD = Framework(
+    name="megatron",
+    title="Megatron",
+    package="megatron",
+    states_from_start=True,
+    own_optimizer=True,
+    attention=_attention,
+    attention_note=_attention_note,
+    notes=_notes,
+    kernels=("transformer-engine",),
+    fuses_norms=True,  # core 0.16 models/gpt/gpt_layer_specs.py
+    gradients=GradientLife(main_buffer=True),
+    casts=Casts(
+        autocast="never",
+        fp8_weights="fp8_e4m3",  # fp8_param_gather, as all of Megatron-Bridge's fp8 recipes but the blockwise have it
+        fp8_recipe="delayed",  # --fp8-recipe
+        # `is_first_microbatch` (core 0.16 extensions/transformer_engine.py, module/base.py get_weight_workspace)
+        caches_8_bit_weights=True,
+    ),
+    loss=Loss(softmax_in_place=True),  # core 0.16 fusions/fused_cross_entropy.py
+    quantizing=Quantizing(keeps_originals=False),
+    sharding=Sharding(
+        regathers_sequences=True,
+        cuts_towers=True,
+        even_chunks=True,
+        shares="tensors",
+        offloads=False,
+    ),
+    reserved_ratio="megatron",
+    replayed=False,
+)

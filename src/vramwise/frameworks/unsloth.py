@@ -1,0 +1,53 @@
+"""unsloth: Trainer over transformers' classes, most of whose operations it replaces."""
+
+from __future__ import annotations
+
+from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
+from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.frameworks.trainer import waits_for_the_last
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+
+WITH_FLEX = frozenset({"gpt_oss"})
+"""Types that it trains with flex attention, whatever is asked for.
+
+unsloth_zoo 2026.10 temporary_patches/gpt_oss.py, flex_attention_with_sink.
+"""
+
+
+def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:
+    """SDPA or eager attention by itself, where a class has no flash attention."""
+    kind = model.config.model_type
+    if kind in WITH_FLEX:
+        return "flex"
+    if train.attention == "flash" and kind in WITHOUT_FLASH:
+        return "eager" if kind in WITHOUT_SDPA else "sdpa"
+    return "eager" if train.attention == "sdpa" and kind in WITHOUT_SDPA else train.attention
+
+
+def _attention_note(asked: TrainSettings, train: TrainSettings, model_type: str) -> str:
+    if model_type not in WITH_FLEX:
+        return ""
+    other = f", not {asked.attention}" if "attention" in asked.explicit and asked.attention != "flex" else ""
+    return f"unsloth trains {model_type} with flex attention{other}: linear in the sequence, sinks included"
+
+
+RECORD = Framework(
+    name="unsloth",
+    title="unsloth",
+    package="unsloth",
+    trainer=True,
+    batches="conversations",  # `max_seq_length` cuts what is longer
+    classes="patched",  # models/llama.py `attention_mask = None`: no mask in training
+    attention=_attention,
+    attention_note=_attention_note,
+    kernels=("unsloth",),
+    replaces_flash=True,  # models/_utils.py
+    gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
+    casts=Casts(autocast="quantized"),
+    loss=Loss(chunks="tiles", fused_linear_is_own=True),
+    # Packed in 4 bits like linear layers (unsloth_zoo 2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's as
+    # linear layers (gpt_oss.py GptOssExpertsBnb4bit).
+    quantizing=Quantizing(experts_in=("nf4", "fp4"), experts_again=True),
+    sharding=Sharding(shares="nothing"),
+)
