@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from vramwise.estimation import estimate
+from vramwise.frameworks import framework_named
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import KINDS
 from vramwise.scenario.names import FRAMEWORKS
-from vramwise.training.recipe.framework_defaults import rows_of
 from vramwise.training.recipe.settings import defers_reductions, reentrant
 
 
@@ -77,11 +77,11 @@ def test_a_note_says_what_was_taken() -> None:
     assert not any("not stated" in note for note in whole)
 
 
-def test_every_row_is_a_setting_with_a_source() -> None:
+def test_every_default_is_a_setting_with_a_source() -> None:
     for framework in FRAMEWORKS:
-        for row in rows_of(framework):
-            assert row.key in KINDS[TrainSettings]
-            assert len(row.source) > 15
+        for default in framework_named(framework).defaults:
+            assert default.key in KINDS[TrainSettings]
+            assert len(default.source) > 15
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

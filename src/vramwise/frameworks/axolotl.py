@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, attention_of_classes
+from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, MASTERS_UNDER_ZERO, Default
 from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
 from vramwise.frameworks.trainer import BITSANDBYTES, waits_for_the_last
 from vramwise.models.model import Model
@@ -30,10 +31,26 @@ def _notes(train: TrainSettings) -> tuple[str, ...]:
     )
 
 
+DEFAULTS = (
+    MASTERS_UNDER_ZERO,
+    Default("fsdp=full-shard|shard-grad-op|hybrid-shard fsdp_version=1 method=full", "param_dtype", "fp32",
+            "accelerate 1.15 accelerator.py prepare_model; axolotl 0.19 monkeypatch/accelerate/fsdp2.py leaves FSDP "
+            "2's weights as they are"),
+    Default("", "param_dtype", "bf16",
+            "axolotl 0.19 utils/config/__init__.py: torch_dtype bfloat16 where bf16 is auto or on"),
+    ADAPTERS_CAST_TO_BF16,
+    ADAPTERS_CAST_TO_FP16,
+    Default("optimizer=adamw", "optimizer_impl", "fused",
+            "axolotl 0.19 utils/schemas/training.py: optimizer adamw_torch_fused"),
+    Default("axolotl>=0.5", "expandable_segments", "true",
+            "axolotl 0.5 utils/__init__.py set_pytorch_cuda_alloc_conf"),
+)  # fmt: skip
+
 RECORD = Framework(
     name="axolotl",
     title="axolotl",
     package="axolotl",
+    defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `sequence_len` cuts or drops what is longer
     asks_for_reentry=_asks_for_reentry,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes
+from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, Default
 from vramwise.frameworks.framework import Casts, Framework, Sharding
 from vramwise.scenario import TrainSettings
 
@@ -17,10 +18,20 @@ def _notes(train: TrainSettings) -> tuple[str, ...]:
     )
 
 
+DEFAULTS = (
+    Default("", "precision", "bf16-master",
+            "DeepSpeed 0.19 runtime/engine.py _configure_distributed_model: module.bfloat16(); bf16_optimizer.py and "
+            "zero/ keep fp32 copies"),
+    ADAPTERS_CAST_TO_BF16,
+    ADAPTERS_CAST_TO_FP16,
+    Default("", "optimizer_impl", "fused", "DeepSpeed 0.19 runtime/engine.py _configure_basic_optimizer: FusedAdam"),
+)  # fmt: skip
+
 RECORD = Framework(
     name="deepspeed",
     title="deepspeed",
     package="deepspeed",
+    defaults=DEFAULTS,
     batches="padded",
     own_optimizer=True,
     classes="transformers",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from vramwise.frameworks.defaults import Default
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -143,6 +144,11 @@ class Framework:
     """As its users call it."""
     package: str
     """The package whose version a bare number in `framework_version` is."""
+
+    defaults: tuple[Default, ...] = ()
+    """What it does where a scenario says nothing."""
+    as_run: Callable[[TrainSettings], str] | None = None
+    """The program, version and flags that the defaults are those of; None: the title says it."""
 
     trainer: bool = False
     """transformers' Trainer runs the loop, through accelerate: autocast, fp32 copies of outputs, Trainer's losses."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.framework import Framework, GradientLife, Loss, Quantizing
 from vramwise.frameworks.versions import torch_version
 from vramwise.scenario import TrainSettings
@@ -20,10 +21,27 @@ def _longest_first(train: TrainSettings) -> bool:
     return not train.packing and torch_version(train) < (2, 2)
 
 
+DEFAULTS = (
+    Default("method=qlora", "precision", "bf16",
+            "litgpt 0.5.13 finetune/lora.py: quantization is refused under mixed precision; config_hub: bf16-true"),
+    Default("precision=bf16|fp16|fp32", "lora_dtype", "weights",
+            "litgpt 0.5.13 finetune/lora.py: fabric.init_module makes adapters in the precision's dtype"),
+    Default("method=qlora optimizer=adamw", "optimizer_impl", "for-loop",
+            "litgpt 0.5.13 finetune/lora.py: bitsandbytes' PagedAdamW"),
+    Default("gpus>1", "checkpointing", "full",
+            "litgpt 0.5.13 finetune/full.py activation_checkpointing_policy={Block}, finetune/lora.py parallelize_fn"),
+    Default("", "loss", "chunked", "litgpt 0.5.13 finetune/full.py: chunked_cross_entropy in 128 positions"),
+    Default("", "clip_grad_norm", "false", "litgpt 0.5.13 finetune/full.py, finetune/lora.py clip nothing"),
+    Default("modules=q_proj|v_proj", "lora_targets", "q_proj,v_proj",
+            "litgpt 0.5.13 finetune/lora.py: lora_query and lora_value True, the others False"),
+    Default("", "lora_dropout", "0.05", "litgpt 0.5.13 finetune/lora.py"),
+)  # fmt: skip
+
 RECORD = Framework(
     name="litgpt",
     title="litgpt",
     package="litgpt",
+    defaults=DEFAULTS,
     longest_first=_longest_first,
     names_logits=True,  # finetune/lora.py fit
     own_layers=True,

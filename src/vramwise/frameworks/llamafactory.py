@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes
+from vramwise.frameworks.defaults import (
+    ADAPTERS_CAST_TO_BF16,
+    ADAPTERS_CAST_TO_FP16,
+    FUSED_ADAMW,
+    LOOPED_ADAMW,
+    LOOPED_ADAMW_BEFORE_TORCH_2,
+    MASTERS_UNDER_ZERO,
+    Default,
+)
 from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Sharding, always
 from vramwise.frameworks.trainer import waits_for_the_last
+
+DEFAULTS = (
+    MASTERS_UNDER_ZERO,
+    Default("method=full", "param_dtype", "fp32",
+            "LLaMA-Factory 0.9.5 model/adapter.py: cast_trainable_params_to_fp32"),
+    Default("", "param_dtype", "bf16",
+            "LLaMA-Factory 0.9.5 hparams/parser.py: compute_dtype bfloat16 with bf16, as in all of examples/"),
+    ADAPTERS_CAST_TO_BF16,
+    ADAPTERS_CAST_TO_FP16,
+    FUSED_ADAMW,
+    LOOPED_ADAMW,
+    LOOPED_ADAMW_BEFORE_TORCH_2,
+    Default("", "checkpointing", "full",
+            "LLaMA-Factory 0.9.5 hparams/model_args.py: disable_gradient_checkpointing False"),
+)  # fmt: skip
 
 RECORD = Framework(
     name="llamafactory",
     title="LLaMA-Factory",
     package="llamafactory",
+    defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `cutoff_len` cuts what is longer
     asks_for_reentry=always,  # 0.9.5 hparams/model_args.py use_reentrant_gc

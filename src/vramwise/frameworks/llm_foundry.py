@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.framework import Casts, Framework, Loss
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -22,10 +23,21 @@ def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:
     return _OWN_NAMES.get(str(table.get("attn_impl", "flash")), train.attention)
 
 
+DEFAULTS = (
+    Default("optimizer=adamw", "optimizer_impl", "for-loop",
+            "composer 0.32 optim/decoupled_weight_decay.py: decoupled_adamw of scripts/train/yamls steps one weight "
+            "after another"),
+    Default("fsdp", "checkpointing", "full",
+            "llm-foundry scripts/train/yamls/finetune: activation_checkpointing: true under fsdp_config"),
+    Default("", "attention", "flash",
+            "llm-foundry scripts/train/yamls: attn_impl: flash, use_flash_attention_2: true"),
+)  # fmt: skip
+
 RECORD = Framework(
     name="llm-foundry",
     title="llm-foundry",
     package="llm-foundry",
+    defaults=DEFAULTS,
     attention=_attention,
     casts=Casts(autocast="never"),
     loss=Loss(one_kernel=True),  # models/mpt/modeling_mpt.py: flash-attn's cross entropy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -33,10 +34,25 @@ def _notes(train: TrainSettings) -> tuple[str, ...]:
     )
 
 
+DEFAULTS = (
+    Default("", "precision", "bf16-master",
+            "Megatron core 0.16 optimizer/optimizer.py Float16OptimizerWithFloat16Params"),
+    Default("", "optimizer_impl", "fused", "Megatron core 0.16 optimizer/__init__.py: FusedAdam"),
+    Default("checkpointing=selective", "recompute", "core_attn",
+            "Megatron core 0.16 transformer/transformer_config.py __post_init__: recompute_modules is core_attn "
+            "where it is not set"),
+    Default("", "loss", "vocab-parallel",
+            "Megatron core 0.16 models/gpt/gpt_model.py compute_language_model_loss: vocab_parallel_cross_entropy, "
+            "whatever the tensor parallel size"),
+    Default("", "attention", "flash",
+            "Megatron core 0.16 extensions/transformer_engine.py: attention_backend auto takes flash attention"),
+)  # fmt: skip
+
 RECORD = Framework(
     name="megatron",
     title="Megatron",
     package="megatron",
+    defaults=DEFAULTS,
     states_from_start=True,
     own_optimizer=True,
     attention=_attention,

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes
+from vramwise.frameworks.defaults import (
+    ADAPTERS_CAST_TO_BF16,
+    ADAPTERS_CAST_TO_FP16,
+    FUSED_ADAMW,
+    LOOPED_ADAMW,
+    LOOPED_ADAMW_BEFORE_TORCH_2,
+    MASTERS_UNDER_ZERO,
+    UPCAST_BY_FSDP,
+    Default,
+)
 from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Sharding, always
 from vramwise.frameworks.trainer import waits_for_the_last
+
+DEFAULTS = (
+    Default("zero checkpoint=fp16|fp32", "precision", "fp16-master",
+            "ms-swift 4.6 arguments/base_args/model_args.py _init_mixed_precision: fp16 unless weights are bf16"),
+    Default("checkpoint=fp16|fp32", "precision", "fp16-mixed",
+            "ms-swift 4.6 arguments/base_args/model_args.py _init_mixed_precision"),
+    MASTERS_UNDER_ZERO,
+    UPCAST_BY_FSDP,
+    Default("checkpoint=fp16 method=full", "param_dtype", "fp32",
+            "ms-swift 4.6 pipelines/train/tuner.py: float16 weights that train become fp32"),
+    Default("", "param_dtype", "checkpoint",
+            "ms-swift 4.6 arguments/base_args/model_args.py: torch_dtype of the config"),
+    ADAPTERS_CAST_TO_BF16,
+    ADAPTERS_CAST_TO_FP16,
+    FUSED_ADAMW,
+    LOOPED_ADAMW,
+    LOOPED_ADAMW_BEFORE_TORCH_2,
+    Default("", "checkpointing", "full", "ms-swift 4.6 trainers/arguments.py: gradient_checkpointing True"),
+    Default("", "lora_dropout", "0.05", "ms-swift 4.6 arguments/tuner_args.py"),
+)  # fmt: skip
 
 RECORD = Framework(
     name="ms-swift",
     title="ms-swift",
     package="ms-swift",
+    defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `max_length` cuts or drops what is longer
     asks_for_reentry=always,  # 4.6 trainers/mixin.py _fix_gradient_checkpointing, where FSDP or DeepSpeed shares states

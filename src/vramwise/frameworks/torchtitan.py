@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.framework import Casts, Framework, Quantizing, Sharding
 from vramwise.frameworks.versions import month_named, stated
 from vramwise.scenario import TrainSettings
@@ -15,10 +16,36 @@ def _has_outer_units(train: TrainSettings) -> bool:
     return (version or HEAD_APART_SINCE) >= HEAD_APART_SINCE and (month or FROM_AUGUST_2025) >= FROM_AUGUST_2025
 
 
+DEFAULTS = (
+    Default("month<2025-02", "optimizer_impl", "foreach",
+            "torchtitan components/optimizer.py before pull request 881: fused False, foreach its opposite"),
+    Default("", "optimizer_impl", "fused",
+            "torchtitan since pull request 881 (February 2025): optimizer.implementation fused"),
+    Default("type=qwen3 parameters>=1.4e10", "checkpointing", "full",
+            "torchtitan 0.3 models/qwen3/config_registry.py: FullAC for 14B and 32B (train_configs/qwen3_32b.toml "
+            "before)"),
+    Default("type=qwen3_moe|gpt_oss", "checkpointing", "full",
+            "torchtitan 0.3 models/qwen3 and models/gpt_oss config_registry.py: FullAC"),
+    Default("type=qwen3_5|qwen3_5_moe parameters>=3e9", "checkpointing", "full",
+            "torchtitan 0.3 models/qwen3_5/config_registry.py: FullAC from 4B"),
+    Default("type=llama parameters>=5e10", "checkpointing", "full",
+            "torchtitan 0.3 models/llama3/config_registry.py: FullAC for 70B and 405B (train_configs/llama3_70b.toml "
+            "before)"),
+    Default("", "checkpointing", "selective",
+            "torchtitan 0.3 trainer.py: SelectiveAC unless told otherwise, as in the configurations of 8B models and "
+            "DeepSeek V3"),
+    Default("month>=2026-04 torchtitan>=0.3", "loss", "chunked",
+            "torchtitan pull request 2937 (27 April 2026): ChunkedCELoss in the configurations; 0.3 "
+            "ChunkedLossWrapper"),
+    Default("tensor_parallel_size>1", "loss", "vocab-parallel",
+            "torchtitan before pull request 2937: loss parallel unless disabled"),
+)  # fmt: skip
+
 RECORD = Framework(
     name="torchtitan",
     title="torchtitan",
     package="torchtitan",
+    defaults=DEFAULTS,
     casts=Casts(autocast="never"),  # FSDP's mixed precision casts whole units
     quantizing=Quantizing(keeps_originals=False),
     sharding=Sharding(

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.framework import Casts, Framework, Loss, Quantizing, Sharding, always
+
+DEFAULTS = (
+    Default("", "precision", "bf16", "torchtune 0.6.1 recipes/configs: dtype: bf16 in all"),
+    Default("", "lora_dtype", "weights",
+            "torchtune 0.6.1 recipes/lora_finetune_single_device.py: adapters are made under the recipe's dtype"),
+    Default("method=full gpus=1 type=llama vocabulary>=128000", "optimizer", "paged-adamw-8bit",
+            "torchtune 0.6.1 recipes/configs/llama3*/*_full_single_device.yaml: PagedAdamW8bit"),
+    Default("", "optimizer_impl", "fused", "torchtune 0.6.1 recipes/configs: AdamW with fused: True"),
+    Default("method=full gpus=1 open:optimizer gradient_accumulation_steps=1 parameters>=1e9",
+            "gradient_release", "true",
+            "torchtune 0.6.1 recipes/configs: optimizer_in_bwd: True in 14 of 17 *_full_single_device and "
+            "*_full_low_memory, not in Qwen's of 0.5B"),
+    Default("method=lora gpus>1 type=llama|qwen2|phi3 parameters<6e10", "checkpointing", "none",
+            "torchtune 0.6.1 recipes/configs/{llama2,llama3,llama3_1,llama3_2,qwen2_5,phi3,phi4}/*_lora.yaml up to "
+            "32B: enable_activation_checkpointing: False"),
+    Default("type=llama parameters<2e9", "checkpointing", "none",
+            "torchtune 0.6.1 recipes/configs/llama3_2/1B_*.yaml"),
+    Default("type=qwen2 parameters<1e9", "checkpointing", "none",
+            "torchtune 0.6.1 recipes/configs/qwen2_5/0.5B_*.yaml"),
+    Default("", "checkpointing", "full", "torchtune 0.6.1 recipes/configs: enable_activation_checkpointing: True"),
+    Default("method=full gpus=1 open:optimizer type=llama|mistral|phi3 vocabulary<128000 checkpointing=full",
+            "offload_activations", "cpu",
+            "torchtune 0.6.1 recipes/configs/*_full_low_memory.yaml: enable_activation_offloading: True"),
+    Default("", "loss", "chunked", "torchtune 0.6.1 recipes/configs: CEWithChunkedOutputLoss"),
+    Default("", "clip_grad_norm", "false", "torchtune 0.6.1 recipes/configs: clip_grad_norm: null"),
+    Default("modules=q_proj|v_proj|o_proj|gate_proj|up_proj|down_proj",
+            "lora_targets", "q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj",
+            "torchtune 0.6.1 recipes/configs: lora_attn_modules q_proj, v_proj, output_proj and apply_lora_to_mlp in "
+            "104 of 107"),
+)  # fmt: skip
 
 RECORD = Framework(
     name="torchtune",
     title="torchtune",
     package="torchtune",
+    defaults=DEFAULTS,
     batches="padded",
     checkpointing_note="it is on in torchtune's recipes",
     casts=Casts(autocast="never"),  # recipes compute in the weights' dtype

@@ -3,13 +3,56 @@
 from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes
+from vramwise.frameworks.defaults import (
+    ADAPTERS_CAST_TO_BF16,
+    ADAPTERS_CAST_TO_FP16,
+    FUSED_ADAMW,
+    LOOPED_ADAMW,
+    LOOPED_ADAMW_BEFORE_TORCH_2,
+    MASTERS_UNDER_ZERO,
+    UPCAST_BY_FSDP,
+    Default,
+)
 from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
 from vramwise.frameworks.trainer import waits_for_the_last
+from vramwise.frameworks.versions import library_version
+from vramwise.scenario import TrainSettings
+
+
+def _as_run(train: TrainSettings) -> str:
+    return f"Trainer {'.'.join(map(str, library_version(train)))} with --bf16"
+
+
+DEFAULTS = (
+    MASTERS_UNDER_ZERO,
+    UPCAST_BY_FSDP,
+    Default("names:trl trl>=0.29", "param_dtype", "fp32",
+            "trl 0.29 to 1.16 trainer/utils.py create_model_from_path: dtype float32 unless told otherwise"),
+    Default("transformers<5 method=full|freeze|lora", "param_dtype", "fp32",
+            "transformers 4.57 modeling_utils.py from_pretrained: torch_dtype None is torch's own fp32"),
+    Default("", "param_dtype", "checkpoint", "transformers 5.23 modeling_utils.py from_pretrained: dtype = auto"),
+    ADAPTERS_CAST_TO_BF16,
+    ADAPTERS_CAST_TO_FP16,
+    Default("names:trl trl>=0.29 method=qlora", "lora_dtype", "bf16",
+            "trl 0.29 to 1.16 trainer/sft_trainer.py: adapters on a quantized base"),
+    Default("names:agilerl", "optimizer_impl", "foreach",
+            "AgileRL 2.8 algorithms/core/optimizer_wrapper.py: torch.optim.AdamW(parameters, lr), whose own default "
+            "that is"),
+    FUSED_ADAMW,
+    LOOPED_ADAMW,
+    LOOPED_ADAMW_BEFORE_TORCH_2,
+    Default("names:trl trl>=0.24", "checkpointing", "full",
+            "trl 0.24 to 1.16 trainer/base_config.py (sft_config.py before): gradient_checkpointing True"),
+    Default("names:trl trl>=1.16", "loss", "fused-linear",
+            "trl 1.16 kernels/chunked_logprob.py: output layer and loss a tile at a time"),
+)  # fmt: skip
 
 RECORD = Framework(
     name="transformers",
     title="Trainer",
     package="transformers",
+    defaults=DEFAULTS,
+    as_run=_as_run,
     trainer=True,
     batches="padded",
     classes="transformers",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
+from vramwise.frameworks.defaults import FUSED_ADAMW, LOOPED_ADAMW, LOOPED_ADAMW_BEFORE_TORCH_2, Default
 from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
 from vramwise.frameworks.trainer import waits_for_the_last
 from vramwise.models.model import Model
@@ -32,10 +33,30 @@ def _attention_note(asked: TrainSettings, train: TrainSettings, model_type: str)
     return f"unsloth trains {model_type} with flex attention{other}: linear in the sequence, sinks included"
 
 
+DEFAULTS = (
+    Default("", "precision", "bf16",
+            "unsloth 2026.10 models/vision.py: float32_mixed_precision False where the checkpoint is bf16; "
+            "models/llama.py loads in bf16"),
+    Default("", "optimizer", "adamw-8bit",
+            "unsloth 2026.10 models/rl.py: optim of its trainers, and of all its notebooks"),
+    FUSED_ADAMW,
+    LOOPED_ADAMW,
+    LOOPED_ADAMW_BEFORE_TORCH_2,
+    Default("", "checkpointing", "full",
+            "unsloth 2026.10 models/llama.py get_peft_model: use_gradient_checkpointing unsloth"),
+    Default("checkpointing=full|selective", "offload_activations", "cpu",
+            "unsloth 2026.10 models/llama.py: layers' inputs go to host memory"),
+    Default("unsloth<2025.8", "loss", "fused", "unsloth kernels/cross_entropy_loss.py before pull request 3148"),
+    Default("", "loss", "fused-linear", "unsloth pull request 3148 (August 2025): unsloth_fused_ce_loss"),
+    Default("unsloth>=2024.3", "expandable_segments", "true",
+            "unsloth __init__.py since March 2024, later unsloth_zoo"),
+)  # fmt: skip
+
 RECORD = Framework(
     name="unsloth",
     title="unsloth",
     package="unsloth",
+    defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `max_seq_length` cuts what is longer
     classes="patched",  # models/llama.py `attention_mask = None`: no mask in training
