@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vramwise.scenario import Scenario as Scenario
     from vramwise.units import format_bytes as format_bytes
     from vramwise.units import parse_bytes as parse_bytes
-    from vramwise.watching import watch as watch
+    from vramwise.watching.watch import watch as watch
 
 # Imported when first asked for, so that `import vramwise` and every command stay quick (PEP 562).
 _HOME = {

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from vramwise.engines import ENGINES, engine_named
 from vramwise.estimation import estimate
 from vramwise.result import Result
-from vramwise.scenario.names import ENGINES
-from vramwise.serving.engines import MODULES
+from vramwise.scenario.definition import KINDS, ServeSettings
+from vramwise.serving.packages import rules_of
 from vramwise.units import GIB
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -24,8 +25,12 @@ def serve(engine: str, model: Any = LLAMA, gpu: str | None = "h100-sxm-80gb", to
     return estimate(scenario)
 
 
-def test_every_engine_has_a_module() -> None:
-    assert set(MODULES) == set(ENGINES)
+def test_every_engine_has_a_record_and_rules() -> None:
+    for name in ENGINES:
+        record = engine_named(name)
+        assert record.name == name
+        assert callable(rules_of(name).estimate)
+        assert record.memory_share is None or record.memory_share in KINDS[ServeSettings]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

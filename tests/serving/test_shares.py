@@ -11,7 +11,7 @@ from vramwise.cli.main import main
 from vramwise.estimation import estimate
 from vramwise.hardware import find_gpu
 from vramwise.scenario import Scenario
-from vramwise.serving.common.shares import Share, share_of
+from vramwise.serving.shares import Share, share_of
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 

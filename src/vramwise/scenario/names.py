@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from vramwise.engines import ENGINES as SPELLED_ENGINES
+
 TASKS: Final = ("train", "serve", "generate", "load")
 
 DTYPES: Final = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2")
@@ -150,13 +152,9 @@ FP8_RECIPE_SPELLINGS: Final[dict[str, str | None]] = {
 }
 OFFLOAD: Final = ("none", "cpu", "nvme")
 
-ENGINES: Final = ("vllm", "sglang", "llama.cpp", "tensorrt-llm", "tgi", "ollama", "transformers")
+ENGINES: Final = tuple(SPELLED_ENGINES)
 ENGINE_SPELLINGS: Final[dict[str, str | None]] = {
-    "llamacpp": "llama.cpp",
-    "llama-cpp": "llama.cpp",
-    "trt-llm": "tensorrt-llm",
-    "text-generation-inference": "tgi",
-    "hf": "transformers",
+    spelling: name for name, spellings in SPELLED_ENGINES.items() for spelling in spellings
 }
 SERVE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32")
 SERVE_QUANTIZATION: Final = (

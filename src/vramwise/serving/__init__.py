@@ -33,12 +33,13 @@ def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
 def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """Budget, KV cache pool and limits of the inference engine that `scenario.serve` names."""
     from dataclasses import replace
-    from importlib import import_module
 
-    from vramwise.serving.common.refusals import check_engine
-    from vramwise.serving.engines import MODULES
+    from vramwise.serving.packages import rules_of
 
-    warnings = check_engine(scenario, model, gpu)
-    module = import_module(f"vramwise.serving.{MODULES[scenario.serve.engine]}")
-    estimate: Result = module.estimate(scenario, model, source, gpu)
+    def again(changed: Scenario) -> Result:
+        return estimate_serving(changed, model, source, gpu)
+
+    rules = rules_of(scenario.serve.engine)
+    warnings = rules.check(scenario, model, gpu)
+    estimate = rules.estimate(scenario, model, source, gpu, again)
     return replace(estimate, notes=(*estimate.notes, *warnings)) if warnings else estimate

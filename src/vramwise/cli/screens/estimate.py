@@ -8,11 +8,11 @@ from typing import Any
 from vramwise.cli.screens.bar import FILLS, STYLES, bar, segments_of
 from vramwise.cli.screens.breakdown import breakdown_lines
 from vramwise.cli.screens.paint import Line, Segment, columns, screen_width, wrapped, wrapped_text
+from vramwise.engines import engine_named
 from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
 from vramwise.planner import Suggestion
 from vramwise.result import Phase, Quantity, Result, Verdict
-from vramwise.serving.common.shares import SHARE_KEYS
 from vramwise.units import format_bytes, gib
 from vramwise.verdict import percent
 
@@ -169,8 +169,9 @@ def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
 
 def _takes_a_share(result: Result) -> bool:
     """Whether an engine fills a share of the card with its cache."""
-    engine = (result.scenario.get("serve") or {}).get("engine")
-    return result.capacity is not None and result.scenario["task"] == "serve" and engine in SHARE_KEYS
+    if result.capacity is None or result.scenario["task"] != "serve":
+        return False
+    return engine_named(result.scenario["serve"]["engine"]).memory_share is not None
 
 
 def _needed(result: Result, peak: Phase | None) -> Quantity:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vramwise.cli.screens.paint import Line, columns, wrapped
+from vramwise.engines import engine_named
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
 from vramwise.result import Result
 from vramwise.scenario import Scenario
-from vramwise.serving.common.shares import IN_PARTS, SHARE_KEYS, share_of
+from vramwise.serving.shares import is_told, share_of
 from vramwise.units import MIB, gib
 
 Estimate = Callable[[Scenario], Result]
@@ -32,7 +33,7 @@ _CHANGES: tuple[tuple[str, Any, str], ...] = (
 
 def serving_lines(scenario: Scenario, result: Result, estimate: Estimate, width: int) -> list[Line]:
     """Budget, concurrency and what gives more, for engines with a pool of cache tokens on a known card."""
-    if scenario.task != "serve" or scenario.serve.engine not in SHARE_KEYS or result.capacity is None:
+    if scenario.task != "serve" or engine_named(scenario.serve.engine).memory_share is None or result.capacity is None:
         return []
     lines: list[Line] = [*_budget(scenario, result, width)]
     if "kv_cache_tokens" in result.quantities and result.quantities["kv_cache_tokens"].expected:
@@ -101,7 +102,7 @@ def _more(scenario: Scenario, result: Result, estimate: Estimate) -> list[str]:
 
 def _candidates(scenario: Scenario, result: Result) -> Iterator[tuple[str, dict[str, Any], str]]:
     settings, resolved = scenario.serve, result.scenario["serve"]
-    name = SHARE_KEYS[settings.engine] if settings.engine in IN_PARTS else None
+    name = engine_named(settings.engine).memory_share if is_told(settings) else None
     share = resolved.get(name) if name is not None else None
     if name is not None and share is not None and share < HIGHEST:
         higher = min(HIGHEST, round(share + STEP, 3))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+from vramwise.engines import engine_named
 from vramwise.errors import VramwiseError
 from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
+from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import OWNERS, ServeSettings
-from vramwise.serving import estimate_serving
-from vramwise.serving.common.shares import SHARE_KEYS
 from vramwise.serving.common.storage import storage_of
 
 MOST_RANKS = 8
@@ -25,17 +25,19 @@ HIGHEST_RAISED, HIGHEST_LOWERED = 97, 99  # percent: above the first, little is 
 NOTHING = "no setting is enough: take a larger GPU, or more of them"
 _PAIR = re.compile(r"(\w+) to ([\w.,-]+)")
 Change = Mapping[str, Any]
+Again = Callable[[Scenario], Result]
 NO_CHANGE: Change = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """A scenario that does not fit in `usable_bytes`, its settings with defaults in, and what others come to."""
+    """A scenario that does not fit in `usable_bytes`, its settings with defaults in, and what others come to: `again`
+    is the whole answer to another scenario."""
 
     scenario: Scenario
     resolved: ServeSettings
     model: Model
-    source: str
+    again: Again
     gpu: Gpu | None
     usable_bytes: int
 
@@ -45,7 +47,7 @@ class Trials:
         ranks = gpus_used(settings)
         changed = self.scenario.replace(serve=settings, num_gpus=max(self.scenario.num_gpus, ranks))
         try:
-            answer = estimate_serving(changed, self.model, self.source, self.gpu)
+            answer = self.again(changed)
         except VramwiseError:
             return self.usable_bytes + 1
         assert answer.verdict is not None
@@ -140,9 +142,9 @@ def _length(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
 
 def _share(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
     """The least larger share that fits, else the largest smaller one, in steps of a hundredth."""
-    key = SHARE_KEYS[trials.resolved.engine]
-    present = getattr(trials.resolved, key)
-    if present is None or trials.resolved.kv_cache_memory_bytes is not None:
+    key = engine_named(trials.resolved.engine).memory_share
+    present = getattr(trials.resolved, key) if key is not None else None
+    if key is None or present is None or trials.resolved.kv_cache_memory_bytes is not None:
         return
     percent = round(100 * present, 6)
     up = range(int(percent) + 1, HIGHEST_RAISED + 1)

@@ -10,7 +10,7 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.advice import Trials, advice
+from vramwise.serving.common.advice import Again, Trials, advice
 from vramwise.serving.common.answer import amount, assemble, capacity_of, interval, resolved
 from vramwise.verdict import LateReasons, verdict_of
 
@@ -83,8 +83,8 @@ class PooledBudget:
 
 
 def pooled_result(
-    scenario: Scenario, settings: ServeSettings, model: Model, source: str, gpu: Gpu | None, budget: PooledBudget,
-    available: Quantity | None, notes: Iterable[str], stages: Sequence[PooledBudget] = (),
+    scenario: Scenario, settings: ServeSettings, model: Model, source: str, gpu: Gpu | None, again: Again,
+    budget: PooledBudget, available: Quantity | None, notes: Iterable[str], stages: Sequence[PooledBudget] = (),
 ) -> Result:  # fmt: skip
     """The answer of an engine whose pool got `available` bytes (None without a card), for settings with nothing left
     open. A length that follows the pool stays open in the scenario that the answer states: asked for, it would be a
@@ -100,7 +100,7 @@ def pooled_result(
     held = budget.one_request
     if capacity is not None and available is not None:
         quantities.update(_pool(budget, available))
-        trials = Trials(scenario, settings, model, source, gpu, capacity.usable_bytes)
+        trials = Trials(scenario, settings, model, again, gpu, capacity.usable_bytes)
         verdict = _verdict(budget, capacity, int(available.expected), lambda: advice(trials))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         held = max(0, int(available.expected))

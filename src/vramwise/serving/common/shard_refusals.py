@@ -3,88 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads, shares_evenly
 from vramwise.serving.common.layouts import capability_of, engine_layout, expert_ranks
-from vramwise.serving.common.shard_rules import REFINED_BLOCKS, Case, Problem, quantized, refined_block, uneven
+from vramwise.serving.common.shard_rules import Case, Problem, ShardRule, uneven
 from vramwise.serving.common.shards import Shard, shards_of
 from vramwise.serving.common.storage import Storage, own_method
-from vramwise.serving.common.versions import Version, at_version, shown_version, version_of
-
-_BEFORE_REFINED = (0, 28)
+from vramwise.serving.common.versions import Version, at_version, version_of
 
 
-def check_shards(settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None, name: str) -> None:
-    """Raise ScenarioError where a rank's share of a layer is none that the engine takes.
+@dataclass(frozen=True, slots=True)
+class ShardCheck:
+    """What an engine asks of the shares of a model's layers: `rule` of quantized ones, evenness of all."""
 
-    A format that was asked for over a model that is not quantized stands for somebody's checkpoint of it, which may be
-    padded (Qwen's 72B in AWQ has 29,696 columns where the model has 29,568): `shard_notes` warns of it.
-    """
-    version = version_of(settings.engine_version)
-    problem = first_problem(settings, model, storage, gpu, version)
-    if problem is None or not problem.refused or (problem.of_format and not own_method(model, storage)):
-        return
-    key = "tensor_parallel_size" if settings.tensor_parallel_size > 1 else "data_parallel_size"
-    ways = ways_out(settings, model, storage, gpu, problem)
-    what = f"{getattr(settings, key)}: {problem.what}, {at_version(name, version)} refuses it ({problem.rule})"
-    raise ScenarioError(f"serve.{key}", what + (f": {ways}" if ways else ""))
+    model: Model
+    storage: Storage
+    gpu: Gpu | None
+    rule: ShardRule | None = None
 
+    def check(self, settings: ServeSettings) -> None:
+        """Raise ScenarioError where a rank's share of a layer is none that the engine takes.
 
-def first_problem(
-    settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None, version: Version
-) -> Problem | None:  # fmt: skip
-    """The first shard that the engine does not take at this version."""
-    case = Case(
-        settings.engine, version, settings.tensor_parallel_size, expert_ranks(settings, settings.engine), storage.dtype,
-        capability_of(gpu), own_method(model, storage), model.config.model_type,
-    )  # fmt: skip
-    for shard in _shards(settings, model):
-        if _is_whole(shard, settings):
-            continue
-        problem = uneven(shard, case)
-        rule = storage.rule_for(shard.parameter) if problem is None else None
-        if rule is not None and settings.engine in ("vllm", "sglang"):
-            problem = quantized(shard, rule, case)
-        if problem is not None:
-            return problem
-    return None
+        A format that was asked for over a model that is not quantized stands for somebody's checkpoint of it, which may
+        be padded (Qwen's 72B in AWQ has 29,696 columns where the model has 29,568): `notes` warn of it.
+        """
+        version = version_of(settings.engine_version)
+        problem = self.first_problem(settings, version)
+        if problem is None or not problem.refused or (problem.of_format and not own_method(self.model, self.storage)):
+            return
+        key = "tensor_parallel_size" if settings.tensor_parallel_size > 1 else "data_parallel_size"
+        ways, title = self.ways_out(settings, problem), engine_named(settings.engine).title
+        what = f"{getattr(settings, key)}: {problem.what}, {at_version(title, version)} refuses it ({problem.rule})"
+        raise ScenarioError(f"serve.{key}", what + (f": {ways}" if ways else ""))
+
+    def notes(self, settings: ServeSettings) -> Iterator[str]:
+        """What the engine refuses of a checkpoint that is not padded, or does without asking."""
+        problem = self.first_problem(settings, version_of(settings.engine_version))
+        if problem is None:
+            return
+        ways = self.ways_out(settings, problem)
+        own = bool(own_method(self.model, self.storage))
+        does = (
+            f"refuses it ({problem.rule})" if problem.refused else "does not ask, and takes the scales of other groups"
+        )
+        unless = "" if own else " unless the checkpoint is padded to it"
+        title = engine_named(settings.engine).title
+        yield f"{problem.what}: {title} {does}{unless}{f'; else {ways}' if ways else ''}"
+
+    def first_problem(self, settings: ServeSettings, version: Version) -> Problem | None:
+        """The first shard that the engine does not take at this version."""
+        case = Case(
+            version, settings.tensor_parallel_size, expert_ranks(settings), self.storage.dtype,
+            capability_of(self.gpu), own_method(self.model, self.storage), self.model.config.model_type,
+        )  # fmt: skip
+        for shard in self.shards(settings):
+            if _is_whole(shard, settings):
+                continue
+            problem = uneven(shard, case)
+            format = self.storage.rule_for(shard.parameter) if problem is None else None
+            if format is not None and self.rule is not None:
+                problem = self.rule(shard, format, case)
+            if problem is not None:
+                return problem
+        return None
+
+    def shards(self, settings: ServeSettings) -> tuple[Shard, ...]:
+        """What one rank holds of every layer."""
+        return shards_of(self.model, replace(engine_layout(settings), pipeline_parallel=1))
+
+    def ways_out(self, settings: ServeSettings, problem: Problem) -> str:
+        """`set expert_parallel, or tensor_parallel_size to 4`: what the engine takes of these."""
+        version, flag = version_of(settings.engine_version), engine_named(settings.engine).expert_flag
+
+        def works(changed: ServeSettings) -> bool:
+            return self.first_problem(changed, version) is None
+
+        ways = []
+        whole = problem.of_experts and flag and not settings.expert_parallel
+        if whole and works(settings.replace(expert_parallel=True)):
+            ways.append(f"expert_parallel (--expert-parallel; {flag})")
+        fewer = _fewer(settings.tensor_parallel_size, self.model)
+        smaller = next((ranks for ranks in fewer if works(settings.replace(tensor_parallel_size=ranks))), None)
+        if smaller is not None:
+            ways.append(f"tensor_parallel_size to {smaller}")
+        return f"set {', or '.join(ways)}" if ways else ""
 
 
 def _is_whole(shard: Shard, settings: ServeSettings) -> bool:
-    """Shared experts are not cut where vLLM's ranks share out the tokens (config/parallel.py use_sequence_parallel_moe:
-    expert parallelism over tensor and data ranks)."""
+    """Whether it is a shared expert where ranks share out the tokens: whole experts over tensor and data ranks."""
     shares_tokens = settings.expert_parallel and settings.tensor_parallel_size > 1 and settings.data_parallel_size > 1
-    return shares_tokens and settings.engine == "vllm" and "shared_expert" in shard.parameter.name
-
-
-def _shards(settings: ServeSettings, model: Model) -> tuple[Shard, ...]:
-    layout = replace(engine_layout(settings, settings.engine), pipeline_parallel=1)
-    return shards_of(model, layout)
-
-
-def ways_out(
-    settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None, problem: Problem
-) -> str:  # fmt: skip
-    """`set expert_parallel, or tensor_parallel_size to 4`: what the engine takes of these."""
-    version = version_of(settings.engine_version)
-
-    def works(changed: ServeSettings) -> bool:
-        return first_problem(changed, model, storage, gpu, version) is None
-
-    ways = []
-    if problem.of_experts and not settings.expert_parallel and works(settings.replace(expert_parallel=True)):
-        flag = "--enable-expert-parallel" if settings.engine == "vllm" else "--ep-size"
-        ways.append(f"expert_parallel (--expert-parallel; {flag})")
-    fewer = _fewer(settings.tensor_parallel_size, model)
-    smaller = next((ranks for ranks in fewer if works(settings.replace(tensor_parallel_size=ranks))), None)
-    if smaller is not None:
-        ways.append(f"tensor_parallel_size to {smaller}")
-    return f"set {', or '.join(ways)}" if ways else ""
+    return (
+        shares_tokens
+        and engine_named(settings.engine).shared_experts_stay_whole
+        and "shared_expert" in shard.parameter.name
+    )
 
 
 def _fewer(ranks: int, model: Model) -> Iterator[int]:
@@ -93,34 +111,3 @@ def _fewer(ranks: int, model: Model) -> Iterator[int]:
     for size in range(ranks - 1, 0, -1):
         if heads % size == 0 and shares_evenly(kv_heads, size):
             yield size
-
-
-def shard_notes(settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None, name: str) -> Iterator[str]:
-    """What runs in some versions alone, and what a checkpoint must bring that the model's config does not tell."""
-    version = version_of(settings.engine_version)
-    problem = first_problem(settings, model, storage, gpu, version)
-    if problem is not None:
-        ways = ways_out(settings, model, storage, gpu, problem)
-        own = bool(own_method(model, storage))
-        does = (
-            f"refuses it ({problem.rule})" if problem.refused else "does not ask, and takes the scales of other groups"
-        )
-        unless = "" if own else " unless the checkpoint is padded to it"
-        yield f"{problem.what}: {name} {does}{unless}{f'; else {ways}' if ways else ''}"
-        return
-    if settings.engine != "vllm" or version < REFINED_BLOCKS:
-        return
-    older = settings.replace(engine_version=shown_version(_BEFORE_REFINED))
-    problem = first_problem(older, model, storage, gpu, _BEFORE_REFINED)
-    if problem is None or not problem.of_experts:
-        return
-    ways = ways_out(older, model, storage, gpu, problem)
-    yield (
-        f"{problem.what}: vLLM up to 0.28 refuses it, 0.29 and later cut the blocks smaller "
-        f"({_refined(settings, model, storage)}); {ways} for both"
-    )
-
-
-def _refined(settings: ServeSettings, model: Model, storage: Storage) -> str:
-    sizes = {refined_block(shard, storage.rule_for(shard.parameter)) for shard in _shards(settings, model)}
-    return ", ".join(str(size) for size in sorted(size for size in sizes if size))

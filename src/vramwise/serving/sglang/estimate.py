@@ -15,15 +15,17 @@ from vramwise.models.lengths import model_length, text_config
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import capacity_of, card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import engine_storage, engine_weights
+from vramwise.serving.common.layouts import server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.storage import Storage, dtype_notes
 from vramwise.serving.common.versions import version_notes, version_of
 from vramwise.serving.common.widest_layer import widest_layer
 from vramwise.serving.sglang.defaults import batch_defaults, static_fraction
+from vramwise.serving.sglang.weights import sglang_weights
 from vramwise.units import GIB, MIB
 
 DEFAULT_VERSION = "0.5.23"
@@ -43,12 +45,12 @@ WINDOW_POOL_TYPES = frozenset(
 _CAPTURED = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, 4097, 32))
 
 
-def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
     """pool = free before load · mem_fraction_static − weights; activations and graphs must fit in the rest."""
     capacity = capacity_of(scenario, gpu)
     total = capacity.usable_bytes if capacity is not None else None
     settings = _settings(scenario.serve, model, total)
-    storage = engine_storage(model, settings, "sglang", gpu)
+    storage = server_storage(model, settings, gpu)
     settings = settings.replace(dtype=storage.dtype)
     stages = [_budget(model, settings, storage, gpu, stage) for stage in range(settings.pipeline_parallel_size)]
     budget = fullest(stages)
@@ -80,7 +82,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, storage.dtype, settings.quantization),
     )
-    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes, stages)
+    return pooled_result(scenario, settings, model, source, gpu, again, budget, available, notes, stages)
 
 
 def _least_card(budget: PooledBudget, settings: ServeSettings) -> Quantity:
@@ -188,7 +190,7 @@ def _outside(settings: ServeSettings, gpu: Gpu | None) -> Node:
 
 def _weights(model: Model, settings: ServeSettings, storage: Storage, stage: int) -> Node:
     """Weights with the little that loading takes beside them."""
-    weights = engine_weights(model, settings, "sglang", storage, stage=stage)
+    weights = sglang_weights(model, settings, storage, stage)
     rest = constant("sglang", "rest_bytes", (0,))
     low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
     return Node.group(

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramwise.engines.sglang import RECORD
 from vramwise.errors import ScenarioError
+from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.layouts import server_storage
+from vramwise.serving.common.refusals import check_settings, fp8_notes, scenario_notes
+from vramwise.serving.common.shard_refusals import ShardCheck
 from vramwise.serving.common.versions import at_version, shown_version, version_of
+from vramwise.serving.sglang.shards import quantized
 
 _CACHE_DTYPES_SINCE = {"bf16": (0, 5)}  # server_args.py --kv-cache-dtype (0.4.9 no, 0.5.4 yes)
 UNEVEN_EXPERTS = (0, 5, 10)  # moe/fused_moe_triton/layer.py: num_experts % ep_size == 0 (0.5.4 yes, 0.5.10 no)
 
 
-def check_sglang(settings: ServeSettings, model: Model) -> None:
-    """Raise ScenarioError for what SGLang does not start with."""
+def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
+    """Raise ScenarioError for what SGLang refuses; notes for what it runs with a warning."""
+    settings = scenario.serve
+    check_settings(settings, model)
+    storage = server_storage(model, settings, gpu)
+    _check_arguments(settings, model)
+    shards = ShardCheck(model, storage, gpu, quantized)
+    shards.check(settings)
+    return (
+        *scenario_notes(scenario, model), *fp8_notes(storage, gpu), *shards.notes(settings), *_notes(settings, model)
+    )  # fmt: skip
+
+
+def _check_arguments(settings: ServeSettings, model: Model) -> None:
     version = version_of(settings.engine_version)
-    name = at_version("SGLang", version)
+    name = at_version(RECORD.title, version)
     since = _CACHE_DTYPES_SINCE.get(settings.kv_cache_dtype)
     if since is not None and version < since:
         what = f"a cache of {settings.kv_cache_dtype} came with {shown_version(since)}"
@@ -46,6 +65,6 @@ def expert_count(model: Model) -> int:
     return 0
 
 
-def sglang_notes(settings: ServeSettings, model: Model) -> Iterator[str]:
+def _notes(settings: ServeSettings, model: Model) -> Iterator[str]:
     if settings.expert_parallel and not expert_count(model):
         yield "the model has no experts: expert_parallel changes nothing"

@@ -17,10 +17,11 @@ from vramwise.models.lengths import model_length
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import capacity_of, card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import engine_storage, engine_weights
+from vramwise.serving.common.layouts import engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.storage import Storage, dtype_notes
 from vramwise.serving.common.versions import version_of
@@ -33,9 +34,9 @@ DEFAULT_BATCHED_TOKENS = 8192
 DEFAULT_BLOCK = 32
 
 
-def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
     """pool = fraction · (card − context − weights − activations of max_num_tokens − buffers)."""
-    storage = engine_storage(model, scenario.serve, "tensorrt-llm", gpu)
+    storage = server_storage(model, scenario.serve, gpu)
     settings = _settings(scenario.serve, model, storage)
     stages = [_budget(model, settings, storage, gpu, stage) for stage in range(settings.pipeline_parallel_size)]
     budget = fullest(stages)
@@ -48,7 +49,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
         available = Quantity(*sorted(int((capacity.usable_bytes - size) * budget.share) for size in taken))
     notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, storage.dtype, settings.quantization))
-    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes, stages)
+    return pooled_result(scenario, settings, model, source, gpu, again, budget, available, notes, stages)
 
 
 def _settings(given: ServeSettings, model: Model, storage: Storage) -> ServeSettings:
@@ -71,7 +72,7 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
     )  # fmt: skip
     token, state = sequence_bytes(specs)
     return PooledBudget(
-        weights=engine_weights(model, settings, "tensorrt-llm", storage, stage=stage),
+        weights=engine_weights(model, settings, storage, stage),
         working=(_activations(model, settings, own), _buffers()),
         graphs=Node(
             "CUDA graphs", 0, "assumed", formula="inside what the fraction leaves", source="not split in any log"

@@ -16,10 +16,11 @@ from vramwise.models.lengths import model_length, text_config
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import capacity_of, card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import capability_of, engine_storage, engine_weights
+from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, pooled_result
 from vramwise.serving.common.storage import Storage, dtype_notes
 from vramwise.serving.common.versions import version_notes, version_of
@@ -73,9 +74,9 @@ class Share:
         return ceil(((request - batch) / self.wiggle + taken + batch) / self.fraction)
 
 
-def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
     """pool = what `Share.pool` leaves of the card beside context, weights and the warm-up prefill."""
-    storage = engine_storage(model, scenario.serve, "tgi", gpu)
+    storage = server_storage(model, scenario.serve, gpu)
     settings = _settings(scenario.serve, model, storage, gpu)
     budget = _budget(model, settings, storage, gpu)
     share, batch = _share(settings), (settings.max_num_batched_tokens or 0) * budget.cell_bytes
@@ -96,7 +97,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, storage.dtype, settings.quantization),
     )
-    return pooled_result(scenario, settings, model, source, gpu, budget, available, notes)
+    return pooled_result(scenario, settings, model, source, gpu, again, budget, available, notes)
 
 
 def _chunks(settings: ServeSettings) -> bool:
@@ -187,7 +188,7 @@ def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | 
     )  # fmt: skip
     share = _share(settings)
     return PooledBudget(
-        weights=engine_weights(model, settings, "tgi", storage),
+        weights=engine_weights(model, settings, storage),
         working=(working,),
         graphs=Node("CUDA graphs", 0, "assumed", formula="inside what the share leaves", source="not split in any log"),
         context=context_node(gpu),

@@ -94,7 +94,7 @@ def forward_pass(model: Model, r: Resolved) -> Node:
     copies = constant("vllm", "layer_hidden_copies", r.version)
     ranks = r.settings.tensor_parallel_size
     extra = constant("vllm", "all_reduce_hidden_copies", r.version) if ranks > 1 else Constant(0, 0, 0, "exact", "")
-    width = widest_layer(model, ranks, engine_layout(r.settings, "vllm").expert_parallel)
+    width = widest_layer(model, ranks, engine_layout(r.settings).expert_parallel)
     size = r.storage.bytes_per_element
     tokens = r.batched_tokens
 
@@ -123,7 +123,7 @@ def _unpacked(model: Model, r: Resolved) -> int:
     own_awq = rule.layout == "awq" and r.capability is not None and r.capability < MARLIN_CAPABILITY
     if not own_awq and not rule.layout.startswith("bnb-4bit"):
         return 0
-    stages = stage_weights(model, r.storage, engine_layout(r.settings, "vllm"))
+    stages = stage_weights(model, r.storage, engine_layout(r.settings))
     return max(stage.largest_linear_elements for stage in stages) * r.storage.bytes_per_element
 
 

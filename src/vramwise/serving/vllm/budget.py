@@ -23,7 +23,6 @@ from vramwise.serving.common.kv_cache import (
     layer_specs,
     plan_pool,
 )
-from vramwise.serving.common.layouts import engine_weights
 from vramwise.serving.common.weights import stage_layers
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.compressed import compressed_pool
@@ -31,6 +30,7 @@ from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_to
 from vramwise.serving.vllm.graphs import HOPPER, graphs_node
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.settings import Resolved
+from vramwise.serving.vllm.weights import vllm_weights
 from vramwise.units import GIB
 
 _MEASURED_RANKS = (1, 2, 4, 8)
@@ -115,7 +115,7 @@ def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
 
 @lru_cache(maxsize=512)
 def _weights(model: Model, r: Resolved, stage: int) -> Node:
-    weights = engine_weights(model, r.settings, "vllm", r.storage, r.capability, stage)
+    weights = vllm_weights(model, r.settings, r.storage, r.capability, stage)
     extra = [node for node in (_lora(model, r), draft_weights(model, r)) if node is not None]
     return Node.group("weights", (*weights.children, *extra)) if extra else weights
 

@@ -29,7 +29,7 @@ def draft_weights(model: Model, r: Resolved) -> Node | None:
         return None
     draft = _draft_model(r)
     if draft is not None:
-        layout = engine_layout(r.settings.replace(pipeline_parallel_size=1), "vllm")
+        layout = engine_layout(r.settings.replace(pipeline_parallel_size=1))
         whole = weights_node(draft, storage_of(draft, r.storage.dtype, None, None), layout, 0)
         return Node(
             "draft model", whole.bytes, "derived", formula=f"weights of {draft.id}", source="its parameters, cut alike"

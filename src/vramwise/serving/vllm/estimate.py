@@ -7,7 +7,7 @@ from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.advice import Trials, advice
+from vramwise.serving.common.advice import Again, Trials, advice
 from vramwise.serving.common.answer import amount, assemble, capacity_of, card_notes, interval, resolved
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes
@@ -24,7 +24,7 @@ CACHELESS_VERSION = (0, 10, 1)
 PEAK_WITH_GRAPHS_VERSION = (0, 26, 1)
 
 
-def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
     """vLLM's start-up accounting on the worst rank.
 
     kv = ceil(total · utilization) − weights − activation peak − non-torch (− context before 0.9, − CUDA graphs since
@@ -42,7 +42,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     if capacity is not None:
         pool = pool_quantities(budget, *_totals(scenario, gpu, capacity))
         quantities.update(pool)
-        trials = Trials(scenario, r.settings, model, source, gpu, capacity.usable_bytes)
+        trials = Trials(scenario, r.settings, model, again, gpu, capacity.usable_bytes)
         verdict = pool_verdict(budget, capacity, lambda: advice(trials))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))

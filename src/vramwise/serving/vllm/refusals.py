@@ -11,13 +11,19 @@ from collections.abc import Iterator
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.checkpoint_dtype import checkpoint_dtype
+from vramwise.models.lengths import model_length
+from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads
 from vramwise.serving.common.layouts import capability_of
+from vramwise.serving.common.refusals import check_settings, fp8_notes, scenario_notes
+from vramwise.serving.common.shard_refusals import ShardCheck
 from vramwise.serving.common.storage import Storage, own_method, quantization_method
-from vramwise.serving.common.versions import LATEST, Version, at_version, shown_version
-from vramwise.serving.vllm.dtypes import refuses_fp16
+from vramwise.serving.common.versions import LATEST, Version, at_version, shown_version, version_of
+from vramwise.serving.vllm.dtypes import refuses_fp16, vllm_storage
 from vramwise.serving.vllm.profile import asks_for_v0, is_old_card, profile_of, release, without_engine
+from vramwise.serving.vllm.shards import REFINED_BLOCKS, quantized, refined_block
 from vramwise.serving.vllm.towers import has_encoder
 
 CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
@@ -45,6 +51,7 @@ _LEAST_CAPABILITY: dict[str, tuple[float, Version | None]] = {
     "nvfp4": (7.5, None),
 }  # fmt: skip
 _TURING = 7.5
+_BEFORE_REFINED = (0, 28)
 
 
 def vllm_version(settings: ServeSettings) -> Version:
@@ -56,8 +63,24 @@ def _generation(settings: ServeSettings, version: Version, gpu: Gpu | None) -> s
     return profile_of(version, asks_for_v0(settings) or is_old_card(capability_of(gpu))).generation
 
 
-def check_vllm(settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None) -> None:
-    """Raise ScenarioError for what vLLM does not start with."""
+def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
+    """Raise ScenarioError for what vLLM refuses; notes for what it runs with a warning."""
+    settings = scenario.serve
+    check_settings(settings, model)
+    storage = vllm_storage(model, settings, gpu)
+    _check_configuration(settings, model, storage, gpu)
+    shards = ShardCheck(model, storage, gpu, quantized)
+    shards.check(settings)
+    return (
+        *scenario_notes(scenario, model),
+        *_bf16_notes(settings, model, storage, gpu),
+        *fp8_notes(storage, gpu),
+        *(tuple(shards.notes(settings)) or _older_shard_notes(settings, shards)),
+        *_notes(settings, model, gpu),
+    )
+
+
+def _check_configuration(settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None) -> None:
     version = vllm_version(settings)
     check_batch(settings.max_num_batched_tokens, settings.max_num_seqs)
     _check_dtype(settings, model, gpu, version)
@@ -234,7 +257,29 @@ def _check_context_ranks(settings: ServeSettings, heads: int, kv_heads: int) -> 
         )
 
 
-def vllm_notes(settings: ServeSettings, model: Model, gpu: Gpu | None, length: int) -> Iterator[str]:
+def _bf16_notes(settings: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None) -> Iterator[str]:
+    bf16 = settings.dtype == "auto" and checkpoint_dtype(model.config.values) == "bf16"
+    if bf16 and gpu is not None and gpu.supports("bf16") is False:
+        yield f"{gpu.name} has no bf16: vLLM takes {storage.dtype} (before 0.9 it refuses: set dtype to fp16)"
+
+
+def _older_shard_notes(settings: ServeSettings, shards: ShardCheck) -> tuple[str, ...]:
+    """What versions before the refined blocks refuse."""
+    if version_of(settings.engine_version) < REFINED_BLOCKS:
+        return ()
+    older = settings.replace(engine_version=shown_version(_BEFORE_REFINED))
+    problem = shards.first_problem(older, _BEFORE_REFINED)
+    if problem is None or not problem.of_experts:
+        return ()
+    sizes = {refined_block(shard, shards.storage.rule_for(shard.parameter)) for shard in shards.shards(settings)}
+    refined = ", ".join(str(size) for size in sorted(size for size in sizes if size))
+    return (
+        f"{problem.what}: vLLM up to 0.28 refuses it, 0.29 and later cut the blocks smaller ({refined}); "
+        f"{shards.ways_out(older, problem)} for both",
+    )
+
+
+def _notes(settings: ServeSettings, model: Model, gpu: Gpu | None) -> Iterator[str]:
     """What newer or older versions, or other settings, would refuse."""
     version = vllm_version(settings)
     method = quantization_method(model)
@@ -242,7 +287,7 @@ def vllm_notes(settings: ServeSettings, model: Model, gpu: Gpu | None, length: i
         if (settings.quantization or method).startswith(name) and version >= removed:
             yield f"vLLM {last} was the last with {name}, newer ones need a plug-in for it: say engine_version {last}"
     tokens = settings.max_num_batched_tokens
-    longest = settings.max_model_len or length
+    longest = settings.max_model_len or model_length(model)
     old = _generation(settings, version, gpu) == "V0"
     if old and tokens is not None and tokens < longest <= CHUNKED_PREFILL_ABOVE:
         yield f"V0 takes max_num_batched_tokens {tokens:,} below {longest:,} tokens with --enable-chunked-prefill alone"

@@ -9,9 +9,10 @@ from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.layouts import capability_of, engine_storage
+from vramwise.serving.common.layouts import capability_of
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
+from vramwise.serving.vllm.dtypes import vllm_storage
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,
     HYBRID_CACHING_VERSION,
@@ -78,7 +79,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     given = scenario.serve
     version_text, profile = version_and_profile(given, gpu)
     version = release(version_text)
-    storage = engine_storage(model, given, "vllm", gpu)
+    storage = vllm_storage(model, given, gpu)
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
     utilization = given.gpu_memory_utilization or profile.utilization
@@ -126,9 +127,9 @@ def _batch(
     multimodal = has_encoder(model)
     windowed = any(cache.window for cache in model.caches)
     chunked = length > CHUNKED_PREFILL_ABOVE and not (windowed or multimodal or given.speculative or given.max_loras)
+    least = V0_LEAST_MULTIMODAL_TOKENS if multimodal else V0_LEAST_BATCHED_TOKENS
+    tokens = max(length, least)
     if chunked:
         tokens = 2048 if version >= (0, 6, 5) else 512
-        check_batch(tokens, seqs)
-        return tokens, seqs
-    least = V0_LEAST_MULTIMODAL_TOKENS if multimodal else V0_LEAST_BATCHED_TOKENS
-    return max(length, least), seqs
+    check_batch(tokens, seqs)
+    return tokens, seqs

@@ -1,0 +1,46 @@
+"""Inference engines, one record each: NAME.py says what NAME does, and nothing else asks for its name.
+
+`-` and `.` of a name are `_` in its file's. The record is the file's `RECORD`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from vramwise.engines.engine import CommandLine, Engine, Log, Variant
+
+__all__ = ["ENGINES", "PLAIN", "CommandLine", "Engine", "Log", "Variant", "engine_named", "engines", "module_of"]
+
+ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
+    "vllm": (),
+    "sglang": (),
+    "llama.cpp": ("llamacpp", "llama-cpp"),
+    "tensorrt-llm": ("trt-llm",),
+    "tgi": ("text-generation-inference",),
+    "ollama": (),
+    "transformers": ("hf",),
+}
+"""Every engine with other spellings of its name, the default first."""
+
+PLAIN: Final = "transformers"
+"""What runs a model where no engine is named: the library itself."""
+
+
+@cache
+def engine_named(name: str) -> Engine:
+    """The record of an engine by its name in a scenario; its file is imported when it is first asked for."""
+    record: Engine = import_module(f"vramwise.engines.{module_of(name)}").RECORD
+    return record
+
+
+def engines() -> Iterator[Engine]:
+    """Every record, in the order of their names."""
+    return (engine_named(name) for name in ENGINES)
+
+
+def module_of(name: str) -> str:
+    """What an engine's files are called: here, and those that read its command lines and logs."""
+    return name.replace("-", "_").replace(".", "_")

@@ -1,0 +1,96 @@
+"""The record of an inference engine: what it does that another does not, each fact once.
+
+A fact that hangs on a scenario, a model or a card is worked out in the engine's package under `serving/`, whose
+`rules.py` names the functions; one that hangs on a type of model is a row of `model_types.csv`. A record imports
+nothing that knows what a scenario is, so that scenarios can be checked by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A fork that a setting of the engine chooses, with the settings that it alone has."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """How the engine is started; interop/launch/NAME.py reads the flags."""
+
+    programs: tuple[str, ...]
+    """Programs that are the engine, by the last part of their path."""
+    example: str
+    """One of them as a person would type it."""
+    modules: tuple[str, ...] = ()
+    """Modules that `python -m` starts as the engine."""
+    image: str = ""
+    """Its container's image: a regular expression whose group is the version."""
+    shortens_flags: bool = False
+    """A beginning that fits one flag alone is that flag (argparse)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """What the engine prints at its start; interop/logs/NAME.py reads the lines."""
+
+    signs: re.Pattern[str]
+    """Words that only this engine's lines have; the engine with most such lines is the log's."""
+    closes_its_budget: bool = False
+    """The printed terms add up to the share of the card, so that one explains another's difference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One inference engine."""
+
+    name: str
+    """As a scenario names it."""
+    title: str
+    """As its makers write it."""
+    serving: str
+    """The package of `vramwise.serving` with its rules."""
+    newest: str = ""
+    """The version whose rules are taken where a scenario states none."""
+    dated: tuple[tuple[str, str], ...] = ()
+    """Versions and the days they came out, ascending: as far as somebody stated them."""
+
+    memory_share: str | None = None
+    """The setting for the share of the card that weights and cache fill; None: the engine takes what it needs."""
+    cache_dtypes: tuple[str, ...] = ()
+    """The dtypes that its KV cache may have."""
+
+    vocab_multiple: int = 1
+    """Rows that embedding and head are padded to before they are cut."""
+    fuses_layers: bool = True
+    """Query, key and value are one tensor, gate and up another."""
+    experts_over_data_ranks: bool = False
+    """Ranks of data parallelism cut each expert too."""
+    shared_experts_stay_whole: bool = False
+    """Expert parallelism over tensor and data ranks shares out the tokens, and cuts no shared experts."""
+    expert_flag: str = ""
+    """Its flag for whole experts on each rank; empty: it has none."""
+    long_requests: str = ""
+    """What it wants before it takes requests beyond the model's own length."""
+    narrower_weights: tuple[str, ...] = ("fp8", "awq")
+    """Formats that take less than 16 bits, in the order in which they cost quality."""
+    reads_gguf: bool = False
+    """The weights are a GGUF file, whatever is said of them."""
+    runs_on_cpu: bool = False
+    """It needs no GPU."""
+    words: Mapping[str, str] = field(default_factory=lambda: NONE)
+    """Settings of other engines, and what this one calls the same."""
+    variants: tuple[Variant, ...] = ()
+    """Forks that are told apart by the setting `variant`."""
+
+    command_line: CommandLine | None = None
+    log: Log | None = None

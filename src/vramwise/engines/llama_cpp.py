@@ -1,0 +1,57 @@
+"""llama.cpp and its fork ik_llama.cpp: a GGUF file, by layers on GPUs and host; buffers of known sizes beside it."""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.engines.engine import CommandLine, Engine, Log, Variant
+
+WORDS = {
+    "dtype": "gguf_quant",
+    "quantization": "gguf_quant",
+    "kv_cache_dtype": "cache_type_k and cache_type_v",
+    "max_num_seqs": "n_parallel",
+    "max_num_batched_tokens": "n_batch",
+    "pipeline_parallel_size": "num_gpus",
+    "expert_parallel": "cpu_moe or override_tensor",
+}
+
+RECORD = Engine(
+    name="llama.cpp",
+    title="llama.cpp",
+    serving="llama_cpp",
+    dated=(
+        ("b2459", "2024-03-18"),
+        ("b4273", "2024-12-05"),
+        ("b5130", "2025-04-15"),
+        ("b5427", "2025-05-20"),
+        ("b6209", "2025-08-20"),
+        ("b6895", "2025-10-31"),
+        ("b7342", "2025-12-10"),
+        ("b9293", "2026-05-22"),
+        ("b10586", "2026-08-26"),
+    ),
+    reads_gguf=True,
+    runs_on_cpu=True,
+    words=WORDS,
+    variants=(Variant(name="ik_llama.cpp", keys=("mla_attn", "attn_max_b", "fused_moe")),),
+    command_line=CommandLine(
+        programs=(
+            "llama-server",
+            "llama-cli",
+            "llama-bench",
+            "llama-fit-params",
+            "llama-perplexity",
+            "server",
+            "main",
+        ),
+        example="llama-server",
+        image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::[a-z-]*?-?(b[0-9]+)?)?",
+    ),
+    log=Log(
+        signs=re.compile(
+            r"llm_load_|llama_model_load|load_tensors|llama_context|llama_kv_cache|llama_new_context|print_info:"
+            r"|(?:KV|RS|compute|output|model) buffer size ="
+        )
+    ),
+)

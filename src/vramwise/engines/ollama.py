@@ -1,0 +1,17 @@
+"""ollama: runs llama.cpp (until 0.30 runners of its own), with a context, a batch and slots of its own choice."""
+
+from __future__ import annotations
+
+from vramwise.engines.engine import CommandLine, Engine
+from vramwise.engines.llama_cpp import WORDS
+
+RECORD = Engine(
+    name="ollama",
+    title="ollama",
+    serving="llama_cpp",
+    dated=(("0.30.0", "2026-05-29"),),
+    reads_gguf=True,
+    runs_on_cpu=True,
+    words=WORDS,
+    command_line=CommandLine(programs=("ollama",), example="ollama run"),
+)

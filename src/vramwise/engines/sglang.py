@@ -1,0 +1,37 @@
+"""SGLang: weights and KV cache fill a share of the card; what runs must find room beside it."""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.engines.engine import CommandLine, Engine, Log
+
+RECORD = Engine(
+    name="sglang",
+    title="SGLang",
+    serving="sglang",
+    newest="0.5.23",
+    memory_share="mem_fraction_static",
+    cache_dtypes=("auto", "bf16", "fp8_e4m3", "fp8_e5m2"),
+    vocab_multiple=64,  # DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
+    expert_flag="--ep-size",
+    words={
+        "gpu_memory_utilization": "mem_fraction_static",
+        "n_ctx": "max_model_len",
+        "n_parallel": "max_num_seqs",
+        "cache_type_k": "kv_cache_dtype",
+    },
+    command_line=CommandLine(
+        programs=("sglang",),
+        example="python -m sglang.launch_server",
+        modules=("sglang.launch_server", "sglang.srt.entrypoints.http_server"),
+        image=r"lmsysorg/sglang(?::v?([0-9][0-9.]*))?",
+        shortens_flags=True,
+    ),
+    log=Log(
+        signs=re.compile(
+            r"server_args=|Load weight (?:begin|end)|KV Cache is allocated|max_total_num_tokens=|Memory pool end"
+            r"|[Cc]uda graph (?:begin|end)|CUDA graph end"
+        )
+    ),
+)

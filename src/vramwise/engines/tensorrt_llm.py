@@ -1,0 +1,21 @@
+"""TensorRT-LLM: a fraction of what is free at the fullest moment before goes to the KV cache."""
+
+from __future__ import annotations
+
+from vramwise.engines.engine import CommandLine, Engine
+
+RECORD = Engine(
+    name="tensorrt-llm",
+    title="TensorRT-LLM",
+    serving="tensorrt_llm",
+    memory_share="gpu_memory_utilization",
+    cache_dtypes=("auto", "bf16", "fp16", "fp8_e4m3", "int8", "nvfp4"),
+    words={
+        "mem_fraction_static": "gpu_memory_utilization",
+        "chunked_prefill_size": "max_num_batched_tokens",
+        "n_ctx": "max_model_len",
+        "n_parallel": "max_num_seqs",
+        "cache_type_k": "kv_cache_dtype",
+    },
+    command_line=CommandLine(programs=("trtllm-serve",), example="trtllm-serve"),
+)

@@ -1,0 +1,14 @@
+"""Plain transformers: `generate` on one batch, with weights in the dtype that the checkpoint states."""
+
+from __future__ import annotations
+
+from vramwise.engines.engine import Engine
+
+RECORD = Engine(
+    name="transformers",
+    title="transformers",
+    serving="transformers",
+    fuses_layers=False,
+    narrower_weights=("bitsandbytes-int8", "bitsandbytes-nf4"),
+    words={"n_ctx": "max_model_len", "n_parallel": "max_num_seqs"},
+)

@@ -1,0 +1,47 @@
+"""vLLM: a profile run at the start, and all that it leaves of a share of the card is the KV cache."""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.engines.engine import CommandLine, Engine, Log
+
+RECORD = Engine(
+    name="vllm",
+    title="vLLM",
+    serving="vllm",
+    newest="0.33.0",
+    memory_share="gpu_memory_utilization",
+    cache_dtypes=("auto", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "nvfp4"),
+    vocab_multiple=64,  # DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
+    experts_over_data_ranks=True,  # 0.8.5 fused_moe/layer.py, 0.11.0 to 0.33.0 fused_moe/config.py flatten_tp_across_dp
+    shared_experts_stay_whole=True,  # config/parallel.py use_sequence_parallel_moe
+    expert_flag="--enable-expert-parallel",
+    long_requests="VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
+    words={
+        "mem_fraction_static": "gpu_memory_utilization",
+        "chunked_prefill_size": "max_num_batched_tokens",
+        "n_ctx": "max_model_len",
+        "n_parallel": "max_num_seqs",
+        "cache_type_k": "kv_cache_dtype",
+    },
+    command_line=CommandLine(
+        programs=("vllm",),
+        example="vllm serve",
+        modules=(
+            "vllm.entrypoints.openai.api_server",
+            "vllm.entrypoints.api_server",
+            "vllm.entrypoints.cli.main",
+        ),
+        image=r"vllm/vllm-openai(?::v?([0-9][0-9.]*))?",
+        shortens_flags=True,
+    ),
+    log=Log(
+        signs=re.compile(
+            r"LLM engine \(v|vLLM API server|[Mm]odel (?:loading|weights) took|KV cache size: "
+            r"|Available KV cache memory|Graph capturing finished|Maximum concurrency for|# (?:GPU|cuda) blocks"
+            r"|model weights take|GiB KV cache is needed|for peak activation|No available memory for the cache blocks"
+        ),
+        closes_its_budget=True,
+    ),
+)

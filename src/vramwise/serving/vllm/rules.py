@@ -1,0 +1,46 @@
+"""vLLM's answers, by question."""
+
+from __future__ import annotations
+
+from vramwise.hardware import Gpu
+from vramwise.models import Model
+from vramwise.result import Node, Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.advice import Again
+from vramwise.serving.common.layouts import capability_of
+from vramwise.serving.common.rules import Rules, ShareParts, WeightRules
+from vramwise.serving.common.storage import Storage
+from vramwise.serving.vllm.dtypes import vllm_storage
+from vramwise.serving.vllm.refusals import check
+from vramwise.serving.vllm.settings import version_and_profile
+from vramwise.serving.vllm.weights import vllm_weights
+
+
+def _estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
+    from vramwise.serving.vllm.estimate import estimate  # with the KV cache, which loading does not need
+
+    return estimate(scenario, model, source, gpu, again)
+
+
+def _weights(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> Node:
+    return vllm_weights(model, settings, storage, capability_of(gpu))
+
+
+def _inside_the_budget(settings: ServeSettings, gpu: Gpu | None) -> frozenset[str]:
+    """The terms that a version charges to its budget."""
+    profile = version_and_profile(settings, gpu)[1]
+    inside = {"weights", "sampler state", "non-torch", "KV cache"}
+    if profile.counts_context:
+        inside.add("CUDA context")
+    if profile.graphs_in_budget:
+        inside.add("CUDA graphs")
+    return frozenset(inside)
+
+
+RULES = Rules(
+    estimate=_estimate,
+    check=check,
+    weights=WeightRules(storage=vllm_storage, weights=_weights),
+    share=ShareParts(inside=_inside_the_budget, called={"weights": "model weights"}),
+)
