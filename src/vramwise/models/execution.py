@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vramwise.models.autograd.recorder import Device
+from vramwise.models.autograd.primitives import Device
 from vramwise.models.blocks import Parameter
 
 

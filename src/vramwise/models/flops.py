@@ -13,7 +13,6 @@ from vramwise.models.step import record_forward
 
 Recompute = Literal["none", "selective", "full"]
 AttentionRule = Literal["full", "causal"]
-_FUSED_ATTENTION = "_scaled_dot_product_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def step_flops(model: Model, batch: int, sequence: int, lora: Lora | None = None
     for run in record_forward(model, execution, batch=batch, sequence=sequence).runs:
         for node in run.nodes:
             forward, backward = int(evaluate(node.flops, axes)), int(evaluate(node.backward_flops, axes))
-            fused = node.op.startswith(_FUSED_ATTENTION)
+            fused = node.primitive.is_attention
             if fused:
                 backward = min(backward, 2 * forward)  # the rest is scores that are computed a second time
                 totals["attention"] += forward

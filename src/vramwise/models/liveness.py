@@ -159,9 +159,6 @@ def walk_backward(
     return _BackwardWalker(run, accumulating, shared, external, recomputed, fused).walk()
 
 
-_PRODUCTS = frozenset({"mm", "addmm", "_grouped_mm"})
-
-
 @dataclass(frozen=True, slots=True)
 class _SharedWeights:
     """Parameters that several blocks use, by how far their gradient is."""
@@ -255,10 +252,10 @@ class _BackwardWalker:
             self._deliver(each.tensor, held, is_view=is_view, node=node)
 
     def _made(self, node: Node, each: InputGradient, arrived: _Gradient) -> tuple[_Bytes, bool]:
+        if each.passing == "piece":
+            return self._piece(each.tensor), False
         if each.passing in ("new", "in_place"):
-            if node.op == "split":
-                return self._piece(each.tensor), False
-            if self.fused and each.tensor.is_parameter and node.op in _PRODUCTS:
+            if self.fused and each.tensor.is_parameter and node.primitive.multiplies_by_weights:
                 return self._new(0), False
             return self._new(each.nbytes, self._room_of(node, each)), False
         arrived.held.holders += 1

@@ -13,8 +13,8 @@ class Losses(Attention):
         """`F.cross_entropy`: log-softmax keeps its result, the loss keeps the target and one scalar."""
         if self.autocast and self.device == "cpu":
             logits = self.to(logits, "fp32")  # the whole loss is on the CPU's list, only its last part on CUDA's
-        log_probabilities = self.softmax(logits, logits.dtype, op="log_softmax")
-        log_probabilities = self.autocast_high("nll_loss", log_probabilities)
+        log_probabilities = self.softmax(logits, logits.dtype, op="_log_softmax")
+        log_probabilities = self.autocast_high("nll_loss_forward", log_probabilities)
         dtype = log_probabilities.dtype
         loss = self.new((), dtype, requires_grad=logits.requires_grad, op="nll_loss_forward")
         total_weight = self.new((), dtype, op="nll_loss_forward")

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from vramwise.models.autograd.layout import Layout
+from vramwise.models.autograd.primitives import primitive
 from vramwise.models.autograd.recorder import promote
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides
-
-# What backward of a one-operand function reads: its input or its result.
-_UNARY_SAVES: dict[str, Literal["self", "result", "none"]] = {
-    "silu": "self", "gelu": "self", "relu": "result", "tanh": "result", "sigmoid": "result", "rsqrt": "result",
-    "sqrt": "result", "exp": "result", "pow": "self", "log": "self", "softplus": "self", "neg": "none",
-    "cos": "self", "sin": "self", "clamp": "self", "abs": "self", "square": "self", "mish": "self",
-    "elu": "result", "leaky_relu": "self", "erf": "self",
-    "expm1": "result", "reciprocal": "result",
-}  # fmt: skip
 
 
 def broadcast_shape(*tensors: Tensor) -> tuple[Dim, ...]:
@@ -89,20 +80,11 @@ class Pointwise(Layout):
         return out
 
     def unary(self, op: str, x: Tensor) -> Tensor:
-        """One-operand functions: see `_UNARY_SAVES` for what each keeps."""
+        """A function of one operand, which keeps that or its result, as its row says."""
         x = self.autocast_high(op, x)
         out = self._pointwise(op, [x])
-        kept = _UNARY_SAVES[op]
-        saves = [(x, "self")] if kept == "self" else [(out, "result")] if kept == "result" else []
-        self.record(op, [x], [out], saves)
-        return out
-
-    def clamp_(self, x: Tensor) -> Tensor:
-        """In-place clamp: the same storage, and a copy of the original kept for backward."""
-        original = self.like(x, requires_grad=x.requires_grad, op="clone")
-        self.record("clone", [x], [original])
-        out = Tensor(x.shape, x.strides, x.dtype, x.storage, x.requires_grad)
-        self.record("clamp_", [x], [out], [(original, "self")])
+        operands = {"self": x, "result": out}
+        self.record(op, [x], [out], [(operands[role], role) for role in primitive(op).saves if role in operands])
         return out
 
     def masked_fill(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -155,11 +137,11 @@ class Pointwise(Layout):
         self.record("log_sigmoid_forward", [x], [out], saves)
         return out
 
-    def softmax(self, x: Tensor, dtype: str | None = None, op: str = "softmax") -> Tensor:
-        """`softmax(x, -1, dtype)` or `log_softmax`: keeps the result."""
+    def softmax(self, x: Tensor, dtype: str | None = None, op: str = "_softmax") -> Tensor:
+        """`softmax(x, -1, dtype)` or `log_softmax(x, -1, dtype)`: keeps the result."""
         x = self.to(x, dtype) if dtype else self.autocast_high(op, x)
-        out = self.like(x, requires_grad=x.requires_grad, op=f"_{op}")
-        self.record(f"_{op}", [x], [out], [(out, "result")])
+        out = self.like(x, requires_grad=x.requires_grad, op=op)
+        self.record(op, [x], [out], [(out, "result")])
         return out
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
@@ -177,7 +159,7 @@ class Pointwise(Layout):
 
     def layer_norm(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """`F.layer_norm`: keeps its operands, mean and 1/std (fp32 on CUDA, the input's dtype on CPU)."""
-        x = self.autocast_high("layer_norm", x)
+        x = self.autocast_high("native_layer_norm", x)
         parameters = [self._parameter_cast(p) for p in (weight, bias) if p is not None]
         grad = x.requires_grad or any(p.requires_grad for p in parameters)
         self.contiguous(x)  # the kernel's own row-major copy, gone when it returns; what it keeps is x as it came
@@ -193,7 +175,7 @@ class Pointwise(Layout):
         return out
 
     def _parameter_cast(self, p: Tensor) -> Tensor:
-        return self.autocast_high("layer_norm", p)
+        return self.autocast_high("native_layer_norm", p)
 
     def cumsum(self, x: Tensor, dim: int = -1) -> Tensor:
         x = self.autocast_high("cumsum", x)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
 
+from vramwise.errors import UndescribedOperationError
+from vramwise.models.autograd.primitives import Device, primitive
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tensor import (
     ITEM_BYTES,
@@ -16,18 +17,6 @@ from vramwise.models.autograd.tensor import (
     Tensor,
     contiguous_strides,
 )
-
-Device = Literal["cuda", "cpu"]
-
-# Operations that autocast runs in fp32 on each device (torch 2.13, aten/src/ATen/autocast_mode.h:
-# AT_FORALL_FP32 for CUDA; the CPU list has none of the operations that language models use but these).
-_FP32_UNDER_AUTOCAST: dict[Device, frozenset[str]] = {
-    "cuda": frozenset(
-        {"pow", "rsqrt", "softmax", "log_softmax", "layer_norm", "rms_norm", "nll_loss", "exp", "expm1", "log",
-         "logsumexp", "softplus", "sum", "cumsum", "prod"}
-    ),
-    "cpu": frozenset({"nll_loss", "prod"}),
-}  # fmt: skip
 
 
 class Recorder:
@@ -80,7 +69,14 @@ class Recorder:
         backward_flops: Dim = 0,
         tags: frozenset[str] = frozenset(),
     ) -> None:
-        """Record a node; what it saves joins the set of saved storages if a gradient flows through it."""
+        """Record a node; what it saves joins the set of saved storages if a gradient flows through it.
+
+        Raises `UndescribedOperationError` for an operation, or for something it saves, that its table does not have.
+        """
+        described = primitive(op).saves
+        for _, role in saves:
+            if role not in described:
+                raise UndescribedOperationError(f"that the operation {op} keeps its {role} is not described")
         if not any(output.requires_grad for output in outputs):
             saves, backward_flops = (), 0
         kept = tuple((tensor.storage, role) for tensor, role in saves if tensor.storage.kind != "parameter")
@@ -156,7 +152,7 @@ class Recorder:
 
     def autocast_high(self, op: str, x: Tensor) -> Tensor:
         """The input of an operation that autocast runs in fp32 on this device."""
-        if self.autocast and op in _FP32_UNDER_AUTOCAST[self.device] and x.dtype in ("bf16", "fp16"):
+        if self.autocast and x.dtype in ("bf16", "fp16") and self.device in primitive(op).fp32_under_autocast:
             return self.to(x, "fp32")
         return x
 

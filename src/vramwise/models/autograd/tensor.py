@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from vramwise.models.autograd.primitives import Primitive, primitive
 from vramwise.models.autograd.size import Dim, probe, product
 
 StorageKind = Literal["activation", "parameter", "weight_copy", "buffer", "input"]
@@ -84,7 +85,10 @@ class Tensor:
 
 @dataclass(slots=True)
 class Node:
-    """One primitive operation: what it read, made, and keeps for backward."""
+    """One primitive operation: what it read, made, and keeps for backward.
+
+    `primitive`: what is known of every operation of that name. Raises `UndescribedOperationError` where nothing is.
+    """
 
     op: str
     module: str
@@ -95,6 +99,10 @@ class Node:
     backward_flops: Dim = 0
     workspace_bytes: Dim = 0
     tags: frozenset[str] = field(default_factory=frozenset)
+    primitive: Primitive = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.primitive = primitive(self.op)
 
 
 def contiguous_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:

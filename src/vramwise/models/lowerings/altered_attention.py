@@ -34,7 +34,7 @@ def _exponential(run: Lowering, a: Tensor, b: Tensor) -> Tensor:
 def _rms_kernel(run: Lowering, x: Tensor) -> Tensor:
     """`F.rms_norm` without a weight: one kernel on CUDA, composed of others in fp32 on CPU."""
     tape = run.tape
-    x = tape.autocast_high("rms_norm", x)
+    x = tape.autocast_high("_fused_rms_norm", x)
     if tape.device == "cuda":
         out = tape.new(x.shape, x.dtype, requires_grad=x.requires_grad, op="_fused_rms_norm")
         rstd = tape.new((*x.shape[:-1], 1), "fp32", op="_fused_rms_norm")

@@ -18,8 +18,6 @@ from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.scenario import TrainSettings
 
-_MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm"})
-
 CACHE_OFF_SINCE = (4, 53)  # transformers modeling_gpt_bigcode.py
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
@@ -29,8 +27,6 @@ ARGUMENTS = ROTARY_TABLES | {"mask"}
 _DISCARDED = frozenset({"layernorm", "moe_act", "mla_up_proj"})
 _NORMS_OF_MLP = frozenset({"post_attention_layernorm", "ln_2", "pre_feedforward_layernorm"})
 _UP_PROJECTIONS = frozenset({"q_a_layernorm", "q_b_proj", "q_proj", "kv_a_layernorm", "kv_b_proj"})
-
-_ACTIVATIONS = frozenset({"silu", "gelu", "relu", "pow", "mul", "fused_gated_activation"})
 
 
 def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
@@ -78,11 +74,11 @@ def _selected_operations(run: BlockRun) -> list[Storage]:
     kept: dict[Storage, None] = dict.fromkeys(boundary(run))
     products = 0
     for node in run.nodes:
-        if node.op in _MATRIX_PRODUCTS:
+        if node.primitive.product:
             products += 1
             if products % 2:
                 kept[node.outputs[0].storage] = None
-        elif node.op.startswith("_scaled_dot_product"):
+        elif node.primitive.is_attention:
             kept.update(dict.fromkeys(output.storage for output in node.outputs))
     return list(kept)
 
@@ -120,7 +116,7 @@ class _PartsOf:
         self.experts = next((".".join(name[: name.index("experts")]) for name in names if "experts" in name), None)
         self.is_latent = any(name[-1].startswith(("kv_a_proj", "kv_b_proj")) for name in names)
         self.fuses_norms = framework_of(train).fuses_norms
-        queries = [node for node in run.nodes if node.op.startswith("_scaled_dot_product")]
+        queries = [node for node in run.nodes if node.primitive.is_attention]
         self.expanded = {t.storage for node in queries for t in node.inputs if t.requires_grad}
 
     def operations(self, name: str) -> list[int]:
@@ -140,7 +136,7 @@ class _PartsOf:
         in_experts = self._is_inside(node)
         parts = node.module.split(".")
         if name == "core_attn":
-            return node.op.startswith("_scaled_dot_product") or node.op in ("softmax", "_softmax", "bmm")
+            return node.primitive.is_attention or node.op in ("_softmax", "bmm")
         if name == "layernorm":
             return self._is_norm_of_its_own(node)
         if name == "mlp":
@@ -149,7 +145,7 @@ class _PartsOf:
         if name == "moe":
             return in_experts
         if name == "moe_act":
-            return node.op in _ACTIVATIONS and "experts" in parts if self.experts else "act" in node.module
+            return node.primitive.is_activation and "experts" in parts if self.experts else "act" in node.module
         if name == "shared_experts":
             return in_experts and any(part.startswith("shared_expert") for part in parts)
         return name == "mla_up_proj" and self.is_latent and parts[-1] in _UP_PROJECTIONS

@@ -16,12 +16,6 @@ from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun, Forward
 from vramwise.training.activations.rewriting import rewritten
 
-_FUSED = frozenset(
-    {"add", "sub", "mul", "div", "neg", "pow", "rsqrt", "mean", "sum", "exp", "add_scalar", "sub_scalar", "mul_scalar",
-     "silu", "gelu", "sigmoid", "tanh", "relu", "softplus", "_to_copy", "cat", "clone", "expand", "native_layer_norm",
-     "repeat_heads", "view", "permute", "unsqueeze", "squeeze", "slice"}
-)  # fmt: skip
-
 
 def with_compiled_layers(forward: Forward) -> Forward:
     """The forward pass with every layer's pointwise operations fused."""
@@ -30,12 +24,12 @@ def with_compiled_layers(forward: Forward) -> Forward:
 
 def _compiled(run: BlockRun) -> tuple[Node, ...]:
     """Fusible operations wait until something that is not fusible, or what comes after the layer, reads them."""
-    read_outside = {id(t) for node in run.nodes if node.op not in _FUSED for t in node.inputs}
+    read_outside = {id(t) for node in run.nodes if not node.primitive.is_fusible for t in node.inputs}
     read_outside |= {id(t) for t in run.outgoing}
     waiting: list[Node] = []
     result: list[Node] = []
     for node in run.nodes:
-        if node.op in _FUSED:
+        if node.primitive.is_fusible:
             waiting.append(node)
             continue
         needed = _behind(waiting, node.inputs)

@@ -24,8 +24,6 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.activations.rewriting import rewritten
 from vramwise.training.recipe.fp8_weights import all_copies_bytes, is_8_bit, runs_transformer_engine
 
-_PRODUCTS = frozenset({"mm", "addmm", "_grouped_mm"})
-
 
 def with_fp8_products(forward: Forward, train: TrainSettings) -> Forward:
     """The forward pass with 8-bit copies of what the layers' products keep, where Transformer Engine runs them."""
@@ -61,7 +59,7 @@ def _quantizing(nodes: tuple[Node, ...], weights_of: TrainSettings | None) -> tu
 
 def _kept_input(node: Node) -> Tensor | None:
     """The activation that a product with a trained weight keeps."""
-    if node.op not in _PRODUCTS or not any(t.is_parameter and t.requires_grad for t in node.inputs):
+    if not node.primitive.multiplies_by_weights or not any(t.is_parameter and t.requires_grad for t in node.inputs):
         return None
     saved = {storage for storage, _ in node.saved}
     inputs = (t for t in node.inputs if not t.is_parameter and t.ndim > 1 and t.storage in saved)
@@ -70,7 +68,7 @@ def _kept_input(node: Node) -> Tensor | None:
 
 def _multiplied_weight(node: Node) -> Tensor | None:
     """The weight of a product whose backward needs it."""
-    if node.op not in _PRODUCTS or not any(t.requires_grad for t in node.outputs):
+    if not node.primitive.multiplies_by_weights or not any(t.requires_grad for t in node.outputs):
         return None
     return next((t for t in node.inputs if t.is_parameter and t.ndim > 1), None)
 

@@ -143,7 +143,7 @@ def _with_copies_of_experts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 def _frozen_experts(node: Node) -> Tensor | None:
     """The frozen weights of all experts that a product reads."""
-    if node.op != "_grouped_mm":
+    if node.primitive.product != "grouped":
         return None
     return next((t for t in node.inputs if t.is_parameter and not t.requires_grad and t.ndim == 3), None)
 
@@ -157,7 +157,7 @@ def _dequantizing_experts(node: Node, by_expert: bool) -> Node:
 
 
 def _dequantizing(node: Node, keeps_inputs: bool, copies: int) -> Node:
-    if node.op not in ("mm", "addmm"):
+    if node.primitive.product != "rows":
         return node
     frozen = [t for t in node.inputs if t.is_parameter and not t.requires_grad and t.ndim == 2]
     if not frozen:
@@ -251,7 +251,7 @@ def _copy_heads(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Keys and values of fewer heads than the queries become copies with as many, which attention then keeps."""
     result: list[Node] = []
     for node in nodes:
-        if node.op.startswith("_scaled_dot_product"):
+        if node.primitive.is_attention:
             query, *others = node.inputs
             copies = {id(t): _with_heads(t, query) for t in others[:2] if t.shape[1] != query.shape[1]}
             by_storage = {t.storage: copies[id(t)].storage for t in others[:2] if id(t) in copies}

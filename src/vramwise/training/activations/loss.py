@@ -175,7 +175,7 @@ def _replaced(forward: Forward, action: Callable[[Tape], None], autocast: str | 
 def _without_logits(forward: Forward, build: Callable[[Tape, Tensor, Tensor], None]) -> Forward:
     """Output layer and loss as one: the head ends at the hidden states that the output layer reads."""
     *below, head, loss = forward.runs
-    products = [i for i, node in enumerate(head.nodes) if node.op in ("mm", "addmm")]
+    products = [i for i, node in enumerate(head.nodes) if node.primitive.product == "rows"]
     module = head.nodes[products[-1]].module
     first = next(i for i, node in enumerate(head.nodes) if node.module == module)
     group = head.nodes[first:]

@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
 
-_PRODUCTS = frozenset({"mm", "addmm"})
 _NARROW = 2  # bytes of a 16-bit value
 
 
@@ -47,7 +46,7 @@ def _routing_in_16_bits(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     }
     return tuple(
         replace(node, saved=tuple((copied.get(storage, storage), role) for storage, role in node.saved))
-        if node.op in _PRODUCTS and node.inputs[0].storage in copied and not node.inputs[1].is_parameter
+        if node.primitive.product == "rows" and node.inputs[0].storage in copied and not node.inputs[1].is_parameter
         else node
         for node in nodes
     )

@@ -13,13 +13,10 @@ from dataclasses import replace
 from vramwise.models.autograd.size import exact_quotient, probe
 from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
 
-_KERNEL = "_scaled_dot_product"
-_COPIES = frozenset({"clone", "contiguous"})
-
 
 def with_own_latent_attention(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """A block's operations with the kernel's own widths, where keys are wider than values."""
-    place = next((i for i, node in enumerate(nodes) if node.op.startswith(_KERNEL) and _is_latent(node)), None)
+    place = next((i for i, node in enumerate(nodes) if node.primitive.is_attention and _is_latent(node)), None)
     if place is None:
         return nodes
     kernel = nodes[place]
@@ -28,7 +25,7 @@ def with_own_latent_attention(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     result = Storage(value.nbytes, "activation", kernel.op, kernel.module)
     copies = {kernel.outputs[0].storage: result, value.storage: own.storage}
     for node in nodes[place + 1 :]:
-        if node.op in _COPIES and node.inputs[0].storage in copies:
+        if node.op == "clone" and node.inputs[0].storage in copies:
             copies[node.outputs[0].storage] = result
     renewed = _renewal(copies, result, probe(query.shape[-1]), probe(value.shape[-1]))
     before = Node("clone", kernel.module, (value,), (own,))
@@ -77,7 +74,7 @@ def _after(node: Node, copies: dict[Storage, Storage], result: Storage, renewed:
         return node
     return replace(
         node,
-        op="view" if node.op in _COPIES else node.op,
+        op="view" if node.op == "clone" else node.op,
         inputs=tuple(renewed(tensor) for tensor in node.inputs),
         outputs=tuple(renewed(tensor) for tensor in node.outputs),
         saved=tuple((result if copies.get(storage) is result else storage, role) for storage, role in node.saved),

@@ -19,7 +19,6 @@ from vramwise.models.blocks import Block, Op, Parameter, Value
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 
-_PRODUCTS = frozenset({"mm", "addmm"})
 _COUNTED = ("num_heads", "num_key_value_heads")
 
 
@@ -166,9 +165,9 @@ def _between_cut_layers(forward: Forward, model: Model) -> set[Storage]:
     for run in forward.runs:
         for node in run.nodes:
             end = ".".join(node.module.split(".")[-2:])
-            if node.op in _PRODUCTS and end in row:
+            if node.primitive.product == "rows" and end in row:
                 continue
-            if (node.op in _PRODUCTS and end in column) or any(t.storage in inside for t in node.inputs):
+            if (node.primitive.product == "rows" and end in column) or any(t.storage in inside for t in node.inputs):
                 inside.update(t.storage for t in node.outputs if t.storage.kind == "activation")
     return inside
 
@@ -180,7 +179,7 @@ def _module_ends(model: Model, shard: str) -> frozenset[str]:
 
 def _kept_by_products(forward: Forward) -> set[Storage]:
     """Activations that a matrix product keeps."""
-    products = (node for run in forward.runs for node in run.nodes if node.op in _PRODUCTS)
+    products = (node for run in forward.runs for node in run.nodes if node.primitive.product == "rows")
     return {storage for node in products for storage, _ in node.saved if storage.kind == "activation"}
 
 
