@@ -11,9 +11,9 @@ from vramwise.errors import UsageError
 from vramwise.interop.launch import names_a_program, read_command
 from vramwise.interop.launch.flags import flags_of
 from vramwise.interop.launch.llama_cpp import MEANINGS as LLAMA_CPP
+from vramwise.interop.launch.llama_cpp_variables import VARIABLES
 from vramwise.interop.launch.sglang import MEANINGS as SGLANG
 from vramwise.interop.launch.tgi import MEANINGS as TGI
-from vramwise.interop.launch.variables import LLAMA_CPP_VARIABLES as VARIABLES
 from vramwise.interop.launch.vllm import MEANINGS as VLLM
 from vramwise.scenario import Scenario
 

@@ -10,9 +10,21 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
-from vramwise.engines.engine import CommandLine, Engine, Log, Variant
+from vramwise.engines.engine import CommandLine, Engine, Log, Shortage, Variant
 
-__all__ = ["ENGINES", "PLAIN", "CommandLine", "Engine", "Log", "Variant", "engine_named", "engines", "module_of"]
+__all__ = [
+    "ENGINES",
+    "PLAIN",
+    "CommandLine",
+    "Engine",
+    "Log",
+    "Shortage",
+    "Variant",
+    "engine_named",
+    "engine_titled",
+    "engines",
+    "module_of",
+]
 
 ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
     "vllm": (),
@@ -39,6 +51,11 @@ def engine_named(name: str) -> Engine:
 def engines() -> Iterator[Engine]:
     """Every record, in the order of their names."""
     return (engine_named(name) for name in ENGINES)
+
+
+def engine_titled(title: str) -> Engine | None:
+    """The record of an engine by what its makers call it."""
+    return next((engine for engine in engines() if engine.title == title), None)
 
 
 def module_of(name: str) -> str:

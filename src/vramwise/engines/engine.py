@@ -50,6 +50,18 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """What a message of the engine means that says it had no room: `cause`, and `changes` with their costs.
+
+    `sign`: a regular expression that such a message has; `\\1` in a change is its first group.
+    """
+
+    cause: str
+    changes: tuple[tuple[str, str], ...]
+    sign: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """One inference engine."""
 
@@ -94,3 +106,5 @@ class Engine:
 
     command_line: CommandLine | None = None
     log: Log | None = None
+    shortages: tuple[Shortage, ...] = ()
+    """Messages that say it had no room: the first whose sign is there tells why."""

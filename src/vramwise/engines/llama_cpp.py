@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Engine, Log, Variant
+from vramwise.engines.engine import CommandLine, Engine, Log, Shortage, Variant
 
 WORDS = {
     "dtype": "gguf_quant",
@@ -53,5 +53,14 @@ RECORD = Engine(
             r"llm_load_|llama_model_load|load_tensors|llama_context|llama_kv_cache|llama_new_context|print_info:"
             r"|(?:KV|RS|compute|output|model) buffer size ="
         )
+    ),
+    shortages=(
+        Shortage(
+            cause="a buffer (weights, KV cache or compute) does not fit on the card",
+            changes=(
+                ("fewer layers on the card (-ngl)", "slower"),
+                ("a shorter context (-c) or an 8-bit cache (-ctk q8_0 -ctv q8_0)", "shorter texts"),
+            ),
+        ),
     ),
 )

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Engine, Log
+from vramwise.engines.engine import CommandLine, Engine, Log, Shortage
+
+_NO_ROOM_FOR_A_REQUEST = (
+    "after weights and activations too little is left for the KV cache of one request of full length"
+)
+_LARGER_SHARE = ("a higher --gpu-memory-utilization, up to 0.95", "less room for other programs")
 
 RECORD = Engine(
     name="vllm",
@@ -43,5 +48,23 @@ RECORD = Engine(
             r"|model weights take|GiB KV cache is needed|for peak activation|No available memory for the cache blocks"
         ),
         closes_its_budget=True,
+    ),
+    shortages=(
+        Shortage(
+            sign="on startup is less",
+            cause="other programs hold memory that vLLM was told to take (gpu_memory_utilization)",
+            changes=(
+                ("end the other programs on the card (nvidia-smi)", "none"),
+                ("a lower --gpu-memory-utilization", "a smaller KV cache"),
+            ),
+        ),
+        Shortage(
+            sign=r"estimated maximum model length is (\d{1,9})\b",
+            cause=_NO_ROOM_FOR_A_REQUEST,
+            changes=((r"--max-model-len \1", "shorter requests"), _LARGER_SHARE),
+        ),
+        Shortage(
+            cause=_NO_ROOM_FOR_A_REQUEST, changes=(("a lower --max-model-len", "shorter requests"), _LARGER_SHARE)
+        ),
     ),
 )

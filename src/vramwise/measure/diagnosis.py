@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from vramwise.engines import Shortage, engine_titled
 from vramwise.errors import UsageError
 from vramwise.measure.causes import KINDS, UNKNOWN, Kind, kind_of, makes_states
 from vramwise.measure.changes import Change, changes_for, two_smallest
@@ -137,36 +138,24 @@ def _fragmentation(message: OomMessage, spare: int, apart: str, kind: Kind) -> t
     return cause, [Change(_expandable(message), spare, "none")]
 
 
+def _shortage(message: OomMessage) -> tuple[Shortage, re.Match[str]] | None:
+    """What an engine's message means, and where its sign is."""
+    engine = engine_titled(message.program)
+    found = ((one, re.search(one.sign, message.text)) for one in (engine.shortages if engine is not None else ()))
+    return next(((one, sign) for one, sign in found if sign is not None), None)
+
+
 def _engine_cause(message: OomMessage) -> str:
-    if message.program == "vLLM":
-        if "on startup is less" in message.text:
-            return "other programs hold memory that vLLM was told to take (gpu_memory_utilization)"
-        return "after weights and activations too little is left for the KV cache of one request of full length"
-    if message.program == "llama.cpp":
-        return "a buffer (weights, KV cache or compute) does not fit on the card"
-    return "the memory is in use; the message does not say by what"
+    known = _shortage(message)
+    return known[0].cause if known is not None else "the memory is in use; the message does not say by what"
 
 
 def _engine_changes(message: OomMessage) -> list[Change]:
-    if message.program == "vLLM":
-        if "on startup is less" in message.text:
-            return [
-                Change("end the other programs on the card (nvidia-smi)", None, "none"),
-                Change("a lower --gpu-memory-utilization", None, "a smaller KV cache"),
-            ]
-        longest = re.search(r"estimated maximum model length is (\d{1,9})\b", message.text)
-        return [
-            Change(
-                f"--max-model-len {longest.group(1)}" if longest else "a lower --max-model-len",
-                None,
-                "shorter requests",
-            ),
-            Change("a higher --gpu-memory-utilization, up to 0.95", None, "less room for other programs"),
-        ]
-    return [
-        Change("fewer layers on the card (-ngl)", None, "slower"),
-        Change("a shorter context (-c) or an 8-bit cache (-ctk q8_0 -ctv q8_0)", None, "shorter texts"),
-    ]
+    known = _shortage(message)
+    if known is None:
+        return []
+    shortage, sign = known
+    return [Change(sign.expand(what), None, cost) for what, cost in shortage.changes]
 
 
 def _of_device(snapshot: Snapshot, device: int) -> Diagnosis:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from vramwise.engines import PLAIN, Engine, engine_named
 from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model
 from vramwise.planner.changes import SDPA, Asked, Change, Cost, runs
-from vramwise.scenario.names import LLAMA_CPP_ENGINES
 from vramwise.serving.common.advice import MOST_RANKS, gpus_used, texts_of, value_of
 from vramwise.serving.common.storage import storage_of
 
@@ -26,6 +26,7 @@ _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "expert_parallel": ("whole experts on each", Cost.NOTHING),
 }
 """What a setting costs that an engine's reasons name, each found by estimates of its own."""
+_COST_OF_FORMAT = {"fp8": "8-bit weights; a little quality", "awq": "a 4-bit checkpoint; some quality"}
 _SMALLER_FILES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 _COMMON_CONTEXT = 8192
 _FEWER_REQUESTS, _FEWER_TOKENS = 64, 2048
@@ -33,13 +34,13 @@ _FEWER_REQUESTS, _FEWER_TOKENS = 64, 2048
 
 def serving_changes(asked: Asked) -> Iterator[Change]:
     """Every change that may help, by engine."""
-    engine = asked.scenario.serve.engine
+    engine = engine_named(asked.scenario.serve.engine)
     yield from _advised(asked)
-    if engine in LLAMA_CPP_ENGINES:
+    if engine.reads_gguf:
         yield from _of_llama_cpp(asked)
         return
     yield from _of_weights(asked, engine)
-    if engine == "transformers":
+    if engine.memory_share is None:
         yield from _smaller(asked, "max_num_seqs", "max_batch", "fewer requests at once", Cost.SMALLER_STEPS)
     else:
         yield from _of_the_pool(asked)
@@ -50,7 +51,7 @@ def serving_changes(asked: Asked) -> Iterator[Change]:
 
 def serving_combinations(asked: Asked) -> Iterator[Change]:
     """Several changes at once, for where no single one is enough."""
-    if asked.scenario.serve.engine in LLAMA_CPP_ENGINES or asked.scenario.serve.engine == "transformers":
+    if engine_named(asked.scenario.serve.engine).memory_share is None:
         return
     context, cost = _common_context(asked), "some quality; shorter requests"
     for weights in ("fp8", "awq"):
@@ -65,7 +66,7 @@ def generation_changes(asked: Asked) -> Iterator[Change]:
     """Every change of plain `generate` that may help."""
     if asked.settings.get("attention") == "eager":
         yield SDPA
-    yield from _of_weights(asked, "transformers")
+    yield from _of_weights(asked, engine_named(PLAIN))
     yield from _smaller(asked, "batch_size", "max_batch", "fewer requests at once", Cost.SMALLER_STEPS)
     yield from _smaller(asked, "prompt_tokens", "max_seq", "shorter prompts", Cost.SHORTER)
     if asked.settings.get("cache_implementation") != "quantized":
@@ -76,8 +77,8 @@ def generation_changes(asked: Asked) -> Iterator[Change]:
 def loading_changes(asked: Asked) -> Iterator[Change]:
     """Smaller weights."""
     serve = asked.scenario.serve
-    engine = serve.engine if "engine" in serve.explicit else "transformers"
-    if engine in LLAMA_CPP_ENGINES:
+    engine = engine_named(serve.engine if "engine" in serve.explicit else PLAIN)
+    if engine.reads_gguf:
         yield from _of_files(asked)
     else:
         yield from _of_weights(asked, engine)
@@ -105,7 +106,7 @@ def _advised(asked: Asked) -> Iterator[Change]:
         yield Change(words, values, "; ".join(cost for cost, _ in costs), max(rank for _, rank in costs))
 
 
-def _of_weights(asked: Asked, engine: str) -> Iterator[Change]:
+def _of_weights(asked: Asked, engine: Engine) -> Iterator[Change]:
     """Narrower weights, where the checkpoint has none and none were asked for."""
     settings = asked.settings
     if settings.get("dtype") == "fp32":
@@ -113,16 +114,11 @@ def _of_weights(asked: Asked, engine: str) -> Iterator[Change]:
         yield Change(f"dtype {half}", {"dtype": half}, "16-bit weights", Cost.PRECISION)
     if settings.get("quantization") or _is_quantized(asked):
         return
-    if engine == "transformers":
-        for name in ("bitsandbytes-int8", "bitsandbytes-nf4"):
-            words, cost = f"quantization {name}", "slower; some quality"
-            yield Change(words, {"quantization": name}, cost, Cost.PRECISION, family="weights")
-        return
-    if runs(asked, "fp8_weights"):
-        cost = "8-bit weights; a little quality"
-        yield Change("quantization fp8", {"quantization": "fp8"}, cost, Cost.PRECISION, family="weights")
-    cost = "a 4-bit checkpoint; some quality"
-    yield Change("quantization awq", {"quantization": "awq"}, cost, Cost.PRECISION, family="weights")
+    for name in engine.narrower_weights:
+        if name == "fp8" and not runs(asked, "fp8_weights"):
+            continue
+        cost = _COST_OF_FORMAT.get(name, "slower; some quality")
+        yield Change(f"quantization {name}", {"quantization": name}, cost, Cost.PRECISION, family="weights")
 
 
 def _is_quantized(asked: Asked) -> bool:

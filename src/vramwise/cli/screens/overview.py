@@ -12,6 +12,7 @@ from vramwise.cli.scenario_flags import flag
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.model_facts import ImageCost, fact_lines
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.engines import PLAIN
 from vramwise.errors import VramwiseError
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import find_gpu
@@ -94,7 +95,7 @@ def overview(name: str | Mapping[str, Any], model: Model, estimate: Estimate) ->
     context = min(CONTEXT_TOKENS, longest)
     table: dict[str, dict[str, Quantity | None]] = {}
     for precision, settings in _PRECISIONS.items():
-        generate = {"engine": "transformers", **settings, "prompt_tokens": max(context - 1, 1), "new_tokens": 1}
+        generate = {"engine": PLAIN, **settings, "prompt_tokens": max(context - 1, 1), "new_tokens": 1}
         row = {
             "weights": _needed(estimate, {"model": name, "task": "load", "serve": _loading(settings)}, "weights"),
             "context": _needed(estimate, {"model": name, "task": "generate", "generate": generate}),
@@ -198,7 +199,7 @@ def _headline(model: Model) -> list[Line]:
 
 
 def _loading(settings: dict[str, Any]) -> dict[str, Any]:
-    return {"engine": "transformers", **settings}
+    return {"engine": PLAIN, **settings}
 
 
 def _step(values: dict[str, Any], longest: int) -> dict[str, Any]:

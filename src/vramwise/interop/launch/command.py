@@ -12,17 +12,14 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
+from vramwise.engines import engines, module_of
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.values import Meaning
-from vramwise.interop.launch.variables import words_of
 
-_PROGRAMS = {
-    "vllm": "vllm", "sglang": "sglang", "text-generation-launcher": "tgi", "trtllm-serve": "tensorrt-llm",
-    "ollama": "ollama", "llama-server": "llama.cpp", "llama-cli": "llama.cpp", "llama-bench": "llama.cpp",
-    "llama-fit-params": "llama.cpp", "llama-perplexity": "llama.cpp", "server": "llama.cpp", "main": "llama.cpp",
-    "pretrain_gpt.py": "megatron",
-}  # fmt: skip
+_STARTED = tuple((engine.name, engine.command_line) for engine in engines() if engine.command_line is not None)
+_PROGRAMS = {program: name for name, line in _STARTED for program in line.programs} | {"pretrain_gpt.py": "megatron"}
+_WORDS_TOO = frozenset({"server", "main"})  # programs by these names are meant where a path stands before them alone
 _TRAINING = {
     "trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"}),
     "llamafactory-cli": frozenset({"train"}), "lmf": frozenset({"train"}), "axolotl": frozenset({"train"}),
@@ -36,25 +33,16 @@ _SCRIPTS = {"axolotl.cli.train": "axolotl-module"}
 _OWN_MODULES = ("trl.scripts.", "axolotl.cli.train")
 _LAUNCHER_MODULES = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
 _LAUNCHERS = frozenset({"accelerate", "torchrun", "deepspeed"})
-_MODULES = {
-    "vllm.entrypoints.openai.api_server": "vllm", "vllm.entrypoints.api_server": "vllm",
-    "vllm.entrypoints.cli.main": "vllm", "sglang.launch_server": "sglang",
-    "sglang.srt.entrypoints.http_server": "sglang", "text_generation_server.cli": "tgi",
-}  # fmt: skip
-_IMAGES = (
-    (re.compile(r"vllm/vllm-openai(?::v?([0-9][0-9.]*))?"), "vllm"),
-    (re.compile(r"lmsysorg/sglang(?::v?([0-9][0-9.]*))?"), "sglang"),
-    (re.compile(r"huggingface/text-generation-inference(?::v?([0-9][0-9.]*))?"), "tgi"),
-    (re.compile(r"(?:ggml-org|ggerganov)/llama\.cpp(?::[a-z-]*?-?(b[0-9]+)?)?"), "llama.cpp"),
-)
+_MODULES = {module: name for name, line in _STARTED for module in line.modules}
+_IMAGES = tuple((re.compile(line.image), name) for name, line in _STARTED if line.image)
 _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
-_READERS = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp", "tgi": "tgi",
-            "tensorrt-llm": "tensorrt_llm", "ollama": "ollama", "megatron": "megatron", "trainer": "trainer",
-            "trl": "trainer", "llamafactory": "llamafactory", "axolotl": "axolotl", "axolotl-module": "axolotl",
-            "swift": "swift", "torchtune": "torchtune", "litgpt": "litgpt"}  # fmt: skip
+_READERS = {name: module_of(name) for name, _ in _STARTED} | {
+    "megatron": "megatron", "trainer": "trainer", "trl": "trainer", "llamafactory": "llamafactory",
+    "axolotl": "axolotl", "axolotl-module": "axolotl", "swift": "swift", "torchtune": "torchtune", "litgpt": "litgpt",
+}  # fmt: skip
 _LISTED = 12
 _EXPECTED = (
-    "vllm serve, llama-server, python -m sglang.launch_server, text-generation-launcher, trtllm-serve, ollama run, "
+    f"{', '.join(line.example for _, line in _STARTED)}, "
     "torchrun pretrain_gpt.py, accelerate launch train.py, trl sft, axolotl train, llamafactory-cli train, tune run, "
     "swift sft or litgpt finetune"
 )
@@ -123,7 +111,7 @@ def _start(words: Sequence[str]) -> Start | None:
         program = re.split(r"[\\/]", word)[-1].removesuffix(".exe")
         if PYTHON.fullmatch(program) and rest[:1] == ("-m",) and rest[1:2] and rest[1] in _MODULES:
             return Start(_MODULES[rest[1]], None, rest[2:], environment)
-        if program in _PROGRAMS and not (program in ("server", "main") and "/" not in word):
+        if program in _PROGRAMS and not (program in _WORDS_TOO and "/" not in word):
             return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program, tuple(words[:index]))
         if rest[:1] and rest[0] in _TRAINING.get(program, ()):
             return Start(_FRAMEWORKS.get(program, program), None, rest, environment, rest[0], tuple(words[:index]))
@@ -195,6 +183,10 @@ def one_model(engine: str, named: str | None, hint: str) -> str:
     return named
 
 
-def words_for(engine: str, start: Start) -> Words:
-    """What the variables before the program say, then its own words, which win."""
-    return cut(engine, [*words_of(engine, start.environment), *start.words])
+def words_for(engine: str, start: Start, variable: Callable[[str, str], list[str]] | None = None) -> Words:
+    """What the variables before the program say, then its own words, which win.
+
+    `variable(name, value)`: the words that a variable stands for. Raises UsageError.
+    """
+    said = [] if variable is None else [word for pair in start.environment.items() for word in variable(*pair)]
+    return cut(engine, [*said, *start.words])

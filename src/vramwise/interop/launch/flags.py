@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from vramwise.engines import ENGINES, engine_named
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.values import is_number
 
@@ -74,11 +75,17 @@ def known(engine: str, name: str) -> tuple[str | None, str]:
     positive = base.replace("--no-", "--", 1)
     if flags.get(positive) == "0":
         return positive, "0"
-    if base.startswith("--") and engine in ("vllm", "sglang"):  # argparse takes unambiguous beginnings
+    if base.startswith("--") and _shortens(engine):
         longer = [flag for flag in flags if flag.startswith(base)]
         if len(longer) == 1:
             return longer[0], flags[longer[0]]
     return None, "1"
+
+
+def _shortens(engine: str) -> bool:
+    """Whether a beginning that fits one flag alone is that flag."""
+    line = engine_named(engine).command_line if engine in ENGINES else None
+    return line is not None and line.shortens_flags
 
 
 def _dashed(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.gguf_names import model_of_file, model_of_repository
+from vramwise.interop.launch.llama_cpp_variables import words_of_variable
 from vramwise.interop.launch.values import Meaning, fraction, maybe_switch, switch, whole
 
 
@@ -79,7 +80,7 @@ _MOST_LAYERS = 100_000
 
 def read(start: Start) -> Launch:
     """The scenario of a llama.cpp command line."""
-    words = words_for("llama.cpp", start)
+    words = words_for("llama.cpp", start, words_of_variable)
     settings: dict[str, Any] = {"engine": "llama.cpp", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version

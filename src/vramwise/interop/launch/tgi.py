@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.flags import flags_of
 from vramwise.interop.launch.values import Meaning, fraction, whole, word
+from vramwise.interop.launch.variables import switched
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
 from vramwise.serving.common.versions import version_of
 from vramwise.serving.tgi.estimate import V2_PREFILL_MARGIN
@@ -27,9 +29,18 @@ UNCOUNTED = {
 }
 
 
+def _words_of_variable(name: str, value: str) -> list[str]:
+    """Every flag but `--env` has a variable of its own name (launcher/src/main.rs)."""
+    flag = "--" + name.lower().replace("_", "-")
+    takes = flags_of("tgi").get(flag)
+    if takes is None or flag == "--env" or name != name.upper():
+        return []
+    return switched(name, flag, value, False) if takes == "0" else [f"{flag}={value}"]
+
+
 def read(start: Start) -> Launch:
     """The scenario of a text-generation-inference command line."""
-    words = words_for("tgi", start)
+    words = words_for("tgi", start, _words_of_variable)
     settings: dict[str, Any] = {"engine": "tgi", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vramwise.engines import engine_named
 from vramwise.errors import UsageError
 from vramwise.estimation import estimate
-from vramwise.interop.logs.reading import ENGINES, Printed, Reading, read_log
+from vramwise.interop.logs.reading import Printed, Reading, read_log
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.sources import model_elsewhere
@@ -103,7 +104,7 @@ def compare_log(path: str, overrides: Mapping[str, Any] | None = None) -> Compar
     data["serve"] = {**reading.settings, **serve}
     if "model" not in data:
         if reading.model is None:
-            raise UsageError(f"the {ENGINES[reading.engine]} log names no model: add --model NAME")
+            raise UsageError(f"the {engine_named(reading.engine).title} log names no model: add --model NAME")
         data["model"] = _model_here(reading, reading.model)
     if reading.total_bytes is not None and not {"gpu", "gpu_total_bytes"} & given.keys():
         data["gpu_total_bytes"] = reading.total_bytes
@@ -138,9 +139,11 @@ def _explained(row: Row, reading: Reading, result: Result) -> str:
     """The terms behind a row; for the KV cache, which other line its difference comes from."""
     if row.predicted is None:
         return "not estimated without the card" if result.capacity is None else "not estimated"
-    if row.quantity == "kv_cache_bytes" and reading.engine == "vllm":
+    log = engine_named(reading.engine).log
+    closes = log is not None and log.closes_its_budget
+    if row.quantity == "kv_cache_bytes" and closes:
         return _from_budget(row, reading, result)
-    if row.quantity in COUNTS and reading.engine == "vllm":
+    if row.quantity in COUNTS and closes:
         return _from_pool(row, reading, result)
     node = _node(result, row.quantity)
     return _term(node) if node is not None else ""

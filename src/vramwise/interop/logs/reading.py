@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from vramwise.engines import engine_named, engines, module_of
 from vramwise.errors import SourceError, VramwiseError, clipped
 from vramwise.files import read_at_most, shown_path
 from vramwise.units import KIB, MIB, format_bytes
@@ -19,28 +20,10 @@ from vramwise.units import KIB, MIB, format_bytes
 MOST_BYTES = 32 * MIB
 LONGEST_LINE = 16 * KIB
 PROBE = 4 * KIB
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
-_MODULES = {"vllm": "vllm", "sglang": "sglang", "llama.cpp": "llama_cpp"}
+_LOGS = {engine.name: engine.log for engine in engines() if engine.log is not None}
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BINARY_SHARE = 0.3
-
-# words that only this engine's log lines have; the engine with most such lines is the log's
-_SIGNS = {
-    "vllm": re.compile(
-        r"LLM engine \(v|vLLM API server|[Mm]odel (?:loading|weights) took|KV cache size: |Available KV cache memory"
-        r"|Graph capturing finished|Maximum concurrency for|# (?:GPU|cuda) blocks|model weights take"
-        r"|GiB KV cache is needed|for peak activation|No available memory for the cache blocks"
-    ),
-    "sglang": re.compile(
-        r"server_args=|Load weight (?:begin|end)|KV Cache is allocated|max_total_num_tokens=|Memory pool end"
-        r"|[Cc]uda graph (?:begin|end)|CUDA graph end"
-    ),
-    "llama.cpp": re.compile(
-        r"llm_load_|llama_model_load|load_tensors|llama_context|llama_kv_cache|llama_new_context|print_info:"
-        r"|(?:KV|RS|compute|output|model) buffer size ="
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +97,18 @@ def read_log(path: str, engine: str | None = None) -> Reading:
     is in it.
     """
     lines, cut = _lines(path)
-    counts = {name: sum(1 for line in lines if sign.search(line)) for name, sign in _SIGNS.items()}
+    counts = {name: sum(1 for line in lines if log.signs.search(line)) for name, log in _LOGS.items()}
     best = max(counts, key=lambda name: counts[name])
-    found = engine if engine in _MODULES else best if counts[best] else None
+    found = engine if engine in _LOGS else best if counts[best] else None
     if found is None:
-        names = ", ".join(ENGINES.values())
+        names = ", ".join(engine_named(name).title for name in _LOGS)
         raise VramwiseError(f"{shown_path(path)}: {_none_of(len(lines))} one that {names} print")
-    module = import_module(f"vramwise.interop.logs.{_MODULES[found]}")
+    module = import_module(f"vramwise.interop.logs.{module_of(found)}")
     reading: Reading = module.read(lines)
     reading.lines = len(lines)
     others = [name for name, count in counts.items() if count and name != found]
     if others:
-        named = " and ".join(ENGINES[name] for name in others)
+        named = " and ".join(engine_named(name).title for name in others)
         reading.note(f"lines of {named} are in the log too: --set engine={others[0]} reads those")
     if cut:
         reading.note(f"only the first {format_bytes(MOST_BYTES, 'MiB', 0)} of the file were read")

@@ -190,10 +190,11 @@ def _formats(trials: Trials) -> Iterator[Change]:
     """Formats with fewer bits for weights that have none."""
     settings, gpu = trials.scenario.serve, trials.gpu
     storage = storage_of(trials.model, settings.dtype, settings.quantization, settings.quantization_group_size)
-    if storage.quantization is None:
-        if gpu is None or gpu.supports("fp8_weights") is not False:
-            yield {"quantization": "fp8"}
-        yield {"quantization": "awq"}
+    if storage.quantization is not None:
+        return
+    for name in engine_named(settings.engine).narrower_weights:
+        if name != "fp8" or gpu is None or gpu.supports("fp8_weights") is not False:
+            yield {"quantization": name}
 
 
 def _together(trials: Trials) -> Iterator[Change]:

@@ -1,0 +1,88 @@
+"""What an engine or a framework does stands in its record or its package: nothing else asks for its name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vramwise.engines import ENGINES, engine_named, engines, module_of
+
+SOURCES = Path(__file__).parents[1] / "src/vramwise"
+VARIANTS = tuple(variant.name for engine in engines() for variant in engine.variants)
+ENGINE_NAMES = frozenset({*ENGINES, *VARIANTS})
+ENGINE_ROOMS = frozenset(
+    room
+    for name in ENGINES
+    for file in (module_of(name), engine_named(name).serving)
+    for room in (
+        f"engines/{file}.py",
+        f"serving/{file}/",
+        f"interop/launch/{file}.py",
+        f"interop/launch/{file}_variables.py",
+        f"interop/logs/{file}.py",
+    )
+)
+ENGINE_REGISTRY = frozenset({"engines/__init__.py", "scenario/"})
+# `transformers` names a library too: known versions of packages, and what a training runs on
+OF_LIBRARIES = (
+    "planner/training_changes.py",
+    "hardware/",
+    "training/",
+    "frameworks/",
+    "measure/",
+    "watching/",
+    "models/",
+    "sources/",
+)
+
+
+def names_asked_for(tree: ast.AST, names: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """Lines that compare with a name, hold it in a set, or have it as the key of a dict or as a case."""
+    for node in ast.walk(tree):
+        asked: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Set):
+            asked = node.elts
+        elif isinstance(node, ast.Dict):
+            asked = [key for key in node.keys if key is not None]
+        elif isinstance(node, ast.MatchValue):
+            asked = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("frozenset", "set"):
+            asked = node.args
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fromkeys":
+            asked = node.args[:1]
+        for one in asked:
+            parts = one.elts if isinstance(one, ast.Tuple | ast.List | ast.Set) else [one]
+            for part in parts:
+                if isinstance(part, ast.Constant) and part.value in names:
+                    yield part.lineno, str(part.value)
+
+
+def outside(rooms: frozenset[str]) -> Iterator[tuple[str, ast.AST]]:
+    for path in sorted(SOURCES.rglob("*.py")):
+        name = path.relative_to(SOURCES).as_posix()
+        if not any(name == room or (room.endswith("/") and name.startswith(room)) for room in rooms):
+            yield name, ast.parse(path.read_text("utf-8"))
+
+
+def test_no_engine_is_asked_for_by_name() -> None:
+    found = []
+    for name, tree in outside(ENGINE_ROOMS | ENGINE_REGISTRY):
+        names = ENGINE_NAMES - {"transformers"} if name.startswith(OF_LIBRARIES) else ENGINE_NAMES
+        found += [f"{name}:{line} {what}" for line, what in names_asked_for(tree, names)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'engine == "vllm"', 'engine in ("vllm", "sglang")', 'frozenset({"tgi"})', '{"ollama": 1}[engine]',
+        'match engine:\n    case "sglang":\n        pass', 'dict.fromkeys(("vllm", "tgi"), 1)',
+    ],
+)  # fmt: skip
+def test_a_name_that_is_asked_for_is_seen(text: str) -> None:
+    assert [*names_asked_for(ast.parse(text), ENGINE_NAMES)]
