@@ -11,7 +11,7 @@ import pytest
 from vramwise.engines import ENGINES, engine_named, engines, module_of
 
 SOURCES = Path(__file__).parents[1] / "src/vramwise"
-VARIANTS = tuple(variant.name for engine in engines() for variant in engine.variants)
+VARIANTS = tuple(variant for engine in engines() for variant in engine.variants)
 ENGINE_NAMES = frozenset({*ENGINES, *VARIANTS})
 ENGINE_ROOMS = frozenset(
     room

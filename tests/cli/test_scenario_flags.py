@@ -199,3 +199,24 @@ def test_no_kv_offload_keeps_the_cache_on_the_host():
     scenario = read("gpt2 --task serve --engine llama.cpp --no-kv-offload")
     assert scenario.serve.no_kv_offload is True
     assert read("gpt2 --task serve --engine llama.cpp --kv-offload").serve.no_kv_offload is False
+
+
+def test_flags_override_a_files_nested_tables(tmp_path):
+    path = tmp_path / "scenario.toml"
+    path.write_text('model = "m"\ntask = "train"\n[train.zero]\nstage = 3\noverlap_comm = false\n', "utf-8")
+    train = read(f"--scenario {path} --zero-stage 2").train
+    assert (train.zero_stage, train.overlap_comm) == (2, False)
+
+
+def test_help_groups_the_flags_by_whose_they_are():
+    groups = {group.title: group for group in parse_groups()}
+    zero = {action.dest: action.help for action in groups["--task train: ZeRO"]._group_actions}
+    assert {"zero_stage", "overlap_comm"} <= set(zero)
+    assert zero["sub_group_size"].startswith("ZeRO-3: ")
+    assert {action.dest for action in groups["--task serve: SGLang"]._group_actions} >= {"mem_fraction_static"}
+
+
+def parse_groups():
+    parser = CommandParser(prog="vramwise estimate", description="for a test")
+    add_scenario_arguments(parser)
+    return parser._action_groups

@@ -26,7 +26,7 @@ def read(task, num_gpus=None, **table):
         (
             "train",
             {"virtual_pipeline_parallel_size": 2},
-            "train.virtual_pipeline_parallel_size: 2 needs",
+            "train.virtual_pipeline_parallel_size: needs",
         ),
         (
             "train",

@@ -100,7 +100,7 @@ def test_every_default_is_a_value_that_its_kind_reads():
             "train.mico_batch_size: unknown key: did you mean micro_batch_size, num_microbatches?",
         ),
         (train(num_gpus=2), "train.num_gpus: belongs to the top of the scenario: num_gpus"),
-        (train(n_ctx=2), "train.n_ctx: belongs to the task serve, not to train"),
+        (train(n_ctx=2), "train.n_ctx: belongs to the task serve, not to train: here it is sequence_length"),
         (
             {"model": "m", "task": "train", "zero_stage": 3},
             "zero_stage: belongs into the table of the task: train.zero_stage",
@@ -214,7 +214,7 @@ def test_every_measured_case_is_read_and_survives_being_written():
     count = 0
     for data in measured_scenarios():
         scenario = Scenario.from_dict(data)
-        assert not scenario.notes
+        assert not [note for note in scenario.notes if "changed nothing here" not in note]
         written = scenario.to_dict()
         json.dumps(written, allow_nan=False)
         again = Scenario.from_dict(written)

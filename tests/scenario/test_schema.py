@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from vramwise.errors import ScenarioError
 from vramwise.scenario import Scenario, scenario_schema
 from vramwise.scenario.definition import KINDS, TABLES
+from vramwise.scenario.nested import nested_tables
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
 VALIDATOR = Draft202012Validator(scenario_schema())
@@ -21,7 +22,7 @@ def test_the_schema_is_a_schema_with_every_key():
     Draft202012Validator.check_schema(schema)
     json.dumps(schema, allow_nan=False)
     for name, cls in TABLES.items():
-        assert set(schema["properties"][name]["properties"]) == set(KINDS[cls])
+        assert set(schema["properties"][name]["properties"]) == {*KINDS[cls], *nested_tables(cls)}
         assert all(p["description"] for p in schema["properties"][name]["properties"].values())
 
 
@@ -50,6 +51,10 @@ def test_every_measured_scenario_is_valid():
         {"model": "m", "task": "load", "generate": {}},
         {"model": "m", "task": "serve", "serve": {"gpu_memory_utilization": 0}},
         {"model": "m", "task": "serve", "serve": {"speculative": {"tokens": 1}}},
+        {"model": "m", "task": "train", "train": {"zero": {"stage": 4}}},
+        {"model": "m", "task": "train", "train": {"zero": {"stge": 3}}},
+        {"model": "m", "task": "train", "train": {"zero": 3}},
+        {"model": "m", "task": "train", "train": {"fsdp": {"sharding_strategy": "zz"}}},
     ],
 )
 def test_schema_and_reader_refuse_the_same(data):

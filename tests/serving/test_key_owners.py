@@ -9,7 +9,8 @@ import pytest
 from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
 from vramwise.scenario import Scenario
-from vramwise.scenario.definition import OWNERS, UNCOUNTED_ENGINES, engines_of
+from vramwise.scenario.definition import KINDS, ServeSettings, engines_of
+from vramwise.scenario.inference import counts
 from vramwise.scenario.names import ENGINES, LLAMA_CPP_ENGINES
 from vramwise.units import GIB
 
@@ -85,7 +86,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 def test_every_key_has_a_case() -> None:
-    assert set(CASES) == set(OWNERS) - {"engine"}
+    assert set(CASES) == set(KINDS[ServeSettings]) - {"engine"}
 
 
 def scenario(engine: str, model: str, context: dict[str, Any], **table: Any) -> dict[str, Any]:
@@ -107,6 +108,10 @@ def told(asked: dict[str, Any]) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def leaves_out(key: str, engine: str) -> bool:
+    return engine in engines_of(key) and not counts(engine, key)
+
+
 PAIRS = [(key, engine) for key in CASES for engine in ENGINES]
 
 
@@ -118,7 +123,7 @@ def test_a_key_of_another_engine_is_refused(key: str, engine: str) -> None:
     assert problem.value.path == f"serve.{key}"
 
 
-@pytest.mark.parametrize(("key", "engine"), [pair for pair in PAIRS if pair[1] in UNCOUNTED_ENGINES[pair[0]]])
+@pytest.mark.parametrize(("key", "engine"), [pair for pair in PAIRS if leaves_out(*pair)])
 def test_what_an_answer_leaves_out_is_said(key: str, engine: str) -> None:
     value, context, model = CASES[key]
     read = Scenario.from_dict(scenario(engine, model, context, **{key: value}))
@@ -133,7 +138,7 @@ UNMOVED = {("main_gpu", engine): "the cards of a scenario are alike" for engine 
 
 @pytest.mark.parametrize(
     ("key", "engine"),
-    [pair for pair in PAIRS if pair[1] in (OWNERS[pair[0]] or ENGINES) and pair not in UNMOVED],
+    [pair for pair in PAIRS if counts(pair[1], pair[0]) and pair not in UNMOVED],
 )  # fmt: skip
 def test_a_key_of_the_engine_changes_its_answer(key: str, engine: str) -> None:
     value, context, model = CASES[key]
@@ -153,7 +158,7 @@ def test_the_way_out_names_the_engine_s_own_key() -> None:
 
 @pytest.mark.parametrize("key", ["mla_attn", "attn_max_b", "fused_moe"])
 def test_keys_of_ik_llama_cpp_need_the_variant(key: str) -> None:
-    with pytest.raises(ScenarioError, match=r"belongs to ik_llama.cpp: set variant to it"):
+    with pytest.raises(ScenarioError, match=r"belongs to the variant ik_llama.cpp; the variant is llama.cpp"):
         Scenario.from_dict({"model": MOE, "task": "serve", "serve": {"engine": "llama.cpp", key: 1}})
 
 

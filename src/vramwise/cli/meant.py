@@ -1,4 +1,4 @@
-"""Flags that people give and that are called otherwise here: other tools' names, and those of other tasks."""
+"""Flags that people give and that are called otherwise here: other tools' names."""
 
 from __future__ import annotations
 
@@ -31,24 +31,6 @@ _MEANT: dict[str, str] = {
     "--picture": "--plot",
     "--model": f"{_MODEL}, without a flag",
 }
-_IN_TASK: dict[tuple[str, str], str] = {
-    ("batch_size", "train"): "micro_batch_size",
-    ("batch_size", "serve"): "max_num_seqs",
-    ("micro_batch_size", "serve"): "max_num_seqs",
-    ("micro_batch_size", "generate"): "batch_size",
-    ("max_num_seqs", "train"): "micro_batch_size",
-    ("max_num_seqs", "generate"): "batch_size",
-    ("max_model_len", "train"): "sequence_length",
-    ("n_ctx", "train"): "sequence_length",
-    ("prompt_tokens", "train"): "sequence_length",
-    ("max_model_len", "generate"): "prompt_tokens",
-    ("sequence_length", "serve"): "max_model_len",
-    ("sequence_length", "generate"): "prompt_tokens",
-    ("prompt_tokens", "serve"): "max_model_len",
-    ("dtype", "train"): "precision",
-    ("precision", "serve"): "dtype",
-    ("precision", "generate"): "dtype",
-}
 
 
 def meant_flag(given: str, known: Collection[str], *, takes_model: bool) -> str | None:
@@ -57,8 +39,3 @@ def meant_flag(given: str, known: Collection[str], *, takes_model: bool) -> str 
     if meant is None or (meant.startswith(_MODEL) and not takes_model):
         return None
     return meant if meant.startswith(_MODEL) or meant.split()[0] in known else None
-
-
-def key_of_task(key: str, task: str) -> str | None:
-    """What a key of another task is called in this one."""
-    return _IN_TASK.get((key, task))

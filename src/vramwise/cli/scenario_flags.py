@@ -11,14 +11,16 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramwise.cli.meant import key_of_task
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.definition import KINDS, TABLES, table_of
+from vramwise.scenario.help import described, group_of
 from vramwise.scenario.names import TASKS
-from vramwise.scenario.values import Kind, Several, Switch, Table, Text, Whole
+from vramwise.scenario.nested import flat
+from vramwise.scenario.synonyms import called
+from vramwise.scenario.values import AllOrSeveral, Kind, Several, Switch, Table, Text, Whole
 
-HYPERPARAMETERS: dict[str, Kind] = {
+HYPERPARAMETERS: dict[str, Kind[object]] = {
     "model_type": Text(help="its transformers model type (default: llama)"),
     "hidden_size": Whole(help="width of the residual stream"),
     "intermediate_size": Whole(help="width of the MLP"),
@@ -52,12 +54,11 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     for key, kind in KINDS[Scenario].items():
         if key != "model":
             _add_flag(top, key, kind, kind.help)
-    groups = {name: parser.add_argument_group(f"--task {name}") for name in TABLES}
-    shared = parser.add_argument_group("several tasks")
-    for key, homes in _homes().items():
-        name = homes[0]
-        group = groups[name] if len(homes) == 1 else shared
-        _add_flag(group, key, KINDS[TABLES[name]][key], _shared_help(key, homes))
+    for title, keys in _groups().items():
+        group = parser.add_argument_group(title)
+        for key, help in keys.items():
+            homes = _homes()[key]
+            _add_flag(group, key, KINDS[TABLES[homes[0]]][key], help)
     described = parser.add_argument_group("a model described by its hyperparameters, instead of MODEL")
     for key, kind in HYPERPARAMETERS.items():
         _add_flag(described, key, kind, kind.help)
@@ -223,24 +224,25 @@ def _by_table(given: Mapping[str, Any], task: str) -> tuple[dict[str, Any], dict
             settings[key] = _raw(task_kinds[key], value)
         else:
             homes = " or ".join(_homes()[key])
-            meant = key_of_task(key, task)
+            meant = called(key, table_of(task))
             hint = f": there it is {flag(meant)}" if meant is not None else ""
             raise UsageError(f"{flag(key)} belongs to --task {homes}, not to --task {task}{hint}")
     return top, settings
 
 
-def _file_table(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _file_table(data: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """A task's table of a file, without nested ones."""
     table = data.get(name)
     if table is not None and not isinstance(table, Mapping):
         raise ScenarioError(name, "expected a table")
-    return table or {}
+    return flat(TABLES[name], table or {}, name)
 
 
-def _raw(kind: Kind, value: str | bool) -> object:
+def _raw(kind: Kind[object], value: str | bool) -> object:
     return kind.from_text(value) if isinstance(value, str) else value
 
 
-def read_flag(key: str, kind: Kind, value: str | bool) -> Any:
+def read_flag(key: str, kind: Kind[object], value: str | bool) -> Any:
     """A flag's checked value. Raises UsageError that names the flag."""
     try:
         return kind.read(_raw(kind, value), flag(key))
@@ -262,21 +264,45 @@ def _homes() -> dict[str, list[str]]:
     return homes
 
 
+def _groups() -> dict[str, dict[str, str]]:
+    """The help of every flag by the title of its group: a task's, those of one owner in it, those of several tasks."""
+    groups: dict[str, dict[str, str]] = {}
+    shared: dict[str, str] = {}
+    for name, cls in TABLES.items():
+        own = {key for key, homes in _homes().items() if homes == [name]}
+        titles = dict.fromkeys(["", *(group_of(cls, key) for key in KINDS[cls])])
+        for title in titles:
+            keys = [key for key in KINDS[cls] if key in own and group_of(cls, key) == title]
+            if keys:
+                full = f"--task {name}: {title}" if title else f"--task {name}"
+                groups[full] = {key: described(cls, key, group=title) for key in keys}
+    for key, homes in _homes().items():
+        if len(homes) > 1:
+            shared[key] = _shared_help(key, homes)
+    return {**groups, "several tasks": shared}
+
+
 def _shared_help(key: str, homes: list[str]) -> str:
-    texts = {KINDS[TABLES[name]][key].help: name for name in homes}
+    texts = {described(TABLES[name], key): name for name in homes}
     return "; ".join(texts) if len(texts) == 1 else "; ".join(f"{name}: {text}" for text, name in texts.items())
 
 
-def _add_flag(group: argparse._ArgumentGroup, key: str, kind: Kind, help: str) -> None:
+def _add_flag(group: argparse._ArgumentGroup, key: str, kind: Kind[object], help: str) -> None:
     help = help.replace("%", "%%")
     if isinstance(kind, Switch) and key.startswith("no_"):
         # BooleanOptionalAction takes every --no-… as false, which here is the key's own name.
         group.add_argument(flag(key), dest=key, action="store_const", const=True, help=help)
-        group.add_argument(flag(key.removeprefix("no_")), dest=key, action="store_const", const=False, help=help)
+        group.add_argument(
+            flag(key.removeprefix("no_")),
+            dest=key,
+            action="store_const",
+            const=False,
+            help=f"the opposite of {flag(key)}",
+        )
     elif isinstance(kind, Switch):
         group.add_argument(flag(key), dest=key, action=argparse.BooleanOptionalAction, default=None, help=help)
     else:
-        action: str | type[argparse.Action] = _Joined if isinstance(kind, Several | Table) else "store"
+        action: str | type[argparse.Action] = _Joined if isinstance(kind, AllOrSeveral | Several | Table) else "store"
         group.add_argument(*_SHORT.get(key, ()), flag(key), dest=key, metavar=kind.metavar, help=help, action=action)
 
 

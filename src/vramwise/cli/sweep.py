@@ -126,7 +126,7 @@ def _whole(text: str) -> int | None:
     return int(digits) * unit if digits.isascii() and digits.isdigit() and len(digits) <= 12 else None
 
 
-def _value(key: str, kind: Kind, label: str) -> Any:
+def _value(key: str, kind: Kind[object], label: str) -> Any:
     if isinstance(kind, Switch):
         if label not in ("true", "false"):
             raise UsageError(f'--sweep: {key}: expected true or false, got "{clipped(label)}"')

@@ -10,16 +10,16 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
-from vramwise.engines.engine import CommandLine, Engine, Log, Shortage, Variant
+from vramwise.engines.engine import CommandLine, Engine, Log, Shortage
 
 __all__ = [
+    "DEFAULT",
     "ENGINES",
     "PLAIN",
     "CommandLine",
     "Engine",
     "Log",
     "Shortage",
-    "Variant",
     "engine_named",
     "engine_titled",
     "engines",
@@ -36,6 +36,8 @@ ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
     "transformers": ("hf",),
 }
 """Every engine with other spellings of its name, the default first."""
+
+DEFAULT: Final = next(iter(ENGINES))
 
 PLAIN: Final = "transformers"
 """What runs a model where no engine is named: the library itself."""

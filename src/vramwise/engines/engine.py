@@ -16,14 +16,6 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """A fork that a setting of the engine chooses, with the settings that it alone has."""
-
-    name: str
-    keys: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
     """How the engine is started; interop/launch/NAME.py reads the flags."""
 
@@ -101,8 +93,8 @@ class Engine:
     """It needs no GPU."""
     words: Mapping[str, str] = field(default_factory=lambda: NONE)
     """Settings of other engines, and what this one calls the same."""
-    variants: tuple[Variant, ...] = ()
-    """Forks that are told apart by the setting `variant`."""
+    variants: tuple[str, ...] = ()
+    """Forks that its setting `variant` chooses."""
 
     command_line: CommandLine | None = None
     log: Log | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Engine, Log, Shortage, Variant
+from vramwise.engines.engine import CommandLine, Engine, Log, Shortage
 
 WORDS = {
     "dtype": "gguf_quant",
@@ -34,7 +34,7 @@ RECORD = Engine(
     reads_gguf=True,
     runs_on_cpu=True,
     words=WORDS,
-    variants=(Variant(name="ik_llama.cpp", keys=("mla_attn", "attn_max_b", "fused_moe")),),
+    variants=("ik_llama.cpp",),
     command_line=CommandLine(
         programs=(
             "llama-server",

@@ -11,7 +11,6 @@ from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
 from vramwise.result import Node, Result
 from vramwise.scenario import Scenario
-from vramwise.scenario.checks import check
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 
 
@@ -67,7 +66,7 @@ def changed(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
     if inner:
         table = table_of(scenario.task)
         top[table] = getattr(scenario, table).replace(**inner)
-    return check(scenario.replace(**top))
+    return scenario.replace(**top).checked()
 
 
 @dataclass(frozen=True, slots=True)

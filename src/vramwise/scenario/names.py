@@ -5,6 +5,7 @@ The first name is the default. Sources of the names: the frameworks' own flags a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from vramwise.engines import ENGINES as SPELLED_ENGINES
@@ -12,7 +13,7 @@ from vramwise.engines import ENGINES as SPELLED_ENGINES
 TASKS: Final = ("train", "serve", "generate", "load")
 
 DTYPES: Final = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2")
-DTYPE_SPELLINGS: Final[dict[str, str | None]] = {
+DTYPE_SPELLINGS: Final[Mapping[str, str]] = {
     "float32": "fp32",
     "float": "fp32",
     "f32": "fp32",
@@ -43,7 +44,7 @@ FRAMEWORKS: Final = (
     "ms-swift",
     "pytorch",
 )
-FRAMEWORK_SPELLINGS: Final[dict[str, str | None]] = {
+FRAMEWORK_SPELLINGS: Final[Mapping[str, str]] = {
     "trl": "transformers",
     "peft": "transformers",
     "hf": "transformers",
@@ -64,7 +65,7 @@ PRECISIONS: Final = (
     "fp32",
     "fp8-mixed",
 )
-PRECISION_SPELLINGS: Final[dict[str, str | None]] = {
+PRECISION_SPELLINGS: Final[Mapping[str, str]] = {
     "bf16-true": "bf16",
     "bfloat16": "bf16",
     "fp16-true": "fp16",
@@ -94,7 +95,7 @@ OPTIMIZERS: Final = (
     "lomo",
     "none",
 )
-OPTIMIZER_SPELLINGS: Final[dict[str, str | None]] = {
+OPTIMIZER_SPELLINGS: Final[Mapping[str, str]] = {
     "adam": "adamw",
     "adamw_torch": "adamw",
     "adamw_torch_fused": "adamw",
@@ -108,24 +109,24 @@ OPTIMIZER_SPELLINGS: Final[dict[str, str | None]] = {
     "galore_adamw": "galore-adamw",
 }
 OPTIMIZER_IMPLS: Final = ("foreach", "for-loop", "fused")
-OPTIMIZER_IMPL_SPELLINGS: Final[dict[str, str | None]] = {"forloop": "for-loop", "single-tensor": "for-loop"}
+OPTIMIZER_IMPL_SPELLINGS: Final[Mapping[str, str]] = {"forloop": "for-loop", "single-tensor": "for-loop"}
 HEADS: Final = ("causal-lm", "masked-lm", "sequence-classification", "none")
 CHECKPOINTING: Final = ("none", "full", "selective")
-CHECKPOINTING_SPELLINGS: Final[dict[str, str | None]] = {"off": "none", "block": "full"}
+CHECKPOINTING_SPELLINGS: Final[Mapping[str, str]] = {"off": "none", "block": "full"}
 ATTENTION: Final = ("sdpa", "eager", "flash")
 TRAIN_ATTENTION: Final = (*ATTENTION, "flex")
-ATTENTION_SPELLINGS: Final[dict[str, str | None]] = {
+ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {
     "flash_attention_2": "flash",
     "flash_attention_3": "flash",
     "flash-attn": "flash",
     "flash-attention": "flash",
 }
-TRAIN_ATTENTION_SPELLINGS: Final[dict[str, str | None]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
+TRAIN_ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
 LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel")
 KERNELS: Final = ("liger", "unsloth", "fms", "transformer-engine", "apex")
-KERNEL_SPELLINGS: Final[dict[str, str | None]] = {"te": "transformer-engine", "liger-kernel": "liger"}
+KERNEL_SPELLINGS: Final[Mapping[str, str]] = {"te": "transformer-engine", "liger-kernel": "liger"}
 BASE_QUANTIZATION: Final = ("nf4", "nf4-dq", "fp4", "int8", "gptq-int4", "awq-int4")
-BASE_QUANTIZATION_SPELLINGS: Final[dict[str, str | None]] = {
+BASE_QUANTIZATION_SPELLINGS: Final[Mapping[str, str | None]] = {
     "none": None,
     "bitsandbytes-nf4": "nf4",
     "bnb-nf4": "nf4",
@@ -137,14 +138,14 @@ BASE_QUANTIZATION_SPELLINGS: Final[dict[str, str | None]] = {
 }
 FSDP: Final = ("none", "full-shard", "shard-grad-op", "hybrid-shard")
 PIPELINE_SCHEDULES: Final = ("1f1b", "interleaved-1f1b", "gpipe", "zero-bubble")
-PIPELINE_SCHEDULE_SPELLINGS: Final[dict[str, str | None]] = {
+PIPELINE_SCHEDULE_SPELLINGS: Final[Mapping[str, str]] = {
     "interleaved": "interleaved-1f1b",
     "interleaved1f1b": "interleaved-1f1b",
     "zb": "zero-bubble",
     "zero-bubble-v": "zero-bubble",
 }
 FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
-FP8_RECIPE_SPELLINGS: Final[dict[str, str | None]] = {
+FP8_RECIPE_SPELLINGS: Final[Mapping[str, str]] = {
     "current": "tensorwise",
     "current-scaling": "tensorwise",
     "delayed-scaling": "delayed",
@@ -153,7 +154,7 @@ FP8_RECIPE_SPELLINGS: Final[dict[str, str | None]] = {
 OFFLOAD: Final = ("none", "cpu", "nvme")
 
 ENGINES: Final = tuple(SPELLED_ENGINES)
-ENGINE_SPELLINGS: Final[dict[str, str | None]] = {
+ENGINE_SPELLINGS: Final[Mapping[str, str]] = {
     spelling: name for name, spellings in SPELLED_ENGINES.items() for spelling in spellings
 }
 SERVE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32")
@@ -174,7 +175,7 @@ SERVE_QUANTIZATION: Final = (
     "bitsandbytes-int8",
     "gguf",
 )
-SERVE_QUANTIZATION_SPELLINGS: Final[dict[str, str | None]] = {
+SERVE_QUANTIZATION_SPELLINGS: Final[Mapping[str, str | None]] = {
     "none": None,
     "gptq-int4": "gptq",
     "awq-int4": "awq",
@@ -200,7 +201,7 @@ LLAMA_CPP_CACHE_TYPES: Final = (
     "iq4_nl",
     "q8_kv",
 )
-LLAMA_CPP_CACHE_SPELLINGS: Final[dict[str, str | None]] = {"fp16": "f16", "fp32": "f32", "bfloat16": "bf16"}
+LLAMA_CPP_CACHE_SPELLINGS: Final[Mapping[str, str]] = {"fp16": "f16", "fp32": "f32", "bfloat16": "bf16"}
 LLAMA_CPP_VARIANTS: Final = ("llama.cpp", "ik_llama.cpp")
 # llama.cpp's file types (`llama-quantize --help`), then those that only ik_llama.cpp writes.
 GGUF_QUANTS: Final = (
@@ -263,7 +264,7 @@ GGUF_QUANTS: Final = (
     "IQ1_BN",
     "IQ2_BN",
 )
-GGUF_QUANT_SPELLINGS: Final[dict[str, str | None]] = {
+GGUF_QUANT_SPELLINGS: Final[Mapping[str, str]] = {
     "fp32": "F32",
     "fp16": "F16",
     "bfloat16": "BF16",
@@ -275,5 +276,3 @@ GGUF_QUANT_SPELLINGS: Final[dict[str, str | None]] = {
 
 LLAMA_CPP_SPLIT_MODES: Final = ("layer", "row", "none", "tensor", "graph", "attn")
 LLAMA_CPP_ENGINES: Final = ("llama.cpp", "ollama")
-VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS = "vllm", "sglang", "tgi", "tensorrt-llm", "transformers"
-SERVERS: Final = (VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS)

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 from vramwise.errors import ScenarioError, UsageError, clipped, nearest
 from vramwise.units import parse_bytes
@@ -21,15 +21,21 @@ LARGEST_WHOLE_NUMBER = 2**53 - 1
 LONGEST_TEXT = 4096
 _MOST_DIGITS = 40
 
+V = TypeVar("V", covariant=True)
+Item = TypeVar("Item", covariant=True)
+N = TypeVar("N", str, str | None)
+Schema = dict[str, object]
+"""A JSON Schema."""
+
 
 @dataclass(kw_only=True, eq=False, repr=False)  # only __init__ is made: the start stays quick
-class Kind:
+class Kind(Generic[V]):
     """A kind of value. `optional` keys may be null, which means the same as leaving them out."""
 
     help: str
     optional: bool = False
 
-    def read(self, value: object, path: str) -> Any:
+    def read(self, value: object, path: str) -> V:
         """The value as the scenario keeps it. Raises ScenarioError with `path`."""
         raise NotImplementedError
 
@@ -37,11 +43,11 @@ class Kind:
         """What a file would hold for this flag's text; `read` judges it."""
         return text
 
-    def to_json(self, value: Any) -> Any:
+    def to_json(self, value: object) -> object:
         """The kept value as JSON-able data."""
         return value
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         """JSON Schema of everything that `read` takes."""
         raise NotImplementedError
 
@@ -51,7 +57,7 @@ class Kind:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Whole(Kind):
+class Whole(Kind[int]):
     """A whole number from `minimum` to `maximum`; true and 3.0 are none."""
 
     minimum: int = 1
@@ -73,7 +79,7 @@ class Whole(Kind):
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
         return int(text) if is_number and "__" not in text else text
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
     @property
@@ -82,7 +88,7 @@ class Whole(Kind):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Size(Kind):
+class Size(Kind[int]):
     """A number of bytes above zero, or its text with the unit written out ("80 GiB")."""
 
     def read(self, value: object, path: str) -> int:
@@ -97,7 +103,7 @@ class Size(Kind):
         limit = " below 2^53" if type(size) is int and size > 0 else ""
         raise refusal(path, f'a number of bytes{limit} or a size such as "80 GiB"', value)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         text = {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+\s*[A-Za-z]*\s*$"}
         return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": LARGEST_WHOLE_NUMBER}, text]}
 
@@ -107,18 +113,17 @@ class Size(Kind):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Fraction(Kind):
+class Fraction(Kind[float]):
     """A number from 0 to 1; `above_zero` and `below_one` leave out the ends."""
 
     above_zero: bool = False
     below_one: bool = False
 
     def read(self, value: object, path: str) -> float:
-        if type(value) in (int, float):
-            number = float(value)  # type: ignore[arg-type]
-            low = number > 0 if self.above_zero else number >= 0
-            if low and (number < 1 if self.below_one else number <= 1):
-                return number
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low = value > 0 if self.above_zero else value >= 0
+            if low and (value < 1 if self.below_one else value <= 1):
+                return float(value)
         expected = f"a number {'>' if self.above_zero else '≥'} 0 and {'<' if self.below_one else '≤'} 1"
         raise refusal(path, expected, value)
 
@@ -128,7 +133,7 @@ class Fraction(Kind):
         except ValueError:
             return text
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         low = {"exclusiveMinimum" if self.above_zero else "minimum": 0}
         return {"type": "number", **low, "exclusiveMaximum" if self.below_one else "maximum": 1}
 
@@ -138,14 +143,14 @@ class Fraction(Kind):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Share(Kind):
+class Share(Kind[float]):
     """A finite number ≥ 0, one part of a whole that the numbers beside it complete."""
 
     def read(self, value: object, path: str) -> float:
         if isinstance(value, str):
             value = self.from_text(value)
-        if type(value) in (int, float) and 0 <= value <= LARGEST_WHOLE_NUMBER:  # type: ignore[operator]
-            return float(value)  # type: ignore[arg-type]
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST_WHOLE_NUMBER:
+            return float(value)
         raise refusal(path, "a number ≥ 0", value)
 
     def from_text(self, text: str) -> object:
@@ -154,7 +159,7 @@ class Share(Kind):
         except ValueError:
             return text
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {"type": "number", "minimum": 0, "maximum": LARGEST_WHOLE_NUMBER}
 
     @property
@@ -163,7 +168,7 @@ class Share(Kind):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Switch(Kind):
+class Switch(Kind[bool]):
     """true or false."""
 
     def read(self, value: object, path: str) -> bool:
@@ -171,12 +176,12 @@ class Switch(Kind):
             return value
         raise refusal(path, "true or false", value)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {"type": "boolean"}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Text(Kind):
+class Text(Kind[str]):
     """Any text, not empty."""
 
     def read(self, value: object, path: str) -> str:
@@ -186,22 +191,22 @@ class Text(Kind):
             raise refusal(path, "text (write it in quotes)", value)
         raise refusal(path, f"text of 1 to {LONGEST_TEXT} characters", value)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Choice(Kind):
+class Choice(Kind[N]):
     """One of a few names; `spellings` maps what else people write to the name that is kept.
 
     Letter case, `_` for `-` and blanks for `-` make no difference. A spelling may stand for null.
     """
 
     names: tuple[str, ...]
-    spellings: Mapping[str, str | None]
-    _by_spelling: Mapping[str, str | None]
+    spellings: Mapping[str, N]
+    _by_spelling: Mapping[str, N]
 
-    def read(self, value: object, path: str) -> str | None:
+    def read(self, value: object, path: str) -> N:
         if type(value) is str:
             by_spelling = self._by_spelling
             if value in by_spelling:
@@ -217,7 +222,7 @@ class Choice(Kind):
         listed = ", ".join(self.names[:16]) + (", …" if len(self.names) > 16 else "")
         return f"expected one of {listed}; got {shown(value)}{meant}"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {"enum": sorted({*self.names, *self.spellings}, key=[*self.names, *self.spellings].index)}
 
     @property
@@ -225,42 +230,51 @@ class Choice(Kind):
         return "NAME"
 
 
-def choice_kind(
-    help: str, names: Sequence[str], spellings: Mapping[str, str | None] | None = None, optional: bool = False
-) -> Choice:
+def choice_kind(help: str, names: Sequence[str], spellings: Mapping[str, str] | None = None) -> Choice[str]:
     """A `Choice` with its lookup table worked out once."""
-    spellings = spellings or {}
-    by_spelling: dict[str, str | None] = {**spellings, **{name: name for name in names}}
+    by_spelling = {**(spellings or {}), **{name: name for name in names}}
     by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
-    return Choice(help=help, optional=optional, names=tuple(names), spellings=spellings, _by_spelling=by_spelling)
+    return Choice(help=help, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling)
+
+
+def optional_choice_kind(
+    help: str, names: Sequence[str], spellings: Mapping[str, str | None] | None = None
+) -> Choice[str | None]:
+    """The same of a key that may be null, which a spelling may stand for ("none")."""
+    by_spelling: dict[str, str | None] = {**(spellings or {}), **{name: name for name in names}}
+    by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
+    return Choice(help=help, optional=True, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Several(Kind):
+class Several(Kind[tuple[Item, ...]]):
     """A list of values of one kind; one value may stand for a list of one.
 
-    `separator` splits a text that holds several ("liger,fms"); `whole` names a text that stays as it is.
+    `separator` splits a text that holds several ("liger,fms").
     """
 
-    item: Kind
+    item: Kind[Item]
     separator: str | None = ","
-    whole: str | None = None
 
-    def read(self, value: object, path: str) -> tuple[Any, ...] | str:
-        if type(value) is str:
-            if value == self.whole:
-                return value
-            value = [part.strip() for part in value.split(self.separator)] if self.separator else [value]
-            if isinstance(self.item, Whole):
-                value = [int(part) if part.isdecimal() and len(part) <= _MOST_DIGITS else part for part in value]
+    def read(self, value: object, path: str) -> tuple[Item, ...]:
+        return self.entries(value, path, "a list")
+
+    def entries(self, value: object, path: str, expected: str) -> tuple[Item, ...]:
+        """The values of a list, or of a text that holds several. Raises ScenarioError for anything not `expected`."""
+        if isinstance(value, str):
+            value = self._parts(value)
         if not isinstance(value, list | tuple):
-            raise refusal(path, f'a list or "{self.whole}"' if self.whole else "a list", value)
+            raise refusal(path, expected, value)
         return tuple(self.item.read(entry, f"{path}[{i}]") for i, entry in enumerate(value))
 
-    def to_json(self, value: Any) -> Any:
-        return value if isinstance(value, str) else list(value)
+    def _parts(self, text: str) -> list[object]:
+        parts: list[object] = [part.strip() for part in text.split(self.separator)] if self.separator else [text]
+        return [self.item.from_text(str(part)) for part in parts] if isinstance(self.item, Whole) else parts
 
-    def schema(self) -> dict[str, Any]:
+    def to_json(self, value: object) -> object:
+        return list(value) if isinstance(value, tuple) else value
+
+    def schema(self) -> Schema:
         return {"anyOf": [{"type": "array", "items": self.item.schema()}, {"type": "string", "minLength": 1}]}
 
     @property
@@ -269,18 +283,42 @@ class Several(Kind):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Table(Kind):
+class AllOrSeveral(Kind[str | tuple[Item, ...]]):
+    """A list of values of one kind, or the text `whole`, which stands for all there are."""
+
+    item: Kind[Item]
+    whole: str
+
+    def read(self, value: object, path: str) -> str | tuple[Item, ...]:
+        if value == self.whole:
+            return self.whole
+        several = Several(help=self.help, item=self.item)
+        return several.entries(value, path, f'a list or "{self.whole}"')
+
+    def to_json(self, value: object) -> object:
+        return list(value) if isinstance(value, tuple) else value
+
+    def schema(self) -> Schema:
+        return Several(help=self.help, item=self.item).schema()
+
+    @property
+    def metavar(self) -> str:
+        return "NAME,…"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Table(Kind[dict[str, V]]):
     """A small table. With `keys` each key has its own kind; without, every key holds `value`."""
 
-    keys: Mapping[str, Kind] | None = None
-    value: Kind | None = None
+    keys: Mapping[str, Kind[V]] | None = None
+    value: Kind[V] | None = None
 
-    def read(self, value: object, path: str) -> dict[str, Any]:
+    def read(self, value: object, path: str) -> dict[str, V]:
         if not isinstance(value, Mapping):
             raise refusal(path, "a table", value)
         return {key: self._kind(key, path).read(entry, f"{path}.{key}") for key, entry in value.items()}
 
-    def _kind(self, key: object, path: str) -> Kind:
+    def _kind(self, key: object, path: str) -> Kind[V]:
         kind = self.keys.get(str(key)) if self.keys else self.value
         if kind is None or not isinstance(key, str):
             raise unknown_key(path, key, self.keys or ())
@@ -302,10 +340,10 @@ class Table(Kind):
             table[key] = kind.from_text(entry) if kind else entry
         return table
 
-    def to_json(self, value: Any) -> Any:
-        return dict(value)
+    def to_json(self, value: object) -> object:
+        return dict(value) if isinstance(value, Mapping) else value
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         if self.keys is None:
             return {"type": "object", "additionalProperties": self.value.schema() if self.value else False}
         properties = {key: kind.schema() for key, kind in self.keys.items()}
@@ -317,10 +355,10 @@ class Table(Kind):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ModelReference(Kind):
+class ModelReference(Kind[str | Mapping[str, object]]):
     """A model's name, URL or path, or a table that holds a whole config.json."""
 
-    def read(self, value: object, path: str) -> str | Mapping[str, Any]:
+    def read(self, value: object, path: str) -> str | Mapping[str, object]:
         if isinstance(value, Mapping):
             if value:
                 return value
@@ -330,10 +368,10 @@ class ModelReference(Kind):
         expected = "a model's name, URL or path, or a table that holds a config.json"
         raise refusal(path, expected, value)
 
-    def to_json(self, value: Any) -> Any:
+    def to_json(self, value: object) -> object:
         return value if isinstance(value, str) else _without_infinities(value)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         text = {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
         return {"anyOf": [text, {"type": "object", "minProperties": 1}]}
 
@@ -342,7 +380,7 @@ def refusal(path: str, expected: str, value: object) -> ScenarioError:
     return ScenarioError(path, f"expected {expected}, got {shown(value)}")
 
 
-def unknown_key(path: str, key: object, known: Sequence[str] | Mapping[str, Any]) -> ScenarioError:
+def unknown_key(path: str, key: object, known: Sequence[str] | Mapping[str, object]) -> ScenarioError:
     """The refusal of a key that a table does not have, with its nearest neighbours."""
     near = nearest(str(key), known)
     meant = f"did you mean {', '.join(near)}?" if near else f"expected one of {', '.join(known)}"
@@ -364,7 +402,7 @@ def shown(value: object) -> str:
         return clipped(str(value))
 
 
-def _without_infinities(value: Any) -> Any:
+def _without_infinities(value: object) -> object:
     """A config as strict JSON: an infinite bound (Mamba-2's time_step_limit) becomes the text "Infinity"."""
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"

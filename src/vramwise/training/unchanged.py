@@ -141,8 +141,6 @@ def _of_settings(asked: TrainSettings, train: TrainSettings, model: Model) -> It
         )
     if asked.optimizer_impl != "foreach" and "optimizer_impl" in given and not has_implementations(train.optimizer):
         yield f"optimizer_impl {train.optimizer_impl}", f"{train.optimizer} has one implementation"
-    if "lora_dropout" in given and asked.lora_dropout and train.method not in ("lora", "qlora"):
-        yield "lora_dropout", f"method {train.method} has no adapters"
     if train.method in ("lora", "qlora") and "lora_targets" in given:
         nameless = without_adapter(model, train.lora_targets)
         if nameless:
@@ -150,11 +148,5 @@ def _of_settings(asked: TrainSettings, train: TrainSettings, model: Model) -> It
             yield f"lora_targets {', '.join(nameless)}", why
     if train.offload_params != "none" and not offloaded(train).weights:
         yield "offload_params", f"DeepSpeed offloads weights in stage 3 alone; zero_stage is {train.zero_stage}"
-    if asked.quantize_experts and train.quantization is None:
-        yield "quantize_experts", "nothing is quantized"
-    elif asked.quantize_experts and not has_fused_experts(train, model):
+    if asked.quantize_experts and not has_fused_experts(train, model):
         yield "quantize_experts", "the model has no experts in one tensor"
-    if asked.sequence_parallel and train.tensor_parallel_size == 1:
-        yield "sequence_parallel", "it divides among tensor parallel ranks, and there is one"
-    if asked.kbit_preparation and train.quantization is None:
-        yield "kbit_preparation", "nothing is quantized"

@@ -197,7 +197,7 @@ def _named(shown: str, read: Any, text: str) -> Any:
         raise UsageError(f"{shown}: {problem}") from None
 
 
-def _plain(kind: Kind, value: Any) -> object:
+def _plain(kind: Kind[object], value: Any) -> object:
     """A value as a scenario's file would hold it: `yes` is true, and 5e8 of a YAML or JSON file a whole number."""
     if isinstance(value, str):
         return switch(value) if isinstance(kind, Switch) and value.lower() in _BOOLEANS else kind.from_text(value)

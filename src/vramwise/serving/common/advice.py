@@ -16,7 +16,7 @@ from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.result import Result
 from vramwise.scenario import Scenario
-from vramwise.scenario.definition import OWNERS, ServeSettings
+from vramwise.scenario.inference import ServeSettings, counts
 from vramwise.serving.common.storage import storage_of
 
 MOST_RANKS = 8
@@ -119,7 +119,7 @@ def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:
 def _experts(trials: Trials) -> tuple[Change, ...]:
     """As it is, then with whole experts on each rank, where an engine refuses to cut them (blocks of fp8)."""
     cut = (
-        trials.resolved.engine in OWNERS["expert_parallel"]
+        counts(trials.resolved.engine, "expert_parallel")
         and not trials.resolved.expert_parallel
         and trials.model.parts.get("experts")
     )

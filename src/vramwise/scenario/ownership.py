@@ -1,0 +1,67 @@
+"""What becomes of a setting whose owner is not there: the one rule, for training and serving alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from vramwise.errors import ScenarioError
+from vramwise.scenario.owners import Owner, Owners
+from vramwise.scenario.settings import Settings, ownership_of
+from vramwise.scenario.synonyms import called
+
+
+def check_owners(settings: Settings, path: str, *, but: Collection[str] = ()) -> tuple[str, ...]:
+    """Notes for settings that change nothing: their owner is absent, or leaves them out of the answer.
+
+    Settings that hold their default contradict nothing, nor do those of `but`. Raises ScenarioError for a setting of an
+    absent owner that refuses it.
+    """
+    notes = []
+    for key in sorted(settings.explicit.difference(but)):
+        whose = ownership_of(type(settings))[key]
+        if not settings.changes(key) or any(is_there(owner, settings) for owner in whose.owners):
+            continue
+        leaving_out = next((owner for owner in whose.uncounted if is_there(owner, settings)), None)
+        if leaving_out is not None:
+            notes.append(f"{key} of {leaving_out.needs} is accepted, and left out of the answer")
+        elif whose.owners:
+            why = _why(settings, whose.all)
+            if whose.owners[0].refuses:
+                raise ScenarioError(f"{path}.{key}", why + _instead(settings, key, path))
+            notes.append(f"{key} changed nothing here: it {why}")
+    return tuple(notes)
+
+
+def is_there(owner: Owner, settings: Settings) -> bool:
+    """Whether an owner is there under these settings."""
+    within = owner.within is None or is_there(owner.within, settings)
+    return within and owner.is_there(getattr(settings, owner.key))
+
+
+def owners_of(table: type[Settings], key: str, *, decided_by: str) -> tuple[str, ...]:
+    """The names of the engines (or frameworks) that have a key of a table; none where it is everybody's."""
+    found = (owner.within or owner for owner in ownership_of(table)[key].all)
+    return tuple(owner.needs for owner in found if owner.key == decided_by)
+
+
+def _why(settings: Settings, owners: Owners) -> str:
+    """Why none of these owners is there."""
+    first = owners[0]
+    if first.within is not None and not is_there(first.within, settings):
+        return _why(settings, (first.within,))
+    value = getattr(settings, first.key)
+    if first.needs not in first.values:
+        return f"needs {first.needs}; it is {'not set' if value is None else value}"
+    # one of a program's twins stands for the other: ollama runs llama.cpp
+    names = [owner.needs for owner in owners if owner.key == first.key and owner.needs != "ollama"]
+    kind = first.key if len(names) == 1 else f"{first.key}s"
+    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"belongs to the {kind} {listed}; the {first.key} is {value}"
+
+
+def _instead(settings: Settings, key: str, path: str) -> str:
+    """The way out: what the same is called where the settings stand."""
+    own = called(key, path, getattr(settings, "engine", None))
+    whose = ownership_of(type(settings)).get(own or "")
+    elsewhere = whose is not None and whose.owners and not any(is_there(owner, settings) for owner in whose.owners)
+    return "" if own is None or elsewhere else f": set {own}"
