@@ -3,6 +3,7 @@
 VramwiseError               exit 1
 ├── UsageError              exit 2   the question is wrong
 │   ├── ScenarioError                a key of a scenario, with its path
+│   ├── UnevenCutError               ranks that cannot each have the same share of a layer
 │   └── UnknownNameError             a model, GPU, dtype, … that nobody knows, with the nearest matches
 ├── SourceError             exit 4   model or file not reachable, or not readable
 └── UnsupportedModelError   exit 1   a known model, or a setting of it, that is not described yet
@@ -40,6 +41,10 @@ class ScenarioError(UsageError):
         super().__init__(f"{path}: {problem}" if path else problem)
         self.path = path
         self.problem = problem
+
+
+class UnevenCutError(UsageError):
+    """A width that the ranks do not divide."""
 
 
 class UnknownNameError(UsageError):

@@ -9,6 +9,7 @@ import pytest
 from vramwise.estimation import estimate
 from vramwise.models import Model, describe
 from vramwise.models.allocator import block_bytes
+from vramwise.models.parallel_cut import ParallelCut
 from vramwise.serving.common.storage import storage_of
 from vramwise.serving.common.weights import Layout, rope_cache_bytes, stage_layers, stage_weights
 from vramwise.sources import resolve
@@ -56,9 +57,9 @@ def model(**change: object) -> Model:
 def test_tensor_parallelism_pads_the_vocabulary_and_copies_key_value_heads() -> None:
     small = model(vocab_size=1000, num_hidden_layers=1, num_key_value_heads=2)
     storage = storage_of(small, "auto", None, None)
-    whole = dict(stage_weights(small, storage, Layout(vocab_multiple=64))[0].by_part)
+    whole = dict(stage_weights(small, storage, Layout(ParallelCut(vocab_multiple=64)))[0].by_part)
     assert whole["embedding"] == 1024 * 4096 * 2
-    eight = dict(stage_weights(small, storage, Layout(tensor_parallel=8, vocab_multiple=64))[0].by_part)
+    eight = dict(stage_weights(small, storage, Layout(ParallelCut(8, vocab_multiple=64)))[0].by_part)
     assert eight["embedding"] == 128 * 4096 * 2
     assert eight["norm"] == whole["norm"]
     one_head, query_and_output = 128 * 4096 * 2, 2 * 512 * 4096 * 2
@@ -70,7 +71,7 @@ def test_pipeline_stages_share_out_layers_and_hold_both_ends() -> None:
     assert stage_layers(10, 4) == ((0, 2), (2, 5), (5, 8), (8, 10))
     small = model(num_hidden_layers=4)
     storage = storage_of(small, "auto", None, None)
-    first, last = stage_weights(small, storage, Layout(pipeline_parallel=2))
+    first, last = stage_weights(small, storage, Layout(pipeline_parallel_size=2))
     assert "embedding" in dict(first.by_part)
     assert "head" in dict(last.by_part)
     assert first.tensor_bytes + last.tensor_bytes == small.num_parameters * 2
@@ -85,7 +86,7 @@ def test_expert_parallelism_keeps_experts_whole() -> None:
     sparse = describe(config)
     storage = storage_of(sparse, "auto", None, None)
     whole = dict(stage_weights(sparse, storage, Layout())[0].by_part)
-    spread = dict(stage_weights(sparse, storage, Layout(tensor_parallel=4, expert_parallel=4))[0].by_part)
+    spread = dict(stage_weights(sparse, storage, Layout(ParallelCut(4, 4)))[0].by_part)
     assert spread["experts"] * 4 == whole["experts"]
     assert spread["router"] == whole["router"]
 

@@ -51,10 +51,9 @@ def outside_torch(train: TrainSettings, gpu: Gpu | None, engine: Sequence[Node] 
 
 def nccl_node(placement: Placement) -> Node | None:
     """NCCL's buffers, one set for each dimension of parallelism in use; torch's counters do not see them."""
-    groups = sum(
-        size > 1
-        for size in (placement.data_parallel, placement.tensor_parallel, placement.stages, placement.expert_parallel)
-    )
+    cut = placement.cut
+    sizes = (placement.data_parallel, cut.tensor_parallel_size, placement.stages, cut.expert_parallel_size)
+    groups = sum(size > 1 for size in sizes)
     if not groups:
         return None
     found = calibrated("nccl")
@@ -75,7 +74,7 @@ def profile_error(train: TrainSettings, placement: Placement, model: Model) -> t
             kind = framework.name
     found = calibrated(f"profile_error_{kind}")
     low, high = found.low, found.high
-    if placement.weight_shards > 1 or placement.stages > 1 or placement.tensor_parallel > 1:
+    if placement.weight_shards > 1 or placement.stages > 1 or placement.cut.tensor_parallel_size > 1:
         other = calibrated("profile_error_other")
         low, high = min(low, other.low), max(high, other.high)
     return low, high

@@ -9,6 +9,7 @@ from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.parallel_cut import ParallelCut
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.gguf.quantizer import typed_tensors
@@ -25,15 +26,14 @@ def engine_layout(settings: ServeSettings) -> Layout:
     engine = engine_named(settings.engine)
     tp, stages = settings.tensor_parallel_size, settings.pipeline_parallel_size
     if not engine.fuses_layers:
-        return Layout(tp, stages)
-    return Layout(
-        tensor_parallel=tp,
-        pipeline_parallel=stages,
-        expert_parallel=tp * settings.data_parallel_size if settings.expert_parallel else 1,
-        expert_cut=expert_ranks(settings),
+        return Layout(ParallelCut(tp, expert_tensor_parallel_size=tp), stages)
+    cut = ParallelCut(
+        tensor_parallel_size=tp,
+        expert_parallel_size=tp * settings.data_parallel_size if settings.expert_parallel else 1,
+        expert_tensor_parallel_size=expert_ranks(settings),
         vocab_multiple=engine.vocab_multiple,
-        fused=True,
     )
+    return Layout(cut, stages, fused=True)
 
 
 def expert_ranks(settings: ServeSettings) -> int:

@@ -75,7 +75,7 @@ class ShardCheck:
 
     def shards(self, settings: ServeSettings) -> tuple[Shard, ...]:
         """What one rank holds of every layer."""
-        return shards_of(self.model, replace(engine_layout(settings), pipeline_parallel=1))
+        return shards_of(self.model, replace(engine_layout(settings), pipeline_parallel_size=1))
 
     def ways_out(self, settings: ServeSettings, problem: Problem) -> str:
         """`set expert_parallel, or tensor_parallel_size to 4`: what the engine takes of these."""

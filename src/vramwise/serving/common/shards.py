@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Literal
 
 from vramwise.models import Block, Model, Op, Parameter
-from vramwise.serving.common.weights import Layout, cut_shape, key_value_rows
+from vramwise.models.parallel_cut import ParallelCut, key_value_rows
+from vramwise.serving.common.weights import Layout
 
 # what the engines' own parallel layers cut; mixers and towers have rules of their own
 CUT_PARTS = frozenset({"attention", "mlp", "experts"})
@@ -55,21 +56,21 @@ def shards_of(model: Model, layout: Layout) -> tuple[Shard, ...]:
 
 
 def _shards(block: Block, layout: Layout) -> Iterator[Shard]:
-    key_values = key_value_rows(block) if layout.tensor_parallel > 1 else {}
+    cut = layout.cut
+    key_values = key_value_rows(block) if cut.tensor_parallel_size > 1 else {}
     columns: dict[tuple[int, int], Shard] = {}
     for op in block.ops:
         for parameter in op.parameters:
             if parameter.part not in CUT_PARTS or len(parameter.shape) < 2:
                 continue
             if parameter.shard == "expert_row":
-                yield _experts(parameter, layout.expert_cut or layout.tensor_parallel)
+                yield _experts(parameter, cut)
             elif parameter.shard == "row" and op.kind == "linear":
-                yield _row(parameter, layout.tensor_parallel)
+                yield _row(parameter, cut)
             elif parameter.shard == "column" and op.kind == "linear":
-                shape = cut_shape(parameter, op, layout, key_values)
-                even = parameter.name.rpartition(".")[0] in key_values or _divides(
-                    layout.tensor_parallel, parameter.shape[0]
-                )
+                made = key_values.get(parameter.name.rpartition(".")[0])
+                shape = cut.shape(parameter, key_values=made)
+                even = made is not None or _divides(cut.tensor_parallel_size, parameter.shape[0])
                 _join(
                     columns,
                     op,
@@ -78,14 +79,16 @@ def _shards(block: Block, layout: Layout) -> Iterator[Shard]:
     yield from columns.values()
 
 
-def _experts(parameter: Parameter, ranks: int) -> Shard:
+def _experts(parameter: Parameter, cut: ParallelCut) -> Shard:
     *_, hidden, inner = parameter.shape
-    return Shard("experts", parameter, -(-inner // ranks), inner, (hidden,), ("experts",), _divides(ranks, inner))
+    even = _divides(cut.expert_tensor_parallel_size, inner)
+    return Shard("experts", parameter, cut.shape(parameter)[-1], inner, (hidden,), ("experts",), even)
 
 
-def _row(parameter: Parameter, ranks: int) -> Shard:
+def _row(parameter: Parameter, cut: ParallelCut) -> Shard:
     rows, columns = parameter.shape
-    return Shard("row", parameter, -(-columns // ranks), columns, (rows,), _labels(parameter), _divides(ranks, columns))
+    even = _divides(cut.tensor_parallel_size, columns)
+    return Shard("row", parameter, cut.shape(parameter)[-1], columns, (rows,), _labels(parameter), even)
 
 
 def _labels(parameter: Parameter) -> tuple[str]:

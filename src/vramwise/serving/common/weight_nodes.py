@@ -52,10 +52,10 @@ def _part(model: Model, part: str, size: int, storage: Storage, layout: Layout) 
     inputs = {
         "parameters": model.parts.get(part, 0),
         "stored": stored,
-        "tensor_parallel_size": layout.tensor_parallel,
+        "tensor_parallel_size": layout.cut.tensor_parallel_size,
     }
-    if layout.pipeline_parallel > 1:
-        inputs["pipeline_parallel_size"] = layout.pipeline_parallel
+    if layout.pipeline_parallel_size > 1:
+        inputs["pipeline_parallel_size"] = layout.pipeline_parallel_size
     source = "tensor shapes of the model" if rule is None else f"tensor shapes of the model; {rule.source}"
     formula = (
         "Σ elements on this rank × bytes of the dtype" if rule is None else "Σ quantized tensors with their scales"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vramwise.models import Block, Model, Op, Parameter
+from vramwise.models import Block, Model, Parameter
 from vramwise.models.allocator import block_bytes
 from vramwise.models.lengths import rope_scaling, text_config
+from vramwise.models.parallel_cut import WHOLE, ParallelCut, key_value_rows, stores_inputs_first
 from vramwise.serving.common.storage import Storage
-from vramwise.units import round_up
 
 # transformers 5.23 modeling_*: their text models take three positions a token whatever the config says
 MROPE_TYPES = frozenset({
@@ -25,17 +25,11 @@ Tensors = list[tuple[Parameter, tuple[int, ...]]]
 class Layout:
     """How a model is spread over GPUs and packed into tensors.
 
-    `expert_parallel` ranks hold whole experts; 1 means that each expert is cut, over `expert_cut` ranks or, where that
-    is 0, like a dense layer.
-    `vocab_multiple`: rows that embedding and head are padded to before they are cut.
     `fused`: linear layers that read the same input are one tensor (q, k, v; gate, up), as engines load them.
     """
 
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    expert_parallel: int = 1
-    expert_cut: int = 0
-    vocab_multiple: int = 1
+    cut: ParallelCut = WHOLE
+    pipeline_parallel_size: int = 1
     fused: bool = False
 
 
@@ -65,11 +59,10 @@ class StageWeights:
 def stage_weights(model: Model, storage: Storage, layout: Layout) -> tuple[StageWeights, ...]:
     """Bytes of every pipeline stage on one rank of tensor and expert parallelism.
 
-    Σ bytes(cut(parameter)); quantized weights with their scales and zero points. Source of the cuts: vLLM
-    model_executor/layers/linear.py, vocab_parallel_embedding.py; replicated: norms, routers, latent
-    down-projections. Buffers and workspaces are not counted.
+    Σ bytes(cut(parameter)); quantized weights with their scales and zero points. Buffers and workspaces are not
+    counted.
     """
-    spans = stage_layers(model.num_layers, layout.pipeline_parallel)
+    spans = stage_layers(model.num_layers, layout.pipeline_parallel_size)
     first_layer = next((i for i, block in enumerate(model.blocks) if block.layer is not None), 0)
     stages = [_Sum() for _ in spans]
     held: list[set[str]] = [set() for _ in spans]
@@ -110,20 +103,21 @@ def _tensors(block: Block, layout: Layout, held: set[str]) -> Tensors:
 
     With `fused`, layers with one input are stacked by rows.
     """
-    key_values = key_value_rows(block) if layout.tensor_parallel > 1 else {}
+    key_values = key_value_rows(block) if layout.cut.tensor_parallel_size > 1 else {}
     tensors: Tensors = []
     stacked: dict[tuple[int, bool], int] = {}
     for op in block.ops:
         for parameter in op.parameters:
             if parameter.name in held:
                 continue
-            if parameter.tied_to is not None and not (layout.pipeline_parallel > 1 and parameter.part == "head"):
+            if parameter.tied_to is not None and not (layout.pipeline_parallel_size > 1 and parameter.part == "head"):
                 continue
             # The engines that fuse layers serve Qwen2.5-Omni's thinker alone (vLLM 0.8 models/registry.py).
             if layout.fused and parameter.part == "speech":
                 continue
             held.add(parameter.name)
-            shape = cut_shape(parameter, op, layout, key_values)
+            made = key_values.get(parameter.name.rpartition(".")[0])
+            shape = layout.cut.shape(parameter, inputs_first=stores_inputs_first(op), key_values=made)
             if layout.fused and op.kind == "linear" and parameter.shard == "column":
                 key = (op.inputs[0].id, len(shape) == 1)
                 place = stacked.get(key)
@@ -165,70 +159,6 @@ def _stage(spans: tuple[tuple[int, int], ...], position: int, before: bool, outs
     if outside:
         return len(spans) - 1
     return next((i for i, (start, stop) in enumerate(spans) if start <= position < stop), len(spans) - 1)
-
-
-def cut_shape(
-    parameter: Parameter, op: Op, layout: Layout, key_values: Mapping[str, tuple[int, int]]
-) -> tuple[int, ...]:  # fmt: skip
-    """The parameter's shape on one rank."""
-    shape, shard = parameter.shape, parameter.shard
-    tp = layout.tensor_parallel
-    if shard == "vocab":
-        return (round_up(shape[0], layout.vocab_multiple * tp) // tp, *shape[1:])
-    if shard == "replicated" or (tp == 1 and layout.expert_parallel == 1 and layout.expert_cut <= 1):
-        return shape
-    if shard in ("expert_column", "expert_row"):
-        if layout.expert_parallel > 1:
-            return (-(-shape[0] // layout.expert_parallel), *shape[1:])
-        axis = len(shape) - (2 if shard == "expert_column" else 1)
-        return _divide(shape, max(axis, 0), layout.expert_cut or tp)
-    transposed = op.kind == "conv1d_linear"
-    if shard == "row":
-        return _divide(shape, 0 if transposed else len(shape) - 1, tp)
-    axis = len(shape) - 1 if transposed else 0
-    rows, heads = key_values.get(parameter.name.rpartition(".")[0], (0, 0))
-    if heads and heads % tp:
-        kept = -(-(shape[axis] - rows) // tp) + rows // heads * max(1, heads // tp)
-        return (*shape[:axis], kept, *shape[axis + 1 :])
-    return _divide(shape, axis, tp)
-
-
-def _divide(shape: tuple[int, ...], axis: int, ranks: int) -> tuple[int, ...]:
-    return (*shape[:axis], -(-shape[axis] // ranks), *shape[axis + 1 :])
-
-
-def key_value_rows(block: Block) -> dict[str, tuple[int, int]]:
-    """Modules that project keys or values -> (rows that belong to them, number of key-value heads).
-
-    Found by following attention's k and v back to the linear layer that makes them; these heads are copied
-    where there are fewer of them than ranks.
-    """
-    maker = {output.id: op for op in block.ops for output in op.outputs}
-    rows: dict[str, tuple[int, int]] = {}
-    for op in block.ops:
-        if op.kind != "attention" or len(op.inputs) < 3:
-            continue
-        heads = op.settings["num_key_value_heads"]
-        for value in op.inputs[1:3]:
-            linear = _made_by_linear(maker, value.id)
-            if linear is not None and linear.parameters:
-                module = linear.parameters[0].name.rpartition(".")[0]
-                before = rows.get(module, (0, heads))[0]
-                rows[module] = (before + heads * value.width, heads)
-    return rows
-
-
-def _made_by_linear(maker: Mapping[int, Op], value: int) -> Op | None:
-    for _ in range(32):
-        op = maker.get(value)
-        if op is None or op.kind in ("linear", "conv1d_linear"):
-            return op
-        if not op.inputs:
-            return None
-        # rotary makes one output for each input; everything else continues its first input
-        place = next((i for i, output in enumerate(op.outputs) if output.id == value), 0)
-        value = op.inputs[place if op.kind.startswith("rotary") else 0].id
-    return None
 
 
 def has_multimodal_rope(model: Model) -> bool:

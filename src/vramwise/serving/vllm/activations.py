@@ -94,7 +94,7 @@ def forward_pass(model: Model, r: Resolved) -> Node:
     copies = constant("vllm", "layer_hidden_copies", r.version)
     ranks = r.settings.tensor_parallel_size
     extra = constant("vllm", "all_reduce_hidden_copies", r.version) if ranks > 1 else Constant(0, 0, 0, "exact", "")
-    width = widest_layer(model, ranks, engine_layout(r.settings).expert_parallel)
+    width = widest_layer(model, ranks, engine_layout(r.settings).cut.expert_parallel_size)
     size = r.storage.bytes_per_element
     tokens = r.batched_tokens
 

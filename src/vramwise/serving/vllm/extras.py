@@ -27,7 +27,7 @@ def extra_weights(
     model: Model, storage: Storage, layout: Layout, version: tuple[int, ...], capability: float | None, stage: int
 ) -> tuple[Node, ...]:
     """Nodes beside the tensors of the checkpoint on one rank of a stage."""
-    start, stop = stage_layers(model.num_layers, layout.pipeline_parallel)[stage]
+    start, stop = stage_layers(model.num_layers, layout.pipeline_parallel_size)[stage]
     layers = list(model.layers())[start:stop]
     padding = sum(_expert_padding(block, storage, layout, version, capability) for block in layers)
     latent = sum(_latent_copies(block, storage, layout, version) for block in layers)
@@ -58,8 +58,9 @@ def _expert_padding(
         if op.kind != "experts":
             continue
         hidden = op.inputs[0].width
-        inner = _inner_width(op, hidden) // (layout.tensor_parallel if layout.expert_parallel == 1 else 1)
-        experts = -(-op.settings["num_experts"] // layout.expert_parallel)
+        ranks = layout.cut.tensor_parallel_size if layout.cut.expert_parallel_size == 1 else 1
+        inner = _inner_width(op, hidden) // ranks
+        experts = -(-op.settings["num_experts"] // layout.cut.expert_parallel_size)
         if kernel == "triton":
             added += 3 * experts * (round_up(inner, TRITON_INTERMEDIATE) - inner) * hidden * rule.bits // 8
             continue
@@ -91,7 +92,7 @@ def _latent_copies(block: Block, storage: Storage, layout: Layout, version: tupl
     attention = next((op for op in block.ops if op.kind == "attention"), None)
     if latent is None or attention is None or version < ABSORBED_VERSIONS[0]:
         return 0
-    heads: int = -(-attention.settings["num_heads"] // layout.tensor_parallel)
+    heads: int = -(-attention.settings["num_heads"] // layout.cut.tensor_parallel_size)
     size = storage.bytes_per_element
     key, value = attention.inputs[1].width - latent.rope_dim, attention.inputs[2].width
     if version >= ABSORBED_VERSIONS[1]:

@@ -49,16 +49,7 @@ def _shapes(products: list[Parameter], placement: Placement) -> set[Shape]:
         module = p.name.removesuffix(".weight")
         parent, _, own = module.rpartition(".")
         group = next((min(names) for names in _AS_ONE if own in names), own)
-        rows, columns = _cut(p, placement)
+        *_, rows, columns = placement.cut.shape(p)  # of fused experts, those of one
         before = joined.get((parent, group), (0, columns))[0]
         joined[parent, group] = before + rows, columns
     return set(joined.values())
-
-
-def _cut(p: Parameter, placement: Placement) -> Shape:
-    """Outputs and inputs of one product on a rank; of fused experts those of one expert."""
-    rows, columns = p.shape[-2], p.shape[-1]
-    ranks = placement.expert_tensor_parallel if p.shard.startswith("expert") else placement.tensor_parallel
-    if p.shard in ("column", "expert_column"):
-        return -(-rows // ranks), columns
-    return (rows, -(-columns // ranks)) if p.shard in ("row", "expert_row") else (rows, columns)

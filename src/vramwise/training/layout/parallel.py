@@ -8,21 +8,20 @@ from itertools import accumulate
 
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
+from vramwise.models.parallel_cut import WHOLE, ParallelCut
 from vramwise.scenario import Scenario, TrainSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One kind of rank: its pipeline stage and the divisors of what it holds.
+    """One kind of rank: its pipeline stage and the divisors of what it holds, `cut` those of every parameter.
 
     `*_shards` divide over data-parallel ranks: weights (ZeRO-3, FSDP full-shard), gradients (ZeRO-2, FSDP), what the
     optimizer steps (ZeRO-1, distributed optimizer); experts' tensors are divided over the ranks that hold the same
     experts: those that tensor parallelism does not cut experts over count among them.
     """
 
-    tensor_parallel: int = 1
-    expert_parallel: int = 1
-    expert_tensor_parallel: int = 1
+    cut: ParallelCut = WHOLE
     weight_shards: int = 1
     gradient_shards: int = 1
     step_shards: int = 1
@@ -51,15 +50,11 @@ class Placement:
 
     def local_numel(self, parameter: Parameter, numel: int) -> int:
         """Elements left after tensor and expert parallelism."""
-        if parameter.shard.startswith("expert"):
-            return -(-numel // (self.expert_parallel * self.expert_tensor_parallel))
-        if parameter.shard == "replicated":
-            return numel
-        return -(-numel // self.tensor_parallel)
+        return -(-numel // self.cut.ranks(parameter))
 
     def _shards(self, shards: int, parameter: Parameter) -> int:
         if shards > 1 and parameter.shard.startswith("expert"):
-            return max(1, shards * self.tensor_parallel // (self.expert_parallel * self.expert_tensor_parallel))
+            return max(1, shards * self.cut.tensor_parallel_size // self.cut.ranks(parameter))
         return shards
 
     def weight_shards_of(self, parameter: Parameter) -> int:
@@ -100,8 +95,8 @@ def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[
         first, last = ends[stage], ends[stage + 1] - 1
         result.append(
             Placement(
-                tensor_parallel=tp, expert_parallel=train.expert_parallel_size,
-                expert_tensor_parallel=train.expert_tensor_parallel_size or 1, weight_shards=weights,
+                cut=ParallelCut(tp, train.expert_parallel_size, train.expert_tensor_parallel_size or 1),
+                weight_shards=weights,
                 gradient_shards=gradients, step_shards=stepped, stages=pp, stage=stage, first_layer=first,
                 last_layer=last, micro_batches_in_flight=in_flight(train, stage), data_parallel=data * cp,
             )

@@ -12,11 +12,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from vramwise.errors import ScenarioError
+from vramwise.errors import ScenarioError, UnevenCutError
 from vramwise.models.autograd.gradients import divided_up
 from vramwise.models.autograd.tensor import Storage, Tensor
 from vramwise.models.blocks import Block, Op, Parameter, Value
 from vramwise.models.model import Model
+from vramwise.models.parallel_cut import ParallelCut, stores_inputs_first
 from vramwise.models.step import BlockRun, Forward
 
 _COUNTED = ("num_heads", "num_key_value_heads")
@@ -27,15 +28,18 @@ def local_model(model: Model, tensor_parallel: int, expert_parallel: int) -> Mod
     """What one rank runs. Raises `ScenarioError` when a size does not divide."""
     if tensor_parallel == 1 and expert_parallel == 1:
         return model
-    blocks = tuple(_Cutter(block, tensor_parallel, expert_parallel).cut() for block in model.blocks)
-    return replace(model, blocks=blocks)
+    ranks = ParallelCut(tensor_parallel, expert_parallel)
+    try:
+        return replace(model, blocks=tuple(_Cutter(block, ranks).cut() for block in model.blocks))
+    except UnevenCutError as error:
+        raise ScenarioError("train.tensor_parallel_size", str(error)) from None
 
 
 class _Cutter:
-    def __init__(self, block: Block, tensor_parallel: int, expert_parallel: int) -> None:
+    def __init__(self, block: Block, ranks: ParallelCut) -> None:
         self.block = block
-        self.t = tensor_parallel
-        self.experts = expert_parallel
+        self.ranks = ranks
+        self.t = ranks.tensor_parallel_size
         self.values: dict[int, Value] = {}
         self.is_cut: set[int] = set()
 
@@ -85,25 +89,13 @@ class _Cutter:
     def _share(self, size: int, op: Op) -> int:
         if op.parameters and op.parameters[0].shard == "vocab":  # padded to a multiple
             return -(-size // self.t)
-        if size % self.t:
-            name = f"{self.block.name}.{op.module}".strip(".")
-            raise ScenarioError("train.tensor_parallel_size", f"{self.t} does not divide the {size} outputs of {name}")
-        return size // self.t
+        return self.ranks.share(size, f"{self.block.name}.{op.module}".strip("."))
 
     def _parameter(self, p: Parameter, op: Op, cut: bool) -> Parameter:
-        shape = list(p.shape)
-        if p.shard.startswith("expert"):
-            shape[0] = -(-shape[0] // self.experts)
-        elif p.shard in ("column", "vocab"):
-            axis = len(shape) - 1 if op.kind == "conv1d_linear" else 0
-            shape[axis] = -(-shape[axis] // self.t)
-        elif p.shard == "row":
-            axis = 0 if op.kind == "conv1d_linear" else len(shape) - 1
-            shape[axis] = -(-shape[axis] // self.t)
-        elif cut:
-            old = {value.width: self.values[value.id].width for value in op.inputs}
-            shape = [old.get(size, size) for size in shape]
-        return replace(p, shape=tuple(shape))
+        if cut and p.shard == "replicated":  # what it works on is cut
+            left = {value.width: self.values[value.id].width for value in op.inputs}
+            return replace(p, shape=tuple(left.get(size, size) for size in p.shape))
+        return replace(p, shape=self.ranks.shape(p, inputs_first=stores_inputs_first(op)))
 
     def _settings(self, settings: Mapping[str, Any], cut: bool, narrower: bool) -> Mapping[str, Any]:
         if not cut:

@@ -55,19 +55,20 @@ class Replayed:
 
 def is_replayed(train: TrainSettings, placement: Placement) -> bool:
     """Whether the replay has everything that allocates under these settings."""
-    away = offloaded(train)
+    away, cut = offloaded(train), placement.cut
     if train.extra_models or not framework_of(train).replayed:
         return False
     if train.compile or releases_gradients(train) or away.activations or placement.stages > 1:
         return False
-    if train.context_parallel_size > 1 or placement.expert_parallel > 1 or train.master_dtype or train.zero_stage:
+    if train.context_parallel_size > 1 or cut.expert_parallel_size > 1 or train.master_dtype or train.zero_stage:
         return False
+    is_whole = cut.tensor_parallel_size == 1
     if placement.weight_shards > 1:
-        return train.fsdp == "full-shard" and placement.tensor_parallel == 1
+        return train.fsdp == "full-shard" and is_whole
     if train.expandable_segments:
         return False
     moved = away.weights or away.gradients or away.optimizer
-    return placement.tensor_parallel == 1 and not moved and train.fsdp == "none" and not train.distributed_optimizer
+    return is_whole and not moved and train.fsdp == "none" and not train.distributed_optimizer
 
 
 @lru_cache(maxsize=4096)
