@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, attention_of_classes
 from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, MASTERS_UNDER_ZERO, Default
-from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Quantizing, Sharding
 from vramwise.frameworks.trainer import BITSANDBYTES, waits_for_the_last
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -50,6 +50,10 @@ RECORD = Framework(
     name="axolotl",
     title="axolotl",
     package="axolotl",
+    commands=(
+        Command("axolotl", "axolotl", ("train",), example="axolotl train"),
+        Command("axolotl", module="axolotl.cli.train"),
+    ),
     defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `sequence_len` cuts or drops what is longer

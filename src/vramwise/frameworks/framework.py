@@ -44,6 +44,21 @@ def always(train: TrainSettings) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What starts a framework on a command line, and who reads the line."""
+
+    reader: str
+    """Module of interop/launch."""
+    program: str = ""
+    trains: tuple[str, ...] = ()
+    """First words of the program with which it trains; none: it does nothing else."""
+    module: str = ""
+    """Beginning of what `python -m` runs instead."""
+    example: str = ""
+    """The program as a person would type it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientLife:
     """How gradients come, stay and are reduced. What settings alone decide is in training/recipe/gradients.py."""
@@ -145,6 +160,8 @@ class Framework:
     package: str
     """The package whose version a bare number in `framework_version` is."""
 
+    commands: tuple[Command, ...] = ()
+    """What starts it; a script of one's own is read as Trainer's."""
     defaults: tuple[Default, ...] = ()
     """What it does where a scenario says nothing."""
     as_run: Callable[[TrainSettings], str] | None = None
@@ -177,6 +194,8 @@ class Framework:
     """What a reader should know of it: of the settings as asked and as decided, and the model's type."""
     kernels: tuple[str, ...] = ()
     """Kernel libraries that it always runs."""
+    rewrites: tuple[str, ...] = ()
+    """What its layers do in another way, by the names in training/activations/kernels.py, in order."""
     fuses_norms: bool = False
     """A norm runs together with the column-parallel product behind it."""
     brings_masks: bool = False

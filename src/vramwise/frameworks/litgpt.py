@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Framework, GradientLife, Loss, Quantizing
+from vramwise.frameworks.framework import Command, Framework, GradientLife, Loss, Quantizing
 from vramwise.frameworks.versions import torch_version
 from vramwise.scenario import TrainSettings
 
@@ -41,6 +41,11 @@ RECORD = Framework(
     name="litgpt",
     title="litgpt",
     package="litgpt",
+    commands=(
+        Command(
+            "litgpt", "litgpt", ("finetune", "finetune_lora", "finetune_full", "pretrain"), example="litgpt finetune"
+        ),
+    ),
     defaults=DEFAULTS,
     longest_first=_longest_first,
     names_logits=True,  # finetune/lora.py fit

@@ -12,7 +12,7 @@ from vramwise.frameworks.defaults import (
     MASTERS_UNDER_ZERO,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Sharding, always
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Sharding, always
 from vramwise.frameworks.trainer import waits_for_the_last
 
 DEFAULTS = (
@@ -34,6 +34,10 @@ RECORD = Framework(
     name="llamafactory",
     title="LLaMA-Factory",
     package="llamafactory",
+    commands=(
+        Command("llamafactory", "llamafactory-cli", ("train",), example="llamafactory-cli train"),
+        Command("llamafactory", "lmf", ("train",)),
+    ),
     defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `cutoff_len` cuts what is longer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Quantizing, Sharding
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -52,6 +52,7 @@ RECORD = Framework(
     name="megatron",
     title="Megatron",
     package="megatron",
+    commands=(Command("megatron", "pretrain_gpt.py", example="torchrun pretrain_gpt.py"),),
     defaults=DEFAULTS,
     states_from_start=True,
     own_optimizer=True,
@@ -59,6 +60,7 @@ RECORD = Framework(
     attention_note=_attention_note,
     notes=_notes,
     kernels=("transformer-engine",),
+    rewrites=("scans", "latent attention", "experts", "activations"),
     fuses_norms=True,  # core 0.16 models/gpt/gpt_layer_specs.py
     gradients=GradientLife(main_buffer=True),
     casts=Casts(

@@ -13,7 +13,7 @@ from vramwise.frameworks.defaults import (
     UPCAST_BY_FSDP,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Sharding, always
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Sharding, always
 from vramwise.frameworks.trainer import waits_for_the_last
 
 DEFAULTS = (
@@ -40,6 +40,7 @@ RECORD = Framework(
     name="ms-swift",
     title="ms-swift",
     package="ms-swift",
+    commands=(Command("swift", "swift", ("sft", "rlhf", "pt"), example="swift sft"),),
     defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `max_length` cuts or drops what is longer

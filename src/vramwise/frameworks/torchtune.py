@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Framework, Loss, Quantizing, Sharding, always
+from vramwise.frameworks.framework import Casts, Command, Framework, Loss, Quantizing, Sharding, always
 
 DEFAULTS = (
     Default("", "precision", "bf16", "torchtune 0.6.1 recipes/configs: dtype: bf16 in all"),
@@ -39,8 +39,10 @@ RECORD = Framework(
     name="torchtune",
     title="torchtune",
     package="torchtune",
+    commands=(Command("torchtune", "tune", ("run",), example="tune run"),),
     defaults=DEFAULTS,
     batches="padded",
+    rewrites=("heads",),  # 0.6.1 modules/attention.py
     checkpointing_note="it is on in torchtune's recipes",
     casts=Casts(autocast="never"),  # recipes compute in the weights' dtype
     loss=Loss(compiled_chunks=True),  # 0.6.1 training/_compile.py compile_loss

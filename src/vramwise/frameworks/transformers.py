@@ -13,7 +13,7 @@ from vramwise.frameworks.defaults import (
     UPCAST_BY_FSDP,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Quantizing, Sharding
 from vramwise.frameworks.trainer import waits_for_the_last
 from vramwise.frameworks.versions import library_version
 from vramwise.scenario import TrainSettings
@@ -51,6 +51,10 @@ RECORD = Framework(
     name="transformers",
     title="Trainer",
     package="transformers",
+    commands=(
+        Command("trainer", "trl", ("sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"), example="trl sft"),
+        Command("trainer", module="trl.scripts."),
+    ),
     defaults=DEFAULTS,
     as_run=_as_run,
     trainer=True,

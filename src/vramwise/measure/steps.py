@@ -10,12 +10,14 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from vramwise.frameworks import framework_named
 from vramwise.measure.attribution import ModuleNotes
 from vramwise.measure.building import torch_dtype, trains
 from vramwise.measure.job import Job
 from vramwise.measure.libraries import is_installed, library
 from vramwise.measure.optimizing import optimizer_for, state_tensors
 from vramwise.measure.recorder import ALLOCATION_BYTES, Recorder, local
+from vramwise.scenario.names import FRAMEWORKS
 from vramwise.units import round_up
 
 CLIP_NORM = 1.0
@@ -133,7 +135,7 @@ class TrainingRun:
         kind = "cuda" if self.job.device.startswith("cuda") else "cpu"
         cast = torch.autocast(device_type=kind, dtype=torch_dtype("fp16" if precision.startswith("fp16") else "bf16"))
         forward = cast(model.forward)
-        if self.settings.get("framework", "transformers") == "transformers":
+        if framework_named(self.settings.get("framework", FRAMEWORKS[0])).trainer:
             if is_installed("accelerate"):
                 forward = library("accelerate.utils").convert_outputs_to_fp32(forward)
             else:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from vramwise.errors import UsageError
+from vramwise.frameworks import framework_named
 from vramwise.measure.libraries import need
+from vramwise.scenario.names import FRAMEWORKS
 
 TASKS: Final = ("train", "generate", "load")
-FRAMEWORKS: Final = ("transformers", "pytorch")
 METHODS: Final = ("full", "lora", "qlora", "freeze")
 PRECISIONS: Final = ("bf16-mixed", "bf16", "fp16-mixed", "fp16", "fp32")
 OPTIMIZERS: Final = (
@@ -42,7 +43,7 @@ def refuse_what_cannot_run(scenario: Mapping[str, Any], device: str) -> None:
         raise UsageError(f"measure runs --task {', '.join(TASKS)}, not {task}: an engine's own log tells what it takes")
     table = scenario.get("train" if task == "train" else str(task)) or {}
     if task == "train":
-        _choice(table, "framework", FRAMEWORKS)
+        _choice(table, "framework", tuple(name for name in FRAMEWORKS if framework_named(name).measured))
         _choice(table, "method", METHODS)
         _choice(table, "precision", PRECISIONS)
         _choice(table, "optimizer", OPTIMIZERS)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from vramwise.frameworks import Framework, framework_of
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost, runs
 
 _STATES = frozenset({"weights", "8-bit weights", "adapters", "gradients", "optimizer states", "master weights"})
@@ -13,9 +14,6 @@ _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer tempora
 _OUTSIDE = frozenset({"library workspace", "CUDA context", "NCCL", "rollout engine"})
 _SHARED = _STATES | {"optimizer temporaries"}
 _FLOW = frozenset({"activations", "logits and loss"})
-_STEPS_ITSELF = frozenset({"deepspeed", "megatron"})  # optimizers of their own
-_THROUGH_DEEPSPEED = frozenset({"transformers", "deepspeed", "axolotl", "llamafactory", "ms-swift"})
-_ONE_GPU = frozenset({"unsloth"})
 _MOST_GPUS = 512
 _METHODS = {
     "full": (("lora", "adapters train, the model does not"), ("qlora", "adapters on a 4-bit base")),
@@ -45,7 +43,7 @@ def with_kernels_of_the_card(asked: Asked) -> Change | None:
     if settings.get("attention") == "flash" and not runs(asked, "flash_attention_2"):
         return SDPA
     if settings.get("precision") == "fp8-mixed" and not runs(asked, "fp8_gemm"):
-        usual = "bf16-master" if settings.get("framework") in _STEPS_ITSELF else "bf16-mixed"
+        usual = "bf16-master" if _framework(asked).own_optimizer else "bf16-mixed"
         return Change(f"precision {usual}", {"precision": usual}, "none", Cost.NOTHING)
     return None
 
@@ -53,7 +51,7 @@ def with_kernels_of_the_card(asked: Asked) -> Change | None:
 def training_combinations(asked: Asked) -> Iterator[Change]:
     """Several changes at once that people make together, mildest first, for where no single one is enough."""
     train, flow = asked.scenario.train, {"checkpointing": "full", "recompute": ()}
-    share = {} if asked.scenario.num_gpus == 1 or train.framework in _ONE_GPU | {"megatron"} else _sharding(asked)
+    share = _sharding(asked) if _divides_layers(asked) else {}
     shared = f", {_named(share)}" if share and not _is_sharded(asked) else ""
     least = {**flow, "micro_batch_size": 1, "loss": "fused-linear"}
     rank = Cost.ANOTHER_METHOD
@@ -102,7 +100,7 @@ def _of_the_allocator(asked: Asked) -> Iterator[Change]:
 
 def _of_the_optimizer(asked: Asked) -> Iterator[Change]:
     settings, most = asked.settings, _touched(asked, _OPTIMIZER)
-    if settings.get("framework") in _STEPS_ITSELF or settings.get("optimizer") not in ("adamw", "lion"):
+    if _framework(asked).own_optimizer or settings.get("optimizer") not in ("adamw", "lion"):
         return
     if settings.get("optimizer_impl") != "fused":
         yield Change("optimizer_impl fused", {"optimizer_impl": "fused"}, "none", Cost.NOTHING, most)
@@ -119,7 +117,7 @@ def _of_precision(asked: Asked) -> Iterator[Change]:
     if settings.get("method") == "qlora" and settings.get("quantize_experts") is not True and _has_experts(asked):
         cost = "experts in 4 bit too (axolotl's quantize_moe_experts)"
         yield Change("quantize_experts", {"quantize_experts": True}, cost, Cost.PRECISION)
-    if settings.get("param_dtype") != "fp32" or settings.get("framework") in _STEPS_ITSELF:
+    if settings.get("param_dtype") != "fp32" or _framework(asked).own_optimizer:
         return
     frozen = settings.get("method") in ("lora", "qlora", "freeze")
     half = "bf16" if runs(asked, "bf16") else "fp16"
@@ -169,7 +167,7 @@ def _of_sharding(asked: Asked) -> Iterator[Change]:
             cost = "weights are gathered later, and again"
             yield Change("stage3_max_live_parameters 100,000,000", values, cost, Cost.TIME)
         return
-    if asked.scenario.num_gpus == 1 or _is_sharded(asked) or train.framework in _ONE_GPU | {"megatron"}:
+    if _is_sharded(asked) or not _divides_layers(asked):
         return
     values = _sharding(asked)
     yield Change(_named(values), values, "weights are gathered layer by layer", Cost.TIME)
@@ -177,7 +175,7 @@ def _of_sharding(asked: Asked) -> Iterator[Change]:
 
 def _of_offloading(asked: Asked) -> Iterator[Change]:
     train, cost = asked.scenario.train, "slower steps; host memory"
-    if train.framework == "megatron":
+    if not _framework(asked).sharding.offloads:
         return
     if train.fsdp != "none":
         if train.offload_params == "none":
@@ -187,7 +185,7 @@ def _of_offloading(asked: Asked) -> Iterator[Change]:
         words = "offload_optimizer cpu"
         most = _touched(asked, _OPTIMIZER)
         yield Change(words, {"offload_optimizer": "cpu"}, cost, Cost.HOST_MEMORY, most, family="offload")
-    if train.offload_params == "none" and train.framework in _THROUGH_DEEPSPEED and train.method == "full":
+    if train.offload_params == "none" and _framework(asked).sharding.takes_zero and train.method == "full":
         values: dict[str, Any] = {"zero_stage": 3, "offload_optimizer": "cpu", "offload_params": "cpu"}
         words = "zero_stage 3, states offloaded"
         yield Change(words, values, f"DeepSpeed; {cost}", Cost.HOST_MEMORY, family="offload")
@@ -208,7 +206,7 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     `least`: what is no share and stays with checkpointing.
     """
     train, present, peak, usable = asked.scenario.train, asked.scenario.num_gpus, asked.peak, asked.usable
-    if train.framework in _ONE_GPU or peak is None or usable is None or not asked.is_short:
+    if _framework(asked).sharding.shares == "nothing" or peak is None or usable is None or not asked.is_short:
         return
     shared = sum(child.bytes for child in peak.children if child.name in _SHARED)
     shared *= present if _is_sharded(asked) else 1
@@ -237,13 +235,22 @@ def _fewest_gpus(count: int, shared: int, rest: int, usable: int) -> int:
 
 def _sharding(asked: Asked, num_gpus: int = 0) -> dict[str, Any]:
     """The settings with which this framework shares the states out."""
-    train = asked.scenario.train
-    if train.framework == "megatron":
+    train, shares = asked.scenario.train, _framework(asked).sharding.shares
+    if shares == "tensors":
         ranks = min(8, train.tensor_parallel_size * max(1, num_gpus // asked.scenario.num_gpus))
         return {"tensor_parallel_size": ranks, "distributed_optimizer": True}
-    if train.framework == "deepspeed" or train.zero_stage:
+    if shares == "zero" or train.zero_stage:
         return {"zero_stage": 3}
     return {"fsdp": "full-shard"} if train.fsdp == "none" else {"fsdp": train.fsdp}
+
+
+def _framework(asked: Asked) -> Framework:
+    return framework_of(asked.scenario.train)
+
+
+def _divides_layers(asked: Asked) -> bool:
+    """Whether several GPUs are there, and the framework has them gather shared weights layer by layer."""
+    return asked.scenario.num_gpus > 1 and _framework(asked).sharding.shares in ("fsdp", "zero")
 
 
 def _named(values: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
-from vramwise.training.activations.kernels import fused_parts, with_kernels
+from vramwise.training.activations.kernels import fused_parts, parts_of, with_kernels, with_parts
 from vramwise.training.activations.loss import with_loss
 from vramwise.training.activations.sizes import recorded
 from vramwise.training.exchange.offload import offloaded
@@ -75,14 +75,13 @@ def _of_kernels(asked: TrainSettings, train: TrainSettings, forward: Forward) ->
     framework = framework_of(train)
     of_framework = fused_parts(train.replace(kernels=()))
     for name in asked.kernels:
-        alone = train.replace(kernels=(name,), framework="transformers")
-        parts = fused_parts(alone)
+        parts = parts_of((name,))
         in_adapters = name in _OF_ADAPTERS and train.method in ("lora", "qlora")
         in_loss = name == "liger" and train.loss == "fused-linear" and not framework.loss.fused_linear_is_own
         in_products = name == "transformer-engine" and runs_transformer_engine(train)
         if not parts or in_adapters or in_loss or in_products:
             continue
-        if _replaces(with_kernels(forward, alone), forward):
+        if _replaces(with_parts(forward, parts), forward):
             if parts <= of_framework and name not in framework.kernels:
                 yield f"kernels {name}", f"{train.framework}'s own kernels replace the same"
             continue

@@ -29,7 +29,7 @@ _LIGER = ("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_swiglu"
 def read(start: Start) -> Launch:
     """The scenario of an axolotl command. Raises UsageError or SourceError for what cannot be read."""
     options = Options(("axolotl",), "axolotl")
-    words = list(start.words[1:] if start.engine == "axolotl" else start.words)
+    words = list(start.words if start.is_script else start.words[1:])
     place = words.index("--") if "--" in words else len(words)
     options.read_words(words[:place])
     for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
@@ -58,7 +58,7 @@ def read(start: Start) -> Launch:
 
 def _launcher(start: Start, options: Options, after: tuple[str, ...]) -> Launcher:
     """accelerate before the module, or `--launcher` with its own words after a second `--`."""
-    if start.engine != "axolotl":
+    if start.is_script:
         return launcher_of(start)
     if (options.first("launcher") or "accelerate") == "torchrun":
         each, nodes = torchrun_gpus(after)

@@ -7,45 +7,33 @@ of the engines' own images. Flags that mean nothing for memory are taken and sai
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from vramwise.engines import engines, module_of
 from vramwise.errors import UsageError, clipped
+from vramwise.frameworks import framework_named
+from vramwise.frameworks.framework import Command
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.values import Meaning
+from vramwise.scenario.names import FRAMEWORKS
 
 _STARTED = tuple((engine.name, engine.command_line) for engine in engines() if engine.command_line is not None)
-_PROGRAMS = {program: name for name, line in _STARTED for program in line.programs} | {"pretrain_gpt.py": "megatron"}
+_PROGRAMS = {program: name for name, line in _STARTED for program in line.programs}
 _WORDS_TOO = frozenset({"server", "main"})  # programs by these names are meant where a path stands before them alone
-_TRAINING = {
-    "trl": frozenset({"sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"}),
-    "llamafactory-cli": frozenset({"train"}), "lmf": frozenset({"train"}), "axolotl": frozenset({"train"}),
-    "swift": frozenset({"sft", "rlhf", "pt"}), "tune": frozenset({"run"}),
-    "litgpt": frozenset({"finetune", "finetune_lora", "finetune_full", "pretrain"}),
-}  # fmt: skip
-"""Programs whose first word says what they do, with the words that train."""
+_OF_A_SCRIPT = "trainer"
+"""Who reads the command line of a training script of one's own."""
 
-_FRAMEWORKS = {"llamafactory-cli": "llamafactory", "lmf": "llamafactory", "tune": "torchtune"}
-_SCRIPTS = {"axolotl.cli.train": "axolotl-module"}
-_OWN_MODULES = ("trl.scripts.", "axolotl.cli.train")
 _LAUNCHER_MODULES = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
 _LAUNCHERS = frozenset({"accelerate", "torchrun", "deepspeed"})
 _MODULES = {module: name for name, line in _STARTED for module in line.modules}
 _IMAGES = tuple((re.compile(line.image), name) for name, line in _STARTED if line.image)
 _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
-_READERS = {name: module_of(name) for name, _ in _STARTED} | {
-    "megatron": "megatron", "trainer": "trainer", "trl": "trainer", "llamafactory": "llamafactory",
-    "axolotl": "axolotl", "axolotl-module": "axolotl", "swift": "swift", "torchtune": "torchtune", "litgpt": "litgpt",
-}  # fmt: skip
+_READERS = {name: module_of(name) for name, _ in _STARTED}
 _LISTED = 12
-_EXPECTED = (
-    f"{', '.join(line.example for _, line in _STARTED)}, "
-    "torchrun pretrain_gpt.py, accelerate launch train.py, trl sft, axolotl train, llamafactory-cli train, tune run, "
-    "swift sft or litgpt finetune"
-)
 PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
@@ -61,7 +49,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The program that was found, the words after it and those `before` it."""
+    """The program that was found, the words after it and those `before` it.
+
+    `engine`: of a training the module that reads its command line; `is_script`: a script or module runs, not the
+    framework's own program.
+    """
 
     engine: str
     version: str | None
@@ -69,6 +61,7 @@ class Start:
     environment: Mapping[str, str]
     program: str = ""
     before: tuple[str, ...] = ()
+    is_script: bool = False
 
 
 def names_a_program(words: Sequence[str]) -> bool:
@@ -80,8 +73,8 @@ def read_command(words: Sequence[str]) -> Launch:
     """The scenario of a command line. Raises UsageError where it starts no known engine or names no model."""
     start = _start(words)
     if start is None:
-        raise UsageError(f'no engine in "{clipped(" ".join(words), 80)}": expected {_EXPECTED}')
-    module = import_module(f"vramwise.interop.launch.{_READERS[start.engine]}")
+        raise UsageError(f'no engine in "{clipped(" ".join(words), 80)}": expected {_expected()}')
+    module = import_module(f"vramwise.interop.launch.{_READERS.get(start.engine, start.engine)}")
     read: Callable[[Start], Launch] = module.read
     return _with_known_model(read(start))
 
@@ -113,23 +106,50 @@ def _start(words: Sequence[str]) -> Start | None:
             return Start(_MODULES[rest[1]], None, rest[2:], environment)
         if program in _PROGRAMS and not (program in _WORDS_TOO and "/" not in word):
             return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program, tuple(words[:index]))
-        if rest[:1] and rest[0] in _TRAINING.get(program, ()):
-            return Start(_FRAMEWORKS.get(program, program), None, rest, environment, rest[0], tuple(words[:index]))
+        command = _training_programs().get(program)
+        if command is not None and not command.trains:
+            return Start(command.reader, None, rest, environment, program, tuple(words[:index]))
+        if command is not None and rest[:1] and rest[0] in command.trains:
+            return Start(command.reader, None, rest, environment, rest[0], tuple(words[:index]))
         launched = launched or program in _LAUNCHERS or word.startswith(_LAUNCHER_MODULES)
         with_python = launched or any(PYTHON.fullmatch(before) for before in words[:index])
         script = _script(word, rest, launched) if with_python else None
         if script is not None:
             rest = rest if script == word else rest[1:]
-            return Start(_SCRIPTS.get(script, "trainer"), None, rest, environment, script, tuple(words[:index]))
+            reader = next((c.reader for c in _training_modules() if script.startswith(c.module)), _OF_A_SCRIPT)
+            return Start(reader, None, rest, environment, script, tuple(words[:index]), is_script=True)
     return None
+
+
+def _expected() -> str:
+    """A command line of each program that is known."""
+    training = ["accelerate launch train.py", *(command.example for command in _commands() if command.example)]
+    return ", ".join([*(line.example for _, line in _STARTED), *training[:-1]]) + f" or {training[-1]}"
+
+
+def _commands() -> Iterator[Command]:
+    return (command for name in FRAMEWORKS for command in framework_named(name).commands)
+
+
+@cache
+def _training_programs() -> Mapping[str, Command]:
+    """What starts a framework, by the program's name."""
+    return {command.program: command for command in _commands() if command.program}
+
+
+@cache
+def _training_modules() -> tuple[Command, ...]:
+    """Modules of frameworks that train."""
+    return tuple(command for command in _commands() if command.module)
 
 
 def _script(word: str, rest: Sequence[str], launched: bool) -> str | None:
     """The script that python or a launcher runs, or the module after `-m`; of python's own only those that train."""
     if word in ("-m", "--module"):
         module = rest[0] if rest else ""
+        own_modules = tuple(command.module for command in _training_modules())
         is_launcher = module.startswith(_LAUNCHER_MODULES) or "." not in module
-        return module if not is_launcher and (launched or module.startswith(_OWN_MODULES)) else None
+        return module if not is_launcher and (launched or module.startswith(own_modules)) else None
     return word if word.endswith(".py") and not word.startswith("-") and (launched or rest) else None
 
 

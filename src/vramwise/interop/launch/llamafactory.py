@@ -27,12 +27,12 @@ _OPTIMIZERS = {"use_galore": "galore_adamw", "use_apollo": "apollo_adamw", "use_
 def read(start: Start) -> Launch:
     """The scenario of a LLaMA-Factory command. Raises UsageError or SourceError for what cannot be read."""
     options = Options(("llamafactory", "trainer"), "LLaMA-Factory")
-    options.read_words(start.words[1:] if start.engine == "llamafactory" else start.words)
+    options.read_words(start.words if start.is_script else start.words[1:])
     read_overrides(options)
     for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
         options.loose.remove(file)
         options.read_table(file_table(file))
-    launcher = by_environment(start) if start.engine == "llamafactory" else launcher_of(start)
+    launcher = launcher_of(start) if start.is_script else by_environment(start)
     sharding = sharding_of(options, launcher)
     model = one_model("LLaMA-Factory", options.first("model_name_or_path"), "model_name_or_path")
     defaults = {"gradient_checkpointing": True, "optim": _optimizer(options)}

@@ -34,11 +34,11 @@ def read(start: Start) -> Launch:
 
         return read_llamafactory(start)
     stage = stage_of(start.program)
-    programs = ("trl", "trainer", "accelerate") if start.engine == "trl" else ("trl", "trainer")
+    programs = ("trl", "trainer") if start.is_script else ("trl", "trainer", "accelerate")
     options = Options(programs, "TRL" if stage else "Trainer")
-    options.read_words(start.words[1:] if start.engine == "trl" else start.words)
+    options.read_words(start.words if start.is_script else start.words[1:])
     _read_files(options)
-    launcher = accelerated(_accelerates(options), start.environment) if start.engine == "trl" else launcher_of(start)
+    launcher = launcher_of(start) if start.is_script else accelerated(_accelerates(options), start.environment)
     sharding = sharding_of(options, launcher)
     hint = "--model_name_or_path MODEL"
     model = one_model("a training script", options.first(*_MODEL_NAMES), hint)

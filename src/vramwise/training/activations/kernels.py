@@ -45,18 +45,24 @@ Rewrite = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
 def fused_parts(train: TrainSettings) -> frozenset[str]:
     """What runs as one kernel under these settings."""
-    names = (*train.kernels, *framework_of(train).kernels)
+    return parts_of((*train.kernels, *framework_of(train).kernels))
+
+
+def parts_of(names: tuple[str, ...]) -> frozenset[str]:
+    """What kernel libraries make one kernel of."""
     if "fms" in names:  # fms-acceleration takes only the loss from Liger
         names = tuple(name for name in names if name != "liger")
     return frozenset[str]().union(*(_REPLACED.get(name, frozenset()) for name in names))
 
 
 def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
-    """The forward pass with fused kernels in place of what they replace."""
-    parts = fused_parts(train)
-    own = [fuse_scans, with_own_latent_attention, with_own_experts, _fuse_activations]
-    always = {"torchtune": [_copy_heads], "megatron": own}
-    rewrites: list[Rewrite] = [*always.get(train.framework, [])]
+    """The forward pass with fused kernels in place of what they replace, and the framework's own rewrites."""
+    return with_parts(forward, fused_parts(train), framework_of(train).rewrites)
+
+
+def with_parts(forward: Forward, parts: frozenset[str], own: tuple[str, ...] = ()) -> Forward:
+    """The forward pass with these parts as one kernel each; `own`: rewrites of a framework, which come first."""
+    rewrites: list[Rewrite] = [_OF_FRAMEWORKS[name] for name in own]
     if not parts and not rewrites:
         return forward
     if "norm" in parts:
@@ -321,3 +327,13 @@ def _in_place_rotations(group: tuple[Node, ...]) -> list[Node]:
     ]
     last = max(i for i, node in enumerate(group) if any(node.outputs[0] is out for out in turned))
     return [*rotations, *group[last + 1 :]]  # Ministral 3 scales the queries by their positions
+
+
+_OF_FRAMEWORKS: dict[str, Rewrite] = {
+    "heads": _copy_heads,
+    "scans": fuse_scans,
+    "latent attention": with_own_latent_attention,
+    "experts": with_own_experts,
+    "activations": _fuse_activations,
+}
+"""What a framework's record calls rewrites of its own."""
