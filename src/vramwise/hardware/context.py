@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from vramwise.hardware.calibration import calibrated, median_bytes
 from vramwise.hardware.gpu import Gpu
 from vramwise.hardware.memory import MemoryEstimate
-from vramwise.hardware.tables import calibrated, median_bytes, table
+from vramwise.tables import table
 from vramwise.units import MIB
 
 
@@ -23,10 +24,10 @@ def context_bytes(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:
         return MemoryEstimate(low, expected, high, "median of other cards", "calibration.csv context_unknown")
     per_sm = calibrated(f"context_per_sm_{mode}")
     low, expected, high = (round(mib * gpu.sm_count * MIB) for mib in per_sm)
-    measured = [row for row in table("context") if row["gpu"] == gpu.id and row["loading"] == mode]
+    measured = [row for row in table(__file__, "context") if row["gpu"] == gpu.id and row["loading"] == mode]
     if not measured:
         rule = f"{gpu.sm_count} multiprocessors × {per_sm[1]} MiB (calibrated)"
         return MemoryEstimate(low, expected, high, rule, f"calibration.csv context_per_sm_{mode}")
-    sizes = [round(float(row["mib"]) * MIB) for row in measured]
+    sizes = [round(row.number("mib") * MIB) for row in measured]
     sources = "; ".join(row["source"] for row in measured)
     return MemoryEstimate(min(low, *sizes), median_bytes(sizes), max(high, *sizes), "measured on this card", sources)

@@ -8,7 +8,7 @@ from functools import cache
 from vramwise.hardware.memory import MemoryEstimate, nominal_total, reported_bytes, usable_memory
 from vramwise.hardware.shared_memory import share_note, shared_memory
 from vramwise.hardware.support import Support, support_of
-from vramwise.hardware.tables import Row, number, table
+from vramwise.tables import Row, table
 
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
@@ -90,7 +90,7 @@ def gpus(query: str | None = None) -> list[Gpu]:
     words = (query or "").lower().split()
     return [
         gpu_of(row["id"])
-        for row in table("gpus")
+        for row in table(__file__, "gpus")
         if all(word in f"{row['id']} {row['name']} {row['vendor']} {row['arch']}".lower() for word in words)
     ]
 
@@ -98,7 +98,7 @@ def gpus(query: str | None = None) -> list[Gpu]:
 @cache
 def rows_by_id() -> dict[str, Row]:
     """Rows of gpus.csv by id."""
-    return {row["id"]: row for row in table("gpus")}
+    return {row["id"]: row for row in table(__file__, "gpus")}
 
 
 @cache
@@ -106,7 +106,7 @@ def sized_ids() -> dict[str, tuple[str, int]]:
     """Ids with a size of shared memory (`apple-m3-max-40core-64gb`): the row's id, and the size."""
     return {
         f"{row['id']}-{size}gb": (row["id"], size)
-        for row in table("gpus")
+        for row in table(__file__, "gpus")
         for size in memory_options(row)
         if row["memory_options_gb"]
     }
@@ -126,24 +126,24 @@ def gpu_of(gpu_id: str) -> Gpu:
     row = rows_by_id()[base]
     sizes = memory_options(row)
     shared = size or (sizes[0] if sizes else 0)
-    rates = ((name, number(row[f"{name}_{'tops' if name == 'int8' else 'tflops'}"])) for name in _RATES)
+    rates = ((name, row.number_or_none(f"{name}_{'tops' if name == 'int8' else 'tflops'}")) for name in _RATES)
     return Gpu(
         id=gpu_id,
         name=f"{row['name']} {size} GB" if size else row["name"],
         vendor=row["vendor"],
         arch=row["arch"],
         compute_capability=row["compute_capability"],
-        memory_nominal_gb=float(shared) if shared else number(row["memory_nominal_gb"]),
+        memory_nominal_gb=float(shared) if shared else row.number_or_none("memory_nominal_gb"),
         memory_reported_bytes=reported_bytes(row),
         usable=shared_memory(row, shared) if shared else usable_memory(row),
-        bandwidth_gb_s=number(row["bandwidth_gb_s"]),
+        bandwidth_gb_s=row.number_or_none("bandwidth_gb_s"),
         tflops=tuple((name, rate) for name, rate in rates if rate is not None),
-        fp16_accumulate_tflops=number(row["fp16_fp16acc_tflops"]),
-        nvlink_gb_s=number(row["nvlink_gb_s"]),
+        fp16_accumulate_tflops=row.number_or_none("fp16_fp16acc_tflops"),
+        nvlink_gb_s=row.number_or_none("nvlink_gb_s"),
         pcie=row["pcie"],
-        tdp_watt=number(row["tdp_w"]),
-        sm_count=int(row["sm_count"]) if row["sm_count"] else None,
-        devices=int(row["devices"]),
+        tdp_watt=row.number_or_none("tdp_w"),
+        sm_count=row.whole_or_none("sm_count"),
+        devices=row.whole("devices"),
         unified_memory=bool(row["unified"]),
         memory_options_gb=sizes,
         memory_note=share_note(row, shared) if shared else None,

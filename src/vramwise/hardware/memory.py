@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from vramwise.hardware.tables import Row, calibrated, median_bytes, number, table
+from vramwise.hardware.calibration import calibrated, median_bytes
+from vramwise.tables import Row, table
 from vramwise.units import GB, GIB, MIB
 
 
@@ -27,7 +28,7 @@ class MemoryEstimate:
 
 def reported_bytes(row: Row) -> int | None:
     """The driver's own total where somebody printed it."""
-    mib = number(row["memory_total_mib"])
+    mib = row.number_or_none("memory_total_mib")
     return None if mib is None else round(mib * MIB)
 
 
@@ -50,10 +51,10 @@ def usable_memory(row: Row) -> MemoryEstimate | None:
 @cache
 def _seen_total(gpu: str, ruled: MemoryEstimate | None) -> MemoryEstimate | None:
     """Median of the totals printed on this card; a single one keeps the rule's interval."""
-    rows = [row for row in table("torch_totals") if row["gpu"] == gpu]
+    rows = [row for row in table(__file__, "torch_totals") if row["gpu"] == gpu]
     if not rows:
         return None
-    totals = sorted(round(float(row["total_gib"]) * GIB) for row in rows)
+    totals = sorted(round(row.number("total_gib") * GIB) for row in rows)
     sources = "; ".join(dict.fromkeys(row["source"] for row in rows))
     expected = median_bytes(totals)
     if ruled is not None and len(totals) == 1:
@@ -77,10 +78,10 @@ def _less_reserve(low: int, expected: int, high: int, row: Row) -> MemoryEstimat
 
 
 def _from_nominal(row: Row) -> MemoryEstimate | None:
-    nominal = number(row["memory_nominal_gb"])
+    nominal = row.number_or_none("memory_nominal_gb")
     if nominal is None:
         return None
-    nominal /= int(row["devices"])
+    nominal /= row.whole("devices")
     if row["vendor"] == "NVIDIA":
         low, expected, high = (round(nominal * GIB * part) for part in calibrated("nvidia_reported_share"))
         return _less_reserve(low, expected, high, row)

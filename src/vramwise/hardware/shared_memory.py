@@ -7,8 +7,9 @@ lets graphics take. Sizes that tools printed are in shared_memory.csv, shares in
 
 from __future__ import annotations
 
+from vramwise.hardware.calibration import calibrated
 from vramwise.hardware.memory import MemoryEstimate
-from vramwise.hardware.tables import Row, calibrated, table
+from vramwise.tables import Row, table
 from vramwise.units import GIB
 
 _APPLE_STEP_GB = 32  # Metal's share is larger above it
@@ -23,7 +24,9 @@ _SAID = {
 def shared_memory(row: Row, nominal_gb: int) -> MemoryEstimate:
     """Bytes that a process may take of `nominal_gb` (GiB, as memory modules are)."""
     whole = nominal_gb * GIB
-    seen = sorted((int(one["total_bytes"]), one["source"]) for one in table("shared_memory") if _is_of(one, row, whole))
+    seen = sorted(
+        (one.whole("total_bytes"), one["source"]) for one in table(__file__, "shared_memory") if _is_of(one, row, whole)
+    )
     if row["vendor"] == "NVIDIA":
         return _after_the_system(nominal_gb, [size for size, _ in seen])
     name = "amd_shared_share"
@@ -51,7 +54,7 @@ def share_note(row: Row, nominal_gb: int) -> str:
 def _is_of(one: Row, row: Row, whole: int) -> bool:
     if one["gpu"]:
         return one["gpu"] == row["id"]
-    return one["vendor"] == row["vendor"] and int(one["nominal_gb"]) * GIB == whole
+    return one["vendor"] == row["vendor"] and one.whole("nominal_gb") * GIB == whole
 
 
 def _after_the_system(nominal_gb: int, seen: list[int]) -> MemoryEstimate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from vramwise.hardware.tables import table
+from vramwise.tables import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ UNKNOWN = Support(
 @cache
 def support_of(compute_capability: str) -> Support:
     """The row of support.csv for a compute capability (`9.0`) or gfx name (`gfx942`): exact, else major."""
-    rows = {row["key"]: row for row in table("support")}
+    rows = {row["key"]: row for row in table(__file__, "support")}
     major = compute_capability.partition(".")[0] if "." in compute_capability else compute_capability[:5]
     row = rows.get(compute_capability) or rows.get(major)
     if row is None:

@@ -6,10 +6,9 @@ A setting is one of `zero_optimization`, but `bf16`, `compile` and `tensor_paral
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from pathlib import Path
-from typing import Any
+
+from vramwise.tables import table
 
 _OFFLOADS = ("offload_optimizer", "offload_param")
 
@@ -17,11 +16,10 @@ _OFFLOADS = ("offload_optimizer", "offload_param")
 @cache
 def shipped_files() -> dict[str, tuple[str, str]]:
     """Settings and source of each file."""
-    with open(Path(__file__).with_suffix(".csv"), newline="", encoding="utf-8") as file:
-        return {row["file"]: (row["settings"], row["source"]) for row in csv.DictReader(file)}
+    return {row["file"]: (row["settings"], row["source"]) for row in table(__file__)}
 
 
-def shipped_deepspeed_file(path: str) -> tuple[dict[str, Any], str] | None:
+def shipped_deepspeed_file(path: str) -> tuple[dict[str, object], str] | None:
     """The configuration of a file that is not here but that a framework ships under the path's end, and its source."""
     *_, folder, name = ["", "", *path.replace("\\", "/").split("/")]
     for known, (settings, source) in shipped_files().items():
@@ -30,9 +28,9 @@ def shipped_deepspeed_file(path: str) -> tuple[dict[str, Any], str] | None:
     return None
 
 
-def _configuration(settings: str) -> dict[str, Any]:
-    zero: dict[str, Any] = {}
-    above: dict[str, Any] = {}
+def _configuration(settings: str) -> dict[str, object]:
+    zero: dict[str, object] = {}
+    above: dict[str, object] = {}
     pairs = dict(setting.split("=") for setting in settings.split())
     pinned = pairs.pop("pin_memory", None)
     for name, text in pairs.items():
@@ -50,7 +48,7 @@ def _configuration(settings: str) -> dict[str, Any]:
     return {"zero_optimization": zero, **above}
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     return int(text) if text.isdecimal() else text

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from pathlib import Path
-from typing import Any
+
+from vramwise.tables import Row, table
 
 
 @cache
-def _rows() -> dict[str, dict[str, Any]]:
-    with open(Path(__file__).parent / "variants.csv", newline="", encoding="utf-8") as file:
-        return {row["name"].lower(): _values(row) for row in csv.DictReader(file)}
+def _rows() -> dict[str, dict[str, object]]:
+    return {row["name"].lower(): _values(row) for row in table(__file__)}
 
 
-def _values(row: dict[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {"max_position_embeddings": int(row["max_position_embeddings"])}
-    original = int(row["original_max_position_embeddings"] or 0)
+def _values(row: Row) -> dict[str, object]:
+    values: dict[str, object] = {"max_position_embeddings": row.whole("max_position_embeddings")}
+    original = row.whole_or_none("original_max_position_embeddings") or 0
     if row["rope_type"]:
-        scaling: dict[str, Any] = {"rope_type": row["rope_type"], "original_max_position_embeddings": original}
+        scaling: dict[str, object] = {"rope_type": row["rope_type"], "original_max_position_embeddings": original}
         if row["factor"]:
-            scaling["factor"] = float(row["factor"])
+            scaling["factor"] = row.number("factor")
         values["rope_scaling"] = scaling
         values["original_max_position_embeddings"] = original
     return values
 
 
-def values_of(variant: str) -> dict[str, Any]:
+def values_of(variant: str) -> dict[str, object]:
     """Keys of the config in which the variant differs from its catalog entry; empty where none is known."""
     return _rows().get(variant.lower(), {})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+
+from vramwise.tables import records, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,8 @@ class Calibrated:
 
 @cache
 def _table() -> dict[str, Calibrated]:
-    import csv
-
-    with open(Path(__file__).with_name("calibration.csv"), newline="", encoding="utf-8") as file:
-        return {
-            row["name"]: Calibrated(float(row["low"]), float(row["expected"]), float(row["high"]), row["source"])
-            for row in csv.DictReader(file)
-        }
+    rows = table(__file__)
+    return {row["name"]: found for row, found in zip(rows, records(Calibrated, rows), strict=True)}
 
 
 def calibrated(name: str) -> Calibrated:

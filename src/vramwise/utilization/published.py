@@ -6,11 +6,11 @@ ids of the catalog; `measured_on` says where the card was another variant or the
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cache
 from math import log
-from pathlib import Path
+
+from vramwise.tables import records, table
 
 SIZE_RATIO, SEQUENCE_RATIO = 1.35, 2.1
 """A run of a model or a sequence that is larger or smaller by more than this is no comparison."""
@@ -27,7 +27,7 @@ class TrainingRun:
     num_hidden_layers: int
     hidden_size: int
     attention_width: int
-    vocab_size: int
+    vocab_size: int | None
     sequence_length: int
     gpu: str
     num_gpus: int | None
@@ -60,69 +60,16 @@ class InferenceRun:
     source: str
 
 
-def _rows(name: str) -> list[dict[str, str]]:
-    with open(Path(__file__).parent / f"{name}.csv", newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def _float(text: str) -> float | None:
-    return float(text) if text else None
-
-
-def _int(text: str) -> int | None:
-    return int(text) if text else None
-
-
 @cache
 def training_runs() -> tuple[TrainingRun, ...]:
     """All published training runs, in the file's order."""
-    return tuple(
-        TrainingRun(
-            id=row["id"],
-            model=row["model"],
-            num_parameters=int(row["num_parameters"]),
-            embedding_parameters=int(row["embedding_parameters"]),
-            num_hidden_layers=int(row["num_hidden_layers"]),
-            hidden_size=int(row["hidden_size"]),
-            attention_width=int(row["attention_width"]),
-            vocab_size=_int(row["vocab_size"]) or 0,
-            sequence_length=int(row["sequence_length"]),
-            gpu=row["gpu"],
-            num_gpus=_int(row["num_gpus"]),
-            dtype=row["dtype"],
-            peak_tflops=float(row["peak_tflops"]),
-            recompute=row["recompute"],
-            convention=row["convention"],
-            tokens_per_s_per_gpu=_float(row["tokens_per_s_per_gpu"]),
-            tflops_per_gpu=_float(row["tflops_per_gpu"]),
-            mfu_pct=_float(row["mfu_pct"]),
-            hfu_pct=_float(row["hfu_pct"]),
-            measured_on=row["measured_on"],
-            source=row["source"],
-        )
-        for row in _rows("published")
-    )
+    return records(TrainingRun, table(__file__))
 
 
 @cache
 def inference_runs() -> tuple[InferenceRun, ...]:
     """All published inference runs, in the file's order."""
-    return tuple(
-        InferenceRun(
-            id=row["id"],
-            kind=row["kind"],
-            model=row["model"],
-            weight_bytes=_int(row["weight_bytes"]),
-            gpu=row["gpu"],
-            num_gpus=int(row["num_gpus"]),
-            bandwidth_gb_s=_float(row["bandwidth_gb_s"]),
-            peak_tflops=_float(row["peak_tflops"]),
-            flops_per_token=_int(row["flops_per_token"]),
-            tokens_per_s=float(row["tokens_per_s"]),
-            source=row["source"],
-        )
-        for row in _rows("published_inference")
-    )
+    return records(InferenceRun, table(__file__, "published_inference"))
 
 
 def comparable_runs(

@@ -15,11 +15,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 from vramwise.engines import ENGINES, engine_named
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.values import is_number
+from vramwise.tables import table
 
 
 @dataclass(slots=True)
@@ -34,9 +34,7 @@ class Words:
 @cache
 def flags_of(engine: str) -> Mapping[str, str]:
     """Flag -> how many values it takes."""
-    rows = (Path(__file__).parent / "flags.csv").read_text("utf-8").splitlines()[1:]
-    parts = (row.split(",") for row in rows)
-    return {flag: values for name, flag, values in parts if name == engine}
+    return {row["flag"]: row["values"] for row in table(__file__) if row["engine"] == engine}
 
 
 def cut(engine: str, words: Sequence[str]) -> Words:

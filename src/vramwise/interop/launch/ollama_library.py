@@ -7,14 +7,13 @@ they tell the types apart, as files from before September 2024 are Q4_0 and late
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.interop.launch.gguf_names import file_type_named
+from vramwise.tables import Row, table
 
 _TYPE_AT_END = re.compile(r"(?:^|-)(i?q\d\w*|[bm]?x?fp?(?:4|8|16|32)|nvfp4|int\d|qat)$", re.I)
 _QAT = "Q4_0"  # what models trained for quantization are published in
@@ -56,7 +55,7 @@ def library_model(named: str) -> LibraryModel:
     return LibraryModel(row["model"], row["gguf_quant"], note)
 
 
-def _row(rows: list[dict[str, str]], tag: str) -> dict[str, str] | None:
+def _row(rows: list[Row], tag: str) -> dict[str, str] | None:
     """The row of a tag, or of the size with which a longer tag begins; the default without a tag."""
     if tag in ("", "latest"):
         return next((row for row in rows if row["latest"]), None)
@@ -77,9 +76,8 @@ def _type_named(tag: str) -> str | None:
 
 
 @cache
-def _library() -> dict[str, list[dict[str, str]]]:
-    found: dict[str, list[dict[str, str]]] = {}
-    with open(Path(__file__).with_name("ollama_library.csv"), newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(row["name"], []).append(row)
+def _library() -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in table(__file__):
+        found.setdefault(row["name"], []).append(row)
     return found

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from vramwise.errors import ScenarioError, UsageError, clipped
@@ -19,6 +18,7 @@ from vramwise.interop.launch.values import is_number, switch, whole
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import KINDS
 from vramwise.scenario.values import Kind, Switch, Whole
+from vramwise.tables import table
 
 READ_IN_CODE = "="
 _SHOWN = 12
@@ -38,11 +38,8 @@ class Option:
 @cache
 def options_of(program: str) -> Mapping[str, Option]:
     """The options of one program of training.csv."""
-    rows = (Path(__file__).parent / "training.csv").read_text("utf-8").splitlines()[1:]
-    parts = (row.split(",", 4) for row in rows)
-    return {
-        name: Option(takes, key, note.strip('"')) for program_, name, takes, key, note in parts if program_ == program
-    }
+    rows = (row for row in table(__file__, "training") if row["program"] == program)
+    return {row["option"]: Option(row["takes"], row["key"], row["note"]) for row in rows}
 
 
 @dataclass(slots=True)

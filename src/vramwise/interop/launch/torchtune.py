@@ -6,7 +6,6 @@ read as it is. Recipes load weights in `dtype` and compute in it; distributed on
 
 from __future__ import annotations
 
-import csv
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.sharding import is_no
 from vramwise.interop.launch.values import fraction
+from vramwise.tables import table
 
 _RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat")
 _OPTIMIZERS = {
@@ -78,9 +78,10 @@ def read(start: Start) -> Launch:
 @cache
 def shipped() -> dict[str, dict[str, str]]:
     """What torchtune's own configurations say, by name."""
-    with (Path(__file__).parent / "torchtune.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {row.pop("config"): {key: value for key, value in row.items() if value} for row in rows}
+    return {
+        row["config"]: {key: value for key, value in row.items() if value and key != "config"}
+        for row in table(__file__)
+    }
 
 
 def _recipe(words: list[str]) -> tuple[str, int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from vramwise.serving.common.versions import version_of
+from vramwise.tables import table
 
 ANY_ENGINE = "any"
 """In constants.csv: a row for engines that have none of their own."""
@@ -29,18 +28,16 @@ Row = tuple[str, str, tuple[int, ...], tuple[int, ...] | None, Constant]
 
 @cache
 def _rows() -> tuple[Row, ...]:
-    path = Path(__file__).parent / "constants.csv"
-    with open(path, newline="", encoding="utf-8") as file:
-        return tuple(
-            (
-                row["engine"],
-                row["name"],
-                version_of(row["from"]) if row["from"] else (0,),
-                version_of(row["until"]) if row["until"] else None,
-                Constant(float(row["low"]), float(row["expected"]), float(row["high"]), row["kind"], row["source"]),
-            )
-            for row in csv.DictReader(file)
+    return tuple(
+        (
+            row["engine"],
+            row["name"],
+            version_of(row["from"]) if row["from"] else (0,),
+            version_of(row["until"]) if row["until"] else None,
+            Constant(row.number("low"), row.number("expected"), row.number("high"), row["kind"], row["source"]),
         )
+        for row in table(__file__)
+    )
 
 
 @cache

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
+from vramwise.tables import table
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, named_class
 
 NOT_NAMED_NCCL = (
@@ -71,11 +70,10 @@ class Kernel(NamedTuple):
 @cache
 def tensor_core_rules() -> tuple[TensorCoreRule, ...]:
     """The rules of tensor_cores.csv; the first that fits decides."""
-    with open(Path(__file__).parent / "tensor_cores.csv", newline="", encoding="utf-8") as file:
-        return tuple(
-            TensorCoreRule(row["verdict"], tuple(row["words"].split()), row["pattern"], row["evidence"], row["example"])
-            for row in csv.DictReader(file)
-        )
+    return tuple(
+        TensorCoreRule(row["verdict"], row.words("words"), row["pattern"], row["evidence"], row["example"])
+        for row in table(__file__, "tensor_cores")
+    )
 
 
 @lru_cache(maxsize=4096)
