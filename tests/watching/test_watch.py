@@ -145,7 +145,7 @@ def test_a_peft_model_in_bf16_is_read_as_lora():
 
 
 def test_a_trainer_goes_on_without_an_estimate():
-    from vramwise.watching.callbacks import Follower
+    from vramwise.watching.following import Follower
 
     lines = []
     model = torch.nn.Linear(4, 4)
@@ -186,7 +186,7 @@ def test_lightning_runs_the_same_watch(tmp_path):
 
 
 def test_without_lightning_one_line_says_so(monkeypatch):
-    monkeypatch.setattr("vramwise.watching.callbacks.is_installed", lambda name: False)
+    monkeypatch.setattr("vramwise.watching.following.is_installed", lambda name: False)
     with pytest.raises(vramwise.VramwiseError, match="pip install lightning"):
         vramwise.watch(SCENARIO).lightning_callback()
 

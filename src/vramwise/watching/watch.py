@@ -14,6 +14,7 @@ from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
 from vramwise.watching.account import Account, StepRow
+from vramwise.watching.following import lightning_class, trainer_class
 from vramwise.watching.given import COUNTERS, Given, expected, scenario_of, with_card
 from vramwise.watching.hooks import Hooks, Observed
 from vramwise.watching.meters import Meter, device_here, meter_for
@@ -220,15 +221,11 @@ class Watch:
 
     def trainer_callback(self) -> Any:
         """A transformers.TrainerCallback that runs this watch: `callbacks=[vramwise.watch().trainer_callback()]`."""
-        from vramwise.watching.callbacks import trainer_callback
-
-        return trainer_callback(self)
+        return trainer_class(watch_of)(self)
 
     def lightning_callback(self) -> Any:
         """The same for Lightning's Trainer."""
-        from vramwise.watching.callbacks import lightning_callback
-
-        return lightning_callback(self)
+        return lightning_class(watch_of)(self)
 
     def _tell(self, row: StepRow) -> None:
         peak = max(row.allocated, row.reserved or 0)
@@ -273,6 +270,11 @@ class Watch:
             self._log(f"  because {item.cause}")
             for change in item.changes:
                 self._log(f"  try {change.what} (cost: {change.cost})")
+
+
+def watch_of(given: Watch | Given | None = None, **options: Any) -> Watch:
+    """A watch as it is, or one of what `watch()` takes."""
+    return given if isinstance(given, Watch) else watch(given, **options)
 
 
 def _beside(size: int, estimated: Quantity | None) -> str:
