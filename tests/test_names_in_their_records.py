@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from vramwise.engines import ENGINES, engine_named, engines, module_of
+from vramwise.frameworks import framework_named
+from vramwise.scenario.names import FRAMEWORKS
 
 SOURCES = Path(__file__).parents[1] / "src/vramwise"
 VARIANTS = tuple(variant for engine in engines() for variant in engine.variants)
@@ -37,6 +39,18 @@ OF_LIBRARIES = (
     "models/",
     "sources/",
 )
+
+FRAMEWORK_NAMES = frozenset(FRAMEWORKS)
+FRAMEWORK_ROOMS = frozenset(
+    {"frameworks/", "scenario/names.py"}
+    | {f"interop/launch/{command.reader}.py" for name in FRAMEWORKS for command in framework_named(name).commands}
+)
+# Names that are something else there too: a package, a launcher, a kernel library, an organization of the hub.
+OF_OTHERS = {
+    "transformers": ("measure/libraries.py", "engines/", "serving/"),
+    "deepspeed": ("cli/mfu_answers.py", "interop/launch/command.py", "interop/launch/launchers.py"),
+    "unsloth": ("sources/human_names.py", "training/activations/kernels.py", "training/recipe/settings.py"),
+}
 
 
 def names_asked_for(tree: ast.AST, names: frozenset[str]) -> Iterator[tuple[int, str]]:
@@ -75,6 +89,48 @@ def test_no_engine_is_asked_for_by_name() -> None:
         names = ENGINE_NAMES - {"transformers"} if name.startswith(OF_LIBRARIES) else ENGINE_NAMES
         found += [f"{name}:{line} {what}" for line, what in names_asked_for(tree, names)]
     assert not found, "\n".join(found)
+
+
+def uses_of_a_framework_name(tree: ast.AST) -> Iterator[int]:
+    """Lines that compare `….framework` with anything, or look something up by it."""
+    for node in ast.walk(tree):
+        asked: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Subscript):
+            asked = [node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            asked = node.args[:1]
+        yield from (one.lineno for one in asked if isinstance(one, ast.Attribute) and one.attr == "framework")
+
+
+def test_no_framework_is_asked_for_by_name() -> None:
+    found = []
+    for name, tree in outside(FRAMEWORK_ROOMS):
+        names = FRAMEWORK_NAMES - {other for other, rooms in OF_OTHERS.items() if name.startswith(rooms)}
+        found += [f"{name}:{line} {what}" for line, what in names_asked_for(tree, names)]
+        found += [f"{name}:{line} .framework" for line in uses_of_a_framework_name(tree)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_has_a_record_whose_readers_are_there(name: str) -> None:
+    record = framework_named(name)
+    assert record.name == name
+    assert all((SOURCES / f"interop/launch/{command.reader}.py").is_file() for command in record.commands)
+    assert all(command.program or command.module for command in record.commands)
+
+
+def test_every_record_is_named() -> None:
+    files = {path.stem for path in SOURCES.glob("frameworks/*.py") if "RECORD = " in path.read_text("utf-8")}
+    assert files == {name.replace("-", "_") for name in FRAMEWORKS}
+
+
+@pytest.mark.parametrize(
+    "text", ["train.framework == other", "TABLE[train.framework]", "TABLE.get(train.framework, 1)"]
+)
+def test_a_use_of_a_frameworks_name_is_seen(text: str) -> None:
+    assert [*uses_of_a_framework_name(ast.parse(text))]
 
 
 @pytest.mark.parametrize(

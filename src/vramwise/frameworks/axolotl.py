@@ -58,7 +58,7 @@ RECORD = Framework(
     trainer=True,
     batches="conversations",  # `sequence_len` cuts or drops what is longer
     asks_for_reentry=_asks_for_reentry,
-    classes="transformers",
+    classes="as they are",
     attention=_attention,
     notes=_notes,
     gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),

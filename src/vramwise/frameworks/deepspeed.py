@@ -34,7 +34,7 @@ RECORD = Framework(
     defaults=DEFAULTS,
     batches="padded",
     own_optimizer=True,
-    classes="transformers",
+    classes="as they are",
     attention=attention_of_classes,
     notes=_notes,
     casts=Casts(autocast="never"),  # 0.19 runtime/engine.py _configure_distributed_model casts the module

@@ -182,8 +182,8 @@ class Framework:
     own_optimizer: bool = False
     """Optimizers are the framework's own: no other implementation or package can be asked for."""
 
-    classes: Literal["transformers", "patched", "own"] = "own"
-    """Whose classes run: transformers' with their own attention, these with another in its place, or others."""
+    classes: Literal["as they are", "patched", "own"] = "own"
+    """transformers' classes run as they are, with another attention in place of theirs, or others do."""
     exact: bool = False
     """Its operations are those that are described, one by one; else its own kernels may keep less or more."""
     own_layers: bool = False

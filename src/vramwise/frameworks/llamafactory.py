@@ -42,7 +42,7 @@ RECORD = Framework(
     trainer=True,
     batches="conversations",  # `cutoff_len` cuts what is longer
     asks_for_reentry=always,  # 0.9.5 hparams/model_args.py use_reentrant_gc
-    classes="transformers",
+    classes="as they are",
     attention=attention_of_classes,
     brings_masks=True,  # data/collator.py prepare_4d_attention_mask
     gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),

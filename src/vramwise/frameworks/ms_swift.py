@@ -45,7 +45,7 @@ RECORD = Framework(
     trainer=True,
     batches="conversations",  # `max_length` cuts or drops what is longer
     asks_for_reentry=always,  # 4.6 trainers/mixin.py _fix_gradient_checkpointing, where FSDP or DeepSpeed shares states
-    classes="transformers",
+    classes="as they are",
     attention=attention_of_classes,
     gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same

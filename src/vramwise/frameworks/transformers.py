@@ -59,7 +59,7 @@ RECORD = Framework(
     as_run=_as_run,
     trainer=True,
     batches="padded",
-    classes="transformers",
+    classes="as they are",
     attention=attention_of_classes,
     exact=True,
     gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),

@@ -26,13 +26,12 @@ from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.recipe.adapters import of_experts, without_adapter
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
-from vramwise.training.recipe.settings import execution, has_fused_experts, structural
+from vramwise.training.recipe.settings import COMPUTE_ADAPTERS, execution, has_fused_experts, structural
 
 _REPLACES = {
     "norm": "RMS norms", "swiglu": "products with SiLU or GELU", "rotary": "rotations by cosine and sine",
 }  # fmt: skip
 _FLASH = "attention flash"
-_OF_ADAPTERS = frozenset({"fms", "unsloth"})
 
 
 def unchanged(
@@ -76,7 +75,7 @@ def _of_kernels(asked: TrainSettings, train: TrainSettings, forward: Forward) ->
     of_framework = fused_parts(train.replace(kernels=()))
     for name in asked.kernels:
         parts = parts_of((name,))
-        in_adapters = name in _OF_ADAPTERS and train.method in ("lora", "qlora")
+        in_adapters = name in COMPUTE_ADAPTERS and train.method in ("lora", "qlora")
         in_loss = name == "liger" and train.loss == "fused-linear" and not framework.loss.fused_linear_is_own
         in_products = name == "transformer-engine" and runs_transformer_engine(train)
         if not parts or in_adapters or in_loss or in_products:
@@ -99,7 +98,7 @@ def _of_attention(
 ) -> Iterator[tuple[str, str]]:
     if "attention" not in asked.explicit or (asked.attention, train.attention) != ("flash", "flash"):
         return
-    if model.config.model_type in WITHOUT_SDPA or framework_of(train).classes != "transformers":
+    if model.config.model_type in WITHOUT_SDPA or framework_of(train).classes != "as they are":
         return
     usual = recorded(model, train.replace(attention="sdpa"), axes["batch"], axes["sequence"])
     if probe(usual.saved_bytes) == probe(forward.saved_bytes):

@@ -30,7 +30,7 @@ def attention_note(asked: TrainSettings, train: TrainSettings, model: Model) -> 
     inner = model.config.values.get("text_config")
     text = str(inner.get("model_type")) if isinstance(inner, dict) else kind
     runs_eager = train.attention == "eager" or (train.attention == "sdpa" and text != kind)
-    if runs_eager and text in WITHOUT_SDPA - _WITHOUT_SCORES and framework_of(train).classes == "transformers":
+    if runs_eager and text in WITHOUT_SDPA - _WITHOUT_SCORES and framework_of(train).classes == "as they are":
         kernel = "" if text in WITHOUT_FLASH or kind in WITHOUT_FLASH else "; --attention flash keeps none"
         return f"eager attention, as {text} has no SDPA: scores grow with the square of the sequence{kernel}"
     return ""

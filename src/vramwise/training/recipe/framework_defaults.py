@@ -9,7 +9,7 @@ from typing import Any
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.versions import library_version, month_named, names, stated, torch_version
+from vramwise.frameworks.versions import month_named, names, stated
 from vramwise.models.checkpoint_dtype import loaded_dtype
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -109,16 +109,9 @@ def _compares(name: str, sign: str, text: str, question: Question) -> bool:
         model = question.model
         size = model.num_parameters if name == "parameters" else model.config.size("vocab_size", default=1)
         return (size >= float(text)) == (sign == ">=")
-    found: tuple[int, ...] | None
-    if name == "month":
-        found = month_named(question.train)
-    elif name == "transformers":
-        found = library_version(question.train)
-    elif name == "torch":
-        found = torch_version(question.train)
-    else:
-        found = stated(question.train, name)
-    at_least = found is None or found >= tuple(int(piece) for piece in re.split(r"[.-]", text))
+    train = question.train
+    found: tuple[int, ...] | None = month_named(train) if name == "month" else stated(train, name)
+    at_least = found is None or (*found, 0, 0) >= tuple(int(piece) for piece in re.split(r"[.-]", text))
     return at_least == (sign == ">=")
 
 

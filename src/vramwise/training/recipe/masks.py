@@ -68,7 +68,7 @@ def rows_of(train: TrainSettings, batch: int, sequence: int) -> tuple[int, int]:
 
 def masks_note(train: TrainSettings) -> str:
     """What attention is handed for padding or packed samples, in one sentence; empty for a batch without either."""
-    if framework_of(train).classes != "transformers" or not (train.padding or train.document_mask):
+    if framework_of(train).classes != "as they are" or not (train.padding or train.document_mask):
         return ""
     if train.attention == "flash":
         return "flash attention leaves padding out: it keeps queries, keys and values of the other tokens" * bool(
@@ -84,7 +84,7 @@ def masks_note(train: TrainSettings) -> str:
 
 def with_masks(execution: Execution, train: TrainSettings) -> Execution:
     """The execution with what a batch of these samples hands attention."""
-    if framework_of(train).classes != "transformers" or train.attention == "flex":
+    if framework_of(train).classes != "as they are" or train.attention == "flex":
         return execution
     documents = separates_documents(train) and train.attention != "flash"
     given = documents and framework_of(train).brings_masks

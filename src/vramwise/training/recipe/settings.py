@@ -277,7 +277,7 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         trainable = trainable or None
     elif trainable is None:
         raise ScenarioError("train.trainable", "method = freeze needs the names of the parts that train")
-    on_transformers = train.attention == "flash" and framework.trainer and framework.classes == "transformers"
+    on_transformers = train.attention == "flash" and framework.trainer and framework.classes == "as they are"
     attention = "sdpa" if train.attention in KEEPS_NO_SCORES else train.attention
     backend = "flash" if train.attention in KEEPS_NO_SCORES else "auto"
     found = Execution(
