@@ -28,12 +28,12 @@ def layers(**train: Any) -> tuple[list[RunBytes], dict[str, int]]:
     made = job_of(Scenario.from_dict(scenario), model, None)
     axes = with_rounded_axes(batch=1, sequence=SEQUENCE)
     shape = step_shape(model, made.structure, 1, SEQUENCE, accumulating=True)
-    return [run for run in shape.at(axes) if run.shape.layer is not None], axes
+    return [run for run in shape.at(axes) if run.layer is not None], axes
 
 
 def test_a_mamba_layer_keeps_its_projected_input_and_its_output() -> None:
     runs, axes = layers(framework="megatron", precision="bf16-master")
-    kept = {(k.module, k.role): evaluate(k.nbytes, axes) for k in runs[0].shape.kept}
+    kept = {(k.module, k.role): evaluate(k.nbytes, axes) for k in runs[0].kept}
     inner, projected = 8 * 64, 2 * 8 * 64 + 2 * 2 * 16 + 8
     assert kept["mixer.in_proj", "mamba_scan.projected input"] == SEQUENCE * projected * 2
     assert kept["mixer", "mamba_scan.output"] == SEQUENCE * inner * 2
@@ -45,7 +45,7 @@ def test_a_mamba_layer_keeps_its_projected_input_and_its_output() -> None:
 def test_recomputed_experts(what: str) -> None:
     base, _ = layers(framework="megatron", precision="bf16-master")
     less, axes = layers(framework="megatron", precision="bf16-master", checkpointing="selective", recompute=[what])
-    names = {k.module for k in less[1].shape.kept if evaluate(k.nbytes, axes) > SEQUENCE * 8}
+    names = {k.module for k in less[1].kept if evaluate(k.nbytes, axes) > SEQUENCE * 8}
     assert less[1].activations < base[1].activations
     assert (what == "moe") == (not any("experts" in name for name in names))
     assert less[2].activations == base[2].activations  # the attention layer has no experts

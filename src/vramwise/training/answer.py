@@ -107,7 +107,7 @@ def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
     """Bytes of host memory for what the rank offloads, by term."""
     kept = 0
     if offloaded(job.train).activations:
-        layers = [run for run in job.runs(rank) if run.shape.layer is not None]
+        layers = [run for run in job.runs(rank) if run.layer is not None]
         kept = sum(run.activations - run.handed_on for run in layers)
     staged = offload_staging_bytes(job.model, job.structure, rank)
     return host_parts(job.states(rank), job.train, kept, staged)

@@ -20,6 +20,7 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.job import moments_at
 from vramwise.training.layout.parallel import Placement
+from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.images import image_tokens_of
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
@@ -124,8 +125,7 @@ def sequence_unit(train: TrainSettings) -> int:
     return pieces * (train.tensor_parallel_size if train.sequence_parallel else 1)
 
 
-_REMEMBERED = 4096
-_known: dict[tuple[Room, tuple[str, int]], int] = {}
+_known: Memo[tuple[Room, tuple[str, int]], int] = Memo(4096)
 
 
 def _largest(
@@ -139,17 +139,16 @@ def _largest(
     def fits(n: int, *, surely: bool = True) -> bool:
         return room.fits(*sized(n), surely=surely)
 
-    if most < 1:
-        return 0
-    found = _known.get((room, key))
-    if found is None:
+    def search() -> int:
         by_tensors = largest_within(need, room.usable, most, (asked, need(asked)) if 1 <= asked <= most else None)
         found = last_that_fits(lambda n: fits(n, surely=False), 0, by_tensors)
         if found < by_tensors and fits(found + 1):  # the replay that is short of room there is not to be believed
             found = last_that_fits(fits, found + 1, by_tensors)
-        _known[room, key] = found
-        while len(_known) > _REMEMBERED:
-            del _known[next(iter(_known))]
+        return found
+
+    if most < 1:
+        return 0
+    found = _known.get((room, key), search)
     if found < asked <= most and fits(asked):
         by_tensors = largest_within(need, room.usable, most, (asked, need(asked)))
         return last_that_fits(fits, asked, by_tensors)

@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.result import Node, Phase
 from vramwise.scenario import TrainSettings
-from vramwise.training.activations.sizes import RunBytes, RunShape
+from vramwise.training.activations.sizes import RunBytes
 from vramwise.training.components import Component
 from vramwise.training.model_states.optimizers import state_format
 from vramwise.training.model_states.states import ModelStates, master_bytes, rounded, width
@@ -86,12 +86,11 @@ def _master_format(train: TrainSettings) -> str:
 
 def activations_node(runs: list[RunBytes], size: int, axes: Axes, kind: str) -> Node:
     """What forward keeps: a child for each kind of block, with a leaf for each tensor it keeps."""
-    counted: dict[int, tuple[RunShape, int]] = {}
+    counted: dict[int, tuple[RunBytes, int]] = {}
     for run in runs:
-        if run.shape.name != "loss":
-            shape, count = counted.get(id(run.shape), (run.shape, 0))
-            counted[id(run.shape)] = shape, count + 1
-    children = [_block_node(shape, count, axes, kind) for shape, count in counted.values()]
+        if run.name != "loss":
+            counted[id(run)] = run, counted.get(id(run), (run, 0))[1] + 1
+    children = [_block_node(run, count, axes, kind) for run, count in counted.values()]
     children = [child for child in children if child.bytes]
     rest = size - sum(child.bytes for child in children)
     if rest > 0:
@@ -101,18 +100,16 @@ def activations_node(runs: list[RunBytes], size: int, axes: Axes, kind: str) -> 
     return Node.group("activations", children, source=_TORCH)
 
 
-def _block_node(shape: RunShape, count: int, axes: Axes, kind: str) -> Node:
-    name = "layer" if shape.layer is not None else "outside the layers"
-    first = f"{shape.name} " if shape.layer is not None else ""
+def _block_node(run: RunBytes, count: int, axes: Axes, kind: str) -> Node:
+    name = "layer" if run.layer is not None else "outside the layers"
+    first = f"{run.name} " if run.layer is not None else ""
     leaves = []
-    for kept in shape.kept:
+    for kept in run.kept:
         if kept.role.startswith("weight"):
             continue
         each = rounded(evaluate(kept.nbytes, axes)) * kept.count
         leaves.append(_leaf(kept.module, kept.role, kept.nbytes, each * count, count * kept.count, axes, kind))
-    return Node.group(
-        f"{first}{name} × {count}", leaves, formula="checkpointed: its input" if shape.checkpointed else ""
-    )
+    return Node.group(f"{first}{name} × {count}", leaves, formula="checkpointed: its input" if run.checkpointed else "")
 
 
 def _leaf(module: str, role: str, nbytes: Dim, size: int, count: int, axes: Axes, kind: str) -> Node:

@@ -23,6 +23,7 @@ from vramwise.training.activations.loss import with_loss
 from vramwise.training.activations.sizes import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
+from vramwise.training.memo import Memo
 from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.recipe.adapters import of_experts, without_adapter
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
@@ -54,20 +55,19 @@ def _of_recorded(asked: TrainSettings, train: TrainSettings, model: Model, axes:
     masked = execution(train, model).hands_out_masks
     structure = structure_of(model, axes["batch"], axes["sequence"], masked=masked)
     key = model, structural(asked), asked.explicit, train, structure
-    if key not in _found:
+
+    def look() -> Found:
         forward = recorded(model, train, axes["batch"], axes["sequence"])
-        _found[key] = (
+        return (
             *_of_kernels(asked, train, forward), *_of_loss(asked, train, model, forward),
             *_of_attention(asked, train, model, axes, forward), *_of_checkpointing(asked, train, forward),
         )  # fmt: skip
-        while len(_found) > _REMEMBERED:
-            del _found[next(iter(_found))]
-    return _found[key]
+
+    return _found.get(key, look)
 
 
 Found = tuple[tuple[str, str], ...]
-_REMEMBERED = 512
-_found: dict[tuple[Model, TrainSettings, frozenset[str], TrainSettings, Structure], Found] = {}
+_found: Memo[tuple[Model, TrainSettings, frozenset[str], TrainSettings, Structure], Found] = Memo(512)
 
 
 def _of_kernels(asked: TrainSettings, train: TrainSettings, forward: Forward) -> Iterator[tuple[str, str]]:

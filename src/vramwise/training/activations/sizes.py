@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from vramwise.errors import UnsupportedModelError, ViewError
 from vramwise.frameworks import framework_of
@@ -13,7 +14,7 @@ from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, t
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, walk_forward
 from vramwise.models.litgpt import litgpt_forward
-from vramwise.models.liveness import NOTHING, Moment, Peak, largest, undominated, walk_backward
+from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, runs_in, structure_of
 from vramwise.scenario import TrainSettings
@@ -28,13 +29,16 @@ from vramwise.training.activations.shared_streams import shared_streams
 from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
 from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.layout.sharding import local_model, with_sequence_parallel
+from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.settings import execution
 
 SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
 
 Groups = tuple[tuple[Dim, int], ...]
-"""Sizes with how often each occurs."""
+"""Sizes with how often each occurs: the allocator rounds each one up."""
+Sizes = Groups | Dim
+"""Tensors one by one, or a sum that is as large as it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,63 +51,86 @@ class KeptTensor:
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RunShape:
-    """A block in polynomials. `head_peaks` are the moments of the output layer (and loss), `peaks` the others'.
+Bytes = TypeVar("Bytes")
+Most = TypeVar("Most")
 
-    `stream`: the hidden states that a checkpointed block receives, and as many bytes of their gradient. `unsaved`:
-    moments of a forward pass without autograd, beside `incoming` and `casts` (autocast's copies of trained weights).
-    `handed_on`: rotary tables and masks among what a checkpointed block keeps: arguments, which no offloading moves.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run(Generic[Bytes, Most]):
+    """A block of a micro-batch: as a shape in polynomials (`RunShape`), or `at` given sizes in bytes (`RunBytes`).
+
+    `kept`: what it keeps, for explaining; `waiting_views`: shared weights whose gradient from here is a view.
     """
 
     name: str
     layer: int | None
     is_head: bool
-    activations: Groups
-    weight_casts: Groups
-    kept: tuple[KeptTensor, ...]
     checkpointed: bool
-    stream: Groups
-    restored: Groups
-    restored_casts: Groups
-    forward_casts: Groups
-    head_peaks: tuple[Moment, ...]
-    peaks: tuple[Moment, ...]
-    transient_forward: tuple[Moment, ...]
-    weight_gradients: Dim
+    kept: tuple[KeptTensor, ...]
     waiting_views: frozenset[Storage]
-    outputs_held: Groups
-    unsaved: tuple[Moment, ...]
-    incoming: Groups
-    incoming_kept: Groups
-    tables: Groups
-    handed_on: Groups
-    last_hidden: Groups
-    casts: Groups
+    activations: Bytes
+    """What autograd keeps from forward to backward, but for copies of weights: of a checkpointed block its inputs."""
+    handed_on: Bytes
+    """Rotary tables and masks among what a checkpointed block keeps: arguments, which no offloading moves."""
+    weight_casts: Bytes
+    """Autocast's 16-bit copies of trained weights that are kept until backward."""
+    forward_casts: Bytes
+    """The same of a checkpointed block, which go when the forward pass is over."""
+    casts: Bytes
+    """The same of a forward pass without autograd."""
+    stream: Bytes
+    """The hidden states that a checkpointed block receives, and as many bytes of their gradient."""
+    incoming: Bytes
+    """What the block receives."""
+    incoming_kept: Bytes
+    """What of it autograd keeps."""
+    tables: Bytes
+    """What it reads and nothing on the tape made: rotary tables."""
+    last_hidden: Bytes
+    """What the output layer reads."""
+    outputs_held: Bytes
+    """What the model's outputs refer to and autograd does not."""
+    weight_gradients: Bytes
+    """All gradients of its parameters, in the dtype in which they leave backward."""
+    forward_peak: Most
+    """Moments of its forward pass."""
+    unsaved_peak: Most
+    """Moments of a forward pass without autograd, beside `incoming` and `casts`."""
+    head_peak: Most
+    """Moments of the backward pass of the output layer and the loss."""
+    peak: Most
+    """Moments of the backward pass of any other block, and of the forward pass that it computes again."""
+
+    def at(self: RunShape, axes: Axes) -> RunBytes:
+        """The block at these sizes."""
+        return Run(
+            self.name,
+            self.layer,
+            self.is_head,
+            self.checkpointed,
+            self.kept,
+            self.waiting_views,
+            activations=_sum(self.activations, axes),
+            handed_on=_sum(self.handed_on, axes),
+            weight_casts=_sum(self.weight_casts, axes),
+            forward_casts=_sum(self.forward_casts, axes),
+            casts=_sum(self.casts, axes),
+            stream=_sum(self.stream, axes),
+            incoming=_sum(self.incoming, axes),
+            incoming_kept=_sum(self.incoming_kept, axes),
+            tables=_sum(self.tables, axes),
+            last_hidden=_sum(self.last_hidden, axes),
+            outputs_held=_sum(self.outputs_held, axes),
+            weight_gradients=_sum(self.weight_gradients, axes),
+            forward_peak=largest(self.forward_peak, axes),
+            unsaved_peak=largest(self.unsaved_peak, axes),
+            head_peak=largest(self.head_peak, axes),
+            peak=largest(self.peak, axes),
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class RunBytes:
-    """A block at given sizes."""
-
-    shape: RunShape
-    activations: int
-    weight_casts: int
-    stream: int
-    restored: int
-    forward_casts: int
-    head_peak: Peak
-    peak: Peak
-    forward_peak: Peak
-    weight_gradients: int
-    outputs_held: int
-    unsaved_peak: Peak
-    incoming: int
-    incoming_kept: int
-    tables: int
-    handed_on: int
-    last_hidden: int
-    casts: int
+RunShape = Run[Sizes, tuple[Moment, ...]]
+RunBytes = Run[int, Peak]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,44 +147,23 @@ class StepShape:
     brought: Dim
     logits_in_loop: Dim
     recorded: Forward = field(repr=False)
-    latest: dict[tuple[int, int], list[RunBytes]] = field(default_factory=dict, repr=False)
 
     def at(self, axes: Axes) -> list[RunBytes]:
-        """Every block at these sizes, in order; kept until asked for others: a step and its terms ask alike."""
-        key = axes["batch"], axes["sequence"]
-        if key not in self.latest:
-            done = {id(run): run for run in self.runs}
-            sizes = {name: _run_bytes(run, axes) for name, run in done.items()}
-            self.latest.clear()
-            self.latest[key] = [sizes[id(run)] for run in self.runs]
-        return self.latest[key]
+        """Every block at these sizes, in order; equal layers share one. Kept: a step and its terms ask alike."""
+        return _sized.get((self, axes["batch"], axes["sequence"]), lambda: self._at(axes))
+
+    def _at(self, axes: Axes) -> list[RunBytes]:
+        sizes = {id(run): run.at(axes) for run in {id(run): run for run in self.runs}.values()}
+        return [sizes[id(run)] for run in self.runs]
 
 
-def _run_bytes(run: RunShape, axes: Axes) -> RunBytes:
-    return RunBytes(
-        shape=run,
-        activations=_sum(run.activations, axes),
-        weight_casts=_sum(run.weight_casts, axes),
-        stream=_sum(run.stream, axes),
-        restored=_sum(run.restored, axes) + _sum(run.restored_casts, axes),
-        forward_casts=_sum(run.forward_casts, axes),
-        head_peak=largest(run.head_peaks, axes) if run.head_peaks else NOTHING,
-        peak=largest(run.peaks, axes) if run.peaks else NOTHING,
-        forward_peak=largest(run.transient_forward, axes) if run.transient_forward else NOTHING,
-        weight_gradients=evaluate(run.weight_gradients, axes),
-        outputs_held=_sum(run.outputs_held, axes),
-        unsaved_peak=largest(run.unsaved, axes),
-        incoming=_sum(run.incoming, axes),
-        incoming_kept=_sum(run.incoming_kept, axes),
-        tables=_sum(run.tables, axes),
-        handed_on=_sum(run.handed_on, axes),
-        last_hidden=_sum(run.last_hidden, axes),
-        casts=_sum(run.casts, axes),
-    )
+_sized: Memo[tuple[StepShape, int, int], list[RunBytes]] = Memo(16)
 
 
-def _sum(groups: Groups, axes: Axes) -> int:
-    return sum(rounded(evaluate(size, axes)) * count for size, count in groups)
+def _sum(sizes: Sizes, axes: Axes) -> int:
+    if not isinstance(sizes, tuple):
+        return int(evaluate(sizes, axes))
+    return sum(rounded(evaluate(size, axes)) * count for size, count in sizes)
 
 
 def _groups(storages: Iterable[Storage]) -> Groups:
@@ -173,12 +179,10 @@ def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *,
     """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
     masked = execution(train, model).hands_out_masks
     key = (model, train, structure_of(model, batch, sequence, masked=masked), accumulating)
-    found = _shapes.get(key)
-    if found is None:
-        _shapes[key] = found = _shaped(_forward(model, train, batch, sequence), model, train, accumulating)
-        while len(_shapes) > _REMEMBERED_SHAPES:
-            del _shapes[next(iter(_shapes))]
-    return found
+    return _shapes.get(key, lambda: _shaped(_forward(model, train, batch, sequence), model, train, accumulating))
+
+
+_shapes: Memo[tuple[Model, TrainSettings, Structure, bool], StepShape] = Memo(512)
 
 
 def recorded(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
@@ -214,10 +218,6 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
             forward, model, train.tensor_parallel_size, regathers=regathers, experts_among=among
         )
     return with_layers_apart(forward, train)
-
-
-_REMEMBERED_SHAPES = 512
-_shapes: dict[tuple[Model, TrainSettings, Structure, bool], StepShape] = {}
 
 
 def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: bool) -> StepShape:
@@ -313,31 +313,29 @@ def _run_shape(
         t.storage for node in run.nodes for t in node.outputs if t.storage.kind == "weight_copy" and t.requires_grad
     }  # autocast keeps those alone until it ends (torch 2.13 aten/src/ATen/autocast_mode.cpp, cached_cast)
     casts = [storage for storage in own if storage in trained_copies]
-    return RunShape(
+    return Run(
         name=run.name,
         layer=run.layer,
         is_head=after_layers,
-        activations=_groups(storage for storage in stays if storage.kind != "weight_copy"),
-        weight_casts=_groups(storage for storage in stays if storage.kind == "weight_copy"),
-        kept=_kept(run, stays),
         checkpointed=checkpointed,
-        stream=_groups({tensor.storage: None for tensor in run.incoming}) if checkpointed else (),
-        restored=_groups(s for s in own if checkpointed and s not in external and s.kind != "weight_copy"),
-        restored_casts=_groups(s for s in own if checkpointed and s not in external and s.kind == "weight_copy"),
-        forward_casts=_groups(s for s in casts if checkpointed),
-        head_peaks=walk.of() if after_layers else (),
-        peaks=() if after_layers else undominated((*walk.of(), *recompute)),
-        transient_forward=undominated(_first_pass(run, stays if checkpointed else None, casts).moments),
-        weight_gradients=walk.weight_gradients,
+        kept=_kept(run, stays),
         waiting_views=frozenset(walk.waiting_views),
-        outputs_held=_groups(outputs_held(run) if after_layers else cached_by_outputs(run, train, model_type)),
-        unsaved=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
+        activations=_groups(storage for storage in stays if storage.kind != "weight_copy"),
+        handed_on=_groups(storage for storage in kept or () if storage.op in ARGUMENTS),
+        weight_casts=_groups(storage for storage in stays if storage.kind == "weight_copy"),
+        forward_casts=_groups(s for s in casts if checkpointed),
+        casts=_groups(casts),
+        stream=_groups({tensor.storage: None for tensor in run.incoming}) if checkpointed else (),
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
         incoming_kept=_groups({t.storage: None for t in run.incoming if t.storage in stays}),
         tables=_groups(dict.fromkeys(tables(run))),
-        handed_on=_groups(storage for storage in kept or () if storage.op in ARGUMENTS),
         last_hidden=_groups(last_hidden(run)) if after_layers and run.name != "loss" else (),
-        casts=_groups(casts),
+        outputs_held=_groups(outputs_held(run) if after_layers else cached_by_outputs(run, train, model_type)),
+        weight_gradients=walk.weight_gradients,
+        forward_peak=undominated(_first_pass(run, stays if checkpointed else None, casts).moments),
+        unsaved_peak=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
+        head_peak=walk.of() if after_layers else (),
+        peak=() if after_layers else undominated((*walk.of(), *recompute)),
     )
 
 

@@ -33,11 +33,11 @@ def evaluation_pass(
     alive, name, embedded = 0, "", 0
     for run in runs:
         size = run.unsaved_peak.total
-        if run.shape.layer is not None:
+        if run.layer is not None:
             # The frame that calls the layers keeps what went into the first of them.
             size += run.incoming + run.tables + masks + embedded
             embedded = embedded or run.incoming
-        elif run.shape.name == "loss":
+        elif run.name == "loss":
             size += made + last_hidden if logits else run.incoming
         else:
             size += run.incoming

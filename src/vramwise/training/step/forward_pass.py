@@ -32,15 +32,15 @@ def largest_in_forward(
     """
     most, passing_casts = ForwardPeak(), 0
     for i, run in enumerate(runs):
-        if run.shape.name == "loss":
+        if run.name == "loss":
             continue
         inside = run.forward_peak
         kept, received = activations_below[i] + inside.saved, 0
-        if run.shape.checkpointed:
+        if run.checkpointed:
             kept += run.activations
             passing_casts += run.forward_casts
         else:
-            received = run.incoming if run.shape.layer is not None else run.incoming_kept
+            received = run.incoming if run.layer is not None else run.incoming_kept
         found = ForwardPeak(kept + received, casts_below[i] + passing_casts, inside.temporaries, inside.operation)
         most = max(most, found, key=lambda peak: peak.total)
     return most

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import accumulate
-
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.model import Model
@@ -29,11 +26,11 @@ def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
         return runs
     kept, layer = [], 0
     for run in runs:
-        if run.shape.layer is not None:
+        if run.layer is not None:
             if placement.first_layer <= layer <= placement.last_layer:
                 kept.append(run)
             layer += 1
-        elif placement.is_last if run.shape.is_head else placement.is_first:
+        elif placement.is_last if run.is_head else placement.is_first:
             kept.append(run)
     return kept
 
@@ -46,15 +43,3 @@ def inputs_linger(train: TrainSettings) -> bool:
     """
     is_old = bitsandbytes_version(train) < INPUTS_LEFT_SINCE and train.quantization is not None
     return framework_of(train).names_logits and is_old and not longest_comes_first(train)
-
-
-@lru_cache(maxsize=512)
-def numel_below(model: Model) -> tuple[int, ...]:
-    """Parameters of the blocks below each block, and of all of them, each in the first block that has it."""
-    met: set[str] = set()
-    counts = []
-    for block in model.blocks:
-        new = {p.name: p.numel for p in block.parameters if not block.tiled or p.name not in met}
-        counts.append(sum(new.values()))
-        met |= new.keys()
-    return (0, *accumulate(counts))

@@ -50,6 +50,6 @@ def overload_bytes(model: Model, train: TrainSettings, placement: Placement, axe
 def _kept_by_experts(run: RunBytes, axes: Axes) -> int:
     return sum(
         int(evaluate(tensor.nbytes, axes)) * tensor.count
-        for tensor in run.shape.kept
+        for tensor in run.kept
         if tensor.module.rpartition(".")[2] == "experts"
     )

@@ -1,0 +1,76 @@
+"""How many bytes a rank's gradients take from one micro-batch's backward pass to the optimizer's step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.exchange.communication import Buffers
+from vramwise.training.exchange.offload import offloaded
+from vramwise.training.layout.parallel import Placement
+from vramwise.training.model_states.states import ModelStates
+from vramwise.training.recipe.settings import (
+    gradients_stay,
+    longest_comes_first,
+    reduces_in_backward,
+    releases_gradients,
+)
+from vramwise.training.step.micro_batches import gradient_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Bytes of the gradients that stay on the GPU.
+
+    `all`: of all weights, in the dtype and the shards in which the rank keeps them; `partition`: what of them is left
+    when ZeRO-1 has reduced them; `before`: those that are there before a micro-batch's backward pass begins;
+    `in_backward`: the same from the first reduction on; `unsynced`: of earlier micro-batches, whole; `unsharded`: the
+    same where they wait for the end of the step; `grow`: whether those come as the longest micro-batch's own backward
+    goes on. `kept_over_made`: a finished gradient's bytes over those with which it left backward.
+    """
+
+    all: int
+    partition: int
+    before: int
+    in_backward: int
+    unsynced: int
+    unsharded: int
+    grow: bool
+    released: bool
+    kept_over_made: tuple[int, int]
+
+    def finished(self, made: int) -> int:
+        """Bytes kept of gradients that left backward with `made` bytes; none while whole ones wait."""
+        kept, each = self.kept_over_made
+        return made * kept // each if self.all and not self.unsynced else 0
+
+    def whole(self, *, waiting: bool) -> int:
+        """Whole gradients; `waiting`: while those of earlier micro-batches wait for the last one's."""
+        return (self.unsynced if waiting else 0) + (0 if self.grow else self.unsharded)
+
+
+def gradients_of(
+    model: Model, states: ModelStates, train: TrainSettings, placement: Placement, exchanged: Buffers
+) -> Gradients:
+    """The gradients of one rank."""
+    released, at_once = releases_gradients(train), reduces_in_backward(train)
+    size = states.flat_gradients if train.zero_stage == 1 and at_once else states.gradients
+    size = 0 if offloaded(train).gradients or released else size
+    stay = gradients_stay(train) or (placement.stages > 1 and not released)
+    before = size if stay and not exchanged.unsynced_gradients else 0
+    # ZeRO-2 makes its whole partition when the first gradient of it is reduced, for each micro-batch another.
+    in_backward = size if at_once else before
+    if train.zero_stage == 2 and train.gradient_accumulation_steps > 1 and train.grad_dtype == train.param_dtype:
+        in_backward = 2 * size
+    return Gradients(
+        all=size,
+        partition=states.flat_gradients if train.zero_stage == 1 and not at_once else size,
+        before=before,
+        in_backward=in_backward,
+        unsynced=exchanged.unsynced_gradients,
+        unsharded=exchanged.unsharded_gradients,
+        grow=longest_comes_first(train) and exchanged.unsharded_gradients > 0,
+        released=released,
+        kept_over_made=gradient_ratio(model, train, placement),
+    )

@@ -1,0 +1,95 @@
+"""The moments after a backward pass: clipping, the optimizer's step, the next micro-batch, an evaluation."""
+
+from __future__ import annotations
+
+from vramwise.models.autograd.size import with_rounded_axes
+from vramwise.training.activations.loss import makes_logits
+from vramwise.training.activations.sizes import step_shape
+from vramwise.training.components import Component
+from vramwise.training.exchange.offload import offloaded
+from vramwise.training.model_states.states import rounded, width
+from vramwise.training.recipe.masks import rows_of
+from vramwise.training.step.evaluation import evaluation_pass
+from vramwise.training.step.micro_batches import on_stage
+from vramwise.training.step.moment import Moment
+from vramwise.training.step.state import SCALAR_BYTES, StepState
+
+
+def stepping_moments(state: StepState) -> list[Moment]:
+    """All that comes between the last backward pass and the next forward pass."""
+    clips = state.train.clip_grad_norm and state.states.num_trained_tensors
+    later = [_later_micro_batch(state)] if state.gradients.grow else []
+    return [*later, *([_clipping(state)] if clips else []), *_as_one(state), _step(state)]
+
+
+def optimizer_in_backward(state: StepState) -> Moment:
+    """The step of a block's largest weight: blocks below are whole, of the gradients there is this one."""
+    blocks, most = state.blocks, Moment("optimizer in backward", state.until_backward())
+    for i, run in enumerate(blocks.runs):
+        first = state.placement.first_layer + blocks.layers_below(i)
+        key = first if run.layer is not None else "head" if run.is_head else "embedding"
+        gradient, transient = state.states.released.get(key, (0, 0))
+        parts = state.until_backward() | {
+            Component.ACTIVATIONS: blocks.waiting + blocks.masks + blocks.activations_below[i],
+            Component.WEIGHT_CASTS: blocks.casts_below[i],
+            Component.GRADIENTS: gradient,
+            Component.OPTIMIZER_TEMPORARIES: transient,
+        }
+        most = max(most, Moment(most.name, parts), key=lambda moment: moment.total)
+    return most
+
+
+def evaluation(state: StepState) -> Moment:
+    """A pass without autograd, after the gradients went (or beside them)."""
+    train, axes, shape, runs = state.train, state.axes, state.shape, state.blocks.runs
+    tokens, samples = axes["batch"] * axes["sequence"], axes.get("samples", axes["batch"])
+    batch, sequence = map(int, rows_of(train, train.eval_batch_size or samples, tokens // samples))
+    if (batch, sequence) != (axes["batch"], axes["sequence"]):  # one row is recorded without the axis
+        shape = step_shape(state.model, train, batch, sequence, accumulating=False)
+        runs = on_stage(shape.at(with_rounded_axes(batch=batch, sequence=sequence)), state.placement)
+    found = evaluation_pass(shape, runs, batch, sequence, logits=makes_logits(train))
+    gradients = 0 if train.set_to_none else state.gradients.all
+    parts = state.holding(gradients, state.gradients.whole(waiting=False)) | {
+        Component.INPUTS: found.inputs,
+        Component.WEIGHT_CASTS: found.casts,
+        Component.FORWARD_TEMPORARIES: found.temporaries,
+    }
+    return Moment("evaluation", parts, found.operation)
+
+
+def _later_micro_batch(state: StepState) -> Moment:
+    """A shorter one, whose activations are not counted: a layer's gradient beside the sum that it is added to."""
+    held = state.holding(state.gradients.all, state.gradients.unsharded)
+    return Moment("later micro-batch", held | {Component.NEW_GRADIENTS: state.exchanged.prefetched})
+
+
+def _clipping(state: StepState) -> Moment:
+    """Norms of all gradients, one fp32 or 16-bit scalar each, and the same stacked (torch 2.13 clip_grad.py)."""
+    count, gradients = state.states.num_trained_tensors, state.gradients
+    norms = (count + 1) * SCALAR_BYTES + rounded(count * width(state.train.grad_dtype or "fp32"))
+    held = state.after_backward((gradients.partition or gradients.all) if gradients.all else 0, gathered=0)
+    return Moment("clipping", held | {Component.GRADIENT_NORMS: norms})
+
+
+def _as_one(state: StepState) -> list[Moment]:
+    """ZeRO joins its partition of the gradients and casts it to fp32 before the 16-bit ones go."""
+    flat, wide = state.states.flat_gradients, state.states.fp32_gradients
+    if not wide or not state.train.zero_stage or offloaded(state.train).gradients:
+        return []
+    own = state.gradients.all if state.train.zero_stage == 3 else flat
+    parts = state.holding(own, 0, gathered=0) | {
+        Component.GRADIENTS_AS_ONE: flat,
+        Component.FP32_GRADIENTS: wide if wide != flat else 0,
+    }
+    return [Moment("gradients as one", parts)]
+
+
+def _step(state: StepState) -> Moment:
+    away = offloaded(state.train)
+    wide = 0 if away.gradients else state.states.fp32_gradients
+    kept = 0 if wide and state.train.zero_stage in (1, 2) else state.gradients.all
+    parts = state.after_backward(kept, gathered=0, whole=0) | {
+        Component.OPTIMIZER_TEMPORARIES: 0 if away.optimizer else state.states.step_transient,
+        Component.FP32_GRADIENTS: wide,
+    }
+    return Moment("optimizer step", parts)
