@@ -11,10 +11,11 @@ parallelism in training); these run as transformers runs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
+from vramwise.models.adapters import low_rank_shapes
 from vramwise.models.autograd.size import Dim, axis, product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage, Tensor
@@ -149,11 +150,12 @@ class _LitGpt:
         self.used.append((weight.storage, self.block.parameters.index(like)))
         return weight
 
-    def _adapter(self, shape: tuple[int, ...], like: Parameter) -> Tensor:
+    def _adapters(self, shapes: Iterable[tuple[int, ...]], like: Parameter) -> list[Tensor]:
         assert self.execution.lora is not None
-        weight = self.tape.parameter(shape, self.execution.lora.dtype, requires_grad=True)
-        self.used.append((weight.storage, self.block.parameters.index(like)))
-        return weight
+        dtype, place = self.execution.lora.dtype, self.block.parameters.index(like)
+        made = [self.tape.parameter(shape, dtype, requires_grad=True) for shape in shapes]
+        self.used += [(weight.storage, place) for weight in made]
+        return made
 
     def _adapted(self, parameters: list[Parameter]) -> bool:
         lora = self.execution.lora
@@ -172,7 +174,7 @@ class _LitGpt:
                 return result
             tape, lora = self.tape, self.execution.lora
             assert lora is not None
-            down, up = self._adapter((lora.rank, inner), like), self._adapter((width, lora.rank), like)
+            down, up = self._adapters(low_rank_shapes(lora.rank, inner, width), like)
             low = tape.linear(tape.dropout(x, lora.dropout), down)
             return tape.add(result, tape.scale(tape.linear(low, up)))
 
@@ -243,8 +245,9 @@ class _LitGpt:
             widths = self._adapted_widths(parameters)
             if not widths or lora is None:
                 return result
-            ranks, width = lora.rank * len(widths), sum(widths)
-            down, up = self._adapter((ranks, sizes.hidden), like), self._adapter((width, lora.rank), like)
+            width = sum(widths)
+            shapes = low_rank_shapes(lora.rank, sizes.hidden, width, groups=len(widths))
+            down, up = self._adapters(shapes, like)
             low = tape.transpose(tape.linear(tape.dropout(x, lora.dropout), down), 1, 2)
             made = tape.new((self.batch, width, self.sequence), low.dtype, requires_grad=True, op="convolution")
             tape.record("convolution", [low, up], [made], [(low, "input"), (up, "weight")])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from vramwise.models.adapters import adapter_shapes
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Op, Parameter
-from vramwise.models.lowering import Lowering
+from vramwise.models.execution import Lora
+from vramwise.models.lowering import ADAPTER_LEAVES, Lowering
 from vramwise.models.lowerings.dora import with_dora
 
 
@@ -14,14 +16,10 @@ def with_adapter(run: Lowering, op: Op, x: Tensor, result: Tensor) -> Tensor:
     if lora is None or op.module.rsplit(".", 1)[-1] not in lora.targets:
         return result
     tape = run.tape
-    name = op.parameters[0].name
-    width = op.outputs[0].width
-    a = _adapter(run, f"{name}.lora_A", (lora.rank, op.inputs[0].width), lora.dtype)
-    b = _adapter(run, f"{name}.lora_B", (width, lora.rank), lora.dtype)
-    if lora.dora:
+    a, b, *magnitude = _adapters(run, lora, op, op.parameters[0])
+    if magnitude:
         weight, *bias = run.parameters_of(op)
-        magnitude = _adapter(run, f"{name}.lora_magnitude", (width,), lora.dtype)
-        adapted = (a, b, magnitude, lora.dropout)
+        adapted = (a, b, magnitude[0], lora.dropout)
         wide = with_dora(tape, tape.to(x, lora.dtype), result, weight, bias[0] if bias else None, *adapted)
         return tape.to(wide, result.dtype)
     x = tape.dropout(tape.to(x, lora.dtype), lora.dropout)
@@ -29,10 +27,14 @@ def with_adapter(run: Lowering, op: Op, x: Tensor, result: Tensor) -> Tensor:
     return tape.to(tape.add(result, delta), result.dtype)
 
 
-def _adapter(run: Lowering, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-    if name not in run.parameters:
-        run.parameters[name] = run.tape.parameter(shape, dtype, requires_grad=True)
-    return run.parameters[name]
+def _adapters(run: Lowering, lora: Lora, op: Op, weight: Parameter) -> list[Tensor]:
+    """A, B and DoRA's magnitude of one weight, the same wherever that is used."""
+    names = [f"{weight.name}.{leaf}" for leaf in ADAPTER_LEAVES]
+    shapes = adapter_shapes(op, weight, lora.rank, dora=lora.dora)
+    for name, shape in zip(names, shapes, strict=False):
+        if name not in run.parameters:
+            run.parameters[name] = run.tape.parameter(shape, lora.dtype, requires_grad=True)
+    return [run.parameters[name] for name in names[: len(shapes)]]
 
 
 def adapted_parameters(run: Lowering, op: Op) -> list[Tensor]:
@@ -42,29 +44,23 @@ def adapted_parameters(run: Lowering, op: Op) -> list[Tensor]:
         return run.parameters_of(op)
     # Innermost wrapper last: PEFT activates the adapter of the outermost one, the last weight, first.
     adapted = [
-        _adapted(run, op, p, run.parameter(p)) if len(p.shape) > 1 and not p.name.endswith("bias")
+        _adapted(run, lora, op, p) if len(p.shape) > 1 and not p.name.endswith("bias")
         else run.parameter(p)
         for p in reversed(op.parameters)
     ]  # fmt: skip
     return adapted[::-1]
 
 
-def _adapted(run: Lowering, op: Op, parameter: Parameter, weight: Tensor) -> Tensor:
+def _adapted(run: Lowering, lora: Lora, op: Op, parameter: Parameter) -> Tensor:
     """PEFT's `ParamWrapper` (0.21): the merged weight, in the weight's dtype, at full size."""
-    lora, tape, name = run.execution.lora, run.tape, parameter.name
-    assert lora is not None
+    tape, weight = run.tape, run.parameter(parameter)
+    a, b = _adapters(run, lora, op, parameter)[:2]
     if len(parameter.shape) == 2:
-        rows, columns = parameter.shape
-        a = _adapter(run, f"{name}.lora_A", (lora.rank, columns), lora.dtype)
-        b = _adapter(run, f"{name}.lora_B", (rows, lora.rank), lora.dtype)
         delta = tape.scale(tape.mm("mm", *tape.autocast_low(b, a)))
         return tape.add(weight, tape.to(delta, weight.dtype))
-    # A fused gate and up projection stands for two linear layers of older checkpoints, each with `rank`.
-    rank = lora.rank * op.settings["fused_branches"] if parameter is op.parameters[0] else lora.rank
-    experts, first, second = parameter.shape
-    inner, outer = (first, second) if op.settings["transposed"] else (second, first)
-    a = tape.reshape(_adapter(run, f"{name}.lora_A", (rank * experts, inner), lora.dtype), experts, rank, inner)
-    b = tape.reshape(_adapter(run, f"{name}.lora_B", (outer, rank * experts), lora.dtype), outer, rank, experts)
+    experts, outer = parameter.shape[0], b.shape[0]
+    a = tape.reshape(a, experts, -1, a.shape[-1])
+    b = tape.reshape(b, outer, -1, experts)
     left, right = tape.permute(b, 2, 0, 1), a
     if op.settings["transposed"]:
         left, right = tape.transpose(a, 1, 2), tape.transpose(left, 1, 2)

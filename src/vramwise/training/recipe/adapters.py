@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.errors import ScenarioError, clipped, nearest
-from vramwise.models.blocks import Parameter
+from vramwise.models.adapters import adapter_shapes
+from vramwise.models.blocks import Op, Parameter
 from vramwise.models.model import Model
 
 _EXPRESSION = frozenset("*+?()[]{}|\\^$")
@@ -84,19 +85,21 @@ _EXPERTS_LAYERS = ("experts", "gate_proj", "up_proj", "down_proj", "w1", "w2", "
 
 
 @lru_cache(maxsize=64)
-def _wrapped_experts(model: Model) -> dict[Parameter, tuple[int, bool]]:
-    """Experts' tensors to which peft's `target_parameters` adds adapters: how many linear layers each is, and whether
-    its last axis is the one that comes out."""
-    found: dict[Parameter, tuple[int, bool]] = {}
-    for block in model.blocks:
-        for op in block.ops:
-            if op.kind != "experts" or "style" in op.settings or "fused_branches" not in op.settings:
-                continue
-            for place, parameter in enumerate(op.parameters):
-                if len(parameter.shape) == 3 and not parameter.name.endswith("bias"):
-                    branches = op.settings["fused_branches"] if place == 0 else 1
-                    found[parameter] = branches, bool(op.settings["transposed"])
-    return found
+def _operations(model: Model) -> dict[Parameter, Op]:
+    """The operation that uses each parameter, not the one that only owns it."""
+    ops = sorted((op for block in model.blocks for op in block.ops), key=lambda op: op.kind != "hold")
+    return {parameter: op for op in ops for parameter in op.parameters}
+
+
+@lru_cache(maxsize=64)
+def _wrapped_experts(model: Model) -> frozenset[Parameter]:
+    """Experts' tensors to which peft's `target_parameters` adds adapters."""
+    found = (
+        parameter
+        for parameter, op in _operations(model).items()
+        if op.kind == "experts" and "style" not in op.settings and "fused_branches" in op.settings
+    )
+    return frozenset(p for p in found if len(p.shape) == 3 and not p.name.endswith("bias"))
 
 
 def without_adapter(model: Model, targets: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -122,7 +125,7 @@ def targeted(model: Model, targets: str | tuple[str, ...]) -> Iterator[Parameter
     """The weights that get adapters."""
     named = (targets,) if isinstance(targets, str) else targets
     all_linear, named = ALL_LINEAR in named, tuple(name for name in named if name != ALL_LINEAR)
-    experts = _wrapped_experts(model) if named else {}
+    experts = _wrapped_experts(model) if named else frozenset()
     for parameter in model.all_parameters:
         is_matrix = len(parameter.shape) == 2 and (parameter.is_linear or parameter.part == "embedding")
         if not is_matrix and parameter not in experts:
@@ -146,25 +149,8 @@ def _matches(module: str, target: str) -> bool:
 
 
 def adapters(model: Model, targets: str | tuple[str, ...], rank: int, *, dora: bool = False) -> tuple[Adapter, ...]:
-    """Every adapter: rank · (in + out) parameters each, with DoRA one more for each output.
-
-    Embeddings named as targets get (rank, rows) and (width, rank). Experts in one tensor get the adapters of all of
-    them, each of as many ranks as it stands for linear layers (peft 0.21 tuners/lora/layer.py ParamWrapper, and
-    utils/transformers_weight_conversion.py for the ranks).
-    """
-    result = []
-    for parameter in targeted(model, targets):
-        if len(parameter.shape) == 3:
-            branches, transposed = _wrapped_experts(model)[parameter]
-            experts, first, second = parameter.shape
-            inner, outer = (first, second) if transposed else (second, first)
-            all_ranks = rank * branches * experts
-            result.append(
-                Adapter(module_of(parameter), parameter.layer, parameter, ((all_ranks, inner), (outer, all_ranks)))
-            )
-            continue
-        # An embedding maps rows to columns; a linear weight is (out, in).
-        rows, columns = parameter.shape if parameter.part != "embedding" else parameter.shape[::-1]
-        pair = ((rank, columns), (rows, rank))
-        result.append(Adapter(module_of(parameter), parameter.layer, parameter, (*pair, (rows,)) if dora else pair))
-    return tuple(result)
+    """Every adapter: rank · (in + out) parameters each, with DoRA one more for each output."""
+    ops = _operations(model)
+    return tuple(
+        Adapter(module_of(p), p.layer, p, adapter_shapes(ops[p], p, rank, dora=dora)) for p in targeted(model, targets)
+    )

@@ -1,0 +1,43 @@
+"""The shapes of low-rank adapters (peft 0.21 tuners/lora/layer.py), stated once for states, activations and engines.
+
+beside a linear layer or an embedding     A (rank, inputs), B (outputs, rank), with DoRA a magnitude (outputs)
+    added to experts that are one tensor      A (ranks of all, inputs), B (outputs, ranks of all), by `ParamWrapper`
+"""
+
+from __future__ import annotations
+
+from vramwise.models.blocks import Op, Parameter
+from vramwise.models.parallel_cut import stores_inputs_first
+
+Shape = tuple[int, ...]
+
+
+def low_rank_shapes(rank: int, inputs: int, outputs: int, *, groups: int = 1, dora: bool = False) -> tuple[Shape, ...]:
+    """A and B, and DoRA's magnitude.
+
+    `groups`: parts of the outputs that read `rank` results of A each (litgpt's `LoRAQKVLinear`, a grouped convolution).
+    """
+    pair = ((groups * rank, inputs), (outputs, rank))
+    return (*pair, (outputs,)) if dora else pair
+
+
+def adapter_shapes(op: Op, weight: Parameter, rank: int, *, dora: bool = False) -> tuple[Shape, ...]:
+    """What is added for one weight of an operation.
+
+    Each expert has ranks of its own, and a weight that stands for two linear layers of older checkpoints has those of
+    both (peft utils/transformers_weight_conversion.py).
+    """
+    inputs, outputs = _widths(op, weight)
+    if len(weight.shape) == 2:
+        return low_rank_shapes(rank, inputs, outputs, dora=dora)
+    layers = op.settings["fused_branches"] if weight == op.parameters[0] else 1
+    ranks = rank * layers * weight.shape[0]
+    return low_rank_shapes(ranks, inputs, outputs)
+
+
+def _widths(op: Op, weight: Parameter) -> tuple[int, int]:
+    """Inputs and outputs of a weight; an embedding maps rows to columns."""
+    *_, first, second = weight.shape
+    is_of_experts = len(weight.shape) == 3
+    inputs_first = op.settings["transposed"] if is_of_experts else stores_inputs_first(op) or weight.part == "embedding"
+    return (first, second) if inputs_first else (second, first)
