@@ -44,13 +44,13 @@ def read(line):
             "vllm", LLAMA, {"kv_cache_memory_bytes": 10 * 2**30, "enforce_eager": False},
         ),
         (
-            f"""vllm serve {LLAMA} --speculative-config '{{"method": "eagle3", "num_speculative_tokens": 3}}'""",
-            "vllm", LLAMA, {"speculative": {"method": "eagle3", "num_tokens": 3}},
+            f"""vllm serve {LLAMA} -sc '{{"method": "eagle3", "model": "a/b", "num_speculative_tokens": 3}}'""",
+            "vllm", LLAMA, {"speculative": {"method": "eagle3", "model": "a/b", "num_tokens": 3}},
         ),
         (
-            f"vllm serve {LLAMA} --speculative-config.method mtp --limit-mm-per-prompt image=2,video=0 --enable-lora",
+            f"vllm serve {LLAMA} -sc.method suffix --limit-mm-per-prompt image=2,video=0 --enable-lora",
             "vllm", LLAMA,
-            {"speculative": {"method": "mtp"}, "limit_mm_per_prompt": {"image": 2, "video": 0}, "max_loras": 1},
+            {"speculative": {"method": "suffix"}, "limit_mm_per_prompt": {"image": 2, "video": 0}, "max_loras": 1},
         ),
         (
             f"docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.11.2 --model {LLAMA} --block-size 32",
@@ -148,6 +148,9 @@ def test_flags_that_do_not_matter_are_said_and_unknown_ones_named():
         (f"vllm serve {LLAMA} --max-model-len", "--max-model-len needs a value"),
         (f"vllm serve {LLAMA} --max-model-len lots", "--max-model-len: expected a whole number"),
         (f"vllm serve {LLAMA} --speculative-config [1", "expected a JSON object"),
+        (f"vllm serve {LLAMA} --spec-method eagle --spec-tokens 3", "by eagle needs a draft model"),
+        (f"vllm serve {LLAMA} --spec-method mtp", "by mtp needs num_speculative_tokens"),
+        (f"vllm serve {LLAMA} --spec-method eagle3 --spec-model a/b", "by eagle3 needs num_speculative_tokens"),
         ("nginx -c x", "no engine in"),
     ],
 )

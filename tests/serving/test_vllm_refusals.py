@@ -12,7 +12,18 @@ from vramwise.result import Result
 
 LLAMA, GEMMA, GPT_OSS = "meta-llama/Llama-3.1-8B-Instruct", "google/gemma-3-12b-it", "openai/gpt-oss-20b"
 BLOCKS, LATENT, PICTURES = "Qwen/Qwen3-32B-FP8", "deepseek-ai/DeepSeek-V3", "meta-llama/Llama-3.2-11B-Vision-Instruct"
-T4 = "t4"
+T4, KIMI = "t4", "moonshotai/Kimi-K2.5"
+SMALL = {
+    "hidden_size": 640, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
+    "num_key_value_heads": 8, "vocab_size": 32000, "torch_dtype": "bfloat16",
+}  # fmt: skip
+MTP = {"method": "mtp", "num_tokens": 1}
+NARROW = {**SMALL, "model_type": "llama", "head_dim": 80}
+TWO_LAYERS = {**SMALL, "model_type": "qwen3_next", "num_nextn_predict_layers": 2}
+FEW_EXPERTS = {
+    **SMALL, "model_type": "qwen3_moe", "head_dim": 64, "num_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 1024,
+}  # fmt: skip
 
 
 def serve(model: Any, gpu: str = "h200", **settings: Any) -> Result:
@@ -52,6 +63,20 @@ CASES: list[tuple[str, dict[str, Any], list[str | None], list[str | None], str, 
     ),
     (GPT_OSS, {"dtype": "fp16"}, ["0.11.0", None], [], "dtype", "set dtype to bf16"),
     (BLOCKS, {"dtype": "fp32"}, ["0.11.0", None], [], "dtype", "set dtype to bf16 or fp16"),
+    (LLAMA, {"speculative": MTP}, ["0.11.2", "0.33.0", None], [], "speculative", "llama has no layers"),
+    (KIMI, {"speculative": MTP}, ["0.11.2", None], [], "speculative", "config states no"),
+    (
+        TWO_LAYERS, {"speculative": {"method": "mtp", "num_tokens": 3}}, ["0.11.2", None], [],
+        "speculative", "set num_tokens to 2",
+    ),
+    (
+        LLAMA, {"speculative": {"model": "gpt2", "num_tokens": 3}}, ["0.11.0", "0.11.2"], ["0.15.1", "0.20.2", None],
+        "speculative", "draft model of its own",
+    ),
+    (NARROW, {}, ["0.8.5"], ["0.7.3", "0.11.2", None], "use_v1", "set use_v1 to false"),
+    (BLOCKS, {"quantization": "awq"}, ["0.8.5", "0.33.0", None], [], "quantization", "quantized by fp8, not by awq"),
+    (GPT_OSS, {"quantization": "fp8"}, ["0.11.0", None], [], "quantization", "quantized by mxfp4, not by fp8"),
+    (FEW_EXPERTS, {"tensor_parallel_size": 8}, ["0.8.5", "0.33.0", None], [], "tensor_parallel_size", "the 4 experts"),
     (LLAMA, {"dtype": "fp32", "quantization": "w4a16"}, ["0.8.5"], ["0.11.0", None], "dtype", "do not compute in fp32"),
 ]  # fmt: skip
 
@@ -104,6 +129,22 @@ def test_ranks_cannot_share_what_bitsandbytes_has_quantized() -> None:
         serve(config, engine_version="0.19.0", tensor_parallel_size=2)
 
 
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        (BLOCKS, {"quantization": "fp8"}),
+        (GPT_OSS, {"quantization": "mxfp4"}),
+        (LLAMA, {"quantization": "awq"}),
+        ("deepseek-ai/DeepSeek-V3", {"speculative": {"method": "mtp", "num_tokens": 3}, "tensor_parallel_size": 8}),
+        ("Qwen/Qwen3.5-27B", {"speculative": {"method": "qwen3_next_mtp", "num_tokens": 2}}),
+        (LLAMA, {"speculative": {"method": "ngram", "num_tokens": 3}}),
+        (NARROW, {"engine_version": "0.8.5", "use_v1": False}),
+    ],
+)
+def test_what_agrees_is_taken(model: Any, settings: dict[str, Any]) -> None:
+    assert serve(model, **settings).quantities
+
+
 def test_v0_takes_small_steps_when_prefill_is_chunked() -> None:
     notes = serve(LLAMA, engine_version="0.7.3", max_model_len=16384, max_num_batched_tokens=4096).notes
     assert any("--enable-chunked-prefill" in note for note in notes)
@@ -118,6 +159,7 @@ def test_v0_takes_small_steps_when_prefill_is_chunked() -> None:
             {"expert_parallel": True, "tensor_parallel_size": 6, "engine_version": "0.5.4"},
             "serve.expert_parallel", "set tensor_parallel_size to 4",
         ),
+        ({"tensor_parallel_size": 24}, "serve.tensor_parallel_size", "24 ranks are more than the 16 experts"),
     ],
 )  # fmt: skip
 def test_what_sglang_refuses(settings: dict[str, Any], path: str, said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import Meaning, fraction, switch, table, whole, word
@@ -80,6 +81,10 @@ def read(start: Start) -> Launch:
     return Launch("vllm", {"model": model, "task": "serve", "serve": settings}, tuple(notes))
 
 
+_DRAFTS_ALONE = ("ngram", "mtp", "suffix", "dspark", "extract_hidden_states", "custom_class")
+_COUNTS_ITSELF = frozenset({"suffix", "dspark"})
+
+
 def _quantization(words: Words, settings: dict[str, Any], notes: list[str]) -> None:
     given = (words.given.get("--quantization") or words.given.get("-q") or [""])[-1]
     if not given or word(given) is None:
@@ -117,4 +122,19 @@ def _speculative(words: Words) -> dict[str, Any]:
         found.setdefault("method", "ngram" if "ngram" in found["model"] else "draft_model")
     if config.get("num_speculative_tokens"):
         found["num_tokens"] = whole(str(config["num_speculative_tokens"]))
+    _check_drafting(found)
     return found
+
+
+def _check_drafting(found: dict[str, Any]) -> None:
+    """vLLM 0.8.5 to 0.33.0 config/speculative.py: what drafts needs a model or brings one, and a number of tokens.
+
+    Some drafts that are named state their number themselves (`n_predict`). Raises UsageError.
+    """
+    if not found:
+        return
+    method = found.get("method", "draft_model")
+    if "model" not in found and not any(name in method for name in _DRAFTS_ALONE):
+        raise UsageError(f"vLLM: speculative decoding by {clipped(method)} needs a draft model: name it (model)")
+    if "num_tokens" not in found and method not in _COUNTS_ITSELF and ("model" not in found or "eagle" in method):
+        raise UsageError(f"vLLM: speculative decoding by {clipped(method)} needs num_speculative_tokens: say how many")

@@ -19,9 +19,14 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads, shares_evenly
 from vramwise.serving.common.layouts import capability_of, server_storage
 from vramwise.serving.common.shard_refusals import ShardCheck
-from vramwise.serving.common.storage import Storage
+from vramwise.serving.common.storage import Storage, own_method, quantization_method
+from vramwise.serving.common.versions import at_version, version_of
 
 _FP8_COMPUTE = 8.9
+# What a format that is asked for is called in quantization_config: vLLM 0.8.5 to 0.33.0 config/model.py and SGLang
+# 0.4.6 to 0.5.23 configs/model_config.py compare the two. Other names are kinds of these, or made while loading.
+_METHODS = {"fp8": "fp8", "awq": "awq", "gptq": "gptq", "bitsandbytes": "bitsandbytes", "mxfp4": "mxfp4",
+            "w4a16": "compressed-tensors", "w8a8": "compressed-tensors"}  # fmt: skip
 
 
 def check_server(
@@ -80,6 +85,42 @@ def _check_cache_dtype(settings: ServeSettings) -> None:
             "serve.kv_cache_dtype",
             f"{engine.title} has no cache of {settings.kv_cache_dtype}: expected one of {known}",
         )
+
+
+def check_format(settings: ServeSettings, model: Model, storage: Storage) -> None:
+    """Raise ScenarioError for a format that is asked for where another has quantized the checkpoint."""
+    asked, own = settings.quantization, quantization_method(model)
+    method = next((name for name in _METHODS if asked is not None and asked.startswith(name)), None)
+    if method is None or own not in _METHODS.values() or own in (_METHODS[method], own_method(model, storage)):
+        return
+    raise ScenarioError(
+        "serve.quantization",
+        f"the checkpoint is quantized by {own}, not by {asked}, {_with_version(settings)} refuses it "
+        "(_verify_quantization): leave quantization out, or name a checkpoint that has it",
+    )
+
+
+def check_expert_ranks(settings: ServeSettings, model: Model, asking: frozenset[str]) -> None:
+    """Raise ScenarioError for more ranks than experts, in the types whose classes ask."""
+    experts, ranks = expert_count(model), settings.tensor_parallel_size
+    if model.config.model_type in asking and 0 < experts < ranks:
+        raise ScenarioError(
+            "serve.tensor_parallel_size",
+            f"{ranks} ranks are more than the {experts} experts, {_with_version(settings)} refuses it (the model's "
+            f"class does): set it to {experts} or less",
+        )
+
+
+def expert_count(model: Model) -> int:
+    """Routed experts of the first layer that has some; 0 without."""
+    for parameter in model.all_parameters:
+        if parameter.shard == "expert_row":
+            return parameter.shape[0]
+    return 0
+
+
+def _with_version(settings: ServeSettings) -> str:
+    return at_version(engine_named(settings.engine).title, version_of(settings.engine_version))
 
 
 def scenario_notes(scenario: Scenario, model: Model) -> Iterator[str]:

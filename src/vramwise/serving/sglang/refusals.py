@@ -11,12 +11,21 @@ from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.layouts import server_storage
-from vramwise.serving.common.refusals import check_settings, fp8_notes, scenario_notes
+from vramwise.serving.common.refusals import (
+    check_expert_ranks,
+    check_format,
+    check_settings,
+    expert_count,
+    fp8_notes,
+    scenario_notes,
+)
 from vramwise.serving.common.shard_refusals import ShardCheck
 from vramwise.serving.common.versions import at_version, shown_version, version_of
 from vramwise.serving.sglang.shards import quantized
 
 _CACHE_DTYPES_SINCE = {"bf16": (0, 5)}  # server_args.py --kv-cache-dtype (0.4.9 no, 0.5.4 yes)
+# models/qwen2_moe.py, qwen3_moe.py, deepseek_v2.py, each from 0.4.6 to 0.5.23
+_NO_MORE_RANKS_THAN_EXPERTS = frozenset({"deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe"})
 UNEVEN_EXPERTS = (0, 5, 10)  # moe/fused_moe_triton/layer.py: num_experts % ep_size == 0 (0.5.4 yes, 0.5.10 no)
 
 
@@ -25,6 +34,9 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     settings = scenario.serve
     check_settings(settings, model)
     storage = server_storage(model, settings, gpu)
+    check_format(settings, model, storage)
+    if not settings.expert_parallel:  # with it, only ranks that share an expert count
+        check_expert_ranks(settings, model, _NO_MORE_RANKS_THAN_EXPERTS)
     _check_arguments(settings, model)
     shards = ShardCheck(model, storage, gpu, quantized)
     shards.check(settings)
@@ -55,14 +67,6 @@ def _check_arguments(settings: ServeSettings, model: Model) -> None:
             f"{ranks} ranks do not share {experts} experts evenly, {name} refuses it (layers/moe): "
             f"set tensor_parallel_size to {fewer}",
         )
-
-
-def expert_count(model: Model) -> int:
-    """Routed experts of the first layer that has some; 0 without."""
-    for parameter in model.all_parameters:
-        if parameter.shard == "expert_row":
-            return parameter.shape[0]
-    return 0
 
 
 def _notes(settings: ServeSettings, model: Model) -> Iterator[str]:

@@ -17,10 +17,17 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads
 from vramwise.serving.common.layouts import capability_of
-from vramwise.serving.common.refusals import check_settings, fp8_notes, scenario_notes
+from vramwise.serving.common.refusals import (
+    check_expert_ranks,
+    check_format,
+    check_settings,
+    fp8_notes,
+    scenario_notes,
+)
 from vramwise.serving.common.shard_refusals import ShardCheck
 from vramwise.serving.common.storage import Storage, own_method, quantization_method
 from vramwise.serving.common.versions import LATEST, Version, at_version, shown_version, version_of
+from vramwise.serving.vllm.draft_refusals import check_drafts
 from vramwise.serving.vllm.dtypes import refuses_fp16, vllm_storage
 from vramwise.serving.vllm.profile import asks_for_v0, is_old_card, profile_of, release, without_engine
 from vramwise.serving.vllm.shards import REFINED_BLOCKS, quantized, refined_block
@@ -36,6 +43,10 @@ BLOCK_MULTIPLE = 16  # every dense attention backend on CUDA: v1/attention/backe
 # config/lora.py: since which version each rank may be the largest
 _RANKS = {1: (0, 11, 1), 8: (0,), 16: (0,), 32: (0,), 64: (0,), 128: (0,), 256: (0,), 320: (0, 8), 512: (0, 8)}
 CONTEXT_PARALLEL = (0, 10, 2)  # 0.10.0 has none
+# v1/attention/backends/flash_attn.py of 0.8.5, the one backend of V1 there; later versions fall back to others
+_FLASH_HEAD_SIZES, _FLASH_ALONE = (32, 64, 96, 128, 160, 192, 224, 256), ((0, 8), (0, 9))
+# model_executor/models/qwen2_moe.py, qwen3_moe.py, each from 0.8.5 to 0.33.0
+_NO_MORE_RANKS_THAN_EXPERTS = frozenset({"qwen2_moe", "qwen3_moe"})
 EXPERT_CHECK = (0, 8)  # config: _verify_with_expert_parallelism; 0.7.3 has none
 MM_LIMITS_FOR_ALL = (0, 10, 2)  # before, limits for a model of text alone are an error (0.10.0)
 # model_executor/models: classes without SupportsPP, and so in every version read
@@ -68,6 +79,8 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     settings = scenario.serve
     check_settings(settings, model)
     storage = vllm_storage(model, settings, gpu)
+    check_format(settings, model, storage)
+    check_expert_ranks(settings, model, _NO_MORE_RANKS_THAN_EXPERTS)
     _check_configuration(settings, model, storage, gpu)
     shards = ShardCheck(model, storage, gpu, quantized)
     shards.check(settings)
@@ -91,6 +104,8 @@ def _check_configuration(settings: ServeSettings, model: Model, storage: Storage
     _check_block_size(settings, gpu, version)
     _check_adapters(settings, version)
     _check_splits(settings, model, gpu, version)
+    _check_head_size(settings, model, gpu, version)
+    check_drafts(settings.speculative, model, version)
     if settings.limit_mm_per_prompt and version < MM_LIMITS_FOR_ALL and not has_encoder(model):
         _refuse("limit_mm_per_prompt", "the model reads text alone", version, "config.py", "leave it out")
 
@@ -240,6 +255,16 @@ def _check_splits(settings: ServeSettings, model: Model, gpu: Gpu | None, versio
         what = f"decode context parallelism came with {shown_version(CONTEXT_PARALLEL)}"
         _refuse("decode_context_parallel_size", what, version, "config/parallel.py", "set it to 1")
     _check_context_ranks(settings, attention_heads(model), key_value_heads(model))
+
+
+def _check_head_size(settings: ServeSettings, model: Model, gpu: Gpu | None, version: Version) -> None:
+    first, after = _FLASH_ALONE
+    if not first <= version < after or _generation(settings, version, gpu) == "V0":
+        return
+    for cache in model.caches:
+        if cache.kind in ("full", "sliding", "chunked") and cache.key_head_dim not in _FLASH_HEAD_SIZES:
+            what = f"FlashAttention, which V1 takes, has no heads of {cache.key_head_dim}"
+            _refuse("use_v1", what, version, "v1/attention/backends/flash_attn.py", "set use_v1 to false")
 
 
 def _check_context_ranks(settings: ServeSettings, heads: int, kv_heads: int) -> None:
