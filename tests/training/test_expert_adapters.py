@@ -9,13 +9,14 @@ from described_types import small_model
 
 from vramwise import estimate
 from vramwise.errors import ScenarioError
-from vramwise.models import supported_types
+from vramwise.models import describe, supported_types
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, record_forward
 from vramwise.scenario import Scenario
 from vramwise.training.answer import job_of
 from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.adapters import adapters
+from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import execution
 
 MIXTRAL = {
@@ -60,15 +61,101 @@ def test_mixtrals_experts_by_hand() -> None:
     assert estimated(lora_targets=["experts"]).model.num_trainable_parameters == by_hand
 
 
-def test_a_router_and_experts_own_layers_are_refused_with_the_reason() -> None:
-    for target in ("gate", "w1", "gate_proj"):
+QWEN3 = {**MIXTRAL, "model_type": "qwen3_moe", "moe_intermediate_size": 32, "num_experts": 4, "head_dim": 16,
+         "num_experts_per_tok": 2}  # fmt: skip
+QWEN2 = {**QWEN3, "model_type": "qwen2_moe", "shared_expert_intermediate_size": 48, "mlp_only_layers": [0]}
+DEEPSEEK = {
+    **QWEN3, "model_type": "deepseek_v3", "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "v_head_dim": 16,
+    "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+}  # fmt: skip
+FORMER = ("gate_proj", "up_proj", "down_proj")
+
+
+def placed_by_us(config: dict[str, Any], targets: Any, **train: Any) -> list[tuple[int, ...]]:
+    scenario = {"model": "x", "task": "train", "train": {"method": "lora", "lora_targets": targets, **train}}
+    settings = Scenario.from_dict(scenario).train
+    model = describe(config)
+    return sorted(shape for one in adapters(model, peft_targets(model, settings), 2) for shape in one.shapes)
+
+
+def placed_by_peft(config: dict[str, Any], targets: Any) -> list[tuple[int, ...]]:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    peft = pytest.importorskip("peft")
+    kind = transformers.AutoConfig.for_model(**config)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(kind)
+        lora = peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM")
+        real = peft.get_peft_model(model, lora, low_cpu_mem_usage=True)
+    return sorted(tuple(weight.shape) for weight in real.parameters() if weight.requires_grad)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("config", "targets"),
+    [
+        *((config, "all-linear") for config in (MIXTRAL, QWEN3, QWEN2, DEEPSEEK)),
+        (QWEN3, ["q_proj", *FORMER]), (DEEPSEEK, ["o_proj", *FORMER]), (MIXTRAL, ["q_proj", "w1", "w2", "w3"]),
+        (QWEN2, ["q_proj", *FORMER]), (QWEN3, ["gate"]), (MIXTRAL, ["gate", "v_proj"]),
+    ],
+)  # fmt: skip
+def test_experts_and_routers_get_the_adapters_that_peft_gives_them(config: dict[str, Any], targets: Any) -> None:
+    assert placed_by_us(config, targets) == placed_by_peft(config, targets)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_one_half_of_a_fused_tensor_is_refused_as_peft_refuses_it() -> None:
+    with pytest.raises(ValueError, match="without also targeting w3"):
+        placed_by_peft(MIXTRAL, ["q_proj", "w1"])
+    with pytest.raises(ScenarioError, match="peft refuses w1 and w3 one without the other"):
+        placed_by_us(MIXTRAL, ["q_proj", "w1"])
+
+
+@pytest.mark.parametrize(
+    ("train", "means_experts"),
+    [
+        ({"framework_version": "peft 0.18"}, False),
+        ({"framework_version": "transformers 4.57"}, False),
+        ({"framework": "axolotl"}, False),  # it names the linear layers that it finds
+        ({"framework": "llamafactory"}, False),
+        ({"framework": "unsloth"}, False),
+        ({}, True),
+        ({"framework": "pytorch"}, True),
+    ],
+)
+def test_all_linear_by_version_and_framework(train: dict[str, Any], means_experts: bool) -> None:
+    placed = placed_by_us(QWEN3, "all-linear", **train)
+    assert (2, 64) in placed
+    assert ((2 * 2 * 4, 64) in placed) is means_experts
+
+
+def test_peft_0_19_refuses_all_linear() -> None:
+    with pytest.raises(ScenarioError, match="reads all-linear as letters"):
+        placed_by_us(MIXTRAL, "all-linear", framework_version="peft 0.19")
+
+
+@pytest.mark.parametrize(("key", "value"), [("dora", True), ("lora_dropout", 0.1)])
+def test_what_adds_up_whole_experts_takes_neither_dropout_nor_dora(key: str, value: Any) -> None:
+    with pytest.raises(ScenarioError, match=f"train.{key}: peft refuses"):
+        estimated(**{key: value})
+    estimated(**{key: value}, lora_targets=["q_proj"])
+
+
+def test_the_note_says_what_all_linear_means() -> None:
+    assert "all-linear means them and routers from peft 0.20 on" in "; ".join(estimated().notes)
+    assert "adapters skip experts" in "; ".join(estimated(lora_targets=["q_proj"]).notes)
+
+
+def test_experts_layers_of_another_type_are_refused_with_the_reason() -> None:
+    for target in ("gate_proj", "up_proj"):
         with pytest.raises(ScenarioError, match=f'"{target}" gets no adapter: .* and peft wraps linear layers'):
             estimated(lora_targets=[target])
 
 
 def test_targets_that_match_nothing_beside_others_are_said() -> None:
-    notes = "; ".join(estimated(lora_targets=["q_proj", "w1"]).notes)
-    assert 'lora_targets w1 changed nothing here: "w1" gets no adapter' in notes
+    notes = "; ".join(estimated(lora_targets=["q_proj", "up_proj"]).notes)
+    assert 'lora_targets up_proj changed nothing here: "up_proj" gets no adapter' in notes
     assert "lora_targets" not in "; ".join(estimated(lora_targets=["q_proj", "experts"]).notes)
 
 

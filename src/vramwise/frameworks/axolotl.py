@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, attention_of_classes
 from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, MASTERS_UNDER_ZERO, Default
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Peft, Quantizing, Sharding
 from vramwise.frameworks.trainer import BITSANDBYTES, waits_for_the_last
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -65,5 +65,7 @@ RECORD = Framework(
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles"),  # cut-cross-entropy is what it offers as fused-linear
     quantizing=Quantizing(experts_in=BITSANDBYTES),  # examples: quantize_moe_experts in all of them
+    # 0.19 asks for peft 0.20.0; loaders/adapter.py find_all_linear_names, _patch_peft_param_wrapper_dropout
+    peft=Peft(version=(0, 20), names_linear_layers=True, ignores_dropout=True),
     sharding=Sharding(takes_zero=True),
 )

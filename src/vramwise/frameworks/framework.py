@@ -124,6 +124,18 @@ class Quantizing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peft:
+    """How peft is asked for adapters."""
+
+    version: tuple[int, ...] = (0, 21)
+    """The newest that the framework's package takes; else the one described."""
+    names_linear_layers: bool = False
+    """`all-linear` is a list of the linear layers' names that the framework makes; else peft resolves it."""
+    ignores_dropout: bool = False
+    """Adapters on whole parameters go without the dropout that peft refuses there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
     """How layers, weights and sequences are cut."""
 
@@ -207,6 +219,8 @@ class Framework:
     casts: Casts = Casts()
     loss: Loss = Loss()
     quantizing: Quantizing = Quantizing()
+    peft: Peft | None = Peft()
+    """None: adapters are the framework's own."""
     sharding: Sharding = Sharding()
 
     notes: Callable[[TrainSettings], tuple[str, ...]] = no_notes

@@ -54,5 +54,6 @@ RECORD = Framework(
     loss=Loss(chunks="as they are"),  # utils.py chunked_cross_entropy
     # lightning 2.6 fabric/plugins/precision/bitsandbytes.py: every nn.Linear
     quantizing=Quantizing(head=True, keeps_originals=False),
+    peft=None,
     replayed=False,
 )

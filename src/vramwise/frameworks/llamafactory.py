@@ -12,7 +12,7 @@ from vramwise.frameworks.defaults import (
     MASTERS_UNDER_ZERO,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Sharding, always
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Peft, Sharding, always
 from vramwise.frameworks.trainer import waits_for_the_last
 
 DEFAULTS = (
@@ -48,5 +48,6 @@ RECORD = Framework(
     gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
+    peft=Peft(version=(0, 18), names_linear_layers=True),  # 0.9.5 asks for peft<=0.18.1; model/model_utils/misc.py
     sharding=Sharding(takes_zero=True),
 )

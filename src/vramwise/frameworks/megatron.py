@@ -72,6 +72,7 @@ RECORD = Framework(
     ),
     loss=Loss(softmax_in_place=True),  # core 0.16 fusions/fused_cross_entropy.py
     quantizing=Quantizing(keeps_originals=False),
+    peft=None,
     sharding=Sharding(
         regathers_sequences=True,
         cuts_towers=True,

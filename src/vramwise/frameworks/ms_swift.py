@@ -13,7 +13,7 @@ from vramwise.frameworks.defaults import (
     UPCAST_BY_FSDP,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Sharding, always
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Peft, Sharding, always
 from vramwise.frameworks.trainer import waits_for_the_last
 
 DEFAULTS = (
@@ -50,5 +50,6 @@ RECORD = Framework(
     gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
+    peft=Peft(version=(0, 20), names_linear_layers=True),  # pipelines/train/tuner.py get_target_modules
     sharding=Sharding(takes_zero=True),
 )

@@ -48,6 +48,7 @@ RECORD = Framework(
     defaults=DEFAULTS,
     casts=Casts(autocast="never"),  # FSDP's mixed precision casts whole units
     quantizing=Quantizing(keeps_originals=False),
+    peft=None,
     sharding=Sharding(
         outer_units=_has_outer_units,
         last_unit_stays=True,  # parallelize.py: reshard_after_forward, but for the last

@@ -47,5 +47,6 @@ RECORD = Framework(
     casts=Casts(autocast="never"),  # recipes compute in the weights' dtype
     loss=Loss(compiled_chunks=True),  # 0.6.1 training/_compile.py compile_loss
     quantizing=Quantizing(keeps_originals=False),  # adapters of its own (modules/peft)
+    peft=None,
     sharding=Sharding(outer_units=always),  # 0.6.1 recipes/configs: custom_sharded_layers
 )

@@ -70,5 +70,6 @@ RECORD = Framework(
     # Packed in 4 bits like linear layers (unsloth_zoo 2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's as
     # linear layers (gpt_oss.py GptOssExpertsBnb4bit).
     quantizing=Quantizing(experts_in=("nf4", "fp4"), experts_again=True),
+    peft=None,  # models/llama.py get_peft_model has targets of its own
     sharding=Sharding(shares="nothing"),
 )

@@ -13,10 +13,11 @@ from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.model_states.states import ModelStates, quantizer
-from vramwise.training.recipe.adapters import EXPERTS_IN_ALL_LINEAR, targeted
+from vramwise.training.recipe.adapters import targeted
 from vramwise.training.recipe.attention import attention_note
 from vramwise.training.recipe.images import images_note
 from vramwise.training.recipe.masks import masks_note
+from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import (
     ALWAYS_FUSED_EXPERTS,
     EXPERTS_FUSED_SINCE,
@@ -105,13 +106,15 @@ def experts_note(train: TrainSettings, model: Model) -> str:
         return ""
     if not has_fused_experts(train, model):
         return ""
-    if any(parameter.part == "experts" for parameter in targeted(model, train.lora_targets)):
+    if any(parameter.part == "experts" for parameter in targeted(model, peft_targets(model, train))):
         skipped = "experts are one tensor: their adapters are added up to a layer's whole experts in every pass"
+        if train.lora_targets == "all-linear":
+            skipped += " (all-linear means them and routers from peft 0.20 on; names of linear layers leave them out)"
     else:
         skipped = "adapters skip experts, which are one tensor"
     rule = quantizer(model, train)
     if rule is None or rule.quantizes_fused_experts:
-        return skipped + _of_newer_peft(train, model)
+        return skipped
     size = sum(prod(p.shape) for p in model.parameters if p.part == "experts" and len(p.shape) == 3)
     older = library_version(train) >= EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS
     ways = ["--framework axolotl or --quantize-experts", "--framework unsloth"]
@@ -119,15 +122,7 @@ def experts_note(train: TrainSettings, model: Model) -> str:
     return (
         f"{skipped}; bitsandbytes leaves it in 16 bits, {format_bytes(2 * size)} in all; to quantize it: "
         + ", or ".join(ways)
-        + _of_newer_peft(train, model)
     )
-
-
-def _of_newer_peft(train: TrainSettings, model: Model) -> str:
-    """peft 0.20 utils/transformers_weight_conversion.py `_resolve_string_target_modules`: what was linear before."""
-    if train.lora_targets != "all-linear" or model.config.model_type not in EXPERTS_IN_ALL_LINEAR:
-        return ""
-    return "; under peft 0.20 and later all-linear means experts too: --lora-targets all-linear,experts"
 
 
 def _runs_litgpts_layers(train: TrainSettings, model: Model) -> bool:

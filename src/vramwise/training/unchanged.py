@@ -27,6 +27,7 @@ from vramwise.training.memo import Memo
 from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.recipe.adapters import of_experts, without_adapter
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
+from vramwise.training.recipe.peft_targets import former_names
 from vramwise.training.recipe.settings import COMPUTE_ADAPTERS, execution, has_fused_experts, structural
 
 _REPLACES = {
@@ -140,7 +141,8 @@ def _of_settings(asked: TrainSettings, train: TrainSettings, model: Model) -> It
     if asked.optimizer_impl != "foreach" and "optimizer_impl" in given and not has_implementations(train.optimizer):
         yield f"optimizer_impl {train.optimizer_impl}", f"{train.optimizer} has one implementation"
     if train.method in ("lora", "qlora") and "lora_targets" in given:
-        nameless = without_adapter(model, train.lora_targets)
+        renamed = (*former_names(model, train), "gate") if former_names(model, train) else ()
+        nameless = tuple(name for name in without_adapter(model, train.lora_targets) if name not in renamed)
         if nameless:
             why = of_experts(model, nameless) or "no linear layer of the model is called so"
             yield f"lora_targets {', '.join(nameless)}", why

@@ -12,6 +12,7 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
 from vramwise.training.recipe.adapters import adapters
+from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import execution, reentrant
 from vramwise.training.recipe.zero import ZeroSettings
 from vramwise.training.zero3 import Gathered, Weight, calls_of_step, gathered, module_tree
@@ -89,7 +90,7 @@ def gathered_weights(model: Model, train: TrainSettings, placement: Placement, z
 
     added: dict[str, Sequence[Weight]] = {}
     if train.method in ("lora", "qlora"):
-        for adapter in adapters(model, train.lora_targets, train.lora_rank, dora=train.dora):
+        for adapter in adapters(model, peft_targets(model, train), train.lora_rank, dora=train.dora):
             added[adapter.base.name] = [
                 Weight(f"{adapter.module}.lora_{i}", prod(shape), width(train.lora_dtype))
                 for i, shape in enumerate(adapter.shapes)

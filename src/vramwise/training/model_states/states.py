@@ -20,6 +20,7 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.recipe.adapters import adapters
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
+from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import (
     NARROWED_AGAIN,
     execution,
@@ -138,7 +139,7 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
 
     found = [(of_base(p), p) for p in model.parameters if trains(p.name) and not p.frozen]
     if train.method in ("lora", "qlora"):
-        for adapter in adapters(model, train.lora_targets, train.lora_rank, dora=train.dora):
+        for adapter in adapters(model, peft_targets(model, train), train.lora_rank, dora=train.dora):
             found += [
                 (trained(f"{adapter.module}.lora", shape, adapter.base.part, is_linear=True,
                          param_bytes=width(train.lora_dtype), train=train), adapter.base)

@@ -12,19 +12,10 @@ from vramwise.models.adapters import adapter_shapes
 from vramwise.models.blocks import Op, Parameter
 from vramwise.models.model import Model
 
+_WEIGHT = ".weight"
 _EXPRESSION = frozenset("*+?()[]{}|\\^$")
 """Characters that make a target an expression; a point is in every path."""
 ALL_LINEAR = "all-linear"
-EXPERTS_IN_ALL_LINEAR = frozenset(
-    {
-        "afmoe", "beam", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe",
-        "exaone_moe", "flex_olmo", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hunyuan_v1_moe",
-        "longcat_flash", "mellum", "minimax", "minimax_m2", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "qwen3_next",
-        "solar_open",
-    }
-)  # fmt: skip
-"""Types whose experts peft 0.20 and later find behind the names that they had as linear layers (transformers 5.23
-conversion_mapping.py `_MODEL_TO_CONVERSION_PATTERN`: those of mixtral and qwen2_moe)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +66,7 @@ def of_experts(model: Model, targets: tuple[str, ...]) -> str:
         for target in targets:
             if any(_named(name, (target,)) for name in named):
                 what = "experts are one tensor" if parameter.part == "experts" else "the router is a bare parameter"
-                way = ' ("experts": on all of it, as target_parameters does)' if _wrapped_experts(model) else ""
+                way = ' ("experts": on all of it, as target_parameters does)' if wrapped_experts(model) else ""
                 return f'"{target}" gets no adapter: {what} ({parameter.name}), and peft wraps linear layers{way}'
     return ""
 
@@ -92,7 +83,7 @@ def _operations(model: Model) -> dict[Parameter, Op]:
 
 
 @lru_cache(maxsize=64)
-def _wrapped_experts(model: Model) -> frozenset[Parameter]:
+def wrapped_experts(model: Model) -> frozenset[Parameter]:
     """Experts' tensors to which peft's `target_parameters` adds adapters."""
     found = (
         parameter
@@ -122,11 +113,15 @@ def check_trainable(model: Model, pieces: tuple[str, ...]) -> None:
 
 
 def targeted(model: Model, targets: str | tuple[str, ...]) -> Iterator[Parameter]:
-    """The weights that get adapters."""
+    """The weights that get adapters; one that ends in `.weight` names a parameter (peft's `target_parameters`)."""
     named = (targets,) if isinstance(targets, str) else targets
     all_linear, named = ALL_LINEAR in named, tuple(name for name in named if name != ALL_LINEAR)
-    experts = _wrapped_experts(model) if named else frozenset()
+    experts = wrapped_experts(model) if named else frozenset()
+    whole_names = tuple(name for name in named if name.endswith(_WEIGHT))
     for parameter in model.all_parameters:
+        if whole_names and len(parameter.shape) == 2 and _named(parameter.name, whole_names):
+            yield parameter
+            continue
         is_matrix = len(parameter.shape) == 2 and (parameter.is_linear or parameter.part == "embedding")
         if not is_matrix and parameter not in experts:
             continue
@@ -139,8 +134,13 @@ def _named(module: str, targets: tuple[str, ...]) -> bool:
     return any(module == target or module.endswith(f".{target}") or _matches(module, target) for target in targets)
 
 
+def is_expression(target: str) -> bool:
+    """Whether a target is an expression that whole paths match, not a name."""
+    return bool(set(target) & _EXPRESSION)
+
+
 def _matches(module: str, target: str) -> bool:
-    if not set(target) & _EXPRESSION:
+    if not is_expression(target):
         return False
     try:
         return re.fullmatch(target, module) is not None

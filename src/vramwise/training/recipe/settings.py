@@ -25,6 +25,7 @@ from vramwise.training.recipe.fp8_weights import (
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
+from vramwise.training.recipe.peft_targets import peft_targets
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
@@ -272,7 +273,9 @@ def execution(train: TrainSettings, model: Model) -> Execution:
         # Fused adapters compute in the base's dtype: their input is not cast.
         fused = bool(COMPUTE_ADAPTERS & {*train.kernels, *framework.kernels})
         dtype = params if fused else train.lora_dtype
-        lora = Lora(train.lora_rank, target_names(model, train.lora_targets), train.lora_dropout, dtype, train.dora)
+        lora = Lora(
+            train.lora_rank, target_names(model, peft_targets(model, train)), train.lora_dropout, dtype, train.dora
+        )
     elif train.method == "full":
         trainable = trainable or None
     elif trainable is None:

@@ -1,0 +1,102 @@
+"""What peft makes of targets that were linear layers before transformers 5 and are experts' and routers' weights now.
+
+peft 0.19 and later renames them by model type (utils/transformers_weight_conversion.py `_convert_peft_config_moe`):
+`gate_proj`, `up_proj` and `down_proj` (`w1`, `w3`, `w2`) mean the experts' two tensors, `gate` the router's weight, and
+no linear layer of that name any more. From 0.20 on `all-linear` means them too, where peft itself resolves it
+(`_resolve_string_target_modules`); some frameworks hand it names of the linear layers that they find.
+"""
+
+from __future__ import annotations
+
+from vramwise.errors import ScenarioError
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.framework import Peft
+from vramwise.frameworks.versions import stated
+from vramwise.models.model import Model
+from vramwise.scenario import TrainSettings
+from vramwise.training.recipe.adapters import ALL_LINEAR, is_expression, module_of, targeted, wrapped_experts
+
+EXPERTS, ROUTER = "experts", "gate.weight"
+_LIKE_MIXTRAL = frozenset({"minimax", "minimax_m2", "mixtral"})
+_LIKE_QWEN2_MOE = frozenset(
+    {
+        "afmoe", "beam", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe",
+        "exaone_moe", "flex_olmo", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hunyuan_v1_moe",
+        "mellum", "olmoe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_omni_moe_thinker",
+        "solar_open",
+    }
+)  # fmt: skip
+"""Types whose experts peft knows by these names (transformers 5.23 conversion_mapping.py
+`_MODEL_TO_CONVERSION_PATTERN`, to which peft adds mixtral alone, so that qwen2_moe's own are not found).
+longcat_flash's run in a loop, whose adapters are not described."""
+
+NAMES_EXPERTS, ALL_LINEAR_MEANS_EXPERTS = (0, 19), (0, 20)
+
+
+def peft_targets(model: Model, train: TrainSettings) -> str | tuple[str, ...]:
+    """The targets of `train` as peft reads them for this model: `experts` and `gate.weight` in place of former names.
+
+    Raises `ScenarioError` where peft refuses them.
+    """
+    given = train.lora_targets
+    peft, former = framework_of(train).peft, former_names(model, train)
+    named = (given,) if isinstance(given, str) else given
+    if peft is None or not former or any(map(is_expression, named)):
+        return given
+    names = {name for name in named if name != ALL_LINEAR}
+    if ALL_LINEAR in named:
+        names |= {module_of(parameter).rpartition(".")[2] for parameter in targeted(model, ALL_LINEAR)}
+        names |= set(_of_all_linear(train, peft, former))
+    asked = {own for own in (*former, "gate") for name in names if name == own or name.endswith(f".{own}")}
+    kept = {name for name in names if name.rpartition(".")[2] not in asked}
+    experts = asked - {"gate"}
+    if experts and experts != set(former):
+        raise ScenarioError("train.lora_targets", _incomplete(sorted(experts), former))
+    if experts:
+        _check_parameters_adapter(train, peft)
+    return (*sorted(kept), *([EXPERTS] if experts else []), *([ROUTER] if "gate" in asked else []))
+
+
+def former_names(model: Model, train: TrainSettings) -> tuple[str, ...]:
+    """What experts' layers were called before they were one tensor, where peft still knows them by that; else none."""
+    peft = framework_of(train).peft
+    if peft is None or peft_version(train, peft) < NAMES_EXPERTS:
+        return ()
+    if not wrapped_experts(model) or (stated(train, "transformers") or (5,)) < (5,):
+        return ()
+    kind = model.config.model_type
+    if kind in _LIKE_MIXTRAL:
+        return "w1", "w3", "w2"
+    return ("gate_proj", "up_proj", "down_proj") if kind in _LIKE_QWEN2_MOE else ()
+
+
+def peft_version(train: TrainSettings, peft: Peft) -> tuple[int, ...]:
+    """The peft version that the scenario names, else the framework's own."""
+    return stated(train, "peft") or peft.version
+
+
+def _of_all_linear(train: TrainSettings, peft: Peft, former: tuple[str, ...]) -> tuple[str, ...]:
+    if peft.names_linear_layers:
+        return ()
+    if peft_version(train, peft) < ALL_LINEAR_MEANS_EXPERTS:
+        problem = "peft 0.19 reads all-linear as letters where experts are one tensor and refuses them: name the layers"
+        raise ScenarioError("train.lora_targets", problem)
+    return (*former, "gate")
+
+
+def _incomplete(experts: list[str], former: tuple[str, ...]) -> str:
+    if len({*experts} & {*former[:2]}) == 1:
+        return f"peft refuses {former[0]} and {former[1]} one without the other: they are one tensor of the experts"
+    whole = f"{former[0]}, {former[1]} and {former[2]}"
+    return f"adapters on experts' {' and '.join(experts)} alone are not described: name {whole}, or none of them"
+
+
+def _check_parameters_adapter(train: TrainSettings, peft: Peft) -> None:
+    """peft 0.21 tuners/lora/layer.py ParamWrapper: it adds up a whole tensor, before any input is known."""
+    if train.dora:
+        raise ScenarioError("train.dora", "peft refuses DoRA on experts that are one tensor: name other lora_targets")
+    if train.lora_dropout and not peft.ignores_dropout:
+        problem = (
+            "peft refuses dropout before adapters on experts that are one tensor: set 0, or name other lora_targets"
+        )
+        raise ScenarioError("train.lora_dropout", problem)
