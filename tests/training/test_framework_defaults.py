@@ -11,7 +11,8 @@ from vramwise.frameworks import framework_named
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import KINDS
 from vramwise.scenario.names import FRAMEWORKS
-from vramwise.training.recipe.settings import defers_reductions, reentrant
+from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.settings import reentrant
 
 
 def step(framework: str, version: str = "", **changed: Any) -> Any:
@@ -201,7 +202,7 @@ def test_zero_offloads_weights_in_stage_3_alone() -> None:
 def test_gradients_wait_whole_for_the_last_micro_batch_since_accelerate_1_11(version: str, waits: bool) -> None:
     """accelerate pull request 3762: `no_sync` does nothing for FSDP 2 before."""
     train = TrainSettings(fsdp="full-shard", gradient_accumulation_steps=4, framework_version=version or None)
-    assert defers_reductions(train) is waits
+    assert gradient_life(train).deferred is waits
 
 
 @pytest.mark.parametrize(

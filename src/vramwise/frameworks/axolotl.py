@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, attention_of_classes
 from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, MASTERS_UNDER_ZERO, Default
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Peft, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Quantizing, Sharding
 from vramwise.frameworks.trainer import BITSANDBYTES, waits_for_the_last
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -61,7 +61,7 @@ RECORD = Framework(
     classes="as they are",
     attention=_attention,
     notes=_notes,
-    gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
+    gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles"),  # cut-cross-entropy is what it offers as fused-linear
     quantizing=Quantizing(experts_in=BITSANDBYTES),  # examples: quantize_moe_experts in all of them

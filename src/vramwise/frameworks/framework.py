@@ -60,8 +60,8 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradientLife:
-    """How gradients come, stay and are reduced. What settings alone decide is in training/recipe/gradients.py."""
+class GradientRules:
+    """How gradients come, stay and are reduced; settings make a life of it (training/recipe/gradient_life.py)."""
 
     main_buffer: bool = False
     """fp32 gradients of all weights lie in one buffer from the start: products add to it, and it is what is reduced."""
@@ -215,7 +215,7 @@ class Framework:
     replaces_flash: bool = False
     """Where flash-attention does not run on the card, another kernel does unasked."""
 
-    gradients: GradientLife = GradientLife()
+    gradients: GradientRules = GradientRules()
     casts: Casts = Casts()
     loss: Loss = Loss()
     quantizing: Quantizing = Quantizing()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Command, Framework, GradientLife, Loss, Quantizing
+from vramwise.frameworks.framework import Command, Framework, GradientRules, Loss, Quantizing
 from vramwise.frameworks.versions import torch_version
 from vramwise.scenario import TrainSettings
 
@@ -50,7 +50,7 @@ RECORD = Framework(
     longest_first=_longest_first,
     names_logits=True,  # finetune/lora.py fit
     own_layers=True,
-    gradients=GradientLife(deferred=_defers_reductions, deferred_with_frozen=True),
+    gradients=GradientRules(deferred=_defers_reductions, deferred_with_frozen=True),
     loss=Loss(chunks="as they are"),  # utils.py chunked_cross_entropy
     # lightning 2.6 fabric/plugins/precision/bitsandbytes.py: every nn.Linear
     quantizing=Quantizing(head=True, keeps_originals=False),

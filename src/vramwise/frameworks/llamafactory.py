@@ -12,7 +12,7 @@ from vramwise.frameworks.defaults import (
     MASTERS_UNDER_ZERO,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Peft, Sharding, always
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Sharding, always
 from vramwise.frameworks.trainer import waits_for_the_last
 
 DEFAULTS = (
@@ -45,7 +45,7 @@ RECORD = Framework(
     classes="as they are",
     attention=attention_of_classes,
     brings_masks=True,  # data/collator.py prepare_4d_attention_mask
-    gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
+    gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     peft=Peft(version=(0, 18), names_linear_layers=True),  # 0.9.5 asks for peft<=0.18.1; model/model_utils/misc.py

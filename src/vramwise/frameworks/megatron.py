@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -62,7 +62,7 @@ RECORD = Framework(
     kernels=("transformer-engine",),
     rewrites=("scans", "latent attention", "experts", "activations"),
     fuses_norms=True,  # core 0.16 models/gpt/gpt_layer_specs.py
-    gradients=GradientLife(main_buffer=True),
+    gradients=GradientRules(main_buffer=True),
     casts=Casts(
         autocast="never",
         fp8_weights="fp8_e4m3",  # fp8_param_gather, as all of Megatron-Bridge's fp8 recipes but the blockwise have it

@@ -13,7 +13,7 @@ from vramwise.frameworks.defaults import (
     UPCAST_BY_FSDP,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Peft, Sharding, always
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Sharding, always
 from vramwise.frameworks.trainer import waits_for_the_last
 
 DEFAULTS = (
@@ -47,7 +47,7 @@ RECORD = Framework(
     asks_for_reentry=always,  # 4.6 trainers/mixin.py _fix_gradient_checkpointing, where FSDP or DeepSpeed shares states
     classes="as they are",
     attention=attention_of_classes,
-    gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
+    gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     peft=Peft(version=(0, 20), names_linear_layers=True),  # pipelines/train/tuner.py get_target_modules

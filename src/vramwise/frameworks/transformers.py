@@ -13,7 +13,7 @@ from vramwise.frameworks.defaults import (
     UPCAST_BY_FSDP,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding
 from vramwise.frameworks.trainer import waits_for_the_last
 from vramwise.frameworks.versions import library_version
 from vramwise.scenario import TrainSettings
@@ -62,7 +62,7 @@ RECORD = Framework(
     classes="as they are",
     attention=attention_of_classes,
     exact=True,
-    gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
+    gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="quantized"),
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     # transformers 5.23 distributed/fsdp.py is_fsdp_enabled; accelerate's cpu_ram_efficient_loading avoids it.

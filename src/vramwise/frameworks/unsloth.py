@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
 from vramwise.frameworks.defaults import FUSED_ADAMW, LOOPED_ADAMW, LOOPED_ADAMW_BEFORE_TORCH_2, Default
-from vramwise.frameworks.framework import Casts, Framework, GradientLife, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Framework, GradientRules, Loss, Quantizing, Sharding
 from vramwise.frameworks.trainer import waits_for_the_last
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -64,7 +64,7 @@ RECORD = Framework(
     attention_note=_attention_note,
     kernels=("unsloth",),
     replaces_flash=True,  # models/_utils.py
-    gradients=GradientLife(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
+    gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="quantized"),
     loss=Loss(chunks="tiles", fused_linear_is_own=True),
     # Packed in 4 bits like linear layers (unsloth_zoo 2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's as

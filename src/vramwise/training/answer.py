@@ -23,7 +23,8 @@ from vramwise.training.lazy_quantities import LazyQuantities
 from vramwise.training.limits import Room, largest_batch, longest_sequence
 from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_asked
 from vramwise.training.recipe.framework_defaults import taken_note
-from vramwise.training.recipe.settings import frozen_units_keep_inputs, releases_gradients, samples_completions
+from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.settings import frozen_units_keep_inputs, samples_completions
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.replay import is_replayed
 from vramwise.training.step import rollout
@@ -47,7 +48,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         outside.append(nccl)
     workspace = counters.workspace_node(gpu, job.train, model)
     phases = _phases(job, rank, moments, workspace, tuple(outside))
-    stepped = "optimizer in backward" if releases_gradients(job.train) else "optimizer step"
+    stepped = "optimizer in backward" if gradient_life(job.train).released else "optimizer step"
     step = next(phase for phase in phases if phase.name == stepped)
     generating = rollout.generation(job.train, capacity, step, tuple(outside))
     phases = phases if generating is None else (*phases, generating)

@@ -14,13 +14,11 @@ from vramwise.training.layout.layouts import check_layout
 from vramwise.training.layout.parallel import Placement, placements
 from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.recipe.adapters import check_trainable
+from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.heads import untied, with_head
 from vramwise.training.recipe.images import check_images
 from vramwise.training.recipe.masks import check_padding, rows_of
 from vramwise.training.recipe.settings import (
-    gradients_stay,
-    reduces_in_backward,
-    releases_gradients,
     resolved,
     structural,
 )
@@ -50,8 +48,8 @@ class Job:
 
     @property
     def accumulates(self) -> bool:
-        """Whether a new gradient is added to one that is there, or goes at once, as into the buckets of ZeRO-2."""
-        return gradients_stay(self.train) or releases_gradients(self.train) or reduces_in_backward(self.train)
+        """Whether a new gradient is added to one that is there, or goes at once."""
+        return gradient_life(self.train).is_added
 
     @property
     def ranks_of_a_node(self) -> int:

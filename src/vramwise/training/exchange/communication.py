@@ -31,7 +31,8 @@ from vramwise.training.exchange.zero_buffers import (
 )
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, stored, trained_tensors, width
-from vramwise.training.recipe.settings import defers_reductions, execution, longest_comes_first, reentrant
+from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.settings import execution, longest_comes_first, reentrant
 from vramwise.training.recipe.zero import zero_settings
 from vramwise.training.zero3 import Gathered
 
@@ -179,12 +180,12 @@ def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placemen
     """
     if placement.stages > 1:
         return _trained_numel(model, train, placement) * grad
-    return _whole_in_litgpt(model, train) if defers_reductions(train) and longest_comes_first(train) else 0
+    return _whole_in_litgpt(model, train) if gradient_life(train).deferred and longest_comes_first(train) else 0
 
 
 def _unsynced_gradients(model: Model, train: TrainSettings, placement: Placement, size: int) -> int:
     """Gradients that earlier micro-batches left whole."""
-    if not defers_reductions(train) or longest_comes_first(train):
+    if not gradient_life(train).deferred or longest_comes_first(train):
         return 0
     if framework_of(train).gradients.deferred_with_frozen:
         return _whole_in_litgpt(model, train)

@@ -20,14 +20,13 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.recipe.adapters import adapters
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
+from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import (
     NARROWED_AGAIN,
     execution,
     has_expert_modules,
     narrows_again,
-    releases_gradients,
-    steps_fp32_gradients,
 )
 from vramwise.training.recipe.zero import largest_sub_group, sub_group_numel
 from vramwise.units import round_up
@@ -201,7 +200,7 @@ def model_states(model: Model, train: TrainSettings, placement: Placement) -> Mo
         gradients=grads, master=master, optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
         num_trainable=sum(tensor.numel for tensor, _ in trained_tensors(model, train)),
         num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_gradient_copies(pairs, train, placement),
-        released=_released(pairs, train, placement) if releases_gradients(train) else {},
+        released=_released(pairs, train, placement) if gradient_life(train).released else {},
         small_gradients=sum(size for size in (rounded(t.numel * t.grad_bytes) for t in stepping) if _is_small(size)),
         small_transient=step_transient_bytes(
             train.optimizer, train.optimizer_impl, [t for t in stepping if _is_small(t.numel * t.state_bytes)]
@@ -246,7 +245,7 @@ def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement)
     if framework_of(train).gradients.main_buffer:
         copied = numel * 4 if narrow < 4 and train.master_dtype is not None and not steps_narrow(train) else 0
         return {"flat_gradients": 0, "fp32_gradients": rounded(copied)}
-    if not train.zero_stage or steps_fp32_gradients(train):
+    if not train.zero_stage or gradient_life(train).summed_in_fp32:
         return {"flat_gradients": 0, "fp32_gradients": 0}
     if train.zero_stage == 3:
         numel = _stepped_at_once(pairs, train, placement)

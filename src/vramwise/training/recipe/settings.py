@@ -153,42 +153,6 @@ def has_fused_experts(train: TrainSettings, model: Model) -> bool:
     return fused and not has_expert_modules(train, model)
 
 
-def releases_gradients(train: TrainSettings) -> bool:
-    """Whether each weight is stepped as soon as its gradient is there, which then goes (LOMO knows no other way)."""
-    return train.gradient_release or train.optimizer == "lomo"
-
-
-def gradients_stay(train: TrainSettings) -> bool:
-    """Whether gradients are there before a micro-batch's backward pass begins.
-
-    Earlier micro-batches left them, Megatron's main_grad buffers and ZeRO-3's partition live from the start, or
-    zero_grad only zeroes them.
-    """
-    if releases_gradients(train):
-        return False
-    from_start = framework_of(train).gradients.main_buffer or train.zero_stage == 3 or steps_fp32_gradients(train)
-    return train.gradient_accumulation_steps > 1 or from_start or not train.set_to_none
-
-
-def steps_fp32_gradients(train: TrainSettings) -> bool:
-    """Whether stage 1 is DeepSpeed's BF16_Optimizer, which adds every gradient to one of fp32 that it keeps whole.
-
-    So it is with bf16 weights and `grad_accum_dtype` fp32 (0.19 runtime/engine.py `_do_optimizer_sanity_check`).
-    """
-    return (train.zero_stage, train.param_dtype, train.grad_dtype) == (1, "bf16", "fp32") and train.method == "full"
-
-
-def reduces_in_backward(train: TrainSettings) -> bool:
-    """Whether ZeRO takes gradients as they come; stage 1 under overlap_comm does so in a step's last micro-batch."""
-    at_once = train.zero_stage == 1 and bool(train.overlap_comm) and train.gradient_accumulation_steps == 1
-    return train.zero_stage >= 2 or (at_once and not steps_fp32_gradients(train))
-
-
-def defers_reductions(train: TrainSettings) -> bool:
-    """Whether FSDP reduces gradients only in a step's last micro-batch, and keeps them whole until then."""
-    return train.fsdp != "none" and framework_of(train).gradients.deferred(train)
-
-
 def pads(train: TrainSettings) -> bool:
     """Whether a batch is padded to its longest sample, so that lengths differ from step to step."""
     return not train.packing and framework_of(train).batches != "full"

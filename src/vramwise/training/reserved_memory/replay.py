@@ -27,11 +27,10 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.states import quantizer, stored, trained_tensors
+from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import (
     autocasts,
-    defers_reductions,
     frozen_units_keep_inputs,
-    releases_gradients,
 )
 from vramwise.training.reserved_memory.gathers import around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
@@ -58,7 +57,7 @@ def is_replayed(train: TrainSettings, placement: Placement) -> bool:
     away, cut = offloaded(train), placement.cut
     if train.extra_models or not framework_of(train).replayed:
         return False
-    if train.compile or releases_gradients(train) or away.activations or placement.stages > 1:
+    if train.compile or gradient_life(train).released or away.activations or placement.stages > 1:
         return False
     if train.context_parallel_size > 1 or cut.expert_parallel_size > 1 or train.master_dtype or train.zero_stage:
         return False
@@ -131,7 +130,7 @@ class _Replay:
         self.inputs_bytes = ITEM_BYTES["int64"] * self.batch * sequence
 
     def _step(self, *, is_first: bool) -> None:
-        self.around.reduces = not (self.accumulating and defers_reductions(self.train))
+        self.around.reduces = not (self.accumulating and gradient_life(self.train).deferred)
         self._micro_batch(accumulating=False, is_first=is_first)
         self.around.reduces = True
         if self.accumulating:

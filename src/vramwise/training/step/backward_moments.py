@@ -10,7 +10,7 @@ from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
 from vramwise.training.components import Component
 from vramwise.training.exchange.root_unit import RootUnit, root_unit
-from vramwise.training.recipe.settings import reduces_in_backward
+from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.step.moment import Moment
 from vramwise.training.step.state import SCALAR_BYTES, StepState
 from vramwise.training.zero3.module_calls import BELOW, HEAD
@@ -60,7 +60,7 @@ class Backward:
     def _last_bucket(self) -> dict[Component, int]:
         """The last bucket of a backward pass; stage 1 begins to reduce then, with a partition for what it keeps."""
         exchanged, gradients, train = self.exchanged, self.gradients, self.state.train
-        is_new = train.zero_stage == 1 and not reduces_in_backward(train) and gradients.all > 0
+        is_new = train.zero_stage == 1 and not gradient_life(train).reduced_at_once and gradients.all > 0
         return {
             Component.GRADIENTS: gradients.in_backward if train.zero_stage == 2 else gradients.all,
             Component.GRADIENT_BUCKETS: exchanged.buckets + exchanged.backward_buckets,

@@ -10,12 +10,8 @@ from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates
-from vramwise.training.recipe.settings import (
-    gradients_stay,
-    longest_comes_first,
-    reduces_in_backward,
-    releases_gradients,
-)
+from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.settings import longest_comes_first
 from vramwise.training.step.micro_batches import gradient_ratio
 
 
@@ -54,23 +50,23 @@ def gradients_of(
     model: Model, states: ModelStates, train: TrainSettings, placement: Placement, exchanged: Buffers
 ) -> Gradients:
     """The gradients of one rank."""
-    released, at_once = releases_gradients(train), reduces_in_backward(train)
-    size = states.flat_gradients if train.zero_stage == 1 and at_once else states.gradients
-    size = 0 if offloaded(train).gradients or released else size
-    stay = gradients_stay(train) or (placement.stages > 1 and not released)
+    life = gradient_life(train)
+    size = states.flat_gradients if train.zero_stage == 1 and life.reduced_at_once else states.gradients
+    size = 0 if offloaded(train).gradients or life.released else size
+    stay = life.stays or (placement.stages > 1 and not life.released)
     before = size if stay and not exchanged.unsynced_gradients else 0
     # ZeRO-2 makes its whole partition when the first gradient of it is reduced, for each micro-batch another.
-    in_backward = size if at_once else before
+    in_backward = size if life.reduced_at_once else before
     if train.zero_stage == 2 and train.gradient_accumulation_steps > 1 and train.grad_dtype == train.param_dtype:
         in_backward = 2 * size
     return Gradients(
         all=size,
-        partition=states.flat_gradients if train.zero_stage == 1 and not at_once else size,
+        partition=states.flat_gradients if train.zero_stage == 1 and not life.reduced_at_once else size,
         before=before,
         in_backward=in_backward,
         unsynced=exchanged.unsynced_gradients,
         unsharded=exchanged.unsharded_gradients,
         grow=longest_comes_first(train) and exchanged.unsharded_gradients > 0,
-        released=released,
+        released=life.released,
         kept_over_made=gradient_ratio(model, train, placement),
     )

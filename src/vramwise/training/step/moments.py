@@ -33,7 +33,7 @@ from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates
-from vramwise.training.recipe.settings import gradients_stay, releases_gradients
+from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.step.backward_moments import Backward
 from vramwise.training.step.extra_models import TRAINED, critic_pass, role_of
 from vramwise.training.step.forward_moments import forward_moments
@@ -53,7 +53,8 @@ def step_moments(
     found = _moments(state_of(shape, model, states, train, placement, axes))
     if not any(role_of(name) in TRAINED for name in train.extra_models):
         return found
-    accumulating = gradients_stay(train) or releases_gradients(train) or placement.stages > 1
+    life = gradient_life(train)
+    accumulating = life.stays or life.released or placement.stages > 1
     return with_critics(found, critic_pass(model, train, axes, accumulating=accumulating), train)
 
 

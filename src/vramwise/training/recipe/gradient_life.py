@@ -1,0 +1,50 @@
+"""The life of a gradient under given settings: when it comes, whether it stays, who takes it and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.frameworks import framework_of
+from vramwise.scenario import TrainSettings
+
+
+@dataclass(frozen=True, slots=True)
+class GradientLife:
+    """What becomes of each gradient of a step."""
+
+    released: bool
+    """Its weight is stepped as soon as it is there, and then it goes (LOMO knows no other way)."""
+    stays: bool
+    """It is there before a micro-batch's backward pass begins: earlier micro-batches left it, Megatron's main_grad
+    buffer or ZeRO-3's partition lives from the start, or zero_grad only zeroes it."""
+    reduced_at_once: bool
+    """ZeRO takes it as it comes; stage 1 under overlap_comm does so in a step's last micro-batch."""
+    deferred: bool
+    """FSDP reduces it in a step's last micro-batch alone, and keeps it whole until then."""
+    summed_in_fp32: bool
+    """Stage 1 is DeepSpeed's BF16_Optimizer, which adds it to one of fp32 that it keeps whole.
+
+    So it is with bf16 weights and `grad_accum_dtype` fp32 (0.19 runtime/engine.py `_do_optimizer_sanity_check`)."""
+
+    @property
+    def is_added(self) -> bool:
+        """A new gradient is added to one that is there, or goes at once, as into the buckets of ZeRO-2."""
+        return self.stays or self.released or self.reduced_at_once
+
+
+def gradient_life(train: TrainSettings) -> GradientLife:
+    """The life of gradients under these (resolved) settings; sizes play no part in it."""
+    rules = framework_of(train).gradients
+    accumulates = train.gradient_accumulation_steps > 1
+    released = train.gradient_release or train.optimizer == "lomo"
+    dtypes = train.param_dtype, train.grad_dtype
+    summed_in_fp32 = train.zero_stage == 1 and dtypes == ("bf16", "fp32") and train.method == "full"
+    from_start = rules.main_buffer or train.zero_stage == 3 or summed_in_fp32
+    last_alone = train.zero_stage == 1 and bool(train.overlap_comm) and not accumulates
+    return GradientLife(
+        released=released,
+        stays=not released and (accumulates or from_start or not train.set_to_none),
+        reduced_at_once=train.zero_stage >= 2 or (last_alone and not summed_in_fp32),
+        deferred=train.fsdp != "none" and rules.deferred(train),
+        summed_in_fp32=summed_in_fp32,
+    )
