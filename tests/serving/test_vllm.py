@@ -191,6 +191,47 @@ def test_lora_slots_grow_with_rank() -> None:
     assert large == 2 * small
 
 
+def slot_bytes(**given: Any) -> int:
+    """The tensors of one slot of rank 16, without what lies beside them."""
+    slots = serve(max_loras=1, **given).phases[0].components.find("weights/LoRA slots")
+    assert slots is not None
+    return slots.low
+
+
+HEAD_OF_A_SLOT = 2 * 16 * 128_256
+
+
+def test_a_slot_has_the_key_value_heads_that_a_rank_has() -> None:
+    """Llama 3.1 8B over 16 ranks: 8 key/value heads of 128, each on two ranks."""
+    hidden, inner, ranks = 4096, 14_336, 16
+    attention = (hidden + hidden // ranks) + 2 * (hidden + 128) + (hidden // ranks + hidden)
+    mlp = 2 * (hidden + inner // ranks) + (inner // ranks + hidden)
+    by_hand = 2 * 16 * 32 * (attention + mlp) + HEAD_OF_A_SLOT
+    assert slot_bytes(tensor_parallel_size=ranks, gpus=ranks) == by_hand
+
+
+def test_what_every_rank_has_whole_has_whole_adapters() -> None:
+    """DeepSeek-V2's compressed queries and keys: 1,536 and 512 + 64 outputs, of 5,120 inputs."""
+    latent = {
+        "model_type": "deepseek_v2", "hidden_size": 5120, "intermediate_size": 1024, "num_hidden_layers": 1,
+        "num_attention_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 1024, "first_k_dense_replace": 1,
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "n_shared_experts": 1,
+    }  # fmt: skip
+    ranks = 4
+    whole = (5120 + 1536) + (5120 + 576)
+    queries, keys_values = 1536 + 128 * 192 // ranks, 512 + 128 * 256 // ranks
+    cut = queries + keys_values + (128 * 128 // ranks + 5120) + 2 * (5120 + 1024 // ranks) + (1024 // ranks + 5120)
+    by_hand = 2 * 16 * (whole + cut + 1024)
+    assert slot_bytes(model=latent, tensor_parallel_size=ranks, gpus=ranks, dtype="bfloat16") == by_hand
+
+
+def test_a_stage_has_slots_for_its_own_layers() -> None:
+    """Of two stages the last has the head, and so has the one that is shown."""
+    whole, split = slot_bytes(), slot_bytes(pipeline_parallel_size=2, gpus=2)
+    assert split - HEAD_OF_A_SLOT == (whole - HEAD_OF_A_SLOT) // 2
+
+
 def test_pipeline_stages_share_the_weights() -> None:
     whole, split = serve(engine_version="0.11.2"), serve(engine_version="0.11.2", pipeline_parallel_size=2, gpus=2)
     assert 0.5 < split.quantities["weights"].expected / whole.quantities["weights"].expected < 0.55
@@ -350,3 +391,13 @@ def test_an_encoder_gets_no_kv_cache() -> None:
     assert result.verdict is not None
     assert result.verdict.fits
     assert result.verdict.reasons[0].startswith("the model keeps no KV cache")
+
+
+def test_experts_that_data_ranks_share_are_padded_at_the_width_that_is_left() -> None:
+    """GPT-OSS's experts over two ranks of tensors or of data: 2,880 / 2 columns each."""
+    added = [
+        serve("openai/gpt-oss-20b", gpus=2, **{ranks: 2}).phases[0].components.find("weights/expert padding")
+        for ranks in ("tensor_parallel_size", "data_parallel_size")
+    ]
+    of_tensor_ranks, of_data_ranks = (node.bytes for node in added if node is not None)
+    assert of_tensor_ranks == of_data_ranks > 0

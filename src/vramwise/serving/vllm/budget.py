@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil
+from math import ceil, prod
 from operator import attrgetter
 
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
-from vramwise.models import Model
+from vramwise.models import Block, Model
+from vramwise.models.adapters import adapter_shapes
 from vramwise.models.lengths import text_config
+from vramwise.models.parallel_cut import ParallelCut, key_value_rows, stores_inputs_first
 from vramwise.result import Node
 from vramwise.serving.common.answer import context_node
 from vramwise.serving.common.constants import Constant, constant
@@ -23,6 +25,7 @@ from vramwise.serving.common.kv_cache import (
     layer_specs,
     plan_pool,
 )
+from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.weights import stage_layers
 from vramwise.serving.vllm.activations import activation_peak, sampler_state
 from vramwise.serving.vllm.compressed import compressed_pool
@@ -116,25 +119,25 @@ def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
 @lru_cache(maxsize=512)
 def _weights(model: Model, r: Resolved, stage: int) -> Node:
     weights = vllm_weights(model, r.settings, r.storage, r.capability, stage)
-    extra = [node for node in (_lora(model, r), draft_weights(model, r)) if node is not None]
+    extra = [node for node in (_lora(model, r, stage), draft_weights(model, r)) if node is not None]
     return Node.group("weights", (*weights.children, *extra)) if extra else weights
 
 
-def _lora(model: Model, r: Resolved) -> Node | None:
-    """Slots for adapters: A is whole for column-cut layers, B for row-cut ones (lora/layers)."""
+def _lora(model: Model, r: Resolved, stage: int) -> Node | None:
+    """Slots for adapters of a stage's linear layers: those of the weights that one rank has (lora/layers).
+
+    A of a layer cut by outputs is whole, and so is B of one cut by inputs, as without `fully_sharded_loras`; both are
+    where the layer is whole, and keys and values have B for the heads of the rank.
+    """
     slots = r.settings.max_loras
     if not slots:
         return None
     rank = r.settings.max_lora_rank or 16
-    tp = r.settings.tensor_parallel_size
-    elements = 0
-    for block in model.layers():
-        for parameter in block.parameters:
-            if parameter.is_linear and len(parameter.shape) == 2 and parameter.part in ("attention", "mlp", "mixer"):
-                out, inner = parameter.shape
-                column = parameter.shard == "column"
-                elements += rank * (inner + out // tp if column else inner // tp + out)
-    head = rank * model.logit_width
+    stages = stage_layers(model.num_layers, r.settings.pipeline_parallel_size)
+    first, end = stages[stage]
+    cut = engine_layout(r.settings).cut
+    elements = sum(_adapted_elements(block, cut, rank) for block in list(model.layers())[first:end])
+    head = rank * model.logit_width if stage == len(stages) - 1 else 0
     size = slots * (elements + head) * r.storage.bytes_per_element
     rest = constant("vllm", "lora_slot_overhead", r.version)
     return Node(
@@ -142,6 +145,19 @@ def _lora(model: Model, r: Resolved) -> Node | None:
         formula="slots × rank × Σ (in + out) × dtype", inputs={"max_loras": slots, "max_lora_rank": rank},
         source="vLLM lora/layers create_lora_weights",
     )  # fmt: skip
+
+
+def _adapted_elements(block: Block, cut: ParallelCut, rank: int) -> int:
+    """Elements of one adapter of every linear layer of a block."""
+    ops = {parameter: op for op in block.ops for parameter in op.parameters}
+    key_values = key_value_rows(block)
+    elements = 0
+    for parameter in block.parameters:
+        if parameter.is_linear and len(parameter.shape) == 2 and parameter.part in ("attention", "mlp", "mixer"):
+            op, made = ops[parameter], key_values.get(parameter.name.rpartition(".")[0])
+            shape = cut.shape(parameter, inputs_first=stores_inputs_first(op), key_values=made)
+            elements += sum(prod(tensor) for tensor in adapter_shapes(op, replace(parameter, shape=shape), rank))
+    return elements
 
 
 # -- what is outside torch -------------------------------------------------------------------------------------

@@ -58,8 +58,7 @@ def _expert_padding(
         if op.kind != "experts":
             continue
         hidden = op.inputs[0].width
-        ranks = layout.cut.tensor_parallel_size if layout.cut.expert_parallel_size == 1 else 1
-        inner = _inner_width(op, hidden) // ranks
+        inner = _inner_width(op, hidden) // layout.cut.expert_tensor_parallel_size
         experts = -(-op.settings["num_experts"] // layout.cut.expert_parallel_size)
         if kernel == "triton":
             added += 3 * experts * (round_up(inner, TRITON_INTERMEDIATE) - inner) * hidden * rule.bits // 8
