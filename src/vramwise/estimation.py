@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from vramwise.errors import ScenarioError, UndescribedTypeError
 from vramwise.hardware import Gpu, find_gpu
@@ -17,7 +16,7 @@ _REMEMBERED_MODELS = 256
 _models: dict[int, tuple[ModelSource, Model]] = {}
 
 
-def estimate(scenario: Scenario | Mapping[str, Any], *, replays: bool = True) -> Result:
+def estimate(scenario: Scenario | Mapping[str, object], *, replays: bool = True) -> Result:
     """The memory that a scenario takes: quantities, moments with their trees, verdict.
 
     `scenario` is a `Scenario` or the same as a table. Raises ScenarioError (a wrong key or value), UnknownNameError
@@ -43,7 +42,7 @@ def estimate(scenario: Scenario | Mapping[str, Any], *, replays: bool = True) ->
     return replace(result, notes=(*notes, *result.notes)) if notes else result
 
 
-def described_model(name: str | Mapping[str, Any]) -> tuple[ModelSource, Model]:
+def described_model(name: str | Mapping[str, object]) -> tuple[ModelSource, Model]:
     """A model's source and its description; the answer for a source that was seen before is kept."""
     found = resolve(name)
     known = _models.get(id(found.config))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, overload
+from typing import Final, overload
 
 from vramwise.result import Quantity, Verdict, VerdictWord
 from vramwise.units import format_bytes
@@ -54,7 +54,7 @@ class LateReasons(Sequence[str]):
     def __repr__(self) -> str:
         return repr(self._all())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return tuple, (self._all(),)
 
 

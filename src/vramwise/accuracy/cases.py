@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from vramwise.errors import ScenarioError, SourceError, UsageError, clipped
 from vramwise.files import open_to_read, shown_path
@@ -46,7 +46,7 @@ class Case:
     """
 
     id: str
-    scenario: Mapping[str, Any]
+    scenario: Mapping[str, object]
     measured: Mapping[str, int | float | bool]
     rounding: Mapping[str, int | float] = field(default_factory=dict)
     source: str = ""
@@ -58,7 +58,7 @@ class Case:
     rig: str = ""
     rig_floor_bytes: int = 0
     engine_version: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     file: str = ""
     line: int = 0
@@ -157,14 +157,14 @@ def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:
         raise SourceError(f"{shown_path(name)}: cannot be read ({error.strerror or error})") from None
 
 
-def _parse(raw: bytes | None) -> dict[str, Any]:
+def _parse(raw: bytes | None) -> dict[str, object]:
     try:
         return parse_line(raw and raw.rstrip())
     except ScenarioError as error:
         raise _NotACase(clipped(error.problem, 100)) from None
 
 
-def _case(raw: dict[str, Any], file: str, line: int) -> Case:
+def _case(raw: dict[str, object], file: str, line: int) -> Case:
     for key in raw:  # a key of somebody's own is fine, a misspelled one is not
         near = key not in FIELDS and difflib.get_close_matches(key, FIELDS - raw.keys(), n=1, cutoff=0.85)
         if near:
@@ -199,33 +199,37 @@ def _case(raw: dict[str, Any], file: str, line: int) -> Case:
     )
 
 
-def _measured(value: Any) -> dict[str, int | float | bool]:
+def _measured(value: object) -> dict[str, int | float | bool]:
     table = _table("measured", value)
     if not table:
         raise _NotACase("measured: expected at least one quantity, got an empty table")
+    read: dict[str, int | float | bool] = {}
     for name, amount in table.items():
         if name == "oom":
-            _boolean("measured.oom", amount)
-        elif not _is_number(amount):  # below 0 is possible: vLLM prints what its KV cache lacks
+            read[name] = _boolean("measured.oom", amount)
+        elif _is_number(amount):  # below 0 is possible: vLLM prints what its KV cache lacks
+            read[name] = amount
+        else:
             raise _NotACase(f"measured.{name}: expected a number, got {_kind(amount)}")
-    return table
+    return read
 
 
-def _rounding(key: str, value: Any, measured: Mapping[str, Any]) -> dict[str, int | float]:
-    table = _table(key, value)
-    for name, amount in table.items():
+def _rounding(key: str, value: object, measured: Mapping[str, object]) -> dict[str, int | float]:
+    read: dict[str, int | float] = {}
+    for name, amount in _table(key, value).items():
         if not _is_number(amount) or amount < 0:
             raise _NotACase(f"{key}.{name}: expected a number ≥ 0, got {_kind(amount)}")
-    return {name: amount for name, amount in table.items() if name in measured}
+        read[name] = amount
+    return {name: amount for name, amount in read.items() if name in measured}
 
 
-def _table(key: str, value: Any) -> dict[str, Any]:
+def _table(key: str, value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise _NotACase(f"{key}: expected a table, got {_kind(value)}")
     return value
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
 
 
@@ -236,31 +240,31 @@ def _is_finite(value: int | float) -> bool:
         return False
 
 
-def _whole(key: str, value: Any) -> int:
-    if not isinstance(value, int) or not _is_number(value) or value < 0:
+def _whole(key: str, value: object) -> int:
+    if not _is_number(value) or not isinstance(value, int) or value < 0:
         raise _NotACase(f"{key}: expected a whole number ≥ 0, got {_kind(value)}")
     return value
 
 
-def _boolean(key: str, value: Any) -> bool:
+def _boolean(key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise _NotACase(f"{key}: expected true or false, got {_kind(value)}")
     return value
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise _NotACase(f"{key}: expected text, got {_kind(value)}")
     return value
 
 
-def _filled_text(key: str, value: Any) -> str:
+def _filled_text(key: str, value: object) -> str:
     if not _text(key, value).strip():
         raise _NotACase(f"{key}: expected text, got an empty one")
     return str(value)
 
 
-def _texts(key: str, value: Any) -> tuple[str, ...]:
+def _texts(key: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list):
@@ -268,13 +272,13 @@ def _texts(key: str, value: Any) -> tuple[str, ...]:
     return tuple(_text(key, item) for item in value)
 
 
-def _choice(key: str, value: Any, choices: tuple[str, ...]) -> str:
+def _choice(key: str, value: object, choices: tuple[str, ...]) -> str:
     if value != "" and value not in choices:
         raise _NotACase(f"{key}: expected {', '.join(choices)}; got {_kind(value)}")
     return str(value)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     """What was given, short enough for one line."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
@@ -284,4 +288,4 @@ def _kind(value: Any) -> str:
         return "a list"
     if isinstance(value, str):
         return f'"{clipped(value)}"'
-    return str(value) if isinstance(value, float) or _is_finite(value) else "a number beyond every memory"
+    return "a number beyond every memory" if isinstance(value, int) and not _is_finite(value) else str(value)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from vramwise.accuracy.cases import Case
 from vramwise.measure.difference import without_workspaces
 from vramwise.result import Quantity, Result
 
-Estimate = Callable[[Mapping[str, Any]], Result]
+Estimate = Callable[[Mapping[str, object]], Result]
 """What turns a scenario into a result (`vramwise.estimation.estimate`)."""
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vramwise.accuracy.cases import Case, UnusableLine, case_files, read_cases
 from vramwise.accuracy.comparison import Comparison, Estimate, Outcome, compare
@@ -25,7 +24,7 @@ class Report:
     table: Table
     worst: tuple[Comparison, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON values; errors, widths and coverage are fractions, an infinite one is null."""
         return {
             "schema": 1,
@@ -67,7 +66,7 @@ def judge(
     )
 
 
-def _row(row: ErrorRow) -> dict[str, Any]:
+def _row(row: ErrorRow) -> dict[str, object]:
     return {
         "group": row.group,
         "quantity": row.quantity,
@@ -85,7 +84,7 @@ def _row(row: ErrorRow) -> dict[str, Any]:
     }
 
 
-def _oom(row: OomRow) -> dict[str, Any]:
+def _oom(row: OomRow) -> dict[str, object]:
     return {
         "group": row.group,
         "measured": row.measured,
@@ -101,7 +100,7 @@ def _oom(row: OomRow) -> dict[str, Any]:
     }
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
+def _comparison(comparison: Comparison) -> dict[str, object]:
     return {
         "id": comparison.case.id,
         "file": comparison.case.file,

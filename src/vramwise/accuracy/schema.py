@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.accuracy.cases import CONFIDENCES, SPECIFIED
 from vramwise.result import QUANTITIES
 from vramwise.scenario import scenario_schema
+from vramwise.scenario.values import Schema
 
 
-def case_schema() -> dict[str, Any]:
+def case_schema() -> dict[str, object]:
     """JSON Schema (2020-12) of one line of a file of measured cases.
 
     Like the reader it lets other keys and other quantities pass; their values must still be numbers.
@@ -53,9 +52,9 @@ def case_schema() -> dict[str, Any]:
     }
 
 
-_NUMBERS = {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}
-_TEXTS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+_NUMBERS: Schema = {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}
+_TEXTS: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
-def _described(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _described(description: str, schema: dict[str, object]) -> dict[str, object]:
     return {"description": description, **schema}

@@ -13,12 +13,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
-from vramwise.errors import SourceError, VramwiseError, clipped
+from vramwise.errors import ScenarioError, SourceError, VramwiseError, clipped
 from vramwise.files import open_to_read, shown_path, written
 from vramwise.scenario import Scenario
 from vramwise.scenario.lines import numbered_lines, parse_line
+from vramwise.scenario.values import shown
 
 HELP = "estimate one scenario (or measured case) a line; write one result a line"
 STANDARD_INPUT = "-"
@@ -100,20 +101,23 @@ def _answer(number: int, line: bytes | None, estimate: Estimate) -> Answer:
     return Answer(number, False, _json({"id": name, "error": {"type": kind, "message": message}}))
 
 
-def _id(document: Mapping[str, Any], number: int) -> str | int:
+def _id(document: Mapping[str, object], number: int) -> str | int:
     """The line's own id, or its number."""
     given = document.get("id")
     return given if isinstance(given, str | int) and not isinstance(given, bool) else number
 
 
-def _scenario_of(document: dict[str, Any]) -> Any:
+def _scenario_of(document: dict[str, object]) -> Mapping[str, object]:
     """The scenario of a measured case, or the line itself without its id."""
     if "scenario" in document and "model" not in document:
-        return document["scenario"]
+        scenario = document["scenario"]
+        if not isinstance(scenario, Mapping):
+            raise ScenarioError("", f"expected a table with a model and a task, got {shown(scenario)}")
+        return scenario
     return {key: value for key, value in document.items() if key != "id"} if "id" in document else document
 
 
-def _json(value: dict[str, Any]) -> str:
+def _json(value: dict[str, object]) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
 
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.errors import ScenarioError, UsageError, clipped
@@ -43,16 +42,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _overrides(args: argparse.Namespace) -> dict[str, Any]:
+def _overrides(args: argparse.Namespace) -> dict[str, object]:
     from vramwise.scenario import Scenario
     from vramwise.scenario.definition import KINDS, ServeSettings
 
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for key in _TOP:
         value = getattr(args, key)
         if value is not None:
             given[key] = value if key == "model" else read_flag(key, KINDS[Scenario][key], value)
-    serve: dict[str, Any] = {}
+    serve: dict[str, object] = {}
     kinds = KINDS[ServeSettings]
     for pair in args.set:
         key, equals, text = pair.partition("=")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
 
 from vramwise.errors import SourceError
 from vramwise.files import read_at_most, shown_path
@@ -38,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         from vramwise.cli.watch import watch
 
         return watch(interval_s=1.0, count=None, output=None, exporter=None)
-    answers: list[dict[str, Any]] = []
+    answers: list[dict[str, object]] = []
     if args.files:
         from vramwise.hardware.machine.pasted import read_pasted
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import (
@@ -245,7 +245,7 @@ def _simple(args: argparse.Namespace) -> int:
     return 0
 
 
-def _described(args: argparse.Namespace) -> tuple[str | dict[str, Any], Model]:
+def _described(args: argparse.Namespace) -> tuple[str | dict[str, object], Model]:
     name = model_from_flags(args)
     if name is None:
         raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
@@ -254,6 +254,6 @@ def _described(args: argparse.Namespace) -> tuple[str | dict[str, Any], Model]:
     return name, described_model(name)[1]
 
 
-def _print_json(value: dict[str, Any]) -> None:
+def _print_json(value: dict[str, object]) -> None:
     json.dump(value, sys.stdout)
     print()

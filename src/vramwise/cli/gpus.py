@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from typing import Any
 
 from vramwise.cli.listing import figure, print_table
 from vramwise.errors import UsageError, VramwiseError, clipped
@@ -95,7 +94,7 @@ def _remarks(gpu: Gpu) -> str:
     return "\n".join([*lines, f"source   {gpu.source} (confidence {gpu.confidence})"])
 
 
-def _facts(gpu: Gpu) -> dict[str, Any]:
+def _facts(gpu: Gpu) -> dict[str, object]:
     facts = asdict(gpu)
     facts["tflops"] = dict(gpu.tflops)
     facts["usable_bytes"] = gpu.usable_bytes

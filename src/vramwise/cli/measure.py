@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UnknownNameError, UnsupportedModelError, UsageError, VramwiseError
@@ -125,7 +125,7 @@ def _device(given: str | None, scenario: Scenario) -> tuple[str, Scenario]:
             "model"
         )
     card = gpus[index]
-    changes: dict[str, Any] = {"gpu_total_bytes": card["total_bytes"]}
+    changes: dict[str, object] = {"gpu_total_bytes": card["total_bytes"]}
     try:
         changes["gpu"] = find_installed_gpu(card["name"], card["total_bytes"]).gpu.id
     except UnknownNameError:
@@ -246,9 +246,9 @@ def _sweep(args: argparse.Namespace, plan: Plan, values: Mapping[str, list[int]]
     return 130 if interrupted else 0
 
 
-def _table(measured: Measured) -> Mapping[str, Any]:
+def _table(measured: Measured) -> Mapping[str, object]:
     scenario = measured.result.scenario
-    found: Mapping[str, Any] = scenario.get(str(scenario["task"]), {})
+    found: Mapping[str, object] = scenario.get(str(scenario["task"]), {})
     return found
 
 
@@ -314,7 +314,7 @@ def _save(args: argparse.Namespace, plan: Plan, measured: Measured) -> None:
     save_case(args.save, case_of(measured, plan.scenario.to_dict(), model, plan.device))
 
 
-def _json(plan: Plan, estimated: Result | None, measured: Measured) -> dict[str, Any]:
+def _json(plan: Plan, estimated: Result | None, measured: Measured) -> dict[str, object]:
     from vramwise.measure.difference import differences
 
     rows = differences(estimated, measured.result, on_cpu=plan.on_cpu)
@@ -337,6 +337,6 @@ def _json(plan: Plan, estimated: Result | None, measured: Measured) -> dict[str,
     }  # fmt: skip
 
 
-def _print(value: Mapping[str, Any]) -> None:
+def _print(value: Mapping[str, object]) -> None:
     json.dump(value, sys.stdout)
     print()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.cli.mfu_question import Question, read_output, sizes_of, throughput_of
 from vramwise.errors import UsageError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vramwise.models.execution import Lora
 
 
-def training_answer(question: Question, args: argparse.Namespace) -> dict[str, Any]:
+def training_answer(question: Question, args: argparse.Namespace) -> dict[str, object]:
     """MFU and HFU with the names of everything that was chosen, other conventions, and comparisons."""
     throughput = throughput_of(args, question.sequence)
     tflops, profile = args.tflops, None
@@ -27,7 +27,7 @@ def training_answer(question: Question, args: argparse.Namespace) -> dict[str, A
         tflops = profile["tflops_per_gpu"]
         if tflops is None:
             raise UsageError("the profile has no iteration latency (wall_clock_breakdown was off): give --step-time")
-    answer: dict[str, Any] = {
+    answer: dict[str, object] = {
         "schema": 1,
         "model": question.model_id or None,
         "gpu": question.gpu.id if question.gpu else None,
@@ -58,7 +58,7 @@ def training_answer(question: Question, args: argparse.Namespace) -> dict[str, A
     return answer
 
 
-def _by_blocks(question: Question, model: Model, args: argparse.Namespace, rate: float) -> dict[str, Any]:
+def _by_blocks(question: Question, model: Model, args: argparse.Namespace, rate: float) -> dict[str, object]:
     from vramwise.models.flops import step_flops
 
     lora = _lora(model, args.lora_rank)
@@ -67,7 +67,7 @@ def _by_blocks(question: Question, model: Model, args: argparse.Namespace, rate:
     computed = flops.hardware(args.recompute, args.attention) / question.sequence
     peak = question.peak_tflops
     sizes = sizes_of(model, question.sequence)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "flops_per_token": needed,
         "hardware_flops_per_token": computed,
         "attention_rule": args.attention,
@@ -103,7 +103,7 @@ def _by_blocks(question: Question, model: Model, args: argparse.Namespace, rate:
     return found
 
 
-def _published(question: Question, model: Model, of_dtype: str) -> list[dict[str, Any]]:
+def _published(question: Question, model: Model, of_dtype: str) -> list[dict[str, object]]:
     if question.gpu is None:
         return []
     runs = comparable_runs(model.num_active_parameters, question.sequence, question.gpu.id, dtype(of_dtype).name)
@@ -133,12 +133,12 @@ def _share(flops_per_s: float, peak_tflops: float | None) -> float | None:
     return None if peak_tflops is None else utilization_pct(flops_per_s / 1e12, peak_tflops)
 
 
-def _deepspeed(question: Question, args: argparse.Namespace) -> dict[str, Any]:
+def _deepspeed(question: Question, args: argparse.Namespace) -> dict[str, object]:
     """The profiler's summary, and what of the model's FLOPs it missed where a model is given."""
     from vramwise.utilization.deepspeed_profiler import BLIND_SPOTS, read_flops_profile
 
     profile = read_flops_profile(read_output(args.deepspeed_output))
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         **profile.values,
         "tflops_per_gpu": profile.tflops_per_gpu,
         "blind_spots": list(BLIND_SPOTS),
@@ -153,7 +153,7 @@ def _deepspeed(question: Question, args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def inference_answer(question: Question, args: argparse.Namespace) -> dict[str, Any]:
+def inference_answer(question: Question, args: argparse.Namespace) -> dict[str, object]:
     """The ceiling of prefill or decoding, the band that published runs reach, and the share that was reached."""
     if question.model is None or question.gpu is None:
         raise UsageError(f"--task {args.task} needs MODEL and --gpu NAME")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from vramwise.cli.listing import print_table
 from vramwise.errors import UnknownNameError, nearest
@@ -76,7 +75,7 @@ def _described_types() -> frozenset[str]:
     return frozenset(supported_types())
 
 
-def _facts(one: CatalogEntry, described: frozenset[str]) -> dict[str, Any]:
+def _facts(one: CatalogEntry, described: frozenset[str]) -> dict[str, object]:
     return {
         "id": one.id,
         "aliases": list(one.aliases),

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.files import open_to_read, shown_path, write_file
@@ -120,7 +120,7 @@ def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion]
     return suggestions(scenario, estimate(scenario), estimate)
 
 
-def _json(item: Diagnosis, top: int) -> dict[str, Any]:
+def _json(item: Diagnosis, top: int) -> dict[str, object]:
     return {
         "program": item.program,
         "device": item.device,

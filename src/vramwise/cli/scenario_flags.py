@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TypeVar
 
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, nearest
 from vramwise.scenario import Scenario, read_table_file
@@ -18,7 +18,7 @@ from vramwise.scenario.help import described, group_of
 from vramwise.scenario.names import TASKS
 from vramwise.scenario.nested import flat
 from vramwise.scenario.synonyms import called
-from vramwise.scenario.values import AllOrSeveral, Kind, Several, Switch, Table, Text, Whole
+from vramwise.scenario.values import AllOrSeveral, Kind, ModelReference, Several, Switch, Table, Text, Whole
 
 HYPERPARAMETERS: dict[str, Kind[object]] = {
     "model_type": Text(help="its transformers model type (default: llama)"),
@@ -40,6 +40,9 @@ HYPERPARAMETERS: dict[str, Kind[object]] = {
 DEFAULT_MODEL_TYPE = "llama"
 _SHORT = {"num_gpus": ("-n",)}
 _SCENARIO_KEYS = frozenset({"model", "task", *TABLES})
+
+
+V = TypeVar("V")
 
 
 def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +86,7 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
     Raises UsageError (which names the flag) or ScenarioError (which names the file's key), SourceError for a
     file that cannot be read.
     """
-    data: dict[str, Any] = read_table_file(args.scenario) if args.scenario else {}
+    data: dict[str, object] = read_table_file(args.scenario) if args.scenario else {}
     notes: tuple[str, ...] = ()
     if getattr(args, "engine_command", None):
         data, notes = _launched(args, data)
@@ -116,7 +119,7 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
         raise
 
 
-def _launched(args: argparse.Namespace, data: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _launched(args: argparse.Namespace, data: dict[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
     """The scenario of an engine's own command line. Raises UsageError where a file or a model stands beside it."""
     from vramwise.interop.launch import read_command
     from vramwise.interop.launch.launchers import GPUS_UNSAID
@@ -137,7 +140,7 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
 """What a command or a DeepSpeed file says only because of another key, which a flag may have answered otherwise."""
 
 
-def _without_what_follows(data: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+def _without_what_follows(data: dict[str, object], flags: Mapping[str, object]) -> dict[str, object]:
     """A command's scenario without what belongs to the precision or method that flags replace."""
     train = _file_table(data, "train")
     gone = {
@@ -146,7 +149,7 @@ def _without_what_follows(data: dict[str, Any], flags: Mapping[str, Any]) -> dic
     return {**data, "train": {name: value for name, value in train.items() if name not in gone}} if gone else data
 
 
-def _with_deepspeed(data: dict[str, Any], path: str, task: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _with_deepspeed(data: dict[str, object], path: str, task: str) -> tuple[dict[str, object], tuple[str, ...]]:
     """The scenario with what a DeepSpeed file says of its training, and what that file leaves open."""
     from vramwise.interop.deepspeed import read_deepspeed_file
     from vramwise.models import describe
@@ -154,16 +157,16 @@ def _with_deepspeed(data: dict[str, Any], path: str, task: str) -> tuple[dict[st
 
     if task != "train":
         raise UsageError(f"--deepspeed: belongs to the task train; the task is {task}")
-    found = resolve(data["model"])
+    found = resolve(ModelReference(help="the model").read(data["model"], "model"))
     read = read_deepspeed_file(path, describe(found.config, found.id).hidden_size)
     table = {**read.train, **({"framework": stated} if (stated := _file_table(data, "train").get("framework")) else {})}
     gpus = {} if read.num_gpus is None or "num_gpus" in data else {"num_gpus": read.num_gpus}
     return {**data, **gpus, "train": {**_file_table(data, "train"), **table}}, tuple(read.notes)
 
 
-def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) -> str | dict[str, Any] | None:
+def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) -> str | dict[str, object] | None:
     """MODEL, or a config table made of the hyperparameter flags, or None. Raises UsageError for both."""
-    table: dict[str, Any] = {}
+    table: dict[str, object] = {}
     for key, kind in HYPERPARAMETERS.items():
         value = getattr(args, key)
         if value is not None:
@@ -178,7 +181,7 @@ def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) 
     return {"model_type": DEFAULT_MODEL_TYPE, **table}
 
 
-def described_as(model: object, model_type: str) -> dict[str, Any]:
+def described_as(model: object, model_type: str) -> dict[str, object]:
     """The config of `model` under another type. Raises UnknownNameError for a type that is not described either."""
     from vramwise.models import supported_types
     from vramwise.sources import resolve
@@ -204,7 +207,7 @@ def flag(key: str) -> str:
     return "--" + key.replace("_", "-")
 
 
-def _task(given: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+def _task(given: Mapping[str, str | bool], data: Mapping[str, object]) -> str:
     if "task" in given:
         return str(read_flag("task", KINDS[Scenario]["task"], given["task"]))
     if data.get("task") is None:
@@ -212,11 +215,11 @@ def _task(given: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     return str(KINDS[Scenario]["task"].read(data["task"], "task"))
 
 
-def _by_table(given: Mapping[str, Any], task: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _by_table(given: Mapping[str, str | bool], task: str) -> tuple[dict[str, object], dict[str, object]]:
     """What goes to the top and what goes into the task's table. Raises UsageError for another task's flag."""
     top_kinds, task_kinds = KINDS[Scenario], KINDS[TABLES[table_of(task)]]
-    top: dict[str, Any] = {}
-    settings: dict[str, Any] = {}
+    top: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for key, value in given.items():
         if key in top_kinds:
             top[key] = _raw(top_kinds[key], value)
@@ -242,7 +245,7 @@ def _raw(kind: Kind[object], value: str | bool) -> object:
     return kind.from_text(value) if isinstance(value, str) else value
 
 
-def read_flag(key: str, kind: Kind[object], value: str | bool) -> Any:
+def read_flag(key: str, kind: Kind[V], value: str | bool) -> V:
     """A flag's checked value. Raises UsageError that names the flag."""
     try:
         return kind.read(_raw(kind, value), flag(key))
@@ -310,7 +313,7 @@ class _Joined(argparse.Action):
     """A flag of several values: given again it adds to them, as the engines' own flags do."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None
     ) -> None:
         before = getattr(namespace, self.dest)
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")

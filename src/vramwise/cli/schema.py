@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from typing import Any
 
 from vramwise.accuracy.schema import case_schema
 from vramwise.errors import UnknownNameError, nearest
@@ -31,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
+SCHEMAS: dict[str, Callable[[], dict[str, object]]] = {
     "scenario": scenario_schema,
     "result": result_schema,
     "case": case_schema,

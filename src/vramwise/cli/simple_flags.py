@@ -124,7 +124,7 @@ def _sequence(args: argparse.Namespace, sizes: dict[str, Any]) -> int:
 
 def _whole(args: argparse.Namespace, key: str) -> int | None:
     value = getattr(args, key)
-    return None if value is None else int(read_flag(key, KINDS[TrainSettings][key], value))
+    return None if value is None else int(str(read_flag(key, KINDS[TrainSettings][key], value)))
 
 
 def _card(args: argparse.Namespace) -> tuple[str | None, int | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.errors import UsageError, VramwiseError, clipped, nearest
@@ -30,7 +29,7 @@ class Axis:
 
     key: str
     labels: tuple[str, ...]
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -54,12 +53,12 @@ class Point:
         """True for *fits* and *tight*; None where nothing is said, without a card."""
         return None if self.word is None else self.word != "does not fit"
 
-    def settings(self, axes: Sequence[Axis]) -> dict[str, Any]:
+    def settings(self, axes: Sequence[Axis]) -> dict[str, object]:
         """The values that this combination gives to the keys."""
         pairs = zip(axes, self.labels, strict=True)
         return {axis.key: axis.values[axis.labels.index(label)] for axis, label in pairs}
 
-    def to_dict(self, axes: Sequence[Axis]) -> dict[str, Any]:
+    def to_dict(self, axes: Sequence[Axis]) -> dict[str, object]:
         """The point as JSON-able data."""
         if self.error:
             return {"settings": self.settings(axes), "error": self.error}
@@ -126,7 +125,7 @@ def _whole(text: str) -> int | None:
     return int(digits) * unit if digits.isascii() and digits.isdigit() and len(digits) <= 12 else None
 
 
-def _value(key: str, kind: Kind[object], label: str) -> Any:
+def _value(key: str, kind: Kind[object], label: str) -> object:
     if isinstance(kind, Switch):
         if label not in ("true", "false"):
             raise UsageError(f'--sweep: {key}: expected true or false, got "{clipped(label)}"')

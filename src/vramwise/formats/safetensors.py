@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeGuard
+from typing import NoReturn, TypeGuard
 
 from vramwise.errors import SourceError, clipped
 from vramwise.files import open_to_read, shown_path
@@ -166,7 +166,7 @@ def _read(path: str, shown: str, start: int, count: int) -> bytes:
         raise SourceError(f"{shown}: is no file name") from None
 
 
-def _json(text: bytes, shown: str) -> dict[str, Any]:
+def _json(text: bytes, shown: str) -> dict[str, object]:
     if len(text) > LARGEST_HEADER_BYTES:
         _refuse(shown, f"is larger than {format_bytes(LARGEST_HEADER_BYTES, 'MiB', 0)}")
     try:
@@ -178,7 +178,7 @@ def _json(text: bytes, shown: str) -> dict[str, Any]:
     return table
 
 
-def _tensors(header: Mapping[str, Any], shown: str) -> Iterator[StoredTensor]:
+def _tensors(header: Mapping[str, object], shown: str) -> Iterator[StoredTensor]:
     """The header's entries, checked; their data follows one after another without holes."""
     spans: list[tuple[int, int]] = []
     if len(header) > MOST_TENSORS:
@@ -196,7 +196,7 @@ def _tensors(header: Mapping[str, Any], shown: str) -> Iterator[StoredTensor]:
         position = last
 
 
-def _tensor(name: str, entry: Any, shown: str) -> tuple[StoredTensor, tuple[int, int]]:
+def _tensor(name: str, entry: object, shown: str) -> tuple[StoredTensor, tuple[int, int]]:
     if not isinstance(entry, Mapping):
         _refuse(shown, f"{_quoted(name)} has no table")
     kind, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
@@ -218,7 +218,7 @@ def _quoted(name: str) -> str:
     return f"the tensor {clipped(name)!r}"
 
 
-def _whole_numbers(values: Any) -> TypeGuard[list[int]]:
+def _whole_numbers(values: object) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 

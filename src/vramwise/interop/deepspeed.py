@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
@@ -58,7 +57,7 @@ _NOT_COUNTED_ABOVE = {
 class DeepSpeedSettings:
     """What a configuration says: keys of the `train` table, GPUs where it counts them, and what it does not tell."""
 
-    train: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, object] = field(default_factory=dict)
     num_gpus: int | None = None
     says_precision: bool = False
     """Whether the file itself decides between 16 and 32 bits: what it leaves open follows the trainer."""
@@ -81,7 +80,7 @@ def read_deepspeed_file(path: str, hidden_size: int | None = None) -> DeepSpeedS
     return _read_accelerate(path, table, hidden_size)
 
 
-def _read_accelerate(path: str, table: Mapping[str, Any], hidden_size: int | None) -> DeepSpeedSettings:
+def _read_accelerate(path: str, table: Mapping[str, object], hidden_size: int | None) -> DeepSpeedSettings:
     """accelerate's own file: a DeepSpeed file that it names, or the few settings of its plugin."""
     plugin = _table("deepspeed_config", table.get("deepspeed_config"))
     named = plugin.get("deepspeed_config_file")
@@ -108,7 +107,7 @@ def _read_accelerate(path: str, table: Mapping[str, Any], hidden_size: int | Non
     return found
 
 
-def deepspeed_table(path: str) -> tuple[dict[str, Any], list[str]]:
+def deepspeed_table(path: str) -> tuple[dict[str, object], list[str]]:
     """A file's table, or that of the file which a framework ships under this path, and a note of the latter."""
     from vramwise.scenario import read_table_file
 
@@ -119,7 +118,7 @@ def deepspeed_table(path: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def read_deepspeed(
-    config: Mapping[str, Any], hidden_size: int | None = None, *, leaves_auto: bool = False
+    config: Mapping[str, object], hidden_size: int | None = None, *, leaves_auto: bool = False
 ) -> DeepSpeedSettings:
     """The settings of a DeepSpeed configuration; `hidden_size` is what Trainer resolves "auto" with.
 
@@ -146,7 +145,7 @@ def read_deepspeed(
     return found
 
 
-def _read_batch(found: DeepSpeedSettings, config: Mapping[str, Any]) -> None:
+def _read_batch(found: DeepSpeedSettings, config: Mapping[str, object]) -> None:
     named = {"train_micro_batch_size_per_gpu": "micro_batch_size", "gradient_accumulation_steps": None}
     for name, key in named.items():
         value = config.get(name, "auto")
@@ -157,7 +156,7 @@ def _read_batch(found: DeepSpeedSettings, config: Mapping[str, Any]) -> None:
         found.train["clip_grad_norm"] = bool(clipping)
 
 
-def _read_precision(found: DeepSpeedSettings, config: Mapping[str, Any]) -> None:
+def _read_precision(found: DeepSpeedSettings, config: Mapping[str, object]) -> None:
     """16-bit weights with an fp32 copy, whose dtype and whose gradients' and states' may be narrower."""
     tables = {"fp16": config.get("fp16"), "bf16": config.get("bf16", config.get("bfloat16"))}
     enabled = [table.get("enabled", "auto") if isinstance(table, Mapping) else "auto" for table in tables.values()]
@@ -178,7 +177,7 @@ def _read_precision(found: DeepSpeedSettings, config: Mapping[str, Any]) -> None
         found.train["communication_data_type"] = _dtype("communication_data_type", config["communication_data_type"])
 
 
-def _read_optimizer(found: DeepSpeedSettings, optimizer: Any) -> None:
+def _read_optimizer(found: DeepSpeedSettings, optimizer: object) -> None:
     """DeepSpeed's own optimizers step in one kernel (runtime/engine.py `_configure_basic_optimizer`)."""
     if not isinstance(optimizer, Mapping) or "type" not in optimizer:
         return
@@ -192,7 +191,7 @@ def _read_optimizer(found: DeepSpeedSettings, optimizer: Any) -> None:
 
 
 def _read_zero(
-    found: DeepSpeedSettings, zero: Mapping[str, Any], hidden_size: int | None, *, leaves_auto: bool
+    found: DeepSpeedSettings, zero: Mapping[str, object], hidden_size: int | None, *, leaves_auto: bool
 ) -> None:
     def take(name: str, default: int, auto: float, power: int) -> None:
         value = zero.get(name, default)
@@ -221,7 +220,7 @@ def _read_zero(
     found.notes += [f"not counted: zero_optimization.{name} ({_NOT_COUNTED[name]})" for name in on]
 
 
-def _read_offload(found: DeepSpeedSettings, zero: Mapping[str, Any], stage: int) -> None:
+def _read_offload(found: DeepSpeedSettings, zero: Mapping[str, object], stage: int) -> None:
     old = {"offload_optimizer": zero.get("cpu_offload"), "offload_param": zero.get("cpu_offload_param")}
     for name, key in (("offload_optimizer", "offload_optimizer"), ("offload_param", "offload_params")):
         table = _table(name, zero.get(name)) or ({"device": "cpu"} if old[name] else {})
@@ -242,10 +241,10 @@ def _read_offload(found: DeepSpeedSettings, zero: Mapping[str, Any], stage: int)
             found.notes.append(f"not counted: {name}.super_offload (its own buffers)")
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: object) -> int:
     """A whole number, which DeepSpeed also reads from 5e8 and from its text."""
     try:
-        number = float(value)
+        number = float(value) if isinstance(value, int | float) else float(str(value))
         whole = int(number)
     except (TypeError, ValueError, OverflowError):
         whole, number = -1, -1.0
@@ -254,7 +253,7 @@ def _whole(name: str, value: Any) -> int:
     return whole
 
 
-def _table(name: str, value: Any) -> Mapping[str, Any]:
+def _table(name: str, value: object) -> Mapping[str, object]:
     """A table, empty where there is none."""
     if value is None or value is False:
         return {}
@@ -263,13 +262,13 @@ def _table(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _dtype(name: str, value: Any) -> str:
+def _dtype(name: str, value: object) -> str:
     if str(value) not in _DTYPES:
         raise UsageError(f'{name}: expected fp32, fp16 or bf16, got "{clipped(str(value))}"')
     return _DTYPES[str(value)]
 
 
-def _is_on(value: Any) -> bool:
+def _is_on(value: object) -> bool:
     """Whether a setting is set: a table is, unless it says that it is not enabled or holds nothing; a size beyond 1."""
     if isinstance(value, Mapping):
         return bool(value) and value.get("enabled", True) is not False

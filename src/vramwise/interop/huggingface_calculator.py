@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from vramwise.interop.huggingface_buffers import RELEASES, block_buffer_bytes, loads_with, shared_buffer_bytes
 from vramwise.models import Block, Model, describe
@@ -56,7 +55,7 @@ class CalculatorTables:
     inference_bytes: float
     """The tool's advice to add 20 % to the 16-bit size for inference."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
@@ -40,7 +39,7 @@ class Change:
     """
 
     words: str
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     cost: str
     rank: Cost
     saves_at_most: int | None = None
@@ -59,7 +58,7 @@ SDPA = Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING)
 FLASH = Change("attention flash", {"attention": "flash"}, "needs flash-attn", Cost.A_PACKAGE)
 
 
-def changed(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
+def changed(scenario: Scenario, values: Mapping[str, object]) -> Scenario:
     """The scenario with other values, each of which counts as given. Raises ScenarioError where they contradict."""
     top = {key: value for key, value in values.items() if key in KINDS[Scenario]}
     inner = {key: value for key, value in values.items() if key not in top}
@@ -77,9 +76,9 @@ class Asked:
     result: Result
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, object]:
         """The task's table with the values that the engine or framework took where none was given."""
-        table: Mapping[str, Any] = self.result.scenario.get(table_of(self.scenario.task)) or {}
+        table: Mapping[str, object] = self.result.scenario.get(table_of(self.scenario.task)) or {}
         return table
 
     @property

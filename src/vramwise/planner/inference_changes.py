@@ -101,7 +101,7 @@ def _advised(asked: Asked) -> Iterator[Change]:
         costs = [_COST_OF_ADVICE[key] for key in texts]
         values = {key: value_of(key, text) for key, text in texts.items()}
         if "tensor_parallel_size" in values:
-            values |= _gpus_of(asked, int(values["tensor_parallel_size"]))
+            values |= _gpus_of(asked, int(texts["tensor_parallel_size"]))
         words = ", ".join(key if text == "true" else f"{key} {text}" for key, text in texts.items())
         yield Change(words, values, "; ".join(cost for cost, _ in costs), max(rank for _, rank in costs))
 
@@ -135,7 +135,7 @@ def _of_the_pool(asked: Asked) -> Iterator[Change]:
     working = int(quantities["activation_peak"].expected) if "activation_peak" in quantities else None
     graphs = int(quantities["cuda_graph"].high) if "cuda_graph" in quantities else None
     share = settings.get("gpu_memory_utilization") or settings.get("mem_fraction_static") or 1
-    scale = 1 / min(1.0, float(share))
+    scale = 1 / min(1.0, float(str(share)))
     if not settings.get("enforce_eager") and graphs:
         cost = "slower decoding"
         yield Change("enforce_eager", {"enforce_eager": True}, cost, Cost.TIME, round(graphs * scale))

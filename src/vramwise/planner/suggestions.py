@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost
@@ -50,7 +49,7 @@ class Suggestion:
         """Whether it fits, or fits tightly; False without a card."""
         return self.verdict is not None and self.verdict.fits
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The suggestion as JSON-able data."""
         return {
             "change": dict(self.change.values),

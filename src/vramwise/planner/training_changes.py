@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from vramwise.frameworks import Framework, framework_of
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost, runs
@@ -162,15 +161,18 @@ def _of_sharding(asked: Asked) -> Iterator[Change]:
     """What the GPUs that are there can share."""
     train = asked.scenario.train
     if train.zero_stage == 3:
-        values = {"stage3_max_live_parameters": 100_000_000, "stage3_max_reuse_distance": 100_000_000}
+        values: dict[str, object] = {
+            "stage3_max_live_parameters": 100_000_000,
+            "stage3_max_reuse_distance": 100_000_000,
+        }
         if train.stage3_max_live_parameters != 100_000_000:
             cost = "weights are gathered later, and again"
             yield Change("stage3_max_live_parameters 100,000,000", values, cost, Cost.TIME)
         return
     if _is_sharded(asked) or not _divides_layers(asked):
         return
-    values = _sharding(asked)
-    yield Change(_named(values), values, "weights are gathered layer by layer", Cost.TIME)
+    shards = _sharding(asked)
+    yield Change(_named(shards), shards, "weights are gathered layer by layer", Cost.TIME)
 
 
 def _of_offloading(asked: Asked) -> Iterator[Change]:
@@ -186,7 +188,7 @@ def _of_offloading(asked: Asked) -> Iterator[Change]:
         most = _touched(asked, _OPTIMIZER)
         yield Change(words, {"offload_optimizer": "cpu"}, cost, Cost.HOST_MEMORY, most, family="offload")
     if train.offload_params == "none" and _framework(asked).sharding.takes_zero and train.method == "full":
-        values: dict[str, Any] = {"zero_stage": 3, "offload_optimizer": "cpu", "offload_params": "cpu"}
+        values: dict[str, object] = {"zero_stage": 3, "offload_optimizer": "cpu", "offload_params": "cpu"}
         words = "zero_stage 3, states offloaded"
         yield Change(words, values, f"DeepSpeed; {cost}", Cost.HOST_MEMORY, family="offload")
 
@@ -196,7 +198,7 @@ def _of_the_method(asked: Asked) -> Iterator[Change]:
         yield Change(f"method {method}", _with_method(method), cost, Cost.ANOTHER_METHOD, family="method")
 
 
-def _with_method(method: str) -> dict[str, Any]:
+def _with_method(method: str) -> dict[str, object]:
     return {"method": method, "quantization": "nf4"} if method == "qlora" else {"method": method}
 
 
@@ -213,9 +215,11 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     rest = sum(child.bytes for child in peak.children if child.name not in _SHARED)
     is_checkpointed = train.checkpointing == "full"
     least = rest - (0 if is_checkpointed else sum(child.bytes for child in peak.children if child.name in _FLOW))
-    flow = {"checkpointing": "full", "recompute": ()}
+    flow: dict[str, object] = {"checkpointing": "full", "recompute": ()}
     fewest = _fewest_gpus(2 * present, shared, least, usable)
-    tried: list[tuple[int, dict[str, Any]]] = [(fewest * times, {} if is_checkpointed else flow) for times in (1, 2, 4)]
+    tried: list[tuple[int, dict[str, object]]] = [
+        (fewest * times, {} if is_checkpointed else flow) for times in (1, 2, 4)
+    ]
     if not is_checkpointed:
         tried.append((_fewest_gpus(2 * present, shared, rest, usable), {}))
     for many, more in sorted(tried, key=lambda one: (one[0], len(one[1]))):
@@ -233,7 +237,7 @@ def _fewest_gpus(count: int, shared: int, rest: int, usable: int) -> int:
     return count
 
 
-def _sharding(asked: Asked, num_gpus: int = 0) -> dict[str, Any]:
+def _sharding(asked: Asked, num_gpus: int = 0) -> dict[str, object]:
     """The settings with which this framework shares the states out."""
     train, shares = asked.scenario.train, _framework(asked).sharding.shares
     if shares == "tensors":
@@ -253,7 +257,7 @@ def _divides_layers(asked: Asked) -> bool:
     return asked.scenario.num_gpus > 1 and _framework(asked).sharding.shares in ("fsdp", "zero")
 
 
-def _named(values: dict[str, Any]) -> str:
+def _named(values: dict[str, object]) -> str:
     return ", ".join(key if value is True else f"{key} {value}" for key, value in values.items())
 
 

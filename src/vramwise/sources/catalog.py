@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 _HEAD_END = ',"model_type":'
 
@@ -29,7 +28,7 @@ class CatalogEntry:
     model_type: str
     kind: str
     source: str
-    hyperparameters: dict[str, Any]
+    hyperparameters: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)

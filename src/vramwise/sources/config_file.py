@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from vramwise.errors import SourceError, clipped
 from vramwise.files import shown_path
@@ -20,7 +20,7 @@ DEEPEST_CONFIG = 40
 UNBOUNDED_KEYS = frozenset({"time_step_limit"})
 
 
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_config(path: str | os.PathLike[str]) -> dict[str, object]:
     """The table in the JSON file at `path`.
 
     Raises `SourceError` with one line that names the file and what is wrong with it.
@@ -42,7 +42,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     return checked(table, shown)
 
 
-def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+def checked(table: Mapping[str, object], where: str) -> dict[str, object]:
     """`table` as a dict when all its numbers are finite and it is not nested absurdly deep.
 
     Raises `SourceError` naming the key.
@@ -76,7 +76,7 @@ def _text(path: Path, shown: str) -> str:
         raise SourceError(f"{shown}: is not text (UTF-8), expected a config.json") from None
 
 
-def _check(value: Any, path: str, where: str, depth: int) -> None:
+def _check(value: object, path: str, where: str, depth: int) -> None:
     if depth > DEEPEST_CONFIG:
         _refuse(where, path, f"is nested deeper than {DEEPEST_CONFIG} levels")
     if isinstance(value, Mapping):
@@ -96,7 +96,7 @@ def _refuse(where: str, path: str, problem: str) -> NoReturn:
     raise SourceError(f"{where}: {clipped(path, 100) or 'the table'} {problem}")
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, list):
         return "a list"
     return {"str": "text", "NoneType": "null", "bool": "true or false"}.get(type(value).__name__, "a number")

@@ -7,7 +7,6 @@ than these keys tell are refused with what to do instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.errors import UnsupportedModelError, clipped
 from vramwise.formats.gguf_file import GgufHeader
@@ -41,7 +40,7 @@ _EXPERTS = {"mixtral": "num_local_experts", "gpt_oss": "num_local_experts", "dee
 GGUF_KEY = "gguf_tensors"
 
 
-def config_of(header: GgufHeader, shown: str) -> dict[str, Any]:
+def config_of(header: GgufHeader, shown: str) -> dict[str, object]:
     """The configuration, with the file's tensors under `gguf_tensors`. Raises UnsupportedModelError."""
     metadata = header.metadata
     arch = str(metadata.get("general.architecture") or "")
@@ -54,7 +53,7 @@ def config_of(header: GgufHeader, shown: str) -> dict[str, Any]:
     experts = _number(metadata, f"{arch}.expert_count")
     if model_type == "llama" and experts:
         model_type = "mixtral"
-    config: dict[str, Any] = {"model_type": model_type, "torch_dtype": "bfloat16"}
+    config: dict[str, object] = {"model_type": model_type, "torch_dtype": "bfloat16"}
     config.update(_numbers(metadata, arch, _PLAIN))
     if experts:
         config[_EXPERTS.get(model_type, "num_experts")] = experts
@@ -71,19 +70,19 @@ def config_of(header: GgufHeader, shown: str) -> dict[str, Any]:
     return config | tensors_of(header)
 
 
-def tensors_of(header: GgufHeader) -> dict[str, Any]:
+def tensors_of(header: GgufHeader) -> dict[str, object]:
     """The file's tensors as rows of name, shape, type and bytes, under the key that llama.cpp's estimate reads."""
     return {GGUF_KEY: [[tensor.name, list(tensor.shape), tensor.type, tensor.bytes] for tensor in header.tensors]}
 
 
-def _number(metadata: Mapping[str, Any], key: str) -> int:
+def _number(metadata: Mapping[str, object], key: str) -> int:
     value = metadata.get(key)
     if isinstance(value, list):  # by layer: the largest
         value = max((one for one in value if type(one) is int), default=0)
     return value if type(value) is int and value > 0 else 0
 
 
-def _numbers(metadata: Mapping[str, Any], arch: str, keys: Mapping[str, str]) -> dict[str, int]:
+def _numbers(metadata: Mapping[str, object], arch: str, keys: Mapping[str, str]) -> dict[str, int]:
     pairs = ((name, _number(metadata, f"{arch}.{key}")) for key, name in keys.items())
     return {name: value for name, value in pairs if value}
 
@@ -96,10 +95,11 @@ def _vocabulary(header: GgufHeader) -> int:
     return tokens if isinstance(tokens, int) else len(tokens) if isinstance(tokens, list) else 0
 
 
-def _latent(config: dict[str, Any], metadata: Mapping[str, Any], arch: str) -> None:
+def _latent(config: dict[str, object], metadata: Mapping[str, object], arch: str) -> None:
     """DeepSeek's latent attention: head widths are those of the unfolded heads (`_mla` in newer files)."""
-    config.update(_numbers(metadata, arch, _LATENT))
-    rope = config.get("qk_rope_head_dim", 0)
+    found = _numbers(metadata, arch, _LATENT)
+    config.update(found)
+    rope = found.get("qk_rope_head_dim", 0)
     key = _number(metadata, f"{arch}.attention.key_length_mla") or _number(metadata, f"{arch}.attention.key_length")
     value = _number(metadata, f"{arch}.attention.value_length_mla") or _number(
         metadata, f"{arch}.attention.value_length"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
 
 _W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
 _NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
 
 # Endings of names -> what is said of them, and the `quantization_config` that such checkpoints commonly carry.
-_ENDINGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+_ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
     (r"awq(?:-int4|-4bit)?", "4-bit AWQ weights in groups of 128", {"quant_method": "awq", "group_size": 128}),
     (r"gptq-int8", "8-bit GPTQ weights in groups of 128", {"quant_method": "gptq", "bits": 8, "group_size": 128}),
     (
@@ -27,7 +27,7 @@ _NAME = re.compile(
 )
 
 
-def base_of(name: str) -> tuple[str, str, dict[str, Any]] | None:
+def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:
     """The name without its ending, the format in words and as a `quantization_config`; None for any other name."""
     match = _NAME.fullmatch(name)
     if match is None:

@@ -43,14 +43,14 @@ class ModelSource:
     `note` what was chosen where the name left a choice. Treat `config` as read-only: it is shared."""
 
     id: str
-    config: dict[str, Any]
+    config: dict[str, object]
     origin: str
     note: str | None = None
     weights: str | None = None
     """The folder or file where its safetensors may lie, looked at only when the type is unknown or asked for."""
 
 
-def resolve(model: str | Mapping[str, Any]) -> ModelSource:
+def resolve(model: str | Mapping[str, object]) -> ModelSource:
     """The configuration that `model` names.
 
     A table is a config.json itself. Text is, in this order: a Hub or ModelScope URL; a path of a folder or
@@ -158,7 +158,7 @@ def _inline(content: bytes) -> ModelSource:
     return _from_table(marshal.loads(content))
 
 
-def _from_table(table: Mapping[str, Any]) -> ModelSource:
+def _from_table(table: Mapping[str, object]) -> ModelSource:
     config = checked(table, "model")
     label = config.get("_name_or_path") or config.get("model_type") or "inline configuration"
     return ModelSource(clipped(str(label)), config, "table in the scenario")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from vramwise.result import Quantity
 
@@ -34,5 +33,5 @@ class LazyQuantities(Mapping[str, Quantity]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)

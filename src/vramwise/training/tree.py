@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.result import Node, Phase
@@ -38,7 +37,7 @@ def _term(component: Component, size: int, moment: Moment, kind: str, axes: Axes
     return Node(component.value, size, kind, formula=where, inputs=_sizes(axes), source=_TORCH)
 
 
-def _sizes(axes: Axes) -> dict[str, Any]:
+def _sizes(axes: Axes) -> dict[str, object]:
     return {name: axes[name] for name in ("batch", "sequence")}
 
 

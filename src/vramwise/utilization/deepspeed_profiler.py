@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from vramwise.errors import SourceError
 from vramwise.utilization.throughput import GIGA, TERA
 
-CONFIGURATION: dict[str, Any] = {
+CONFIGURATION: dict[str, object] = {
     "flops_profiler": {
         "enabled": True,
         "profile_step": 1,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from vramwise.cli.screens.bar import FILLS, STYLES, bar, segments_of
 from vramwise.cli.screens.breakdown import breakdown_lines
@@ -87,7 +86,7 @@ def settings_summary(result: Result) -> list[str]:
     """The settings that matter most, as short words."""
     scenario = result.scenario
     task = str(scenario["task"])
-    table: dict[str, Any] = dict(scenario.get(task) or {})
+    table: dict[str, object] = dict(scenario.get(task) or {})
     if task == "train":
         return _training_summary(result, table)
     if task == "serve" and table.get("max_model_len") is None and "max_seq" in result.quantities:
@@ -98,13 +97,13 @@ def settings_summary(result: Result) -> list[str]:
     return [task, *words, *(form.format(table[key]) for key, form in sizes.items() if table.get(key) not in (None, 1))]
 
 
-def _training_summary(result: Result, table: dict[str, Any]) -> list[str]:
+def _training_summary(result: Result, table: dict[str, object]) -> list[str]:
     facts = result.model
     method = str(table.get("method", "full"))
     if method in ("lora", "qlora"):
         share = facts.num_trainable_parameters / (facts.num_parameters + facts.num_trainable_parameters)
         targets = table.get("lora_targets", "all-linear")
-        names = "all linear" if targets == "all-linear" else ", ".join(targets)
+        names = ", ".join(targets) if isinstance(targets, list | tuple) else "all linear"
         trainable = f"{facts.num_trainable_parameters / 1e6:.1f} M trainable, {100 * share:.4f} %"
         method = f"{'QLoRA' if method == 'qlora' else 'LoRA'} r={table.get('lora_rank')}, {names} ({trainable})"
     precision, weights = str(table.get("precision")), table.get("param_dtype")

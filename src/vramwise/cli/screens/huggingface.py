@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.overview import rules_of_thumb
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
@@ -16,7 +14,7 @@ _HEADS = ("dtype", "largest layer", "total size", "training using Adam", "true w
 _STAGE_HEADS = ("dtype", "model", "gradient calculation", "backward pass", "optimizer step")
 
 
-def calculator_json(model: Model) -> dict[str, Any]:
+def calculator_json(model: Model) -> dict[str, object]:
     """The tables as JSON: the oldest release that loads the model, and today's under `today`."""
     tables, today = calculator(model), calculator(model, RELEASES[-1])
     return {"model": model.id, **tables.to_dict(), "today": today.to_dict()}

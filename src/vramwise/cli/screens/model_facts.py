@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from vramwise.cli.screens.paint import Line, screen_width, wrapped_text
 from vramwise.errors import UsageError, clipped
@@ -28,7 +27,7 @@ class ImageCost:
     found: ImageTokens
     activation_bytes: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         found = self.found
         return {
             "width": self.width, "height": self.height, "tokens": found.tokens, "patches": found.patches,
@@ -55,7 +54,7 @@ def files_on_disk(weights: str | None) -> StoredWeights | None:
     return read_stored_weights(path) if path is not None else None
 
 
-def files_table(model: Model, stored: StoredWeights | None) -> dict[str, Any]:
+def files_table(model: Model, stored: StoredWeights | None) -> dict[str, object]:
     """What the files hold, for JSON."""
     files = file_contents(model)
     on_disk = None

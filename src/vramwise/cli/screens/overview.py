@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from vramwise.cli.scenario_flags import flag
 from vramwise.cli.screens.estimate import model_title
@@ -32,7 +31,7 @@ MOST_CARDS_TRIED = (2, 4, 8)
 NOTHING = "–"
 TIGHT = "tight"
 
-Estimate = Callable[[Scenario | Mapping[str, Any]], Result]
+Estimate = Callable[[Scenario | Mapping[str, object]], Result]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Overview:
         """Whether the model runs on tokens; one of images alone does not."""
         return any(row["context"] is not None for row in self.table.values())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "needed_bytes": self.table,
             "cards_needed": self.cards,
@@ -62,14 +61,14 @@ class Overview:
         }
 
 
-_PRECISIONS: dict[str, dict[str, Any]] = {
+_PRECISIONS: dict[str, dict[str, object]] = {
     "fp32": {"dtype": "fp32"},
     "bf16": {"dtype": "bf16"},
     "int8": {"dtype": "bf16", "quantization": "bitsandbytes-int8"},
     "nf4": {"dtype": "bf16", "quantization": "bitsandbytes-nf4"},
 }
 # What is open is taken as the framework's own, so that a cell is what `--task train` alone answers.
-_TRAINING: dict[str, dict[str, dict[str, Any]]] = {
+_TRAINING: dict[str, dict[str, dict[str, object]]] = {
     "fp32": {"full": {"precision": "fp32"}},
     "bf16": {"full": {}, "lora": {"method": "lora"}},
     "int8": {"lora": {"method": "qlora", "quantization": "int8"}},
@@ -79,7 +78,9 @@ _TASKS = {  # task -> row and column of the need that decides it
     "serve": ("bf16", "context"), "qlora": ("nf4", "checkpointed"), "lora": ("bf16", "lora"), "full": ("bf16", "full"),
 }  # fmt: skip
 _CHECKPOINTED = {"method": "qlora", "checkpointing": "full"}
-_NEXT: tuple[tuple[str, str, int, dict[str, Any]], ...] = (  # task, card, how many of it, settings: modest ones first
+_NEXT: tuple[
+    tuple[str, str, int, Mapping[str, object]], ...
+] = (  # task, card, how many of it, settings: modest ones first
     ("train", "4090", 1, {"method": "lora"}),
     ("train", "4090", 1, _CHECKPOINTED),
     ("train", "a100-80gb", 1, _CHECKPOINTED),
@@ -89,7 +90,7 @@ _NEXT: tuple[tuple[str, str, int, dict[str, Any]], ...] = (  # task, card, how m
 )
 
 
-def overview(name: str | Mapping[str, Any], model: Model, estimate: Estimate) -> Overview:
+def overview(name: str | Mapping[str, object], model: Model, estimate: Estimate) -> Overview:
     """Every cell is an estimate of its own; a cell that has no answer is None."""
     longest = model_length(model)
     context = min(CONTEXT_TOKENS, longest)
@@ -104,7 +105,7 @@ def overview(name: str | Mapping[str, Any], model: Model, estimate: Estimate) ->
         if "lora" in steps:
             steps = steps | {"checkpointed": {**steps["lora"], "checkpointing": "full"}}
         for column in ("lora", "checkpointed", "full"):
-            asked = {"model": name, "task": "train", "train": _step(steps.get(column, {}), longest)}
+            asked: dict[str, object] = {"model": name, "task": "train", "train": _step(steps.get(column, {}), longest)}
             row[column] = _needed(estimate, asked) if column in steps else None
         table[precision] = row
     cards, tight = _cards(name, longest, table, estimate)
@@ -198,15 +199,15 @@ def _headline(model: Model) -> list[Line]:
     return lines
 
 
-def _loading(settings: dict[str, Any]) -> dict[str, Any]:
+def _loading(settings: dict[str, object]) -> dict[str, object]:
     return {"engine": PLAIN, **settings}
 
 
-def _step(values: dict[str, Any], longest: int) -> dict[str, Any]:
+def _step(values: dict[str, object], longest: int) -> dict[str, object]:
     return {"micro_batch_size": 1, "sequence_length": min(TRAINING_TOKENS, longest), **values}
 
 
-def _needed(estimate: Estimate, scenario: dict[str, Any], quantity: str = "") -> Quantity | None:
+def _needed(estimate: Estimate, scenario: dict[str, object], quantity: str = "") -> Quantity | None:
     try:
         result = estimate(scenario)
     except VramwiseError:
@@ -215,7 +216,7 @@ def _needed(estimate: Estimate, scenario: dict[str, Any], quantity: str = "") ->
 
 
 def _cards(
-    name: str | Mapping[str, Any], longest: int, table: dict[str, dict[str, Quantity | None]], estimate: Estimate
+    name: str | Mapping[str, object], longest: int, table: dict[str, dict[str, Quantity | None]], estimate: Estimate
 ) -> tuple[dict[str, dict[str, int | None]], frozenset[tuple[str, str]]]:
     """How many of each card a task takes: one where its need is below what the card has, else sharded training."""
     counts: dict[str, dict[str, int | None]] = {}
@@ -235,7 +236,7 @@ def _cards(
     return counts, frozenset(tight)
 
 
-def _sharded(name: str | Mapping[str, Any], longest: int, estimate: Estimate) -> Callable[[int], float]:
+def _sharded(name: str | Mapping[str, object], longest: int, estimate: Estimate) -> Callable[[int], float]:
     """What each of so many cards needs for full training under FSDP; endless where that has no answer."""
 
     @cache
@@ -247,7 +248,7 @@ def _sharded(name: str | Mapping[str, Any], longest: int, estimate: Estimate) ->
     return need
 
 
-def _next(name: str | Mapping[str, Any], estimate: Estimate) -> tuple[str, ...]:
+def _next(name: str | Mapping[str, object], estimate: Estimate) -> tuple[str, ...]:
     """Flags of the first command that fits on its card, by the answer that the command itself gives."""
     for task, card, many, settings in _NEXT:
         count = {"num_gpus": many} if many > 1 else {}
@@ -257,7 +258,7 @@ def _next(name: str | Mapping[str, Any], estimate: Estimate) -> tuple[str, ...]:
     return ("--task", "load")
 
 
-def _fits(estimate: Estimate, scenario: dict[str, Any]) -> bool:
+def _fits(estimate: Estimate, scenario: dict[str, object]) -> bool:
     try:
         verdict = estimate(scenario).verdict
     except VramwiseError:

@@ -5,7 +5,6 @@ and which flag gives more. Every number is a full estimate of the changed scenar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from vramwise.cli.screens.paint import Line, columns, wrapped
 from vramwise.engines import engine_named
@@ -21,7 +20,7 @@ LENGTHS = (2048, 8192, 32768, 131072)
 MOST_CHANGES = 4
 LEAST_GAIN = 1.02  # of the tokens; a smaller one is no help
 STEP, HIGHEST = 0.05, 0.97
-_CHANGES: tuple[tuple[str, Any, str], ...] = (
+_CHANGES: tuple[tuple[str, object, str], ...] = (
     ("kv_cache_dtype", "fp8_e4m3", "a little quality"),
     ("max_num_seqs", 256, "fewer requests at once"),
     ("max_num_batched_tokens", 2048, "slower prefill"),
@@ -100,7 +99,7 @@ def _more(scenario: Scenario, result: Result, estimate: Estimate) -> list[str]:
     return ["", f"{head}   cost", *(f"{row}   {cost}" for row, (_, _, cost) in zip(rows, best, strict=True))]
 
 
-def _candidates(scenario: Scenario, result: Result) -> Iterator[tuple[str, dict[str, Any], str]]:
+def _candidates(scenario: Scenario, result: Result) -> Iterator[tuple[str, dict[str, object], str]]:
     settings, resolved = scenario.serve, result.scenario["serve"]
     name = engine_named(settings.engine).memory_share if is_told(settings) else None
     share = resolved.get(name) if name is not None else None
@@ -111,7 +110,9 @@ def _candidates(scenario: Scenario, result: Result) -> Iterator[tuple[str, dict[
     yield f"tensor_parallel_size {2 * ranks}", {"tensor_parallel_size": 2 * ranks}, "twice the GPUs"
     for key, value, cost in _CHANGES:
         present = resolved.get(key)
-        if present == value or (key.startswith("max_num") and isinstance(present, int) and present <= value):
+        if present == value or (
+            key.startswith("max_num") and isinstance(present, int) and isinstance(value, int) and present <= value
+        ):
             continue
         if key == "quantization" and (present or "quantization_config" in str(scenario.model)):
             continue
@@ -119,7 +120,7 @@ def _candidates(scenario: Scenario, result: Result) -> Iterator[tuple[str, dict[
         yield f"{key}{text}", {key: value}, cost
 
 
-def _tried(scenario: Scenario, changes: dict[str, Any], estimate: Estimate) -> Result | None:
+def _tried(scenario: Scenario, changes: dict[str, object], estimate: Estimate) -> Result | None:
     """The estimate with other settings; None where the engine refuses them."""
     settings = scenario.serve.replace(**changes)
     needed = settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size

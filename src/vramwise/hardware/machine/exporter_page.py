@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from http.client import HTTPException, HTTPMessage
 from threading import Thread
-from typing import IO, Any
+from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -87,7 +87,7 @@ def _host(parts: SplitResult) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
-def _why(problem: Any) -> str:
+def _why(problem: object) -> str:
     if isinstance(problem, SourceError):
         return str(problem)
     if isinstance(problem, HTTPError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, options_of
 from vramwise.interop.launch.values import fraction
@@ -16,7 +14,7 @@ _DOUBLED = ("use_bnb_nested_quant", "bnb_4bit_use_double_quant", "use_nested_qua
 
 def adapter_settings(
     options: Options, model: str, *, rank: int, dropout: float, gated: bool
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, object], list[str]]:
     """Method and adapters. `gated`: only `--use_peft` makes adapters, as in TRL; else a rank alone does too."""
     bits = options.number("bits") if "bits" in options.values else None
     in_4 = options.is_on("load_in_4bit", "use_4bit_quantization", "use_4bit") or bits == 4
@@ -33,7 +31,7 @@ def adapter_settings(
         spare = [options.shown[name] for name in (*_RANKS, *_TARGETS) if name in options.values]
         said = [f"{', '.join(spare)}: no adapters without --use_peft"] if spare else []
         return {"method": "full"}, said
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "method": "qlora" if in_4 or in_8 else "lora",
         "lora_rank": options.number(*_RANKS) or rank,
         "lora_dropout": fraction(options.first("lora_dropout") or str(dropout)),

@@ -9,7 +9,6 @@ monkeypatch/accelerate/fsdp2.py (whose preparation leaves 16-bit weights as they
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, one_model
@@ -18,7 +17,7 @@ from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, is_no, read_fsdp, sharding_of
 from vramwise.interop.launch.trainer_settings import attention_of, optimizer_settings
 from vramwise.interop.launch.trl import rollout_settings
-from vramwise.interop.launch.values import fraction
+from vramwise.interop.launch.values import fraction, whole_in
 
 _LENGTH = 512
 _PAIRS = ("dpo", "ipo", "orpo", "simpo")
@@ -38,7 +37,7 @@ def read(start: Start) -> Launch:
     launcher = _launcher(start, options, tuple(words[place + 1 :]))
     sharding = _sharding(options, launcher)
     model = one_model("axolotl", options.first("base_model"), "base_model: MODEL")
-    train: dict[str, Any] = {"framework": "axolotl", "micro_batch_size": 1, "sequence_length": _LENGTH,
+    train: dict[str, object] = {"framework": "axolotl", "micro_batch_size": 1, "sequence_length": _LENGTH,
                              **options.settings(), **sharding.settings}  # fmt: skip
     notes = list(sharding.notes)
     for found, said in (
@@ -90,7 +89,7 @@ def _sharding(options: Options, launcher: Launcher) -> Sharding:
     return found
 
 
-def _attention(options: Options) -> tuple[dict[str, Any], list[str]]:
+def _attention(options: Options) -> tuple[dict[str, object], list[str]]:
     if options.is_on("flash_attention"):
         return {"attention": "flash"}, []
     if options.is_on("flex_attention"):
@@ -100,11 +99,11 @@ def _attention(options: Options) -> tuple[dict[str, Any], list[str]]:
     return attention_of(options)
 
 
-def _checkpointing(options: Options, sharding: Sharding) -> tuple[dict[str, Any], list[str]]:
+def _checkpointing(options: Options, sharding: Sharding) -> tuple[dict[str, object], list[str]]:
     given = (options.first("gradient_checkpointing") or "false").lower()
     if given.startswith("offload"):
         return {"checkpointing": "full", "offload_activations": "nvme" if given == "offload_disk" else "cpu"}, []
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     if options.is_on("gradient_checkpointing"):
         found["checkpointing"] = "full"
     elif "checkpointing" not in sharding.settings:
@@ -116,10 +115,10 @@ def _checkpointing(options: Options, sharding: Sharding) -> tuple[dict[str, Any]
     return found, []
 
 
-def _kernels(options: Options) -> tuple[dict[str, Any], list[str]]:
+def _kernels(options: Options) -> tuple[dict[str, object], list[str]]:
     """Liger's kernels one by one, and the way to the loss."""
     plugins = " ".join(options.several("plugins"))
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     notes = []
     on = [name for name in _LIGER if options.is_on(name)]
     if on:
@@ -136,14 +135,14 @@ def _kernels(options: Options) -> tuple[dict[str, Any], list[str]]:
     return found, notes
 
 
-def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
+def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]:
     adapter = options.first("adapter")
     if adapter is None:
         return {"method": "full"}, []
     in_4, in_8 = options.is_on("load_in_4bit"), options.is_on("load_in_8bit")
     linear = options.is_on("lora_target_linear")
     targets, notes = targets_of(["all-linear"] if linear else options.several("lora_target_modules"), model)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "method": "qlora" if in_4 or in_8 or adapter == "qlora" else "lora", "lora_targets": targets,
         "lora_rank": options.number("lora_r") or 8, "lora_dropout": fraction(options.first("lora_dropout") or "0"),
     }  # fmt: skip
@@ -156,19 +155,19 @@ def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
     return found, notes
 
 
-def _preferences(options: Options, train: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _preferences(options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:
     """`rl:` and reward models."""
     kind = (options.first("rl") or "").lower()
     if options.is_on("reward_model"):
-        return {"head": "sequence-classification", "micro_batch_size": 2 * train["micro_batch_size"]}, []
+        return {"head": "sequence-classification", "micro_batch_size": 2 * whole_in(train, "micro_batch_size")}, []
     if not kind:
         return {}, []
     if kind == "grpo":
         return rollout_settings("grpo", _trl_options(options))
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     notes = []
     if kind in _PAIRS:
-        found["micro_batch_size"] = 2 * train["micro_batch_size"]
+        found["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
         notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
     if kind in _WITH_REFERENCE and not options.is_on("precompute_ref_log_probs"):
         found["extra_models"] = ["reference"]
@@ -187,7 +186,7 @@ def _trl_options(options: Options) -> Options:
     return found
 
 
-def _precision(options: Options, train: dict[str, Any], sharding: Sharding) -> None:
+def _precision(options: Options, train: dict[str, object], sharding: Sharding) -> None:
     bf16 = str(options.values.get("bf16", "auto")).lower()
     fp16 = options.is_on("fp16") or options.is_on("float16")
     half = "fp16" if fp16 else "bf16" if bf16 in ("auto", "true", "full", "1") or options.is_on("bfloat16") else None

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import Any
 
 from vramwise.engines import engines, module_of
 from vramwise.errors import UsageError, clipped
@@ -43,7 +42,7 @@ class Launch:
     """What a command line says: the engine, the scenario as a table, and what was passed over."""
 
     engine: str
-    scenario: dict[str, Any]
+    scenario: dict[str, object]
     notes: tuple[str, ...]
 
 
@@ -163,9 +162,9 @@ def _after_subcommand(words: tuple[str, ...]) -> tuple[str, ...]:
     return words[1:] if words[:1] and words[0] in _SUBCOMMANDS else words
 
 
-def settings_of(words: Words, meanings: Mapping[str, Meaning]) -> dict[str, Any]:
+def settings_of(words: Words, meanings: Mapping[str, Meaning]) -> dict[str, object]:
     """The flags that set a key of the scenario. Raises UsageError that names the flag."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for flag, values in words.given.items():
         meaning = meanings.get(flag)
         if meaning is None or not values:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from vramwise.errors import SourceError, clipped
 from vramwise.interop.launch.command import Start
@@ -15,7 +14,7 @@ _NESTED = ("fsdp_config", "deepspeed_config", "parallelism_config", "dynamo_conf
 GPUS_UNSAID = "the command does not say how many GPUs run it: --num-gpus before -- does"
 _GPUS_OF_A_NODE = 8
 # trl 1.16 trl/accelerate_configs: names that `--accelerate_config` takes besides files.
-_PRESETS: dict[str, dict[str, Any]] = {
+_PRESETS: dict[str, dict[str, object]] = {
     "single_gpu": {"num_processes": 1},
     "multi_gpu": {"num_processes": 8},
     "zero1": {"num_processes": 8, "distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 1}},
@@ -87,7 +86,7 @@ def accelerated(options: Options, environment: Mapping[str, str]) -> Launcher:
     return Launcher(gpus, gpus // nodes if gpus and nodes > 1 else None, options)
 
 
-def file_table(path: str) -> dict[str, Any]:
+def file_table(path: str) -> dict[str, object]:
     """A configuration file's table; a file without an ending is JSON or YAML. Raises SourceError."""
     from vramwise.scenario import read_table_file
 

@@ -6,14 +6,12 @@ with bitsandbytes' PagedAdamW), finetune/full.py (FSDP 1 and checkpointed blocks
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.command import Launch, Start, one_model
 from vramwise.interop.launch.launchers import Launcher, file_table
 from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, flattened
-from vramwise.interop.launch.values import fraction
+from vramwise.interop.launch.values import fraction, whole_in
 from vramwise.scenario.names import BASE_QUANTIZATION, OPTIMIZER_SPELLINGS, OPTIMIZERS
 
 _PRECISIONS = {"bf16-true": "bf16", "16-true": "fp16", "32-true": "fp32", "bf16-mixed": "bf16-mixed",
@@ -44,11 +42,11 @@ def read(start: Start) -> Launch:
     launcher = _launcher(options, pretrains)
     quantized = lora and options.first("quantize") is not None
     gpus = launcher.gpus or 1
-    train: dict[str, Any] = {"framework": "litgpt", "micro_batch_size": 4 if pretrains else 1, "loss": "chunked",
+    train: dict[str, object] = {"framework": "litgpt", "micro_batch_size": 4 if pretrains else 1, "loss": "chunked",
                              **options.settings(), "checkpointing": "none" if gpus == 1 or pretrains else "full",
                              "clip_grad_norm": pretrains, "precision": _precision(options, quantized)}  # fmt: skip
     share = (options.number("train.global_batch_size") or (512 if pretrains else 16)) // gpus
-    train["gradient_accumulation_steps"] = max(1, share // train["micro_batch_size"])
+    train["gradient_accumulation_steps"] = max(1, share // whole_in(train, "micro_batch_size"))
     if gpus > 1:
         train |= {"fsdp": "hybrid-shard" if pretrains else "full-shard", "fsdp_version": 2 if lora else 1}
     notes = _optimizer(options, train)
@@ -78,7 +76,7 @@ def _precision(options: Options, quantized: bool) -> str:
     return _PRECISIONS[given]
 
 
-def _optimizer(options: Options, train: dict[str, Any]) -> list[str]:
+def _optimizer(options: Options, train: dict[str, object]) -> list[str]:
     written = options.first("optimizer.class_path", "optimizer") or "AdamW"
     name = written.rpartition(".")[2].lower()
     found = OPTIMIZER_SPELLINGS.get(name, name)
@@ -86,10 +84,10 @@ def _optimizer(options: Options, train: dict[str, Any]) -> list[str]:
     return [] if found in OPTIMIZERS else [f"optimizer {clipped(written)} is not described: adamw is taken"]
 
 
-def _adapters(options: Options, model: str, train: dict[str, Any]) -> None:
+def _adapters(options: Options, model: str, train: dict[str, object]) -> None:
     train |= {"method": "lora", "lora_rank": options.number("lora_r") or 8, "lora_targets": _targets(options, model),
               "lora_dropout": fraction(options.first("lora_dropout") or "0.05"),
-              "lora_dtype": "fp32" if train["precision"].endswith("-mixed") else train["precision"]}  # fmt: skip
+              "lora_dtype": "fp32" if str(train["precision"]).endswith("-mixed") else train["precision"]}  # fmt: skip
     quantize = (options.first("quantize") or "").removeprefix("bnb.").removesuffix("-training")
     if quantize:
         kind = "fp4" if quantize.startswith("fp4") else quantize

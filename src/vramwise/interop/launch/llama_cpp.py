@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.flags import Words
@@ -81,7 +80,7 @@ _MOST_LAYERS = 100_000
 def read(start: Start) -> Launch:
     """The scenario of a llama.cpp command line."""
     words = words_for("llama.cpp", start, words_of_variable)
-    settings: dict[str, Any] = {"engine": "llama.cpp", **settings_of(words, MEANINGS)}
+    settings: dict[str, object] = {"engine": "llama.cpp", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
     if any(flag in _IK_ALONE for flag in words.given):
@@ -103,7 +102,7 @@ def read(start: Start) -> Launch:
         settings["override_tensor"] = rules
     if "--no-mmproj-offload" in words.given:
         settings["mmproj_offload"] = False
-    scenario: dict[str, Any] = {"model": _model(words, settings), "task": "serve", "serve": settings}
+    scenario: dict[str, object] = {"model": _model(words, settings), "task": "serve", "serve": settings}
     devices = _devices(words)
     if devices is not None:
         scenario["num_gpus"] = devices
@@ -126,7 +125,7 @@ def _last(words: Words, flags: tuple[str, ...]) -> str | None:
     return found[-1] if found else None
 
 
-def _model(words: Words, settings: dict[str, Any]) -> str:
+def _model(words: Words, settings: dict[str, object]) -> str:
     """The file where it can be read, else the model that its name or repository tells."""
     path = _last(words, _MODEL)
     if path is not None and os.path.exists(path):
@@ -145,7 +144,7 @@ def _model(words: Words, settings: dict[str, Any]) -> str:
     return model
 
 
-def _layers(words: Words, settings: dict[str, Any]) -> None:
+def _layers(words: Words, settings: dict[str, object]) -> None:
     layers = _number_of_layers(_last(words, _LAYERS))
     if layers is not None:
         settings["n_gpu_layers"] = layers
@@ -169,11 +168,11 @@ def _rules(text: str) -> list[str]:
     return [rule for rule in rules if rule]
 
 
-def _beside(words: Words, settings: dict[str, Any]) -> None:
+def _beside(words: Words, settings: dict[str, object]) -> None:
     """A draft model, and the projector that comes with a repository."""
     if _last(words, _REPOSITORY) and not any(flag in words.given for flag in ("--no-mmproj", "--no-mmproj-auto")):
         settings.setdefault("mmproj", "auto")
-    if "mmproj" in settings and not os.path.exists(settings["mmproj"]):
+    if "mmproj" in settings and not os.path.exists(str(settings["mmproj"])):
         settings["mmproj"] = "auto"
     name = _last(words, _DRAFT)
     if name is None:
@@ -181,7 +180,7 @@ def _beside(words: Words, settings: dict[str, Any]) -> None:
     model, kind = (name, None) if os.path.exists(name) else (
         model_of_file(name) if name.lower().endswith(".gguf") else model_of_repository(name)
     )  # fmt: skip
-    draft: dict[str, Any] = {"method": "draft_model", "model": model}
+    draft: dict[str, object] = {"method": "draft_model", "model": model}
     if kind is not None:
         draft["gguf_quant"] = kind
     layers = _number_of_layers(_last(words, _DRAFT_LAYERS))

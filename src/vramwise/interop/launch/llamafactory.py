@@ -6,8 +6,6 @@ launcher.py (as many processes as GPUs, or NPROC_PER_NODE).
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, one_model
@@ -16,7 +14,7 @@ from vramwise.interop.launch.model_facts import config_of
 from vramwise.interop.launch.options import Options, whole_number
 from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
-from vramwise.interop.launch.values import fraction
+from vramwise.interop.launch.values import fraction, whole_in
 
 _RANK, _LENGTH, _FROZEN_BUT = 8, 2048, 2
 _METHODS = ("lora", "freeze", "full")
@@ -37,7 +35,7 @@ def read(start: Start) -> Launch:
     model = one_model("LLaMA-Factory", options.first("model_name_or_path"), "model_name_or_path")
     defaults = {"gradient_checkpointing": True, "optim": _optimizer(options)}
     common, notes = trainer_settings(options, sharding, defaults)
-    train: dict[str, Any] = {
+    train: dict[str, object] = {
         "framework": "llamafactory", "micro_batch_size": BATCH, "sequence_length": _LENGTH,
         **options.settings(), **sharding.settings, **common,
     }  # fmt: skip
@@ -72,7 +70,7 @@ def _optimizer(options: Options) -> str:
     return next((name for option, name in _OPTIMIZERS.items() if options.is_on(option)), "adamw_torch_fused")
 
 
-def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
+def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]:
     method = options.first("finetuning_type") or "lora"
     if method not in _METHODS:
         raise UsageError(f'finetuning_type: expected {", ".join(_METHODS)}, got "{clipped(method)}"')
@@ -82,7 +80,7 @@ def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
         return {"method": "freeze", "trainable": _layers(options, model)}, []
     bits = options.number("quantization_bit")
     targets, notes = targets_of(options.several("lora_target") or ["all"], model)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "method": "qlora" if bits else "lora", "lora_rank": options.number("lora_rank") or _RANK,
         "lora_dropout": fraction(options.first("lora_dropout") or "0"), "lora_targets": targets,
     }  # fmt: skip
@@ -102,7 +100,7 @@ def _layers(options: Options, model: str) -> list[str]:
     text = options.first("freeze_trainable_layers") or str(_FROZEN_BUT)
     count = whole_number(text.removeprefix("-"), "freeze_trainable_layers") * (-1 if text.startswith("-") else 1)
     config = config_of(model)
-    total = int(config.get("num_hidden_layers") or config.get("n_layer") or 0)
+    total = whole_in(config, "num_hidden_layers", 0) or whole_in(config, "n_layer", 0)
     if not total or abs(count) > total or not count:
         raise UsageError(f"freeze_trainable_layers {count}: the model has {total} layers")
     chosen = range(total - count, total) if count > 0 else range(-count)
@@ -110,14 +108,14 @@ def _layers(options: Options, model: str) -> list[str]:
     return [f".{layer}.{module}" for layer in chosen for module in modules]
 
 
-def _stage(options: Options, train: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _stage(options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:
     stage = options.first("stage") or "sft"
     if stage == "pt" and "packing" not in train:
         return {"packing": True}, []
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     notes = []
     if stage in ("dpo", "rm"):
-        found["micro_batch_size"] = 2 * train["micro_batch_size"]
+        found["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
         notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
     named = options.first("ref_model")
     reference = [f"reference:{named}" if named else "reference"]
@@ -133,7 +131,7 @@ def _stage(options: Options, train: dict[str, Any]) -> tuple[dict[str, Any], lis
     return found, notes
 
 
-def _precision(options: Options, train: dict[str, Any], sharding: Sharding, model: str) -> list[str]:
+def _precision(options: Options, train: dict[str, object], sharding: Sharding, model: str) -> list[str]:
     half = half_of(options, sharding, bf16=False)
     if options.is_on("pure_bf16"):
         train |= {"precision": "bf16", "framework": "transformers"}

@@ -14,7 +14,7 @@ from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.command import Launch, Start, notes_of, settings_of
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.megatron_model import READ_FOR_THE_MODEL, model_of, vocabulary_note
-from vramwise.interop.launch.values import Meaning, at_least_one, switch, whole, word
+from vramwise.interop.launch.values import Meaning, at_least_one, switch, whole, whole_in, word
 
 MEANINGS = {
     "--micro-batch-size": Meaning("micro_batch_size", whole),
@@ -69,7 +69,7 @@ def read(start: Start) -> Launch:
     settings: dict[str, Any] = {"framework": "megatron", **settings_of(words, MEANINGS)}
     notes: list[str] = []
     model = model_of(words)
-    layers = int(model.get("num_hidden_layers", model.get("n_layer", 0)))
+    layers = whole_in(model, "num_hidden_layers", 0) or whole_in(model, "n_layer", 0)
     for apply in (_precision, _optimizer, _recomputation, _attention_and_loss, _sharding):
         apply(words, settings, notes)
     if (settings.get("expert_parallel_size") or 1) > 1:

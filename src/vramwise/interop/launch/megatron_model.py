@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.interop.launch.flags import Words
-from vramwise.interop.launch.values import whole
+from vramwise.interop.launch.values import whole, whole_in
 
 READ_FOR_THE_MODEL = frozenset({
     "--num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--group-query-attention",
@@ -24,7 +22,7 @@ _DIVISOR = 128
 _DEFAULT_DROPOUT = 0.1
 
 
-def model_of(words: Words) -> dict[str, Any]:
+def model_of(words: Words) -> dict[str, object]:
     """A config table. Raises UsageError for a size that the arguments leave open."""
     layers, hidden, heads = (
         _needed(words, flag) for flag in ("--num-layers", "--hidden-size", "--num-attention-heads")
@@ -32,7 +30,7 @@ def model_of(words: Words) -> dict[str, Any]:
     groups = (_number(words, "--num-query-groups") or 1) if _is_on(words, "--group-query-attention") else heads
     gated = _is_on(words, "--swiglu")
     wide = _number(words, "--ffn-hidden-size") or (4 * hidden * 2 // 3 // 64 * 64 if gated else 4 * hidden)
-    common: dict[str, Any] = {
+    common: dict[str, object] = {
         "vocab_size": _vocabulary(words), "hidden_size": hidden, "intermediate_size": wide, "num_hidden_layers": layers,
         "num_attention_heads": heads, "num_key_value_heads": groups,
         "head_dim": _number(words, "--kv-channels") or hidden // heads,
@@ -54,7 +52,7 @@ def vocabulary_note(words: Words) -> list[str]:
     return [f"vocabulary of {_vocabulary(words):,}: that of the tokenizer, padded"]
 
 
-def _gated(words: Words) -> dict[str, Any]:
+def _gated(words: Words) -> dict[str, object]:
     has_biases = not _is_on(words, "--disable-bias-linear")
     if _is_on(words, "--qk-layernorm"):
         return {"model_type": "qwen3", "attention_bias": has_biases}
@@ -63,7 +61,7 @@ def _gated(words: Words) -> dict[str, Any]:
     return {"model_type": "llama", "attention_bias": has_biases, "mlp_bias": has_biases}
 
 
-def _plain(words: Words, is_grouped: bool) -> dict[str, Any]:
+def _plain(words: Words, is_grouped: bool) -> dict[str, object]:
     """Two products around an activation: GPT-2 with positions of its own, else a family with rotary ones."""
     rotary = _value(words, "--position-embedding-type") == "rope" or _is_on(words, "--use-rotary-position-embeddings")
     share = float(_value(words, "--rotary-percent") or 1)
@@ -84,7 +82,7 @@ def _plain(words: Words, is_grouped: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _experts(words: Words, layers: int, wide: int) -> dict[str, Any]:
+def _experts(words: Words, layers: int, wide: int) -> dict[str, object]:
     inner = _number(words, "--moe-ffn-hidden-size") or wide
     shared = _number(words, "--moe-shared-expert-intermediate-size")
     dense = [layer for layer, has in enumerate(_layers_with_experts(words, layers)) if not has]
@@ -98,7 +96,7 @@ def _experts(words: Words, layers: int, wide: int) -> dict[str, Any]:
     return {"model_type": "qwen2_moe", "shared_expert_intermediate_size": shared, **routed}
 
 
-def _latent(words: Words, layers: int, wide: int) -> dict[str, Any]:
+def _latent(words: Words, layers: int, wide: int) -> dict[str, object]:
     inner = _number(words, "--moe-ffn-hidden-size") or wide
     shared = _number(words, "--moe-shared-expert-intermediate-size") or 0
     with_experts = _layers_with_experts(words, layers)
@@ -153,9 +151,11 @@ def _of_tokenizer(words: Words) -> int:
         from vramwise.sources import resolve
 
         try:
-            return int(resolve(name).config["vocab_size"])
-        except (SourceError, UsageError, KeyError):
-            pass
+            size = whole_in(resolve(name).config, "vocab_size", 0)
+        except (SourceError, UsageError):
+            size = 0
+        if size:
+            return size
     raise UsageError("--vocab-size is missing: the tokenizer's size is not known here")
 
 

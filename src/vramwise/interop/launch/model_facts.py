@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.errors import VramwiseError
 
 
-def config_of(model: str) -> Mapping[str, Any]:
+def config_of(model: str) -> Mapping[str, object]:
     """The model's config; empty where it is not known here, which the estimate then says."""
     from vramwise.sources import model_elsewhere, resolve
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from vramwise.errors import UsageError
 from vramwise.interop.launch.command import Launch, Start, one_model
@@ -23,7 +22,7 @@ def read(start: Start) -> Launch:
     A vision model's projector is part of its file, and ollama loads it (llm/llama_server.go appendMMProjArgs).
     """
     named = one_model("ollama", _named(start.words), "ollama run NAME (ollama serve loads what is asked for later)")
-    settings: dict[str, Any] = {"engine": "ollama"}
+    settings: dict[str, object] = {"engine": "ollama"}
     kind: str | None
     notes: tuple[str, ...] = ()
     if named.startswith(("hf.co/", "huggingface.co/")):
@@ -54,7 +53,7 @@ def _named(words: Sequence[str]) -> str | None:
     return None
 
 
-def _environment(given: Mapping[str, str], settings: dict[str, Any]) -> None:
+def _environment(given: Mapping[str, str], settings: dict[str, object]) -> None:
     """Variables that move memory; the context is that of one slot."""
     slots = _number(given, "OLLAMA_NUM_PARALLEL")
     context = _number(given, "OLLAMA_CONTEXT_LENGTH")

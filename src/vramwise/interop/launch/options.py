@@ -8,10 +8,10 @@ runtime/config.py and zero/config.py, trl 1.16, and names that published scripts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TypeVar
 
 from vramwise.errors import ScenarioError, UsageError, clipped
 from vramwise.interop.launch.values import is_number, switch, whole
@@ -24,6 +24,8 @@ READ_IN_CODE = "="
 _SHOWN = 12
 _NOTHING = frozenset({"", "none", "null", "no", "false", "0", "0.0", "auto"})
 _BOOLEANS = frozenset({"true", "false", "yes", "no", "1", "0", "on", "off"})
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Options:
 
     programs: tuple[str, ...]
     title: str
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, object] = field(default_factory=dict)
     shown: dict[str, str] = field(default_factory=dict)
     loose: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -85,7 +87,7 @@ class Options:
             else:
                 self.give(name, value if equals else _taken(option.takes, rest, written), written)
 
-    def read_table(self, table: Mapping[str, Any]) -> None:
+    def read_table(self, table: Mapping[str, object]) -> None:
         """Take what a configuration file says where nothing is given yet."""
         for key, value in table.items():
             name = str(key).replace("-", "_")
@@ -94,7 +96,7 @@ class Options:
             elif name not in self.values and value is not None:
                 self.give(name, value, str(key))
 
-    def give(self, name: str, value: Any, shown: str | None = None) -> None:
+    def give(self, name: str, value: object, shown: str | None = None) -> None:
         """Set an option."""
         self.values[name] = value
         self.shown[name] = shown or name
@@ -134,10 +136,10 @@ class Options:
                 return whole_number(value, self.shown[name])
         return None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The scenario's keys that options set by themselves. Raises UsageError that names the option."""
         kinds = KINDS[TrainSettings]
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for name, value in self.values.items():
             option = self.known(name)
             if option is None or option.key in ("", READ_IN_CODE) or str(value).lower() in ("none", "auto", "null"):
@@ -168,7 +170,7 @@ class Options:
         return notes
 
 
-def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flattened(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """The entries of nested tables by dotted names."""
     for key, value in table.items():
         if isinstance(value, Mapping):
@@ -184,24 +186,24 @@ def whole_number(value: object, shown: str) -> int:
     found = _named(shown, whole, str(value))
     if found is None:
         raise UsageError(f'{shown}: expected a whole number, got "{clipped(str(value))}"')
-    return int(found)
+    return found
 
 
-def _named(shown: str, read: Any, text: str) -> Any:
+def _named(shown: str, read: Callable[[str], T], text: str) -> T:
     try:
         return read(text)
     except UsageError as problem:
         raise UsageError(f"{shown}: {problem}") from None
 
 
-def _plain(kind: Kind[object], value: Any) -> object:
+def _plain(kind: Kind[object], value: object) -> object:
     """A value as a scenario's file would hold it: `yes` is true, and 5e8 of a YAML or JSON file a whole number."""
     if isinstance(value, str):
         return switch(value) if isinstance(kind, Switch) and value.lower() in _BOOLEANS else kind.from_text(value)
     return int(value) if isinstance(value, float) and value.is_integer() and isinstance(kind, Whole) else value
 
 
-def _taken(takes: str, rest: list[str], written: str) -> Any:
+def _taken(takes: str, rest: list[str], written: str) -> object:
     if takes == "0":
         return True
     if takes == "?":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import Meaning, fraction, positive, switch, whole, word
@@ -51,7 +49,7 @@ _APART = frozenset(
 def read(start: Start) -> Launch:
     """The scenario of an SGLang command line."""
     words = words_for("sglang", start)
-    settings: dict[str, Any] = {"engine": "sglang", **settings_of(words, MEANINGS)}
+    settings: dict[str, object] = {"engine": "sglang", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
     notes: list[str] = []
@@ -77,7 +75,7 @@ def _last(words: Words, flag: str) -> str | None:
     return values[-1] if values else None
 
 
-def _splits(words: Words, settings: dict[str, Any]) -> None:
+def _splits(words: Words, settings: dict[str, object]) -> None:
     copies = next((_last(words, flag) for flag in _DATA_PARALLEL if flag in words.given), None)
     attention = words.given.get("--enable-dp-attention", ["false"])[-1] == "true"
     if copies and not attention:
@@ -87,8 +85,8 @@ def _splits(words: Words, settings: dict[str, Any]) -> None:
         settings["expert_parallel"] = True
 
 
-def _speculative(words: Words, settings: dict[str, Any]) -> None:
-    found: dict[str, Any] = {}
+def _speculative(words: Words, settings: dict[str, object]) -> None:
+    found: dict[str, object] = {}
     for flag, key in _SPECULATIVE.items():
         value = _last(words, flag)
         if value:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.deepspeed import deepspeed_table, read_deepspeed
@@ -30,7 +29,7 @@ _KINDS = {"full_shard": "full-shard", "shard_grad_op": "shard-grad-op", "hybrid_
 class Sharding:
     """Settings of the scenario; the 16-bit dtype that DeepSpeed or accelerate ask for, DeepSpeed's optimizer."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     deepspeed: bool = False
     half: str | None = None
     says_half: bool = False
@@ -70,7 +69,7 @@ def is_no(value: object) -> bool:
     return value is None or value is False or str(value).strip().lower() in ("", "none", "false", "no", "[]")
 
 
-def json_or_file(text: str) -> dict[str, Any]:
+def json_or_file(text: str) -> dict[str, object]:
     """A table written out in JSON, or that of a file."""
     if text.lstrip().startswith("{"):
         try:
@@ -81,7 +80,7 @@ def json_or_file(text: str) -> dict[str, Any]:
     return file_table(text)
 
 
-def take_deepspeed(found: Sharding, table: Mapping[str, Any]) -> None:
+def take_deepspeed(found: Sharding, table: Mapping[str, object]) -> None:
     """DeepSpeed's own configuration; a size that is `auto` is left open, which the estimate takes as Trainer's."""
     read = read_deepspeed(table, leaves_auto=True)
     settings = {key: value for key, value in read.train.items() if key not in _OF_THE_TRAINER}
@@ -118,14 +117,14 @@ def _accelerate(found: Sharding, accelerate: Options) -> None:
             found.settings[key] = count
 
 
-def _shorthand(accelerate: Options) -> dict[str, Any]:
+def _shorthand(accelerate: Options) -> dict[str, object]:
     """The configuration that accelerate makes of its own settings; stage 2 unless told otherwise."""
-    zero: dict[str, Any] = {"stage": accelerate.number("zero_stage") if accelerate.first("zero_stage") else 2}
+    zero: dict[str, object] = {"stage": accelerate.number("zero_stage") if accelerate.first("zero_stage") else 2}
     for name in ("optimizer", "param"):
         device = accelerate.first(f"offload_{name}_device")
         if device:
             zero[f"offload_{name}"] = {"device": device}
-    table: dict[str, Any] = {"zero_optimization": zero}
+    table: dict[str, object] = {"zero_optimization": zero}
     if accelerate.first("gradient_clipping"):
         table["gradient_clipping"] = accelerate.values["gradient_clipping"]
     return table
@@ -148,7 +147,7 @@ def _fsdp_of_arguments(found: Sharding, options: Options) -> None:
     read_fsdp(found, table, version=2)
 
 
-def read_fsdp(found: Sharding, table: Mapping[str, Any], version: int) -> None:
+def read_fsdp(found: Sharding, table: Mapping[str, object], version: int) -> None:
     """FSDP's settings by names without `fsdp_`; `version` is the default. Raises UsageError for an unknown strategy."""
     version = whole_number(table.get("version") or version, "fsdp_version")
     reshard = table.get("reshard_after_forward")

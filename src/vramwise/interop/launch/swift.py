@@ -7,7 +7,6 @@ Read in ms-swift 4.6: arguments/*.py, trainers/arguments.py, rlhf_trainers/*.py 
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
@@ -18,7 +17,7 @@ from vramwise.interop.launch.model_facts import loaded_dtype
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, read_fsdp, sharding_of, take_deepspeed
 from vramwise.interop.launch.trainer_settings import set_precision, trainer_settings
-from vramwise.interop.launch.values import fraction
+from vramwise.interop.launch.values import fraction, whole_in
 from vramwise.scenario.names import DTYPE_SPELLINGS
 
 _BATCH = 16
@@ -44,10 +43,10 @@ def read(start: Start) -> Launch:
     sharding = _sharding(options)
     model = one_model("ms-swift", options.first("model", "model_id_or_path"), "--model MODEL")
     common, notes = trainer_settings(options, sharding, {"gradient_checkpointing": True})
-    train: dict[str, Any] = {"framework": "ms-swift", "micro_batch_size": 1, **options.settings(), **sharding.settings,
-                             **common}  # fmt: skip
+    own = {"framework": "ms-swift", "micro_batch_size": 1}
+    train: dict[str, object] = {**own, **options.settings(), **sharding.settings, **common}
     if "gradient_accumulation_steps" not in train:
-        each = train["micro_batch_size"] * (launcher.gpus or 1)
+        each = whole_in(train, "micro_batch_size") * (launcher.gpus or 1)
         train["gradient_accumulation_steps"] = max(1, ceil(_BATCH / each))
     if options.first("tuner_backend") == "unsloth":
         train["framework"] = "unsloth"
@@ -75,7 +74,7 @@ def _sharding(options: Options) -> Sharding:
     return sharding_of(options, Launcher())
 
 
-def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
+def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]:
     tuner = options.first("tuner_type", "train_type", "sft_type") or "lora"
     if tuner not in _TUNERS:
         raise UsageError(f'--tuner_type: expected lora or full, got "{clipped(tuner)}"')
@@ -83,7 +82,7 @@ def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
         return {"method": "full"}, []
     given = options.several("target_modules", "lora_target_modules") or ["all-linear"]
     targets, notes = targets_of(given, model)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "method": "lora", "lora_rank": options.number("lora_rank") or 8, "lora_targets": targets,
         "lora_dropout": fraction(options.first("lora_dropout") or "0.05"),
     }  # fmt: skip
@@ -102,14 +101,14 @@ def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
     return found, notes
 
 
-def _rlhf(program: str, options: Options, train: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _rlhf(program: str, options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:
     if program != "rlhf":
         return {}, []
     kind = options.first("rlhf_type") or "dpo"
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     notes, models = [], []
     if kind in _PAIRS:
-        found["micro_batch_size"] = 2 * train["micro_batch_size"]
+        found["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
         notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
     if kind == "rm":
         found["head"] = "sequence-classification"
@@ -129,10 +128,10 @@ def _rlhf(program: str, options: Options, train: dict[str, Any]) -> tuple[dict[s
     return found, notes
 
 
-def _completions(options: Options, found: dict[str, Any], models: list[str], train: dict[str, Any]) -> list[str]:
+def _completions(options: Options, found: dict[str, object], models: list[str], train: dict[str, object]) -> list[str]:
     """Length of what a rollout makes, and its engine on the same GPU. `max_length` is the prompts'."""
     completion = options.number("max_completion_length", "response_length") or _COMPLETION
-    prompt = train.get("sequence_length") or 0
+    prompt = whole_in(train, "sequence_length", 0)
     found["sequence_length"] = completion + prompt
     notes = [] if prompt else [
         f"sequences of {completion:,} tokens, the longest completion: prompts come on top (--sequence-length)"
@@ -146,7 +145,7 @@ def _completions(options: Options, found: dict[str, Any], models: list[str], tra
     return notes
 
 
-def _precision(options: Options, train: dict[str, Any], sharding: Sharding, model: str) -> list[str]:
+def _precision(options: Options, train: dict[str, object], sharding: Sharding, model: str) -> list[str]:
     """--torch_dtype, else the checkpoint's; Trainer computes in bf16 over such weights, in fp16 over all others.
 
     (arguments/base_args/model_args.py _init_mixed_precision.)

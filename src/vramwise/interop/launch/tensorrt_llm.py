@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.values import Meaning, fraction, whole, word
 
@@ -31,7 +29,7 @@ UNCOUNTED = {
 def read(start: Start) -> Launch:
     """The scenario of a TensorRT-LLM command line."""
     words = words_for("tensorrt-llm", start)
-    settings: dict[str, Any] = {"engine": "tensorrt-llm", **settings_of(words, MEANINGS)}
+    settings: dict[str, object] = {"engine": "tensorrt-llm", **settings_of(words, MEANINGS)}
     loose = list(words.loose)
     model = one_model("TensorRT-LLM", loose.pop(0) if loose else None, "trtllm-serve MODEL")
     notes = notes_of("TensorRT-LLM", words, frozenset(MEANINGS), UNCOUNTED, loose)

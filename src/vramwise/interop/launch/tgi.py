@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.flags import flags_of
 from vramwise.interop.launch.values import Meaning, fraction, whole, word
@@ -41,7 +39,7 @@ def _words_of_variable(name: str, value: str) -> list[str]:
 def read(start: Start) -> Launch:
     """The scenario of a text-generation-inference command line."""
     words = words_for("tgi", start, _words_of_variable)
-    settings: dict[str, Any] = {"engine": "tgi", **settings_of(words, MEANINGS)}
+    settings: dict[str, object] = {"engine": "tgi", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
     # up to 2.x a prefill takes what one prompt may (launcher/src/main.rs)

@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
 
 from vramwise.errors import VramwiseError, clipped
 from vramwise.files import open_to_read
@@ -51,7 +50,7 @@ def file_and_words(file: str) -> tuple[str, str] | None:
     return _of_modelfile(text) if "modelfile" in path.name.lower() else None
 
 
-def _of_table(table: Mapping[str, Any], file: str) -> tuple[str, str] | None:
+def _of_table(table: Mapping[str, object], file: str) -> tuple[str, str] | None:
     if "model_type" in table or "architectures" in table:
         return None
     for key, what, words in _BY_KEY:

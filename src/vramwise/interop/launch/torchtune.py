@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from vramwise.errors import SourceError, UsageError, clipped, nearest
 from vramwise.interop.launch.command import Launch, Start, one_model
@@ -17,7 +16,7 @@ from vramwise.interop.launch.llamafactory import read_overrides
 from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.sharding import is_no
-from vramwise.interop.launch.values import fraction
+from vramwise.interop.launch.values import fraction, whole_in
 from vramwise.tables import table
 
 _RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat")
@@ -58,7 +57,7 @@ def read(start: Start) -> Launch:
                       "checkpointer.checkpoint_dir=FOLDER")  # fmt: skip
     each, nodes = torchrun_gpus(tuple(words[:place]))
     launcher = Launcher(1, 1) if recipe.endswith("single_device") else Launcher(each * nodes or None, each or None)
-    train: dict[str, Any] = {"framework": _OPTION, **options.settings()}
+    train: dict[str, object] = {"framework": _OPTION, **options.settings()}
     train |= {
         "precision": options.first("dtype") or "bf16",
         "clip_grad_norm": not is_no(options.first("clip_grad_norm")),
@@ -92,20 +91,19 @@ def _recipe(words: list[str]) -> tuple[str, int]:
     raise UsageError(f"tune run: expected a recipe such as lora_finetune_single_device ({', '.join(_RECIPES)})")
 
 
-def _config(name: str) -> dict[str, Any]:
+def _config(name: str) -> dict[str, object]:
     """A shipped configuration or a file's. Raises SourceError with the nearest names."""
-    found: dict[str, Any] | None = dict(shipped()[name]) if name in shipped() else None
-    if found is not None:
-        if "model.lora_attn_modules" in found:
-            found["model.lora_attn_modules"] = found["model.lora_attn_modules"].split()
-        return found
+    if name in shipped():
+        known = shipped()[name]
+        modules = known.get("model.lora_attn_modules")
+        return {**known, **({} if modules is None else {"model.lora_attn_modules": modules.split()})}
     if not name.endswith((".yaml", ".yml")):
         close = ", ".join(nearest(name, shipped())) or "a file"
         raise SourceError(f"torchtune's configuration {clipped(name)} is not known here: did you mean {close}?")
     return dict(flattened(file_table(name)))
 
 
-def _optimizer(options: Options, train: dict[str, Any]) -> list[str]:
+def _optimizer(options: Options, train: dict[str, object]) -> list[str]:
     written = options.first("optimizer._component_") or "torch.optim.AdamW"
     name = written.rpartition(".")[2]
     notes = []
@@ -125,7 +123,7 @@ def _optimizer(options: Options, train: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _adapters(options: Options, recipe: str, model: str, train: dict[str, Any]) -> list[str]:
+def _adapters(options: Options, recipe: str, model: str, train: dict[str, object]) -> list[str]:
     """Adapters in the recipe's dtype; a `qlora_` model has a base of torchao's nf4 with quantized scales."""
     component = options.first("model._component_") or ""
     if "lora" not in recipe and "lora" not in component:
@@ -146,11 +144,11 @@ def _adapters(options: Options, recipe: str, model: str, train: dict[str, Any]) 
     return []
 
 
-def _recipes_own(recipe: str, options: Options, train: dict[str, Any]) -> list[str]:
+def _recipes_own(recipe: str, options: Options, train: dict[str, object]) -> list[str]:
     """Pairs of DPO, its reference or a teacher, and what a recipe does that is not counted."""
     notes = []
     if "_dpo" in recipe:
-        train["micro_batch_size"] = 2 * train.get("micro_batch_size", 1)
+        train["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
         train["extra_models"] = ["reference"]
         notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
     teacher = options.first("teacher_checkpointer.checkpoint_dir")

@@ -8,7 +8,6 @@ configs and published scripts give them. Defaults are those of transformers 5.23
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from vramwise.interop.launch.adapters import adapter_settings
 from vramwise.interop.launch.command import Launch, Start, one_model
@@ -17,6 +16,7 @@ from vramwise.interop.launch.options import Options, options_of
 from vramwise.interop.launch.sharding import sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
 from vramwise.interop.launch.trl import STAGES, stage_settings
+from vramwise.interop.launch.values import whole_in
 
 _MODEL_NAMES = (
     "model_name_or_path", "model_name", "model_id", "pretrained_model_name_or_path", "base_model", "model_path",
@@ -42,8 +42,8 @@ def read(start: Start) -> Launch:
     sharding = sharding_of(options, launcher)
     hint = "--model_name_or_path MODEL"
     model = one_model("a training script", options.first(*_MODEL_NAMES), hint)
-    defaults: dict[str, Any] = {"bf16": True, "gradient_checkpointing": True, "dtype": "float32"} if stage else {}
-    train: dict[str, Any] = {"framework": "transformers", "micro_batch_size": BATCH}
+    defaults: dict[str, object] = {"bf16": True, "gradient_checkpointing": True, "dtype": "float32"} if stage else {}
+    train: dict[str, object] = {"framework": "transformers", "micro_batch_size": BATCH}
     if stage:
         train["framework_version"] = _TRL
     notes: list[str] = []
@@ -59,8 +59,8 @@ def read(start: Start) -> Launch:
     if stage and train["method"] == "qlora" and not train.get("dora"):
         train["lora_dtype"] = "bf16"  # trl 1.16 trainer/sft_trainer.py: adapters on a quantized base
     if train.pop("pairs", False):
-        train["micro_batch_size"] *= 2
-    weights = options.first("dtype", "torch_dtype") or defaults.get("dtype") or "auto"
+        train["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
+    weights = options.first("dtype", "torch_dtype") or str(defaults.get("dtype") or "auto")
     notes.extend(set_precision(train, sharding, half_of(options, sharding, bf16=bool(stage)), weights, model))
     if "expandable_segments:True" in start.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
         train["expandable_segments"] = True

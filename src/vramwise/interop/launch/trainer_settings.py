@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.model_facts import loaded_dtype
@@ -16,17 +15,17 @@ _FLASH = ("flash_attention_2", "flash_attention_3", "flash_attention", "flash-at
 
 
 def trainer_settings(
-    options: Options, sharding: Sharding, defaults: dict[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
+    options: Options, sharding: Sharding, defaults: dict[str, object]
+) -> tuple[dict[str, object], list[str]]:
     """What TrainingArguments say beside precision, adapters and sharding."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     on = bool(defaults.get("gradient_checkpointing"))
     if options.is_on("gradient_checkpointing", "activation_checkpointing", default=on):
         found["checkpointing"] = "full"
     elif "checkpointing" not in sharding.settings:
         found["checkpointing"] = "none"
     optimizer, notes = optimizer_settings(
-        options.first("optim") or defaults.get("optim", "adamw_torch_fused"), sharding
+        options.first("optim") or str(defaults.get("optim", "adamw_torch_fused")), sharding
     )
     found |= optimizer
     if (options.first("max_grad_norm") or "1") in ("0", "0.0"):
@@ -38,18 +37,21 @@ def trainer_settings(
     return found | attention, notes + said
 
 
-def optimizer_settings(name: str, sharding: Sharding) -> tuple[dict[str, Any], list[str]]:
+def optimizer_settings(name: str, sharding: Sharding) -> tuple[dict[str, object], list[str]]:
     """The optimizer; one in DeepSpeed's configuration replaces Trainer's."""
     name = (sharding.optimizer or name).lower()
     row = options_of("optimizer").get(name)
     if row is None:
         return {"optimizer": "adamw"}, [f"optimizer {name} is not described: adamw is taken"]
     optimizer, _, implementation = row.key.partition(" ")
-    found = {"optimizer": optimizer, **({"optimizer_impl": implementation} if implementation else {})}
+    found: dict[str, object] = {
+        "optimizer": optimizer,
+        **({"optimizer_impl": implementation} if implementation else {}),
+    }
     return found, [f"optimizer {name}: {row.note}"] if row.note else []
 
 
-def attention_of(options: Options) -> tuple[dict[str, Any], list[str]]:
+def attention_of(options: Options) -> tuple[dict[str, object], list[str]]:
     """The attention kernel: SDPA unless told otherwise."""
     named = (options.first("attn_implementation", "flash_attn", "attn_impl") or "").lower()
     if options.is_on("use_flash_attn", "use_flash_attention_2") or any(name in named for name in (*_FLASH, "fa2")):
@@ -70,7 +72,9 @@ def half_of(options: Options, sharding: Sharding, *, bf16: bool) -> str | None:
     return "bf16" if options.is_on("bf16", default=bf16) else sharding.half
 
 
-def set_precision(train: dict[str, Any], sharding: Sharding, half: str | None, weights: str, model: str) -> list[str]:
+def set_precision(
+    train: dict[str, object], sharding: Sharding, half: str | None, weights: str, model: str
+) -> list[str]:
     """Precision and the dtype of the weights; a note where the checkpoint decides."""
     notes = []
     dtype = weights.removeprefix("torch.").lower()
@@ -94,7 +98,7 @@ def set_precision(train: dict[str, Any], sharding: Sharding, half: str | None, w
     return notes
 
 
-def _liger(options: Options) -> dict[str, Any]:
+def _liger(options: Options) -> dict[str, object]:
     config = options.values.get("liger_kernel_config")
     table = json_or_file(config) if isinstance(config, str) and not is_no(config) else config or {}
     if not isinstance(table, Mapping):
@@ -103,7 +107,7 @@ def _liger(options: Options) -> dict[str, Any]:
     return {"kernels": ["liger"], **({"loss": "fused-linear"} if fused else {})}
 
 
-def _evaluation(options: Options) -> dict[str, Any]:
+def _evaluation(options: Options) -> dict[str, object]:
     """Evaluation batches, where there is evaluation."""
     batch = options.number("per_device_eval_batch_size")
     happens = not is_no(options.first("eval_strategy", "evaluation_strategy"))

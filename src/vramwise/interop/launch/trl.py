@@ -6,8 +6,6 @@ a tile at a time (kernels/chunked_logprob.py), which is taken as the fused-linea
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.values import fraction
 
@@ -18,9 +16,9 @@ _BETAS = {"grpo": "0.0", "rloo": "0.05"}
 _SHARE = "0.3"
 
 
-def stage_settings(stage: str, options: Options) -> tuple[dict[str, Any], list[str]]:
+def stage_settings(stage: str, options: Options) -> tuple[dict[str, object], list[str]]:
     """Keys of the scenario; `pairs` says that each sample of a batch is two sequences."""
-    found: dict[str, Any] = {"loss": "fused-linear"}
+    found: dict[str, object] = {"loss": "fused-linear"}
     notes = ["trl 1.16's tiled output layer and loss are taken; before, whole logits are made: --loss standard"]
     if options.is_on("activation_offloading"):
         found["offload_activations"] = "cpu"
@@ -42,9 +40,9 @@ def stage_settings(stage: str, options: Options) -> tuple[dict[str, Any], list[s
     return found, notes
 
 
-def rollout_settings(stage: str, options: Options) -> tuple[dict[str, Any], list[str]]:
+def rollout_settings(stage: str, options: Options) -> tuple[dict[str, object], list[str]]:
     """Lengths, models and the engine of trainers whose sequences a rollout makes."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     completion = options.number("max_completion_length") or _COMPLETION
     prompt = options.number("max_prompt_length") or 0
     found["sequence_length"] = completion + prompt

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.units import GB, GIB, KB, KIB, MB, MIB
 
-Reader = Callable[[str], Any]
+Reader = Callable[[str], object]
 
 _SIZES = {"": 1, "k": KB, "K": KIB, "m": MB, "M": MIB, "g": GB, "G": GIB, "t": KB * GB, "T": KIB * GIB}
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kKmMgGtT]?)i?[bB]?")
@@ -88,7 +87,7 @@ def is_number(word: str) -> bool:
     return True
 
 
-def table(text: str) -> dict[str, Any]:
+def table(text: str) -> dict[str, object]:
     """A JSON object, or the older `image=2,video=1`."""
     try:
         value = json.loads(text)
@@ -100,3 +99,9 @@ def table(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f'expected a JSON object, got "{clipped(text)}"')
     return value
+
+
+def whole_in(table: Mapping[str, object], key: str, default: int = 1) -> int:
+    """The whole number of a table that was read already; `default` where it has none."""
+    value = table.get(key)
+    return value if isinstance(value, int) else default

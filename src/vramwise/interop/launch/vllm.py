@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
 from vramwise.interop.launch.flags import Words
@@ -58,7 +56,7 @@ _DEFAULT_LORA_RANK = 16
 def read(start: Start) -> Launch:
     """The scenario of a vLLM command line."""
     words = words_for("vllm", start)
-    settings: dict[str, Any] = {"engine": "vllm", **settings_of(words, MEANINGS)}
+    settings: dict[str, object] = {"engine": "vllm", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
     if start.environment.get("VLLM_USE_V1") == "0":
@@ -85,7 +83,7 @@ _DRAFTS_ALONE = ("ngram", "mtp", "suffix", "dspark", "extract_hidden_states", "c
 _COUNTS_ITSELF = frozenset({"suffix", "dspark"})
 
 
-def _quantization(words: Words, settings: dict[str, Any], notes: list[str]) -> None:
+def _quantization(words: Words, settings: dict[str, object], notes: list[str]) -> None:
     given = (words.given.get("--quantization") or words.given.get("-q") or [""])[-1]
     if not given or word(given) is None:
         return
@@ -96,16 +94,16 @@ def _quantization(words: Words, settings: dict[str, Any], notes: list[str]) -> N
         notes.append(f"--quantization {given}: the format that the model's own config states is used")
 
 
-def _adapters(words: Words, settings: dict[str, Any]) -> None:
+def _adapters(words: Words, settings: dict[str, object]) -> None:
     if words.given.get("--enable-lora", ["false"])[-1] != "true":
         return
     settings["max_loras"] = whole((words.given.get("--max-loras") or ["1"])[-1])
     settings["max_lora_rank"] = whole((words.given.get("--max-lora-rank") or [str(_DEFAULT_LORA_RANK)])[-1])
 
 
-def _speculative(words: Words) -> dict[str, Any]:
+def _speculative(words: Words) -> dict[str, object]:
     """`--speculative-config` (merged from its parts) or the flags of older and newer versions."""
-    config: dict[str, Any] = {}
+    config: dict[str, object] = {}
     for flag in ("--speculative-config", "-sc"):
         for text in words.given.get(flag, ()):
             config |= table(text)
@@ -114,26 +112,26 @@ def _speculative(words: Words) -> dict[str, Any]:
                       ("--spec-tokens", "num_speculative_tokens")):  # fmt: skip
         if words.given.get(flag):
             config[key] = words.given[flag][-1]
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     if config.get("method"):
         found["method"] = str(config["method"])
     if config.get("model"):
         found["model"] = str(config["model"])
-        found.setdefault("method", "ngram" if "ngram" in found["model"] else "draft_model")
+        found.setdefault("method", "ngram" if "ngram" in str(found["model"]) else "draft_model")
     if config.get("num_speculative_tokens"):
         found["num_tokens"] = whole(str(config["num_speculative_tokens"]))
     _check_drafting(found)
     return found
 
 
-def _check_drafting(found: dict[str, Any]) -> None:
+def _check_drafting(found: dict[str, object]) -> None:
     """vLLM 0.8.5 to 0.33.0 config/speculative.py: what drafts needs a model or brings one, and a number of tokens.
 
     Some drafts that are named state their number themselves (`n_predict`). Raises UsageError.
     """
     if not found:
         return
-    method = found.get("method", "draft_model")
+    method = str(found.get("method", "draft_model"))
     if "model" not in found and not any(name in method for name in _DRAFTS_ALONE):
         raise UsageError(f"vLLM: speculative decoding by {clipped(method)} needs a draft model: name it (model)")
     if "num_tokens" not in found and method not in _COUNTS_ITSELF and ("model" not in found or "eagle" in method):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from vramwise.engines import engine_named
 from vramwise.errors import UsageError
@@ -64,7 +63,7 @@ class Comparison:
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         reading = self.reading
         return {
             "engine": reading.engine,
@@ -91,17 +90,18 @@ class Comparison:
         }  # fmt: skip
 
 
-def compare_log(path: str, overrides: Mapping[str, Any] | None = None) -> Comparison:
+def compare_log(path: str, overrides: Mapping[str, object] | None = None) -> Comparison:
     """Read the log, estimate its scenario, and hold both against each other.
 
     `overrides` (a scenario's top keys and a `serve` table) go over what the log says. Raises SourceError (file),
     UsageError (the log names no model), and what `estimate` raises.
     """
     given = dict(overrides or {})
-    serve = dict(given.pop("serve", {}))
+    stated = given.pop("serve", {})
+    serve = dict(stated) if isinstance(stated, Mapping) else {}
     reading = read_log(path, serve.get("engine"))
-    data: dict[str, Any] = {**reading.scenario, **given}
-    data["serve"] = {**reading.settings, **serve}
+    data: dict[str, object] = {"task": "serve", **reading.scenario, **given}
+    data["serve"] = {"engine": reading.engine, **reading.settings, **serve}
     if "model" not in data:
         if reading.model is None:
             raise UsageError(f"the {engine_named(reading.engine).title} log names no model: add --model NAME")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from vramwise.interop.launch.gguf_names import file_type_named, model_of_file
 from vramwise.interop.logs.reading import Collector, Printed, Reading
@@ -54,7 +53,7 @@ class _Load:
     size: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     offloaded: int | None = None
     devices: set[str] = field(default_factory=set)
     self_size: float | None = None
@@ -63,7 +62,7 @@ class _Load:
 
 def read(lines: Sequence[str]) -> Reading:
     """Buffers and settings of the largest model that was loaded."""
-    reading = Reading("llama.cpp", {"task": "serve", "serve": {"engine": "llama.cpp"}})
+    reading = Reading("llama.cpp")
     loads = [_Load()]
     cards: dict[str, str] = {}
     for line in lines:
@@ -200,11 +199,11 @@ def _settings(reading: Reading, load: _Load) -> None:
         "attn_max_b": "attn_max_b",
     }
     for name, key in names.items():
-        if _COUNT.fullmatch(str(printed.get(name, ""))) and (int(printed[name]) or key == "attn_max_b"):
-            settings[key] = int(printed[name])
+        if _COUNT.fullmatch(str(printed.get(name, ""))) and (int(str(printed[name])) or key == "attn_max_b"):
+            settings[key] = int(str(printed[name]))
     for name, key in (("fused_moe", "fused_moe"), ("mla_attn", "mla_attn")):
         if str(printed.get(name, "")) in ("0", "1", "2", "3"):
-            settings[key] = int(printed[name])
+            settings[key] = int(str(printed[name]))
     on, off = ("1", "enabled", "true"), ("0", "disabled", "false")
     for name in ("flash_attn", "kv_unified"):
         if printed.get(name) in (*on, *off):

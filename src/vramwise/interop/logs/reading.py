@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
 
 from vramwise.engines import engine_named, engines, module_of
 from vramwise.errors import SourceError, VramwiseError, clipped
@@ -38,23 +37,22 @@ class Printed:
 
 @dataclass(slots=True)
 class Reading:
-    """What a log tells: `scenario` as far as it is known, `printed` by quantity, what was looked for in vain."""
+    """What a log tells.
+
+    `scenario` and its `serve` table `settings` as far as they are known, `printed` by quantity, what was looked for in
+    vain (`missing`).
+    """
 
     engine: str
-    scenario: dict[str, Any] = field(default_factory=dict)
+    scenario: dict[str, object] = field(default_factory=dict)
     printed: dict[str, Printed] = field(default_factory=dict)
     model: str | None = None
     version: str | None = None
+    settings: dict[str, object] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lines: int = 0
     total_bytes: int | None = None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The `serve` table."""
-        table: dict[str, Any] = self.scenario.setdefault("serve", {})
-        return table
 
     def note(self, text: str) -> None:
         if text not in self.notes:

@@ -6,7 +6,6 @@ import ast
 import re
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
 
@@ -19,16 +18,16 @@ _ITEM = re.compile(
 _LONGEST_LITERAL = 20_000
 
 
-def pairs(text: str) -> dict[str, Any]:
+def pairs(text: str) -> dict[str, object]:
     """`name=value` pairs of a printed call or config; the first of each name."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in _PAIR.findall(text):
         if name not in found:
             found[name] = literal(value)
     return found
 
 
-def literal(text: str) -> Any:
+def literal(text: str) -> object:
     """A Python literal, or the text itself."""
     if len(text) > _LONGEST_LITERAL:
         return None
@@ -40,18 +39,18 @@ def literal(text: str) -> Any:
         return text
 
 
-def table(text: str) -> dict[str, Any]:
+def table(text: str) -> dict[str, object]:
     """A printed dict; of one that holds objects of the engine, what can be read."""
     value = literal(text.strip())
     if isinstance(value, dict):
         return {str(key): item for key, item in value.items()}
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, item in _ITEM.findall(text[:_LONGEST_LITERAL]):
         found.setdefault(name, literal(item))
     return found
 
 
-def copy_whole(source: Mapping[str, Any], target: dict[str, Any], names: Mapping[str, str]) -> None:
+def copy_whole(source: Mapping[str, object], target: dict[str, object], names: Mapping[str, str]) -> None:
     """Positive whole numbers of `source`, under the scenario's names."""
     for name, key in names.items():
         value = source.get(name)
@@ -59,14 +58,14 @@ def copy_whole(source: Mapping[str, Any], target: dict[str, Any], names: Mapping
             target[key] = value
 
 
-def copy_share(source: Mapping[str, Any], target: dict[str, Any], name: str) -> None:
+def copy_share(source: Mapping[str, object], target: dict[str, object], name: str) -> None:
     """A share of the card."""
     value = source.get(name)
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         target[name] = float(value)
 
 
-def copy_formats(source: Mapping[str, Any], target: dict[str, Any]) -> None:
+def copy_formats(source: Mapping[str, object], target: dict[str, object]) -> None:
     """Formats of weights and of the KV cache that scenarios know; engines name these settings as scenarios do."""
     for key, read in (("dtype", dtype_of), ("quantization", quantization_of), ("kv_cache_dtype", cache_dtype_of)):
         value = read(source.get(key))

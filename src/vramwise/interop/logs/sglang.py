@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from vramwise.interop.logs.reading import Collector, Reading
 from vramwise.interop.logs.settings import copy_formats, copy_share, copy_whole, pairs
@@ -39,7 +38,7 @@ _SIZES = {
 
 def read(lines: Sequence[str]) -> Reading:
     """Settings, weights, pool and graphs of an SGLang log; where ranks differ, the fullest one."""
-    reading = Reading("sglang", {"task": "serve", "serve": {"engine": "sglang"}})
+    reading = Reading("sglang")
     found = Collector()
     for line in lines:
         if "server_args=" in line:
@@ -58,9 +57,9 @@ def read(lines: Sequence[str]) -> Reading:
     return reading
 
 
-def _apply(reading: Reading, given: dict[str, Any]) -> None:
-    if isinstance(given.get("model_path"), str):
-        reading.model = reading.model or given["model_path"]
+def _apply(reading: Reading, given: dict[str, object]) -> None:
+    if isinstance(path := given.get("model_path"), str):
+        reading.model = reading.model or path
     settings = reading.settings
     copy_whole(given, settings, _SIZES)
     copy_share(given, settings, "mem_fraction_static")
@@ -70,10 +69,10 @@ def _apply(reading: Reading, given: dict[str, Any]) -> None:
     copies = given.get("dp_size")
     if type(copies) is int and copies > 1 and given.get("enable_dp_attention") is not True:
         settings["data_parallel_size"] = copies
-    if type(given.get("ep_size")) is int and given["ep_size"] > 1:
+    if type(ranks := given.get("ep_size")) is int and ranks > 1:
         settings["expert_parallel"] = True
-    if isinstance(given.get("speculative_algorithm"), str):
-        settings["speculative"] = {"method": given["speculative_algorithm"].lower()}
+    if isinstance(algorithm := given.get("speculative_algorithm"), str):
+        settings["speculative"] = {"method": algorithm.lower()}
 
 
 def _numbers(reading: Reading, found: Collector, line: str) -> None:

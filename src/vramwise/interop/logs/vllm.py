@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from vramwise.interop.logs.reading import Collector, Reading
 from vramwise.interop.logs.settings import copy_formats, copy_share, copy_whole, pairs, table
@@ -66,7 +65,7 @@ _SIZES = {
 
 def read(lines: Sequence[str]) -> Reading:
     """Settings and budget lines of a vLLM log; where ranks differ, the fullest one."""
-    reading = Reading("vllm", {"task": "serve", "serve": {"engine": "vllm"}})
+    reading = Reading("vllm")
     found = Collector()
     readers: tuple[Callable[[Reading, Collector, str], None], ...] = (_settings, _numbers, _card, _failures)
     for line in lines:
@@ -121,7 +120,7 @@ def _captured(reading: Reading, line: str) -> None:
         reading.settings.setdefault("max_num_seqs", largest // 2)
 
 
-def _apply(reading: Reading, given: dict[str, Any]) -> None:
+def _apply(reading: Reading, given: dict[str, object]) -> None:
     settings = reading.settings
     model = given.get("model_tag") or given.get("model")
     if isinstance(model, str) and reading.model is None:
@@ -136,7 +135,7 @@ def _apply(reading: Reading, given: dict[str, Any]) -> None:
     if given.get("enable_expert_parallel") is True:
         settings["expert_parallel"] = True
     if given.get("enable_lora") is True:
-        sizes = {"max_loras": 1, "max_lora_rank": 16}
+        sizes: dict[str, object] = {"max_loras": 1, "max_lora_rank": 16}
         copy_whole(given, sizes, {key: key for key in sizes})
         settings.update({key: value for key, value in sizes.items() if key not in settings})
     speculative = given.get("speculative_config")

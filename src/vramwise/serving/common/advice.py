@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
 
 from vramwise.engines import engine_named
 from vramwise.errors import VramwiseError
@@ -24,7 +23,7 @@ LEAST_LENGTH = 256  # a server of shorter requests is no answer to anybody
 HIGHEST_RAISED, HIGHEST_LOWERED = 97, 99  # percent: above the first, little is left for what nobody counts
 NOTHING = "no setting is enough: take a larger GPU, or more of them"
 _PAIR = re.compile(r"(\w+) to ([\w.,-]+)")
-Change = Mapping[str, Any]
+Change = Mapping[str, object]
 Again = Callable[[Scenario], Result]
 NO_CHANGE: Change = MappingProxyType({})
 
@@ -86,7 +85,7 @@ def texts_of(reason: str) -> dict[str, str]:
     return {key: text.rstrip(".,") for key, text in found}
 
 
-def value_of(key: str, text: str) -> Any:
+def value_of(key: str, text: str) -> object:
     """A value from its words, as `texts_of` gives them."""
     if key == "tensor_split":
         return tuple(float(share) for share in text.split(","))
@@ -96,7 +95,7 @@ def value_of(key: str, text: str) -> Any:
     return float(number) if "." in number else int(number)
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

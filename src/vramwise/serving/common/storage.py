@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
 
 from vramwise.errors import UnsupportedModelError
 from vramwise.formats import QuantFormat, dtype, quantization
@@ -88,13 +87,16 @@ def _expert_format(model: Model) -> QuantFormat | None:
 _ALGORITHMS = {"FP8": "fp8", "MXFP8": "mxfp8", "NVFP4": "nvfp4"}
 
 
-def _named_formats(table: Mapping[str, Any]) -> tuple[QuantFormat, QuantFormat] | None:
+def _named_formats(table: Mapping[str, object]) -> tuple[QuantFormat, QuantFormat] | None:
     """modelopt's `quantized_layers` without groups: the format of layers and that of routed experts, if one each."""
     named = table.get("quantized_layers")
     if not named or table.get("config_groups"):
         return None
-    rows = [([name], how) for name, how in named.items()] if isinstance(named, Mapping) else None
-    rows = rows or [(row.get("modules", ()), row) for row in named if isinstance(row, Mapping)]
+    if isinstance(named, Mapping):
+        rows = [([name], how) for name, how in named.items()]
+    else:
+        listed = named if isinstance(named, list | tuple) else ()
+        rows = [(row.get("modules", ()), row) for row in listed if isinstance(row, Mapping)]
     found: tuple[set[str], set[str]] = (set(), set())
     for modules, how in rows:
         for name in modules:
@@ -105,7 +107,7 @@ def _named_formats(table: Mapping[str, Any]) -> tuple[QuantFormat, QuantFormat] 
     return quantization(_ALGORITHMS[layers.pop()]), quantization(_ALGORITHMS[experts.pop()])
 
 
-def _quantization_table(model: Model) -> Mapping[str, Any] | None:
+def _quantization_table(model: Model) -> Mapping[str, object] | None:
     config = model.config
     nested = config.table("text_config")
     for table in (config, nested):
@@ -130,11 +132,11 @@ def own_method(model: Model, storage: Storage) -> str:
     return _method_of(table)
 
 
-def _method_of(table: Mapping[str, Any]) -> str:
+def _method_of(table: Mapping[str, object]) -> str:
     return str(table.get("quant_method") or ("modelopt" if table.get("quant_algo") else "")).lower()
 
 
-def _format_of(table: Mapping[str, Any], model_id: str) -> QuantFormat:
+def _format_of(table: Mapping[str, object], model_id: str) -> QuantFormat:
     """The format that a `quantization_config` describes."""
     method = _method_of(table)
     bits = table.get("bits")
@@ -157,7 +159,7 @@ def _format_of(table: Mapping[str, Any], model_id: str) -> QuantFormat:
     return found
 
 
-def _grouped_format(table: Mapping[str, Any]) -> QuantFormat | None:
+def _grouped_format(table: Mapping[str, object]) -> QuantFormat | None:
     """compressed-tensors and modelopt: the group with the fewest bits stands for all quantized layers."""
     groups = table.get("config_groups")
     weights = [
@@ -185,12 +187,12 @@ def _grouped_format(table: Mapping[str, Any]) -> QuantFormat | None:
     return quantization("w8a8") if kind == "int" and bits == 8 else None
 
 
-def _bits_of(weights: Mapping[str, Any]) -> int:
+def _bits_of(weights: Mapping[str, object]) -> int:
     bits = weights.get("num_bits")
     return bits if isinstance(bits, int) and bits else 16
 
 
-def _ignored(table: Mapping[str, Any] | None) -> Ignored:
+def _ignored(table: Mapping[str, object] | None) -> Ignored:
     if table is None:
         return ()
     for key in ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
@@ -82,7 +81,7 @@ def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
 
 def generation(
     scenario: Scenario, settings: GenerateSettings, sizes: Sizes, model: Model, source: str, gpu: Gpu | None,
-    table: Mapping[str, Any],
+    table: Mapping[str, object],
 ) -> Result:  # fmt: skip
     """The answer for settings with nothing left open; `table` is the scenario that it states."""
     plan = _plan(settings, model)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.defaults import Default
@@ -68,7 +67,7 @@ def taken_note(given: TrainSettings, decided: TrainSettings) -> str:
     return f"not stated, so as {program} does it: {', '.join(taken)}" if taken else ""
 
 
-def _value(row: Default, question: Question) -> Any:
+def _value(row: Default, question: Question) -> object:
     if row.value == "checkpoint":
         return question.checkpoint
     if row.value == "weights":
@@ -115,7 +114,7 @@ def _compares(name: str, sign: str, text: str, question: Question) -> bool:
     return at_least == (sign == ">=")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return "+".join(value)
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

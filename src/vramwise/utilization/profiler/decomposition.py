@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.times import NS_PER_US
@@ -61,7 +61,7 @@ class Decomposition(NamedTuple):
         """Nanoseconds of the span in which nothing ran."""
         return self.span - self.busy
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Microseconds (`_us`), shares in percent and counts, as `vramwise profile --json` prints them."""
         times = ["span", "busy", "idle", "compute", "comm", "memory", "comm_compute_overlap"]
         times += ["exposed_comm", "exposed_memory", "other"]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY
@@ -24,7 +24,7 @@ _TYPES = ((COMPUTE, "COMPUTATION"), (COMMUNICATION, "COMMUNICATION"), (COPY, "ME
 _CATEGORIES = ("host_wait", "kernel_wait", "other")
 
 
-def hta_tables(recording: Recording) -> dict[str, Any] | None:
+def hta_tables(recording: Recording) -> dict[str, object] | None:
     """HTA's tables of one rank; None without GPU events. Times in microseconds, shares of time as HTA rounds them."""
     figures = hta_figures(recording)
     if figures is None:
@@ -45,7 +45,7 @@ def hta_tables(recording: Recording) -> dict[str, Any] | None:
     }
 
 
-def _kernel_types(classes: Integers, start: Integers, end: Integers) -> list[dict[str, Any]]:
+def _kernel_types(classes: Integers, start: Integers, end: Integers) -> list[dict[str, object]]:
     """Time in which exactly the types of a name ran, the longest first, and its share of the time in which any ran."""
     import numpy as np
 
@@ -72,7 +72,7 @@ def _kernel_types(classes: Integers, start: Integers, end: Integers) -> list[dic
 
 def _idle_times(
     recording: Recording, events: GpuEvents, start: Integers, end: Integers, *, rounding: bool
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Per stream the time between one event's end and the next one's start, by HTA's reasons.
 
     host_wait: the call that launched it came after the end before it; kernel_wait: else, and the gap is short. Events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.utilization.profiler.steps import cpu_steps
 from vramwise.utilization.profiler.times import NS_PER_US
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import Recording
 
 
-def memory_figures(timeline: MemoryTimeline, recording: Recording, begin: int) -> dict[str, Any]:
+def memory_figures(timeline: MemoryTimeline, recording: Recording, begin: int) -> dict[str, object]:
     """Bytes; times in microseconds from `begin`, the start (ns) of the window, so that those before it are negative.
 
     The step of a peak is the one in whose annotation on the CPU it lies: the allocator runs there.
     """
 
-    def totals(of: Totals | None) -> dict[str, Any] | None:
+    def totals(of: Totals | None) -> dict[str, object] | None:
         if of is None:
             return None
         at_us = (of.peak_time - begin) / NS_PER_US

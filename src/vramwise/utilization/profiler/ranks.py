@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vramwise.utilization.profiler.collectives import Collective
 from vramwise.utilization.profiler.times import NS_PER_US
@@ -32,7 +32,7 @@ class Across(NamedTuple):
     worst_skew: int
     by: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Microseconds."""
         return {
             "matched_collectives": self.matched,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.columns import Floats, Integers
@@ -38,7 +38,7 @@ class GpuEvents:
     def __len__(self) -> int:
         return len(self.start)
 
-    def where(self, chosen: Any) -> GpuEvents:
+    def where(self, chosen: object) -> GpuEvents:
         """The events that a mask or an index chooses."""
         return GpuEvents(*(getattr(self, column)[chosen] for column in self.__dataclass_fields__))
 
@@ -85,7 +85,7 @@ class Recording(NamedTuple):
     """One rank's trace."""
 
     file: str
-    header: dict[str, Any]
+    header: dict[str, object]
     events_read: int
     truncated: bool
     names: tuple[str, ...]

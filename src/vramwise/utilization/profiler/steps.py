@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.utilization.profiler.decomposition import decompose
 from vramwise.utilization.profiler.times import NS_PER_US
@@ -27,7 +27,7 @@ def step_count(recording: Recording) -> int:
 
 def step_table(
     recording: Recording, events: GpuEvents, classes: Integers, launched: Integers
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, object]]:  # fmt: skip
     """For each step its length on the CPU and the decomposition of the GPU events that it launched.
 
     An event belongs to the step in which the CPU launched it, whenever it ran.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.errors import SourceError, clipped
 from vramwise.units import KIB, MIB
@@ -43,7 +43,7 @@ class EventStream:
 
     def __init__(self, name: str, chunks: Iterator[bytes], *, partial: bool = False) -> None:
         self.name = name
-        self.header: dict[str, Any] = {}
+        self.header: dict[str, object] = {}
         self.truncated = False
         self.events_read = 0
         self._chunks = chunks

@@ -7,7 +7,7 @@ figures on CUDA traces; it links launches of ROCm otherwise, so that its window 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.decomposition import percent
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import GpuEvents, Recording, StepMark
 
 
-def tensorboard_figures(recording: Recording) -> dict[str, Any] | None:
+def tensorboard_figures(recording: Recording) -> dict[str, object] | None:
     """GPU utilization, estimated SM efficiency and estimated achieved occupancy in percent.
 
     GPU utilization: union of kernels in the window over the window. SM efficiency: integral over the window of the
