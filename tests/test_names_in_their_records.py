@@ -27,7 +27,7 @@ ENGINE_ROOMS = frozenset(
         f"interop/logs/{file}.py",
     )
 )
-ENGINE_REGISTRY = frozenset({"engines/__init__.py", "scenario/"})
+ENGINE_REGISTRY = frozenset({"engines/__init__.py"})
 # `transformers` names a library too: known versions of packages, and what a training runs on
 OF_LIBRARIES = (
     "planner/training_changes.py",
@@ -142,3 +142,51 @@ def test_a_use_of_a_frameworks_name_is_seen(text: str) -> None:
 )  # fmt: skip
 def test_a_name_that_is_asked_for_is_seen(text: str) -> None:
     assert [*names_asked_for(ast.parse(text), ENGINE_NAMES)]
+
+
+def types_asked_for(tree: ast.AST) -> Iterator[int]:
+    """Lines that compare a `model_type`, or look it up, with a type that stands there or in a constant of the file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            stated = [part for side in sides for part in ast.walk(side) if is_stated(part)]
+            if stated and any(map(is_model_type, sides)):
+                yield node.lineno
+        elif isinstance(node, ast.Subscript) and is_model_type(node.slice):
+            yield node.lineno
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of_type = node.func.attr == "startswith" and is_model_type(node.func.value)
+            in_table = node.func.attr == "get" and bool(node.args) and is_model_type(node.args[0])
+            if of_type or in_table:
+                yield node.lineno
+
+
+def is_stated(node: ast.AST) -> bool:
+    """Whether it is a text, or the name of a constant."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str)
+    return isinstance(node, ast.Name) and node.id.isupper()
+
+
+def is_model_type(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name == "model_type"
+
+
+def test_what_a_program_does_with_a_type_of_model_is_a_row() -> None:
+    """Outside the families: rows of models/type_facts.csv, or a framework's record."""
+    found = []
+    for name, tree in outside(frozenset({"models/", "sources/", "frameworks/"})):
+        found += [f"{name}:{line}" for line in types_asked_for(tree)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'config.model_type == "llama"', 'model_type in ("llama", "gpt2")', 'config.model_type in _TYPES',
+        '{"llama": 1}.get(config.model_type)', 'TABLE[config.model_type]', 'config.model_type.startswith("qwen")',
+    ],
+)  # fmt: skip
+def test_a_type_that_is_asked_for_is_seen(text: str) -> None:
+    assert [*types_asked_for(ast.parse(text))]

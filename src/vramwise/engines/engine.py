@@ -63,6 +63,8 @@ class Engine:
     """As its makers write it."""
     serving: str
     """The package of `vramwise.serving` with its rules."""
+    runs: str = ""
+    """The engine that it starts, whose name stands for both where several are listed."""
     newest: str = ""
     """The version whose rules are taken where a scenario states none."""
     dated: tuple[tuple[str, str], ...] = ()

@@ -9,6 +9,7 @@ RECORD = Engine(
     name="ollama",
     title="ollama",
     serving="llama_cpp",
+    runs="llama.cpp",
     dated=(("0.30.0", "2026-05-29"),),
     reads_gguf=True,
     runs_on_cpu=True,

@@ -7,15 +7,12 @@ from dataclasses import asdict, dataclass
 
 from vramwise.interop.huggingface_buffers import RELEASES, block_buffer_bytes, loads_with, shared_buffer_bytes
 from vramwise.models import Block, Model, describe
+from vramwise.models.type_facts import fact_value, has_fact
 
 # commands/estimate.py of accelerate 1.15: sizes in fp32 over these.
 _SMALLER_THAN_FP32 = {"float32": 1, "float16/bfloat16": 2, "int8": 4, "int4": 8}
 _FP32_BYTES = 4
 _INFERENCE_FACTOR = 1.2
-# transformers classes without `_no_split_modules`: every module counts by itself.
-_SPLIT_LAYERS = frozenset({"distilbert"})
-_WHOLE_EMBEDDINGS = frozenset({"bert", "roberta"})
-_BARE_CLASSES = {"bert": "BertModel", "roberta": "RobertaModel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ def calculator(model: Model, transformers: str | None = None) -> CalculatorTable
 
 def base_model(model: Model) -> Model:
     """The model that `AutoModel` builds where it has parts that the model with a head lacks (BERT's pooler)."""
-    bare = _BARE_CLASSES.get(model.config.model_type)
+    bare = fact_value("transformers", "bare_class", model.config.model_type)
     if bare is None or model.head == "none":
         return model
     return describe({**model.config.values, "architectures": [bare]}, model.id)
@@ -126,7 +123,8 @@ def _group_sizes(model: Model, block: Block, parameters: list[tuple[str, int]], 
     """Sizes of what the tool keeps together: a layer, BERT's embeddings, else each module's own tensors."""
     kind = model.config.model_type
     embeds = any(op.kind == "embedding" for op in block.ops)
-    if (block.layer is not None and kind not in _SPLIT_LAYERS) or (embeds and kind in _WHOLE_EMBEDDINGS):
+    whole_layer = block.layer is not None and not has_fact("accelerate", "layers_in_pieces", kind)
+    if whole_layer or (embeds and has_fact("accelerate", "embeddings_in_one", kind)):
         yield _FP32_BYTES * _numel(parameters) + block_buffer_bytes(model, block, release)
         return
     modules: dict[str, int] = {}

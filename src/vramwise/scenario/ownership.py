@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError
 from vramwise.scenario.owners import Owner, Owners
 from vramwise.scenario.settings import Settings, ownership_of
@@ -52,11 +53,15 @@ def _why(settings: Settings, owners: Owners) -> str:
     value = getattr(settings, first.key)
     if first.needs not in first.values:
         return f"needs {first.needs}; it is {'not set' if value is None else value}"
-    # one of a program's twins stands for the other: ollama runs llama.cpp
-    names = [owner.needs for owner in owners if owner.key == first.key and owner.needs != "ollama"]
+    names = [owner.needs for owner in owners if owner.key == first.key and not _runs_another(owner)]
     kind = first.key if len(names) == 1 else f"{first.key}s"
     listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     return f"belongs to the {kind} {listed}; the {first.key} is {value}"
+
+
+def _runs_another(owner: Owner) -> bool:
+    """Whether it is an engine that runs another, whose name stands for both."""
+    return owner.key == "engine" and bool(engine_named(owner.needs).runs)
 
 
 def _instead(settings: Settings, key: str, path: str) -> str:

@@ -19,8 +19,8 @@ from vramwise.training.recipe.images import images_note
 from vramwise.training.recipe.masks import masks_note
 from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import (
-    ALWAYS_FUSED_EXPERTS,
     EXPERTS_FUSED_SINCE,
+    had_expert_modules,
     has_fused_experts,
 )
 from vramwise.training.step.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
@@ -116,7 +116,7 @@ def experts_note(train: TrainSettings, model: Model) -> str:
     if rule is None or rule.quantizes_fused_experts:
         return skipped
     size = sum(prod(p.shape) for p in model.parameters if p.part == "experts" and len(p.shape) == 3)
-    older = library_version(train) >= EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS
+    older = library_version(train) >= EXPERTS_FUSED_SINCE and had_expert_modules(model)
     ways = ["--framework axolotl or --quantize-experts", "--framework unsloth"]
     ways += ['--framework-version "transformers 4.57", where experts are linear layers'] if older else []
     return (

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from operator import is_not
 
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.attention import WITHOUT_SDPA
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import probe
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
 from vramwise.models.step import Forward, Structure, structure_of
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
 from vramwise.training.activations.kernels import fused_parts, parts_of, with_kernels, with_parts
@@ -99,7 +99,8 @@ def _of_attention(
 ) -> Iterator[tuple[str, str]]:
     if "attention" not in asked.explicit or (asked.attention, train.attention) != ("flash", "flash"):
         return
-    if model.config.model_type in WITHOUT_SDPA or framework_of(train).classes != "as they are":
+    with_sdpa = not has_fact("transformers", "without_sdpa", model.config.model_type)
+    if not with_sdpa or framework_of(train).classes != "as they are":
         return
     usual = recorded(model, train.replace(attention="sdpa"), axes["batch"], axes["sequence"])
     if probe(usual.saved_bytes) == probe(forward.saved_bytes):

@@ -12,6 +12,7 @@ from vramwise.interop.launch.launchers import Launcher, file_table
 from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.values import fraction, whole_in
+from vramwise.models.type_facts import fact_value
 from vramwise.scenario.names import BASE_QUANTIZATION, OPTIMIZER_SPELLINGS, OPTIMIZERS
 
 _PRECISIONS = {"bf16-true": "bf16", "16-true": "fp16", "32-true": "fp32", "bf16-mixed": "bf16-mixed",
@@ -19,11 +20,6 @@ _PRECISIONS = {"bf16-true": "bf16", "16-true": "fp16", "32-true": "fp32", "bf16-
 _LLAMA = (("lora_query", "q_proj"), ("lora_key", "k_proj"), ("lora_value", "v_proj"), ("lora_projection", "o_proj"))
 _LLAMA_MLP = ("gate_proj", "up_proj", "down_proj")
 # What fuses queries, keys and values, its output and its MLP, as transformers names them.
-_FUSED = {
-    "gpt_neox": ("query_key_value", "dense", ("dense_h_to_4h", "dense_4h_to_h")),
-    "falcon": ("query_key_value", "dense", ("dense_h_to_4h", "dense_4h_to_h")),
-    "phi3": ("qkv_proj", "o_proj", ("gate_up_proj", "down_proj")),
-}
 _ON = ("lora_query", "lora_value")
 
 
@@ -101,12 +97,12 @@ def _adapters(options: Options, model: str, train: dict[str, object]) -> None:
 def _targets(options: Options, model: str) -> list[str]:
     """Modules with adapters: queries and values unless told otherwise."""
     on = {name: options.is_on(name, default=name in _ON) for name, _ in _LLAMA}
-    fused = _FUSED.get(model_type(model))
+    fused = fact_value("transformers", "joined_modules", model_type(model))
     if fused is None:
         found = [module for name, module in _LLAMA if on[name]]
         found += _LLAMA_MLP if options.is_on("lora_mlp") else ()
     else:
-        joined, output, mlp = fused
+        joined, output, *mlp = fused.split()
         found = [joined] * any(on[name] for name, _ in _LLAMA[:3]) + [output] * on["lora_projection"]
         found += mlp if options.is_on("lora_mlp") else ()
     return [*found, *(["lm_head"] if options.is_on("lora_head") else [])]

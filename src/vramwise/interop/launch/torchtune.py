@@ -17,6 +17,7 @@ from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.sharding import is_no
 from vramwise.interop.launch.values import fraction, whole_in
+from vramwise.models.type_facts import fact_value
 from vramwise.tables import table
 
 _RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat")
@@ -26,11 +27,7 @@ _OPTIMIZERS = {
     "AdamW4bit": "torchao-adamw-4bit",
 }  # fmt: skip
 _MODULES = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
-_FUSED = {
-    "phi3": {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj",
-             "up_proj": "gate_up_proj"},
-}  # fmt: skip
-"""What transformers' class has in one piece, by model type."""
+_QKV, _GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 _MLP = ("gate_proj", "down_proj", "up_proj")
 _OPTION = "torchtune"
@@ -139,9 +136,17 @@ def _adapters(options: Options, recipe: str, model: str, train: dict[str, object
     targets += _MLP if options.is_on("model.apply_lora_to_mlp") else ()
     targets += ["lm_head"] if options.is_on("model.apply_lora_to_output") else []
     if targets:
-        fused = _FUSED.get(model_type(model), {})
-        train["lora_targets"] = list(dict.fromkeys(fused.get(name, name) for name in targets))
+        train["lora_targets"] = list(dict.fromkeys(_joined(name, model) for name in targets))
     return []
+
+
+def _joined(name: str, model: str) -> str:
+    """The module of transformers' class that a module of torchtune's is part of, where that has several in one."""
+    found = fact_value("transformers", "joined_modules", model_type(model))
+    if found is None:
+        return name
+    qkv, _, gate_up, _ = found.split()
+    return qkv if name in _QKV else gate_up if name in _GATE_UP else name
 
 
 def _recipes_own(recipe: str, options: Options, train: dict[str, object]) -> list[str]:

@@ -11,25 +11,10 @@ from dataclasses import dataclass
 from vramwise.errors import UnsupportedModelError
 from vramwise.models import Block, Model
 from vramwise.models.lengths import text_config
+from vramwise.models.type_facts import ANY, has_fact
 from vramwise.serving.common.storage import Storage, storage_of
 
-# One more layer, the product that joins two streams, three norms, and the embedding and head once more.
-PREDICTION_WITH_COPIES = frozenset({"deepseek_v3", "deepseek_v32", "glm4_moe"})
-# One more layer of full attention, the product that joins two streams, three norms.
-PREDICTION_WITHOUT_COPIES = frozenset({"glm_moe_dsa", "qwen3_5", "qwen3_5_moe"})
 _PREDICTION_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-# Routers that add a buffer to the scores by which experts are chosen: a value for each expert.
-CORRECTED_ROUTERS = frozenset({
-    "axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite",
-    "glm_moe_dsa", "hy_v3", "kimi_k2", "kimi_k25", "kimi_linear", "mimo_v2_flash", "minimax_m2", "nemotron_h",
-    "solar_open",
-})  # fmt: skip
-BIASED_LOGITS = frozenset({
-    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart",
-})  # fmt: skip
-LAYER_SCALARS = frozenset({"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"})
-# transformers 5 ties their head although the config and the files say that it is not.
-TIED_AGAINST_THE_CONFIG = frozenset({"mt5", "t5", "umt5"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +52,11 @@ def file_contents(model: Model) -> FileContents:
     """The number of values in a checkpoint of `model`, by rules that published totals of files agree with."""
     layer = _prediction_layer(model)
     count = _prediction_layers(model)
-    kind = model.config.model_type
-    described = kind in PREDICTION_WITH_COPIES | PREDICTION_WITHOUT_COPIES
+    described = _has(model, "prediction_with_copies") or _has(model, "prediction_without_copies")
     unknown = "" if described or not count else f"{count} layers that predict further tokens"
     count = count if described else 0
     prediction = count * _prediction_numel(model, layer)
-    buffers = _buffers(model) + count * (_experts(layer) if kind in CORRECTED_ROUTERS else 0)
+    buffers = _buffers(model) + count * (_experts(layer) if _has(model, "corrected_routers") else 0)
     try:
         storage = storage_of(model, "auto", None, None)
     except UnsupportedModelError as problem:
@@ -83,6 +67,10 @@ def file_contents(model: Model) -> FileContents:
     unread = sum(_unread_keys(model, block) for block in model.layers())
     whole = model.num_parameters + prediction + buffers + scales + tied + unread
     return FileContents(model.num_parameters, prediction, buffers, scales, untied, unread, whole, unknown)
+
+
+def _has(model: Model, fact: str) -> bool:
+    return has_fact(ANY, fact, model.config.model_type)
 
 
 def _prediction_layers(model: Model) -> int:
@@ -100,7 +88,7 @@ def _prediction_layer(model: Model) -> Block:
 def _prediction_numel(model: Model, layer: Block) -> int:
     width = model.hidden_size
     own = sum(parameter.numel for parameter in layer.parameters) + 2 * width**2 + 3 * width
-    if model.config.model_type in PREDICTION_WITHOUT_COPIES:
+    if _has(model, "prediction_without_copies"):
         return own
     return own + sum(p.numel for p in model.all_parameters if p.part in ("embedding", "head") and len(p.shape) == 2)
 
@@ -111,12 +99,11 @@ def _experts(block: Block) -> int:
 
 def _buffers(model: Model) -> int:
     """Values of buffers that are in the state dict."""
-    kind = model.config.model_type
-    if kind in CORRECTED_ROUTERS:
+    if _has(model, "corrected_routers"):
         return sum(_experts(block) for block in model.blocks)
-    if kind in BIASED_LOGITS:
+    if _has(model, "biased_logits"):
         return model.logit_width if model.head == "seq2seq-lm" else 0
-    return sum(block.modality == "text" for block in model.layers()) if kind in LAYER_SCALARS else 0
+    return sum(block.modality == "text" for block in model.layers()) if _has(model, "layer_scalars") else 0
 
 
 def _unread_keys(model: Model, block: Block) -> int:
@@ -152,6 +139,7 @@ def _scales(storage: Storage, block: Block) -> int:
 
 
 def _untied_in_files(model: Model) -> int:
-    if model.config.model_type not in TIED_AGAINST_THE_CONFIG or model.config.flag("tie_word_embeddings", True):
+    tied = has_fact("transformers", "tied_against_the_config", model.config.model_type)
+    if not tied or model.config.flag("tie_word_embeddings", True):
         return 0
     return sum(p.numel for p in model.all_parameters if p.tied_to is not None and p.part == "head")

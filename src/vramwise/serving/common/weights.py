@@ -10,13 +10,8 @@ from vramwise.models import Block, Model, Parameter
 from vramwise.models.allocator import block_bytes
 from vramwise.models.lengths import rope_scaling, text_config
 from vramwise.models.parallel_cut import WHOLE, ParallelCut, key_value_rows, stores_inputs_first
+from vramwise.models.type_facts import ANY, has_fact
 from vramwise.serving.common.storage import Storage
-
-# transformers 5.23 modeling_*: their text models take three positions a token whatever the config says
-MROPE_TYPES = frozenset({
-    "qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_5", "qwen3_5_moe",
-    "glm4v", "glm4v_moe",
-})  # fmt: skip
 
 Tensors = list[tuple[Parameter, tuple[int, ...]]]
 
@@ -163,7 +158,7 @@ def _stage(spans: tuple[tuple[int, int], ...], position: int, before: bool, outs
 
 def has_multimodal_rope(model: Model) -> bool:
     """Whether positions have a time, a height and a width: by the config, or by its type where it leaves RoPE out."""
-    return "mrope_section" in rope_scaling(model) or model.config.model_type in MROPE_TYPES
+    return "mrope_section" in rope_scaling(model) or has_fact(ANY, "three_positions", model.config.model_type)
 
 
 def rope_cache_bytes(model: Model, bytes_per_element: int, multimodal_factor: int = 1) -> int:

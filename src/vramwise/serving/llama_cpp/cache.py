@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import LayerCache, Model
+from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.types import tensor_type
 from vramwise.serving.llama_cpp.settings import INDEXER_CACHE_BUILD, PADDING, Plan
@@ -63,12 +64,9 @@ def layer_cache_bytes(model: Model, plan: Plan) -> tuple[int, ...]:
     return tuple(kv + state for kv, state in zip(cache.kv_by_layer, cache.state_by_layer, strict=False))
 
 
-_PREDICTION_KEPT = frozenset({"glm4_moe"})  # the converter keeps the layers for multi-token prediction
-
-
 def _prediction_layers(model: Model, plan: Plan) -> int:
     """Layers for multi-token prediction that ik_llama.cpp gives a cache of their own (logs of GLM-4.5 and 4.6)."""
-    if not plan.is_ik or model.config.model_type not in _PREDICTION_KEPT:
+    if not plan.is_ik or not has_fact("ik_llama.cpp", "prediction_layers", model.config.model_type):
         return 0
     return model.config.size("num_nextn_predict_layers", default=1, least=0)
 

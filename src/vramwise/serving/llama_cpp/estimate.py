@@ -8,6 +8,7 @@ from dataclasses import replace
 from vramwise.errors import clipped
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Capacity, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.serving.common.answer import assemble, capacity_of, resolved
@@ -105,7 +106,8 @@ def _needs(scenario: Scenario, model: Model, gpu: Gpu | None) -> DeviceNeeds:
 
 def _notes(scenario: Scenario, model: Model, plan: Plan, from_file: bool) -> Iterator[str]:
     given = scenario.serve
-    if given.engine == "ollama" and model.config.model_type == "mllama" and not runs_itself(given):
+    passed_on = given.engine == "ollama" and not runs_itself(given)
+    if passed_on and has_fact("ollama", "unknown", model.config.model_type):
         yield "ollama since 0.30 runs llama.cpp, which has no mllama yet: versions before it run this model"
     if from_file:
         yield "sizes of the tensors are those of the file's header"

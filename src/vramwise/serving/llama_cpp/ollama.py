@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Capacity
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.versions import version_of
@@ -26,13 +27,6 @@ _LARGE_CONTEXT, _MEDIUM_CONTEXT = 32_768, 4096
 _SURCHARGE = {LARGE_BATCH: 2 * GIB, MEDIUM_BATCH: 3 * GIB // 4}
 _HEADROOM = {LARGE_BATCH: 60, MEDIUM_BATCH: 75}  # most percent of the free memory that the model may take
 _FREE_PERCENT = 80
-_FLASH: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = (
-    ((0, 11, 8), ("gpt_oss",)),
-    ((0, 12, 6), ("gemma3", "qwen3")),
-    ((0, 13), ("qwen3_vl",)),
-    ((0, 15, 5), ("bert", "glm4_moe_lite", "lfm2", "mistral3", "olmo3", "qwen3_next")),
-    ((0, 20), ("lfm2_moe", "nemotron_h", "qwen3_5")),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,9 @@ def ollama_values(
     if n_ctx is None:
         n_ctx = min(_default_context(version, total), model_length(model)) * slots
     batch = given.n_batch or (_batch(model, n_ctx, file_bytes, total) if newest else BATCH)
-    flash = given.flash_attn if given.flash_attn is not None else newest or _flash(version, model.config.model_type)
+    flash = given.flash_attn
+    if flash is None:
+        flash = newest or has_fact("ollama", "flash_attention", model.config.model_type, version)
     return OllamaValues(n_ctx, batch, slots, flash, newest)
 
 
@@ -87,7 +83,3 @@ def _predicted_cache(model: Model, n_ctx: int) -> int:
     heads = config.size("num_attention_heads", default=1)
     kv_heads = config.size("num_key_value_heads", default=heads)
     return 4 * model.num_layers * max(kv_heads, 1) * (model.hidden_size // max(heads, 1)) * n_ctx
-
-
-def _flash(version: tuple[int, ...], model_type: str) -> bool:
-    return any(version >= first and model_type.startswith(types) for first, types in _FLASH)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, LayerCache, Model
+from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.tensors import gguf_tensors
 from vramwise.serving.llama_cpp.settings import (
@@ -66,7 +67,6 @@ class Sizes:
 
 _SCANS = frozenset({"selective_scan", "chunk_scan", "gated_delta_rule"})
 _DEEP_LAYERS = (8, 16, 24)  # Qwen3VLVisionConfig
-_ONE_HIDDEN_COPY = frozenset({"glm4_moe"})
 
 
 @lru_cache(maxsize=256)
@@ -97,7 +97,7 @@ def sizes_of(model: Model) -> Sizes:
     expert = max((t.shape[-1] for t in tensors if t.name == "ffn_down_exps"), default=0)
     norms = max((sum(op.kind in ("rms_norm", "layer_norm") and op.module.count(".") == 0 for op in block.ops)
                  for block in model.layers()), default=0)  # fmt: skip
-    one_copy = norms > 2 or latent is not None or model.config.model_type in _ONE_HIDDEN_COPY
+    one_copy = norms > 2 or latent is not None or has_fact("llama.cpp", "one_hidden_copy", model.config.model_type)
     language = model.config.table("text_config") or model.config
     capped = bool(language.get("final_logit_softcapping"))
     return Sizes(
@@ -120,7 +120,7 @@ def sizes_of(model: Model) -> Sizes:
 def _deep_inputs(model: Model) -> int:
     """Features of earlier vision layers that enter beside the embeddings, each of the hidden size (Qwen3-VL)."""
     vision = model.config.table("vision_config")
-    if vision is None or not model.config.model_type.startswith("qwen3_vl"):
+    if vision is None or not has_fact("llama.cpp", "deep_vision_inputs", model.config.model_type):
         return 0
     return len(vision.items("deepstack_visual_indexes") or _DEEP_LAYERS)
 

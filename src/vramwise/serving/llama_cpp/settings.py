@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vramwise.errors import ScenarioError
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Capacity
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -44,13 +45,6 @@ MOST_DEVICES = 16  # llama_max_devices (src/llama.cpp), GGML_CUDA_MAX_DEVICES (g
 PADDING = 256
 OLD_PADDING = 32  # without flash attention, before the unified cache
 
-_WINDOWED_TYPES = frozenset(
-    {"afmoe", "cohere2", "cohere2_moe", "dots3_note", "dots3_note_text", "exaone4", "exaone_moe", "gemma2", "gemma3",
-     "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text",
-     "gpt_oss", "granite_swa", "granitemoe_swa", "laguna", "llama4", "llama4_text", "mimo_v2_flash", "muse_glimmer",
-     "olmo3", "step3p5", "step3p7"}
-)  # fmt: skip
-"""Architectures whose windows llama.cpp implements (src/llama-hparams.cpp users); it ignores Mistral's."""
 
 _BUILD = re.compile(r"\bb(\d{3,5})\b|\bbuild:? (\d{3,5})\b|^(?:version: )?(\d{4,5})(?= \()")
 _DATE = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b")
@@ -174,7 +168,7 @@ class Plan:
 
 def reads_windows(model: Model) -> bool:
     """Whether llama.cpp makes a mask of its own for windowed layers of this architecture."""
-    return model.config.model_type in _WINDOWED_TYPES and any(cache.window for cache in model.caches)
+    return has_fact("llama.cpp", "windows", model.config.model_type) and any(cache.window for cache in model.caches)
 
 
 def build_of(version: str | None) -> int:
@@ -272,7 +266,7 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
 
 def _check_architecture(model: Model, build: int, is_ik: bool) -> None:
     """Raises ScenarioError for a build whose sources have no such architecture."""
-    if model.config.model_type == "minimax" and (is_ik or build < LIGHTNING_BUILD):
+    if has_fact("ik_llama.cpp" if is_ik else "llama.cpp", "unknown", model.config.model_type, (build,)):
         problem = f"{model.id} needs llama.cpp b{LIGHTNING_BUILD} or newer: lightning attention came in August 2026"
         raise ScenarioError("serve.variant" if is_ik else "serve.engine_version", problem)
 
@@ -345,7 +339,8 @@ def _slots(given: ServeSettings, build: int, single: bool) -> tuple[int, bool]:
 
 
 def _keeps_whole_windows(given: ServeSettings, model: Model, build: int, without: bool) -> bool:
-    if model.config.model_type not in _WINDOWED_TYPES or build < WINDOWED_CACHE_BUILD or without:
+    windows = has_fact("llama.cpp", "windows", model.config.model_type)
+    if not windows or build < WINDOWED_CACHE_BUILD or without:
         return True
     return bool(given.swa_full)
 

@@ -12,6 +12,7 @@ from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, text_config
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -37,11 +38,8 @@ STATE_RATIO, STATE_SLOTS_OF_A_REQUEST, STATE_SLOTS = (
     512,
 )  # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
 PADDED_STATES_VERSION = (0, 5, 23)  # one more slot of states; read there, 0.5.4 has none
-# from the first a windowed layer has a pool of its own, from the second only in the types named (model_config.py)
+# from the first a windowed layer has a pool of its own, from the second only in types that are named
 WINDOW_POOLS, WINDOW_POOLS_BY_TYPE = (0, 4, 9), (0, 5, 8)
-WINDOW_POOL_TYPES = frozenset(
-    {"llama4", "llama4_text", "gpt_oss", "mimo_v2_flash", "mimo_v2", "step3p5", "gemma4", "gemma4_text", "laguna"}
-)
 _CAPTURED = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, 4097, 32))
 
 
@@ -217,7 +215,8 @@ def _window_pools(model: Model, settings: ServeSettings) -> bool:
     version = version_of(settings.engine_version)
     if version < WINDOW_POOLS_BY_TYPE:
         return version >= WINDOW_POOLS
-    return model.config.model_type in WINDOW_POOL_TYPES or text_config(model).model_type in WINDOW_POOL_TYPES
+    types = (model.config.model_type, text_config(model).model_type)
+    return any(has_fact("sglang", "window_pool", kind, version) for kind in types)
 
 
 def _working(model: Model, settings: ServeSettings, storage: Storage) -> Node:

@@ -6,6 +6,7 @@ Read in the wheels 0.4.6 to 0.5.23: layers/quantization/fp8.py, awq.py, gptq.py.
 from __future__ import annotations
 
 from vramwise.formats import QuantFormat
+from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.shard_rules import (
     Case,
     Problem,
@@ -18,8 +19,6 @@ from vramwise.serving.common.shard_rules import (
     where_groups_are_asked,
 )
 from vramwise.serving.common.shards import Shard
-
-UNCHECKED = frozenset({"mimo_v2", "mimo_v2_flash"})  # models/NAME.py: skip_block_quant_check
 
 
 def quantized(shard: Shard, format: QuantFormat, case: Case) -> Problem | None:
@@ -38,6 +37,7 @@ def _blocks(shard: Shard, block: tuple[int, int], case: Case) -> Problem | None:
     rows, columns = block
     if shard.kind == "row":
         return row_blocks(shard, columns, case)
-    if not is_cut_by_rows(shard, rows, case) or (shard.is_fused and case.model_type in UNCHECKED):
+    unchecked = shard.is_fused and has_fact("sglang", "unchecked_blocks", case.model_type)
+    if unchecked or not is_cut_by_rows(shard, rows, case):
         return None
     return column_blocks(zip(shard.outputs, shard.labels, strict=True), rows)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vramwise.models import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.serving.common.constants import Constant, constant
 from vramwise.serving.common.layouts import engine_layout
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 UNPACK_ABOVE_TOKENS = 256
 MARLIN_CAPABILITY = 8.0
 MASKS_VERSION = (0, 17)  # nothing is sorted any more, with FlashInfer or without
-VIDEO_COUNTED = ((0, 11), (0, 13))  # Qwen3-VL's largest video (25,165,824 values = 12,288 tokens of 2 × 32 × 32) counts
-# 12.5 tokens for each of its own, more than an image; its outputs are padded to that (0.11.2 models/qwen3_vl.py
-# get_max_video_tokens, v1/worker/gpu_model_runner.py; the logs say "a budget of 153600 tokens"). 0.13.0 does neither.
+# Qwen3-VL's largest video (25,165,824 values = 12,288 tokens of 2 × 32 × 32) counts 12.5 tokens for each of its own,
+# more than an image; its outputs are padded to that (0.11.2 models/qwen3_vl.py get_max_video_tokens,
+# v1/worker/gpu_model_runner.py; the logs say "a budget of 153600 tokens")
+LONG_VIDEO_TOKENS, LONG_VIDEO_FACTOR = 12288, 12.5
 VIDEO_ALONE_VERSION = (0, 11)  # no image beside the largest video
 
 _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
@@ -160,11 +162,10 @@ def _video_rule(model: Model, r: Resolved) -> VideoRule | None:
     limits = r.settings.limit_mm_per_prompt or {}
     if limits.get("video") == 0:
         return None
-    if model.config.model_type in ("qwen2_vl", "qwen2_5_vl"):
+    if has_fact("vllm", "video_fills_the_request", model.config.model_type, r.version):
         return VideoRule(_frames_tokens(r), 1, padded=False) if r.profile.generation == "V1" else None
-    first, last = VIDEO_COUNTED
-    counted = model.config.model_type in ("qwen3_vl", "qwen3_vl_moe") and first <= r.version < last
-    return VideoRule(12288, 12.5, padded=True) if counted else None
+    counted = has_fact("vllm", "video_counts_more", model.config.model_type, r.version)
+    return VideoRule(LONG_VIDEO_TOKENS, LONG_VIDEO_FACTOR, padded=True) if counted else None
 
 
 def _frames_tokens(r: Resolved) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
+from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.kv_cache import LayerGroup, LayerSpec, PoolPlan
 from vramwise.units import round_up
 
@@ -34,7 +35,7 @@ class _Part:
 
 def compresses_keys(model: Model) -> bool:
     """Whether a model keeps compressed keys, whose blocks are BLOCK tokens by default."""
-    return text_config(model).model_type == "deepseek_v4"
+    return has_fact("vllm", "compressed_keys", text_config(model).model_type)
 
 
 def compressed_pool(model: Model, version: tuple[int, ...], block: int) -> PoolPlan | None:

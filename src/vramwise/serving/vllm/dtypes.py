@@ -6,21 +6,18 @@ from dataclasses import replace
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.layouts import asked_storage, server_storage
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.versions import Version, version_of
 
-_SINCE = (0, 9, 2)
-_TEXT_SINCE = (0, 11)
-_REFUSED = frozenset({"gemma2", "gemma3", "glm4"})
 BF16_FOR_FP32 = (0, 9)  # before, checkpoints in fp32 become fp16
 
 
 def refuses_fp16(model: Model, version: Version) -> bool:
-    """vLLM 0.9.2, 0.10.0, 0.11.0, 0.24.0 and 0.33.0, config/model.py _FLOAT16_NOT_SUPPORTED_MODELS; 0.8.5 has none."""
-    kind = model.config.model_type
-    return (kind in _REFUSED and version >= _SINCE) or (kind == "gemma3_text" and version >= _TEXT_SINCE)
+    """Whether this version has the model's type among those that are unstable in fp16."""
+    return has_fact("vllm", "no_fp16", model.config.model_type, version)
 
 
 def vllm_storage(model: Model, settings: ServeSettings, gpu: Gpu | None) -> Storage:

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.versions import version_of
 from vramwise.units import GIB
@@ -96,14 +97,7 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
 STATE_BLOCKS_VERSION = (0, 15)  # a request's states are counted by mode from here on (MambaSpec max_memory_usage_bytes)
 IN_FLIGHT_VERSION = (0, 26)  # windows keep the tokens of every batch in flight (v1/kv_cache_interface.py)
 HYBRID_CACHING_VERSION = (0, 26)  # prefix caching of models with states is on by itself
-# the second model runner: types that take it by default before all do (config/vllm.py use_v2_model_runner)
-V2_RUNNER_TYPES = (
-    ((0, 24), frozenset({"llama", "mistral", "qwen3", "deepseek_v2", "qwen2_moe", "granitemoe"})),
-    ((0, 23), frozenset({"llama", "mistral", "qwen3"})),
-    ((0, 22), frozenset({"qwen3"})),
-)
-V2_RUNNER_DENSE, V2_RUNNER_ALL = (0, 25), (0, 29)
-V2_RUNNER_EXPERTS = frozenset({"deepseek_v2", "qwen2_moe", "granitemoe"})
+V2_RUNNER_QUANTIZED, V2_RUNNER_DENSE, V2_RUNNER_ALL = (0, 24), (0, 25), (0, 29)  # config/vllm.py use_v2_model_runner
 LAST_PATCH = 999
 _V0_ENGINE = re.compile(r"\s*\(?\bV0\b(?!\.\d)\)?", re.IGNORECASE)  # not the beginning of v0.11.0
 
@@ -179,9 +173,8 @@ def runs_v2_runner(version: tuple[int, ...], model: Model, quantized: bool) -> b
     """
     if version >= V2_RUNNER_ALL:
         return True
-    kind = model.config.model_type
+    named = has_fact("vllm", "second_runner", model.config.model_type, version)
     if version >= V2_RUNNER_DENSE:
         states = any(cache.kind == "recurrent" for cache in model.caches)
-        return not states and ("experts" not in model.parts or kind in V2_RUNNER_EXPERTS)
-    types = next((known for start, known in V2_RUNNER_TYPES if version >= start), frozenset())
-    return kind in types and (version >= (0, 24) or not quantized)
+        return not states and ("experts" not in model.parts or named)
+    return named and (version >= V2_RUNNER_QUANTIZED or not quantized)

@@ -13,6 +13,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.checkpoint_dtype import checkpoint_dtype
 from vramwise.models.lengths import model_length
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads
@@ -49,8 +50,6 @@ _FLASH_HEAD_SIZES, _FLASH_ALONE = (32, 64, 96, 128, 160, 192, 224, 256), ((0, 8)
 _NO_MORE_RANKS_THAN_EXPERTS = frozenset({"qwen2_moe", "qwen3_moe"})
 EXPERT_CHECK = (0, 8)  # config: _verify_with_expert_parallelism; 0.7.3 has none
 MM_LIMITS_FOR_ALL = (0, 10, 2)  # before, limits for a model of text alone are an error (0.10.0)
-# model_executor/models: classes without SupportsPP, and so in every version read
-_WITHOUT_PIPELINE = frozenset({"bart", "bert", "mllama", "roberta", "whisper", "xlm-roberta"})
 # layers/quantization/__init__.py: the first version without it, and what the version before is called
 _REMOVED = {"bitsandbytes": ((0, 28), "0.27"), "gguf": ((0, 24), "0.23")}
 _E5M2_FOR_COMPRESSED = (0, 24)  # attention.py: compressed-tensors checkpoints may have it (0.22.1 no)
@@ -241,7 +240,7 @@ def _check_adapters(settings: ServeSettings, version: Version) -> None:
 
 def _check_splits(settings: ServeSettings, model: Model, gpu: Gpu | None, version: Version) -> None:
     stages, shared = settings.pipeline_parallel_size, settings.decode_context_parallel_size
-    if stages > 1 and model.config.model_type in _WITHOUT_PIPELINE:
+    if stages > 1 and has_fact("vllm", "no_pipeline", model.config.model_type, version):
         what = f"{model.config.model_type} has no pipeline parallelism"
         _refuse("pipeline_parallel_size", what, version, "config/model.py", "set tensor_parallel_size instead")
     if stages > 1 and settings.speculative and _generation(settings, version, gpu) == "V0":

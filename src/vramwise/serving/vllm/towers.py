@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from vramwise.models import Model
+from vramwise.models.type_facts import ANY, has_fact
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.versions import version_of
-from vramwise.serving.common.weights import MROPE_TYPES
 
 # vLLM 0.11.2 models/: these look at the limits themselves; 0.15.1 models/interfaces.py _mark_tower_model: all do
 FIRST_VERSION, GENERAL_VERSION = (0, 11), (0, 15)
-FIRST_TYPES = frozenset({
-    "llava", "mistral3", "llama4", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen2_5_omni",
-})  # fmt: skip
 VIDEO_KEYS = ("video_token_id", "video_token_index")
-VIDEO_TYPES = MROPE_TYPES | {
-    "internvl",
-    "internvl_chat",
-}  # types that read videos also where a config leaves the key out
 
 
 def has_encoder(model: Model) -> bool:
@@ -33,7 +26,7 @@ def towers_left_out(model: Model, settings: ServeSettings) -> frozenset[str]:
     version = version_of(settings.engine_version)
     if not limits or version < FIRST_VERSION:
         return frozenset()
-    if version < GENERAL_VERSION and model.config.model_type not in FIRST_TYPES:
+    if version < GENERAL_VERSION and not has_fact("vllm", "leaves_towers_out", model.config.model_type, version):
         return frozenset()
     deaf = limits.get("audio") == 0
     blind = sees_nothing(model, settings)
@@ -44,5 +37,5 @@ def sees_nothing(model: Model, settings: ServeSettings) -> bool:
     """Whether no image and, where the model reads videos, no video may come."""
     limits = settings.limit_mm_per_prompt or {}
     thinker = model.config.table("thinker_config") or model.config
-    videos = model.config.model_type in VIDEO_TYPES or any(thinker.has(key) for key in VIDEO_KEYS)
+    videos = has_fact(ANY, "reads_videos", model.config.model_type) or any(thinker.has(key) for key in VIDEO_KEYS)
     return limits.get("image") == 0 and (limits.get("video") == 0 or not videos)

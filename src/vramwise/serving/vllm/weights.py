@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.constants import constant
@@ -14,11 +15,9 @@ from vramwise.serving.vllm.extras import extra_weights
 from vramwise.serving.vllm.towers import towers_left_out
 from vramwise.units import MIB
 
-FP32_ROPE_TYPES = frozenset({"gpt_oss"})  # models/gpt_oss.py makes its table in fp32
 # rotary_embedding/mrope.py, 0.8.5 to 0.33.0 (since Qwen2.5-VL came): four times the positions, for the time index
-# of long videos; not for these types from 0.32.0 on (qwen3_vl.py mrope_positions_factor; 0.31.0 still does)
+# of long videos
 MROPE_VERSION, MROPE_FACTOR = (0, 7, 2), 4
-MROPE_PLAIN_VERSION, MROPE_PLAIN_TYPES = (0, 32), frozenset({"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
 
 
 def vllm_weights(
@@ -28,7 +27,7 @@ def vllm_weights(
     nothing may come for."""
     version, layout = version_of(settings.engine_version), engine_layout(settings)
     chosen = heaviest_stage(model, storage, layout) if stage is None else stage
-    wide = model.config.model_type in FP32_ROPE_TYPES
+    wide = has_fact("vllm", "fp32_rotary_tables", model.config.model_type, version)
     beside = (
         *rotary_tables(model, 4 if wide else storage.bytes_per_element, _positions_factor(model, version)),
         *extra_weights(model, storage, layout, version, capability, chosen),
@@ -39,7 +38,7 @@ def vllm_weights(
 
 
 def _positions_factor(model: Model, version: Version) -> int:
-    plain = model.config.model_type in MROPE_PLAIN_TYPES and version >= MROPE_PLAIN_VERSION
+    plain = has_fact("vllm", "plain_rotary_tables", model.config.model_type, version)
     return MROPE_FACTOR if version >= MROPE_VERSION and not plain else 1
 
 

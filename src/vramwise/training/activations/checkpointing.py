@@ -16,9 +16,8 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
-
-CACHE_OFF_SINCE = (4, 53)  # transformers modeling_gpt_bigcode.py
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
 ARGUMENTS = ROTARY_TABLES | {"mask"}
@@ -63,8 +62,8 @@ def cached_by_outputs(run: BlockRun, train: TrainSettings, model_type: str) -> l
     Modeling files turn the cache off under checkpointing, but gpt_bigcode's only since transformers 4.53: its keys and
     values are views of the fused product, all of which stays until the outputs go.
     """
-    is_old = framework_of(train).trainer and library_version(train) < CACHE_OFF_SINCE
-    if run.layer is None or train.checkpointing != "full" or model_type != "gpt_bigcode" or not is_old:
+    cached = has_fact("transformers", "cache_while_checkpointing", model_type, library_version(train))
+    if run.layer is None or train.checkpointing != "full" or not cached or not framework_of(train).trainer:
         return []
     fused = [node for node in run.nodes if "c_attn" in node.module.split(".")]
     return [fused[-1].outputs[0].storage]

@@ -22,6 +22,7 @@ from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.autograd.size import Dim, product, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import BlockRun, Forward
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.megatron_experts import with_own_experts
 from vramwise.training.activations.megatron_latent import with_own_latent_attention
@@ -107,7 +108,7 @@ def with_dequantization(forward: Forward, train: TrainSettings, model_type: str 
     keeps_inputs = is_4_bit and bitsandbytes_version(train) < INPUTS_LEFT_SINCE
     copies = 2 if is_4_bit and bitsandbytes_version(train) < NO_HALF_SINCE and train.compute_dtype == "bf16" else 1
 
-    framework = framework_of(train)
+    framework, by_expert = framework_of(train), has_fact("unsloth", "experts_in_portions", model_type)
 
     def quantized(run: BlockRun) -> tuple[Node, ...]:
         if run.layer is None and not framework.quantizing.head:
@@ -116,7 +117,7 @@ def with_dequantization(forward: Forward, train: TrainSettings, model_type: str 
         if not train.quantize_experts or run.layer is None:
             return nodes
         if framework.quantizing.experts_again:
-            return tuple(_dequantizing_experts(node, by_expert=model_type == "gpt_oss") for node in nodes)
+            return tuple(_dequantizing_experts(node, by_expert=by_expert) for node in nodes)
         return _with_copies_of_experts(nodes)
 
     return rewritten(forward, quantized)

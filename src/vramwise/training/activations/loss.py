@@ -27,6 +27,7 @@ from vramwise.models.autograd.tensor import ITEM_BYTES, Storage, Tensor
 from vramwise.models.litgpt import WIDENED
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.rewriting import recounted
 from vramwise.training.recipe.settings import execution
@@ -39,16 +40,6 @@ TILE_BYTES = (
 TILE_ROWS = (128, 4096)
 LABELS_SHIFTED_SINCE = (4, 50)  # transformers loss/loss_utils.py ForCausalLMLoss pads labels instead of slicing logits
 LOSS_FUNCTION_SINCE = (4, 46)  # before, the modeling file upcasts `logits` in its own frame
-OLD_CLASSES_UPCAST_SINCE = (4, 49)
-NO_UPCAST = frozenset(
-    {
-        "big_bird", "biogpt", "bloom", "camembert", "ctrl", "data2vec-text", "dbrx", "electra", "ernie", "falcon",
-        "git", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese", "megatron-bert", "mpt", "openai-gpt", "opt",
-        "persimmon", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "rwkv", "stablelm", "xglm",
-        "xlm-roberta", "xlm-roberta-xl", "xmod",
-    }
-)  # fmt: skip
-"""Types whose files hand the logits to the loss as they are until transformers 4.49 (read in 4.38 to 4.48)."""
 
 LIGER_SUMS_IN_FP32_SINCE = (0, 6, 2)
 LIGER_SUMS_IN_PLACE_SINCE = (0, 8, 3)
@@ -66,7 +57,7 @@ def upcasts(train: TrainSettings, model: Model) -> bool:
     """Whether the library's way to the loss makes fp32 logits of its own."""
     if not framework_of(train).trainer:
         return False
-    return library_version(train) >= OLD_CLASSES_UPCAST_SINCE or model.config.model_type not in NO_UPCAST
+    return not has_fact("transformers", "loss_of_narrow_logits", model.config.model_type, library_version(train))
 
 
 def shifts_logits(train: TrainSettings) -> bool:

@@ -9,6 +9,7 @@ from vramwise.errors import ScenarioError, UnsupportedModelError
 from vramwise.models import describe
 from vramwise.models.blocks import Block, Op, Parameter, Value
 from vramwise.models.model import Model
+from vramwise.models.type_facts import fact_value
 
 NUM_LABELS = 2  # transformers 5.23 configuration_utils.py: num_labels when a config names none
 
@@ -51,8 +52,7 @@ def untied(model: Model) -> Model:
 
 def _bare(model: Model) -> Model:
     """The encoder with its pooler and no head, as `AutoModel` builds it."""
-    names = {"bert": "BertModel", "roberta": "RobertaModel"}
-    name = names.get(model.config.model_type)
+    name = fact_value("transformers", "bare_class", model.config.model_type)
     if name is None:
         kind = model.config.model_type
         raise UnsupportedModelError(f"a {kind} model without its own head is not described; bert and roberta are")

@@ -16,6 +16,7 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version, stated
 from vramwise.models.execution import Execution
 from vramwise.models.model import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 
@@ -24,18 +25,10 @@ BOOLEAN_SINCE = (4, 53)  # transformers masking_utils.py sdpa_mask
 # apart, without flash attention only since 0.23 (before, `return_position_ids` was for flash attention alone).
 _TRL_FLATTENS_SINCE, _TRL_POSITIONS_SINCE = (0, 19), (0, 23)
 
-# Classes `…FlashAttention2` that copy keys and values to all heads before the kernel, which needs no copy, and the
-# version since which they do not: models/*/modeling_*.py of transformers 4.47.1, 4.48.3, 4.52.4, 4.53.3, 4.57.3, 5.0.0.
-_REPEATED_BEFORE = {
-    "mistral": (4, 48), "mixtral": (4, 48), "phi3": (4, 48), "qwen2": (4, 48), "starcoder2": (4, 48),
-    "zamba": (4, 48), "qwen2_vl": (4, 53), "qwen2_5_vl": (4, 53), "jamba": (5, 0), "phimoe": (5, 0),
-    "qwen2_moe": (5, 0),
-}  # fmt: skip
-
 
 def repeats_heads_for_flash(model: Model, train: TrainSettings) -> bool:
     """Whether keys and values are copied to all heads before flash attention, in this version of transformers."""
-    return library_version(train) < _REPEATED_BEFORE.get(str(model.config.model_type), (0, 0))
+    return has_fact("transformers", "repeats_heads_for_flash", model.config.model_type, library_version(train))
 
 
 def joins_rows(train: TrainSettings) -> bool:

@@ -13,23 +13,11 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.framework import Peft
 from vramwise.frameworks.versions import stated
 from vramwise.models.model import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.recipe.adapters import ALL_LINEAR, is_expression, module_of, targeted, wrapped_experts
 
 EXPERTS, ROUTER = "experts", "gate.weight"
-_LIKE_MIXTRAL = frozenset({"minimax", "minimax_m2", "mixtral"})
-_LIKE_QWEN2_MOE = frozenset(
-    {
-        "afmoe", "beam", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe",
-        "exaone_moe", "flex_olmo", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hunyuan_v1_moe",
-        "mellum", "olmoe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_omni_moe_thinker",
-        "solar_open",
-    }
-)  # fmt: skip
-"""Types whose experts peft knows by these names (transformers 5.23 conversion_mapping.py
-`_MODEL_TO_CONVERSION_PATTERN`, to which peft adds mixtral alone, so that qwen2_moe's own are not found).
-longcat_flash's run in a loop, whose adapters are not described."""
-
 NAMES_EXPERTS, ALL_LINEAR_MEANS_EXPERTS = (0, 19), (0, 20)
 
 
@@ -64,10 +52,10 @@ def former_names(model: Model, train: TrainSettings) -> tuple[str, ...]:
         return ()
     if not wrapped_experts(model) or (stated(train, "transformers") or (5,)) < (5,):
         return ()
-    kind = model.config.model_type
-    if kind in _LIKE_MIXTRAL:
+    if has_fact("peft", "experts_like_mixtral", model.config.model_type):
         return "w1", "w3", "w2"
-    return ("gate_proj", "up_proj", "down_proj") if kind in _LIKE_QWEN2_MOE else ()
+    like_qwen2_moe = has_fact("peft", "experts_like_qwen2_moe", model.config.model_type)
+    return ("gate_proj", "up_proj", "down_proj") if like_qwen2_moe else ()
 
 
 def peft_version(train: TrainSettings, peft: Peft) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from vramwise.hardware import Gpu
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.recipe.adapters import target_names
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES, attention_of
@@ -31,8 +32,6 @@ LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
 
 EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
-ALWAYS_FUSED_EXPERTS = frozenset({"dbrx", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe",
-                                  "llama4", "llama4_text", "qwen3_vl_moe", "qwen3_vl_moe_text"})  # fmt: skip
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 COMPUTE_ADAPTERS = frozenset({"fms", "unsloth"})
@@ -197,7 +196,12 @@ def narrows_again(train: TrainSettings) -> bool:
 
 def has_expert_modules(train: TrainSettings, model: Model) -> bool:
     """Whether experts are lists of linear layers, as in most classes before transformers 5."""
-    return library_version(train) < EXPERTS_FUSED_SINCE and model.config.model_type not in ALWAYS_FUSED_EXPERTS
+    return library_version(train) < EXPERTS_FUSED_SINCE and had_expert_modules(model)
+
+
+def had_expert_modules(model: Model) -> bool:
+    """Whether experts were lists of linear layers in the model's class before they were fused."""
+    return not has_fact("transformers", "always_fused_experts", model.config.model_type)
 
 
 def reentrant(train: TrainSettings) -> bool:

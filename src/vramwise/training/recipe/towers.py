@@ -12,17 +12,16 @@ from functools import lru_cache
 from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Block, Parameter
 from vramwise.models.model import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
-
-PLANNED_TOWERS = frozenset({"dots3_note", "ernie4_5_vl_moe", "gemma4", "llama4", "muse_glimmer"})
-"""Model types whose vision config has a plan in transformers 5.23."""
 
 
 def cuts_towers(train: TrainSettings, model: Model) -> bool:
     """Whether tensor parallelism cuts what is not text, too."""
     if train.tensor_parallel_size == 1:
         return False
-    return framework_of(train).sharding.cuts_towers or model.config.model_type in PLANNED_TOWERS
+    planned = has_fact("transformers", "planned_towers", model.config.model_type)
+    return planned or framework_of(train).sharding.cuts_towers
 
 
 def with_whole_towers(train: TrainSettings, model: Model) -> Model:

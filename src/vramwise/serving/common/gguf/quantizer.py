@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from vramwise.formats import GgufType
 from vramwise.models import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.gguf.tensors import GgufTensor, gguf_tensors
 from vramwise.serving.common.gguf.types import fitting, tensor_type
 
@@ -107,7 +108,7 @@ def _file(model: Model, tensors: tuple[GgufTensor, ...], file_type: str, imatrix
         (op.settings["num_experts"] for b in model.layers() for op in b.ops if op.kind == "experts"), default=0
     )
     is_70b = model.num_layers == _LLAMA_70B_LAYERS and grouped > 1
-    is_falcon = model.config.model_type == "falcon"
+    is_falcon = has_fact("llama.cpp", "own_mixes", model.config.model_type)
     mxfp4 = published_in_mxfp4(model)
     values = tuple(sorted(t.layer or 0 for t in tensors if t.name in _VALUES))
     downs = tuple(sorted(t.layer or 0 for t in tensors if t.name == "ffn_down")) if experts < 2 else ()
