@@ -18,6 +18,7 @@ from transformers_models import model_config
 
 from vramwise import estimate
 from vramwise.models import Model, describe
+from vramwise.models.operations.hyper import CompressTokens
 from vramwise.serving.transformers.dynamic_cache import dynamic_cache
 
 NOT_RUN = {
@@ -76,7 +77,7 @@ def runs(model: Model) -> bool:
     hold a remainder of projections besides, which is not counted.
     """
     kinds = {cache.kind for cache in model.caches}
-    compressed = any(op.kind == "compress_tokens" for block in model.blocks for op in block.ops)
+    compressed = any(True for _ in model.operations(CompressTokens))
     return not compressed and (kinds != {"recurrent"} or model.config.model_type in ALL_RECURRENT)
 
 

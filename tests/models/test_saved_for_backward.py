@@ -19,6 +19,7 @@ from transformers_models import model_config
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.step import record_forward
 
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
@@ -107,7 +108,7 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
 
 def has_experts(config: dict[str, Any]) -> bool:
     """Grouped expert products take only bf16 operands of one dtype; transformers itself refuses others on CUDA."""
-    return any(op.kind == "experts" for block in describe(config).blocks for op in block.ops)
+    return any(True for _ in describe(config).operations(ExpertMlps))
 
 
 def described_bytes(

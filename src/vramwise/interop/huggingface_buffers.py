@@ -10,6 +10,9 @@ from collections.abc import Mapping
 
 from vramwise.models import Block, Model
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import AnyRotary
+from vramwise.models.operations.routers import Router
+from vramwise.models.operations.simple import Embedding
 from vramwise.models.type_facts import fact_value, has_fact
 
 RELEASES = ("4.37", "5")
@@ -46,7 +49,7 @@ def block_buffer_bytes(model: Model, block: Block, release: str) -> int:
         return sum(size for fact, size in held.items() if has_fact("transformers", fact, kind, OLD))
     each = positions * _FP32_BYTES if has_fact("transformers", "sinusoids", kind) else 0
     sinusoids = sum(each * width for width in rotary[:1])
-    return sinusoids + _FP32_BYTES * sum(_correction_width(op.settings) for op in block.ops if op.kind == "router")
+    return sinusoids + _FP32_BYTES * sum(map(_correction_width, block.operations(Router)))
 
 
 def shared_buffer_bytes(model: Model, release: str) -> int:
@@ -59,25 +62,20 @@ def shared_buffer_bytes(model: Model, release: str) -> int:
 
 def _rotary_tables(block: Block) -> list[tuple[str, int]]:
     """Name and width of the rotary table that each rotation of the block reads."""
-    return [
-        (op.settings.get("table", "default"), op.settings.get("rotary_dim") or op.outputs[0].width)
-        for op in block.ops
-        if op.kind.startswith("rotary")
-    ]
+    return [(op.table, op.rotary_dim or op.outputs[0].width) for op in block.operations(AnyRotary)]
 
 
 def _embedding_buffer_bytes(kind: str, config: Config, block: Block) -> int:
-    if not any(op.kind == "embedding" for op in block.ops):
+    if not any(True for _ in block.operations(Embedding)):
         return 0
     rows = int(fact_value("transformers", "position_id_rows", kind) or 0)
     scale = _FP32_BYTES if has_fact("transformers", "scaled_embeddings", kind) else 0
     return rows * _positions(config) * _INT64_BYTES + scale
 
 
-def _correction_width(settings: Mapping[str, object]) -> int:
+def _correction_width(op: Router) -> int:
     """Entries of DeepSeek V3's e_score_correction_bias, which only its sigmoid router has."""
-    experts = settings.get("num_experts", 0)
-    return experts if settings.get("style") == "deepseek_v3" and isinstance(experts, int) else 0
+    return op.num_experts if op.style == "deepseek_v3" else 0
 
 
 def _positions(config: Config) -> int:

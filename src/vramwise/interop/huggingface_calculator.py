@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from vramwise.interop.huggingface_buffers import RELEASES, block_buffer_bytes, loads_with, shared_buffer_bytes
 from vramwise.models import Block, Model, describe
+from vramwise.models.operations.simple import Embedding
 from vramwise.models.type_facts import fact_value, has_fact
 
 # commands/estimate.py of accelerate 1.15: sizes in fp32 over these.
@@ -122,7 +123,7 @@ def _base_blocks(model: Model) -> Iterator[tuple[Block, list[tuple[str, int]]]]:
 def _group_sizes(model: Model, block: Block, parameters: list[tuple[str, int]], release: str) -> Iterator[int]:
     """Sizes of what the tool keeps together: a layer, BERT's embeddings, else each module's own tensors."""
     kind = model.config.model_type
-    embeds = any(op.kind == "embedding" for op in block.ops)
+    embeds = any(True for _ in block.operations(Embedding))
     whole_layer = block.layer is not None and not has_fact("accelerate", "layers_in_pieces", kind)
     if whole_layer or (embeds and has_fact("accelerate", "embeddings_in_one", kind)):
         yield _FP32_BYTES * _numel(parameters) + block_buffer_bytes(model, block, release)

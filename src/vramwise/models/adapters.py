@@ -6,8 +6,8 @@ beside a linear layer or an embedding     A (rank, inputs), B (outputs, rank), w
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Op, Parameter
-from vramwise.models.parallel_cut import stores_inputs_first
+from vramwise.models.blocks import Operation, Parameter
+from vramwise.models.operations.chosen_experts import StackedExperts
 
 Shape = tuple[int, ...]
 
@@ -21,7 +21,7 @@ def low_rank_shapes(rank: int, inputs: int, outputs: int, *, groups: int = 1, do
     return (*pair, (outputs,)) if dora else pair
 
 
-def adapter_shapes(op: Op, weight: Parameter, rank: int, *, dora: bool = False) -> tuple[Shape, ...]:
+def adapter_shapes(op: Operation, weight: Parameter, rank: int, *, dora: bool = False) -> tuple[Shape, ...]:
     """What is added for one weight of an operation.
 
     Each expert has ranks of its own, and a weight that stands for two linear layers of older checkpoints has those of
@@ -30,14 +30,16 @@ def adapter_shapes(op: Op, weight: Parameter, rank: int, *, dora: bool = False) 
     inputs, outputs = _widths(op, weight)
     if len(weight.shape) == 2:
         return low_rank_shapes(rank, inputs, outputs, dora=dora)
-    layers = op.settings["fused_branches"] if weight == op.parameters[0] else 1
+    layers = op.fused_branches if isinstance(op, StackedExperts) and weight == op.parameters[0] else 1
     ranks = rank * layers * weight.shape[0]
     return low_rank_shapes(ranks, inputs, outputs)
 
 
-def _widths(op: Op, weight: Parameter) -> tuple[int, int]:
+def _widths(op: Operation, weight: Parameter) -> tuple[int, int]:
     """Inputs and outputs of a weight; an embedding maps rows to columns."""
     *_, first, second = weight.shape
-    is_of_experts = len(weight.shape) == 3
-    inputs_first = op.settings["transposed"] if is_of_experts else stores_inputs_first(op) or weight.part == "embedding"
+    if isinstance(op, StackedExperts) and len(weight.shape) == 3:
+        inputs_first = op.transposed
+    else:
+        inputs_first = op.inputs_first or weight.part == "embedding"
     return (first, second) if inputs_first else (second, first)

@@ -8,6 +8,7 @@ from typing import Any
 
 from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.model import Model
+from vramwise.models.operations.simple import Embedding
 
 UNSTATED_LENGTH = 2048  # vLLM config/model.py: length of a model whose config states none
 # transformers 5.23 config classes: max_position_embeddings of a config.json that leaves it out
@@ -80,10 +81,9 @@ def rows_of_positions(model: Model) -> int | None:
     """
     found = []
     for block in model.blocks:
-        for op in block.ops:
-            ids = str(op.settings.get("ids", "")) if op.kind == "embedding" else ""
-            if "position" in ids and block.modality == "text" and op.parameters:
-                before = model.config.size("pad_token_id", default=1, least=0) + 1 if "counted" in ids else 0
+        for op in block.operations(Embedding):
+            if "position" in op.ids and block.modality == "text" and op.parameters:
+                before = model.config.size("pad_token_id", default=1, least=0) + 1 if "counted" in op.ids else 0
                 found.append(op.parameters[0].shape[0] - before)
     if not found:
         return None
@@ -97,8 +97,4 @@ def rows_of_positions(model: Model) -> int | None:
 
 def reads_tokens(model: Model) -> bool:
     """Whether a batch is of sequences of tokens, not of images alone."""
-    return any(
-        op.kind == "embedding" and "input_ids" in str(op.settings.get("ids", ""))
-        for block in model.blocks
-        for op in block.ops
-    )
+    return any("input_ids" in op.ids for op in model.operations(Embedding))

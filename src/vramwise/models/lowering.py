@@ -10,27 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from vramwise.errors import UndescribedOperationError, UnsupportedModelError
+from vramwise.errors import UndescribedOperationError
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Storage, Tensor
-from vramwise.models.blocks import Block, Modality, Op, Parameter
+from vramwise.models.blocks import Block, Modality, Operation, Parameter
 from vramwise.models.execution import Execution
 
 ADAPTER_LEAVES = ("lora_A", "lora_B", "lora_magnitude")
 
 Lowered = Callable[..., Tensor | tuple[Tensor, ...]]
-_LOWERINGS: dict[str, Lowered] = {}
 F = TypeVar("F", bound=Lowered)
+LOWERINGS: dict[type[Operation], Lowered] = {}
 
 
-def lowering(kind: str) -> Callable[[F], F]:
-    """Registers the lowering of a kind of operation: `(run, op, *tensors) -> tensor or tensors`."""
+def lowering(kind: type[Operation]) -> Callable[[F], F]:
+    """Registers the lowering of a class of operations: `(run, op, *tensors) -> tensor or tensors`."""
 
     def register(function: F) -> F:
-        if kind in _LOWERINGS:
-            raise ValueError(f"two lowerings of {kind}: {_LOWERINGS[kind].__module__} and {function.__module__}")
-        _LOWERINGS[kind] = function
+        if kind in LOWERINGS:
+            raise ValueError(f"two lowerings of {kind.__name__}: {LOWERINGS[kind].__module__}, {function.__module__}")
+        LOWERINGS[kind] = function
         return function
 
     return register
@@ -99,10 +99,7 @@ class Lowering:
         values: dict[int, Tensor] = {value.id: self.streams[name] for name, value in block.inputs.items()}
         for op in block.ops:
             with self.tape.inside(op.module):
-                lowered = _LOWERINGS.get(op.kind)
-                if lowered is None:
-                    raise UnsupportedModelError(f"{block.name}: what it keeps for backward is not described yet")
-                results = lowered(self, op, *(values[value.id] for value in op.inputs))
+                results = LOWERINGS[type(op)](self, op, *(values[value.id] for value in op.inputs))
             if isinstance(results, Tensor):
                 results = (results,)
             for value, result in zip(op.outputs, results, strict=True):
@@ -119,7 +116,7 @@ class Lowering:
             self.parameters[name] = self.tape.parameter(parameter.shape, dtype, requires_grad=trains)
         return self.parameters[name]
 
-    def parameters_of(self, op: Op) -> list[Tensor]:
+    def parameters_of(self, op: Operation) -> list[Tensor]:
         """The tensors of an operation's parameters, in their order."""
         return [self.parameter(parameter) for parameter in op.parameters]
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from vramwise.models.blocks import Block, Parameter
+from vramwise.models.blocks import Block, K, Parameter
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import AnyAttention, Attention
+from vramwise.models.operations.experts import ExpertMlps
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +30,10 @@ class Model:
     loss: str = ""
     not_counted: str = ""
     counted_as: str = ""
+
+    def operations(self, kind: type[K]) -> Iterator[K]:
+        """Its operations of one class, in the order in which they run."""
+        return (op for block in self.blocks for op in block.operations(kind))
 
     @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:
@@ -49,12 +55,9 @@ class Model:
     def num_active_parameters(self) -> int:
         """Parameters that one token passes: all but the routed experts that it is not sent to."""
         inactive = 0
-        for block in self.blocks:
-            for op in block.ops:
-                if op.kind == "experts":
-                    experts, chosen = op.settings["num_experts"], op.settings["experts_per_token"]
-                    total = sum(parameter.numel for parameter in op.parameters)
-                    inactive += total - total * chosen // experts
+        for op in self.operations(ExpertMlps):
+            total = sum(parameter.numel for parameter in op.parameters)
+            inactive += total - total * op.experts_per_token // op.num_experts
         return self.num_parameters - inactive
 
     @cached_property
@@ -73,24 +76,19 @@ class Model:
     @cached_property
     def has_float_mask(self) -> bool:
         """Whether attention is handed a mask of floats: position biases (ALiBi, T5's) or a mask that is trained."""
-        ops = [op for block in self.blocks for op in block.ops]
-        biased = (op.settings for op in ops if op.kind == "attention")
-        return any(op.kind == "dynamic_mask_attention" for op in ops) or any(
-            settings.get("alibi") or settings["style"] in ("t5", "distance", "patches") for settings in biased
-        )
+        return any(op.has_float_mask for op in self.operations(AnyAttention))
 
     @cached_property
     def chunk_sizes(self) -> frozenset[int]:
         """Lengths of the chunks in which recurrent layers work through a sequence, or of two where one is a case."""
         names = ("chunk_size", "two_chunks")
-        chunks = (op.settings.get(name) for block in self.blocks for op in block.ops for name in names)
-        return frozenset(chunk for chunk in chunks if chunk is not None)
+        chunks = (getattr(op, name, 0) for block in self.blocks for op in block.ops for name in names)
+        return frozenset(chunk for chunk in chunks if chunk)
 
     @cached_property
     def windows(self) -> frozenset[int]:
         """Windows of caches and of attention that keeps no cache."""
-        attentions = (op.settings for block in self.blocks for op in block.ops if op.kind == "attention")
-        found = {cache.window for cache in self.caches} | {settings["window"] for settings in attentions}
+        found = {cache.window for cache in self.caches} | {op.window for op in self.operations(Attention)}
         return frozenset(window for window in found if window is not None)
 
     @cached_property
@@ -105,8 +103,7 @@ class Model:
     @cached_property
     def describes_images(self) -> bool:
         """Whether what a batch with images runs is described: some block puts them into the prompt."""
-        joining = ("image_rows", "image_tokens", "images_before_text", "rows_that_see")
-        return any(op.kind in joining for block in self.blocks for op in block.ops)
+        return any(op.joins_images for block in self.blocks for op in block.ops)
 
     @property
     def num_layers(self) -> int:

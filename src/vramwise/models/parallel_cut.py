@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vramwise.errors import UnevenCutError
-from vramwise.models.blocks import Block, Op, Parameter
+from vramwise.models.blocks import Block, Operation, Parameter
+from vramwise.models.operations.attention import AnyRotary, Attention
+from vramwise.models.operations.simple import Conv1dLinear, Linear
 from vramwise.units import round_up
 
 
@@ -88,11 +90,6 @@ WHOLE = ParallelCut()
 """Nothing is cut."""
 
 
-def stores_inputs_first(op: Op) -> bool:
-    """Whether the weight of an operation is (inputs, outputs)."""
-    return op.kind == "conv1d_linear"
-
-
 def _divided(shape: tuple[int, ...], axis: int, ranks: int) -> tuple[int, ...]:
     return _with(shape, axis, -(-shape[axis] // ranks))
 
@@ -108,10 +105,8 @@ def key_value_rows(block: Block) -> dict[str, KeyValueRows]:
     """
     maker = {output.id: op for op in block.ops for output in op.outputs}
     found: dict[str, KeyValueRows] = {}
-    for op in block.ops:
-        if op.kind != "attention" or len(op.inputs) < 3:
-            continue
-        heads = op.settings["num_key_value_heads"]
+    for op in block.operations(Attention):
+        heads = op.num_key_value_heads
         for value in op.inputs[1:3]:
             linear = _made_by_linear(maker, value.id)
             if linear is not None and linear.parameters:
@@ -121,14 +116,14 @@ def key_value_rows(block: Block) -> dict[str, KeyValueRows]:
     return found
 
 
-def _made_by_linear(maker: Mapping[int, Op], value: int) -> Op | None:
+def _made_by_linear(maker: Mapping[int, Operation], value: int) -> Operation | None:
     for _ in range(32):
         op = maker.get(value)
-        if op is None or op.kind in ("linear", "conv1d_linear"):
+        if op is None or isinstance(op, Linear | Conv1dLinear):
             return op
         if not op.inputs:
             return None
         # rotary makes one output for each input; everything else continues its first input
         place = next((i for i, output in enumerate(op.outputs) if output.id == value), 0)
-        value = op.inputs[place if op.kind.startswith("rotary") else 0].id
+        value = op.inputs[place if isinstance(op, AnyRotary) else 0].id
     return None

@@ -14,8 +14,8 @@ from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.blocks import Block, Modality
 from vramwise.models.execution import Execution
 from vramwise.models.lowering import Lowering
-from vramwise.models.lowerings.losses import LOSSES
 from vramwise.models.model import Model
+from vramwise.models.operations.losses import LOSSES
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vramwise.models.blocks import Block, Op, Parameter, Part
+from vramwise.models.blocks import Block, Parameter, Part
 from vramwise.models.config import Config
 from vramwise.models.model import Model
+from vramwise.models.operations.undescribed import Stored
 
 FAMILY = "tensors only"
 
@@ -40,7 +41,7 @@ def model_of_tensors(
     only what a quantizer would replace. Activations, caches and FLOPs are not counted.
     """
     parameters = tuple(_parameter(name, shape) for name, shape in tensors)
-    op = Op("stored", "", (), (), parameters)
+    op = Stored(parameters=parameters)
     return Model(model_id, FAMILY, Config(config, model_id), (Block("", (op,), {}, {}),), head="none")
 
 

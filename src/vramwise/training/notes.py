@@ -28,13 +28,6 @@ from vramwise.training.step.overload import overload_factor
 from vramwise.training.unchanged import unchanged
 from vramwise.units import format_bytes
 
-_KERNELS = {
-    "gated_delta_rule": "flash-linear-attention", "kimi_delta_rule": "flash-linear-attention",
-    "selective_scan": "mamba-ssm", "scan_by_head": "mamba-ssm", "chunk_scan": "mamba-ssm", "matrix_lstm": "xlstm",
-    "weighted_sum": "kernels",
-}  # fmt: skip
-"""Operations that transformers leaves to a package where it is installed."""
-
 
 def notes_of(
     train: TrainSettings, model: Model, states: ModelStates, *, engine_counted: bool = False
@@ -53,7 +46,7 @@ def notes_of(
         )
     about_masks = masks_note(train)
     notes += [about_masks] if about_masks else []
-    packages = {_KERNELS[op.kind] for block in model.blocks for op in block.ops if op.kind in _KERNELS}
+    packages = {op.package for block in model.blocks for op in block.ops} - {""}
     if framework.exact and packages:
         notes.append(
             "recurrent layers follow transformers' PyTorch code; they keep less where its package "

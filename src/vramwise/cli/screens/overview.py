@@ -17,6 +17,7 @@ from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import find_gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.units import GB, MB, format_bytes
@@ -194,7 +195,7 @@ def _headline(model: Model) -> list[Line]:
     if active == model.num_parameters:
         return lines
     lines.append(f"{active:,} of them are active for a token (routed experts)")
-    if any(op.kind == "experts" for block in model.blocks for op in block.ops):
+    if any(True for _ in model.operations(ExpertMlps)):
         lines.append("bitsandbytes (int8, nf4) leaves experts that are one fused tensor in 16 bit")
     return lines
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.encoder_design import Design, Head
 from vramwise.models.layers.encoder_embedding import after_embedding, embedding
 from vramwise.models.layers.encoder_head import language_model_head, pooler
 from vramwise.models.layers.multi_head_attention import multi_head_attention
 from vramwise.models.layers.tasks import Task, task_of
+from vramwise.models.operations.attention import PLAIN
 
 CLASS_DEFAULTS = {
     "vocab_size": 30000, "embedding_size": 128, "hidden_size": 4096, "num_hidden_layers": 12, "num_hidden_groups": 1,
@@ -34,7 +36,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, root: str) -> Value:
     module = f"{root}.attention"
     names = (f"{module}.query", f"{module}.key", f"{module}.value", f"{module}.dense")
     h = multi_head_attention(
-        b, x, c, names, module=module, causal=False, style="plain", dropout=c.number("attention_probs_dropout_prob"),
+        b, x, c, names, module=module, causal=False, style=PLAIN, dropout=c.number("attention_probs_dropout_prob"),
         cache=None,
     )  # fmt: skip
     return b.layer_norm(b.add(x, b.dropout(h, c.number("hidden_dropout_prob"))), f"{module}.LayerNorm")

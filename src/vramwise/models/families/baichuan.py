@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import alike
 from vramwise.models.layers.decoder_design import Design, LayerKind
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.early_attention import FALCON
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {
@@ -32,11 +35,11 @@ def packed_attention(b: BlockBuilder, x: Value, *, c: Config) -> Value:
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in fused)
     if alibi:
         mixed = b.attention(
-            q, k, v, num_heads=heads, num_key_value_heads=heads, style="falcon", others=[x], alibi=True
-        )  # fmt: skip
+            Attention(num_heads=heads, num_key_value_heads=heads, style=FALCON, alibi=True), q, k, v, others=[x]
+        )
     else:
         q, k = b.rotary(q, k)
-        mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=heads)
+        mixed = b.attention(Attention(num_heads=heads, num_key_value_heads=heads), q, k, v)
     return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind, sliding_window
 from vramwise.models.layers.mixture import Mixture, experts, grouped, sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.windows import every
+from vramwise.models.operations.gates import WidenedGate
 
 
 def widened_mlp(b: BlockBuilder, x: Value, *, c: Config) -> Value:
     """down(act(gate(x)) · up(x)), activation and product in fp32."""
     b.part = "mlp"
     gate, up = (b.linear(x, f"mlp.{name}_proj", c.intermediate_size) for name in ("gate", "up"))
-    h = b.op("widened_gate", "mlp", [gate, up], [gate.width], function=c.text("hidden_act", "silu"))[0]
+    h = b.op(WidenedGate(function=c.text("hidden_act", "silu")), "mlp", [gate, up], [gate.width])[0]
     return b.linear(h, "mlp.down_proj", x.width, shard="row")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.early_attention import BLOOM
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -14,9 +17,18 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     fused = b.heads(b.linear(x, "self_attention.query_key_value", 3 * x.width, bias=True), heads)
     q, k, v = (b.heads_first(piece) for piece in b.split(fused, [x.width // heads] * 3))
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="self_attention",
-        dropout=c.number("attention_dropout"), style="bloom", eager_only=True,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            dropout=c.number("attention_dropout"),
+            style=BLOOM,
+            eager_only=True,
+        ),
+        q,
+        k,
+        v,
+        module="self_attention",
+    )
     return b.linear(mixed, "self_attention.dense", x.width, bias=True, shard="row")
 
 

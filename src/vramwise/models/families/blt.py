@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.byte_patches import crosses, gathered, last_blocks, layers, middle_blocks, patcher
+from vramwise.models.operations.byte_patches import HashedEmbedding
 
 # Defaults of the configuration classes of transformers 5.23.
 _PARTS: dict[str, dict[str, Any]] = {
@@ -59,7 +61,7 @@ def first_blocks(c: Config, local: Config, window: int | None) -> list[Block]:
     x = b.embedding("local_encoder.embed_tokens", local.vocab_size, local.hidden_size)
     shape = (c.size("encoder_hash_byte_group_vocab", default=500_002) * lookups, local.hidden_size)
     table = b.parameter("encoder_hash_tok_embedding", "weight", shape, shard="vocab")
-    x = b.unary("hashed_embedding", x, "encoder_hash_tok_embedding", [table], lookups=lookups)
+    x = b.unary(HashedEmbedding(lookups=lookups), x, "encoder_hash_tok_embedding", [table])
     found, dropout, last = [], local.number("dropout"), local.num_hidden_layers - 1
     found.append(b.build(hidden=b.dropout(b.dropout(x, dropout), dropout)))
     for i, block in enumerate(layers(local, "local_encoder", window)):

@@ -6,7 +6,8 @@ autograd keeps is derived: attention and norms run as transformers' GLM runs the
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.chatglm_layers import first_layer, layer, norm
 

@@ -5,8 +5,12 @@ Each row of the batch holds a text and an image, and the loss compares all of th
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.images import Similarities, UnitLength
+from vramwise.models.operations.siglip import OverNorm, ShiftedSimilarities
+from vramwise.models.operations.simple import Hold
 from vramwise.models.towers.contrastive import (
     SIGLIP_VISION_DEFAULTS,
     TEXT_DEFAULTS,
@@ -32,10 +36,10 @@ def comparison(c: Config, text: Config, vision: Config) -> Block:
     """Projections of both towers to one width and to unit length, their similarities times a learned scale."""
     b = BlockBuilder("", part="projector")
     width = c.size("projection_dim", default=512)
-    image = b.unary("unit_length", b.linear(b.input("image", vision.hidden_size), "visual_projection", width))
-    words = b.unary("unit_length", b.linear(b.input("hidden", text.hidden_size), "text_projection", width))
+    image = b.unary(UnitLength(), b.linear(b.input("image", vision.hidden_size), "visual_projection", width))
+    words = b.unary(UnitLength(), b.linear(b.input("hidden", text.hidden_size), "text_projection", width))
     scale = b.parameter("", "logit_scale", ())
-    return b.build(logits=b.op("similarities", "", [words, image], [1], [scale])[0])
+    return b.build(logits=b.op(Similarities(), "", [words, image], [1], [scale])[0])
 
 
 def shifted_comparison(text: Config, vision: Config) -> Block:
@@ -45,9 +49,9 @@ def shifted_comparison(text: Config, vision: Config) -> Block:
     words = b.input("hidden", text.size("projection_size", default=text.hidden_size))
     learned = [b.parameter("", name, (1,)) for name in ("logit_scale", "logit_bias")]
     if not vision.flag("vision_use_head", True):
-        return b.build(image=b.unary("hold", image, "", learned))
-    image, words = b.unary("over_norm", image), b.unary("over_norm", words)
-    return b.build(logits=b.op("shifted_similarities", "", [words, image], [1], learned)[0])
+        return b.build(image=b.unary(Hold(), image, "", learned))
+    image, words = b.unary(OverNorm(), image), b.unary(OverNorm(), words)
+    return b.build(logits=b.op(ShiftedSimilarities(), "", [words, image], [1], learned)[0])
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.cpmant import CPMANT, PromptedEmbedding, SegmentPositionBias, WithoutPrompt
 
 CLASS_DEFAULTS = {
     "vocab_size": 30720, "hidden_size": 4096, "num_attention_heads": 32, "dim_head": 128, "dim_ff": 10240,
@@ -27,10 +30,10 @@ def embedding(c: Config) -> Block:
         b.parameter("input_embedding", "weight", (rows, width), shard="vocab"),
         b.parameter("segment_embedding", "weight", (segments, width)),
     ]
-    tokens, kinds = (b.op("prompted_embedding", "", [], [width], [t], prompt_length=prompt)[0] for t in tables)
+    tokens, kinds = (b.op(PromptedEmbedding(prompt_length=prompt), "", [], [width], [t])[0] for t in tables)
     shape = (segments**2 + c.size("position_bias_num_buckets"), c.num_attention_heads)
     table = b.parameter("position_bias", "relative_attention_bias", shape, part="attention")
-    (bias,) = b.op("segment_position_bias", "position_bias", [], [shape[1]], [table], prompt_length=prompt)
+    (bias,) = b.op(SegmentPositionBias(prompt_length=prompt), "position_bias", [], [shape[1]], [table])
     return b.build(hidden=b.add(tokens, kinds), position_bias=bias)
 
 
@@ -41,9 +44,15 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         b.heads_first(b.heads(b.linear(x, f"{module}.project_{name}", heads * d), heads)) for name in "qkv"
     )  # fmt: skip
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, style="cpmant",
-        dropout=c.number("dropout_p"), eager_only=True, others=[b.input("position_bias", heads)],
-    )  # fmt: skip
+        Attention(
+            num_heads=heads, num_key_value_heads=heads, style=CPMANT, dropout=c.number("dropout_p"), eager_only=True
+        ),
+        q,
+        k,
+        v,
+        module=module,
+        others=[b.input("position_bias", heads)],
+    )
     return b.linear(mixed, f"{module}.attention_out", x.width, shard="row")
 
 
@@ -66,6 +75,6 @@ def blocks(config: Config) -> tuple[Block, ...]:
     c = config.filled(CLASS_DEFAULTS)
     b = BlockBuilder("", part="head")
     x = b.rms_norm(b.input("hidden", c.hidden_size), "cpmant.encoder.output_layernorm", style="t5")
-    x = b.unary("without_prompt", x)
+    x = b.unary(WithoutPrompt(), x)
     head = b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab"))
     return (embedding(c), *(layer(c, i) for i in range(c.num_hidden_layers)), head)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.multi_head_attention import multi_head_attention
+from vramwise.models.operations.attention import PLAIN
 
 CLASS_DEFAULTS = {"vocab_size": 246534, "n_embd": 1280, "dff": 8192, "n_layer": 48, "n_head": 16}
 """Defaults of `CTRLConfig`."""
@@ -23,7 +25,7 @@ def layer(c: Config, index: int) -> Block:
     width, dropout, module = c.hidden_size, c.number("resid_pdrop", 0.1), "multi_head_attention"
     x = b.input("hidden", width)
     names = (f"{module}.Wq", f"{module}.Wk", f"{module}.Wv", f"{module}.dense")
-    h = multi_head_attention(b, b.layer_norm(x, "layernorm1"), c, names, module=module, style="plain")
+    h = multi_head_attention(b, b.layer_norm(x, "layernorm1"), c, names, module=module, style=PLAIN)
     x = b.add(x, b.dropout(h, dropout))
     b.part = "mlp"
     h = b.activation(b.linear(b.layer_norm(x, "layernorm2"), "ffn.0", c.size("dff"), bias=True), "relu", "ffn.1")

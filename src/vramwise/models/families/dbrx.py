@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import token_embedding
 from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.experts import ExpertMlps, Jitter
+from vramwise.models.operations.routers import Router
+from vramwise.models.operations.simple import Clamp
 
 _DEFAULTS = {"d_model": 2048, "n_heads": 16, "n_layers": 24, "vocab_size": 32_000}
 
@@ -20,11 +25,13 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     d = c.head_dim
     fused = b.linear(x, "norm_attn_norm.attn.Wqkv", (heads + 2 * groups) * d)
     if own.has("clip_qkv"):
-        fused = b.unary("clamp", fused)
+        fused = b.unary(Clamp(), fused)
     pieces = b.split(fused, [heads * d, groups * d, groups * d])
     q, k, v = (b.heads_first(b.heads(p, n)) for p, n in zip(pieces, (heads, groups, groups), strict=True))
     q, k = b.rotary(q, k)
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, dropout=own.number("attn_pdrop"))
+    mixed = b.attention(
+        Attention(num_heads=heads, num_key_value_heads=groups, dropout=own.number("attn_pdrop")), q, k, v
+    )
     return b.linear(mixed, "norm_attn_norm.attn.out_proj", x.width, shard="row")
 
 
@@ -41,21 +48,27 @@ def experts(c: Config) -> Experts:
 def feed_forward(b: BlockBuilder, x: Value, c: Config, e: Experts) -> Value:
     """Routed experts, one after another."""
     if (c.table("ffn_config") or Config({})).has("moe_jitter_eps"):
-        x = b.unary("jitter", x, "ffn.router")
+        x = b.unary(Jitter(), x, "ffn.router")
     chosen, inner = e.experts_per_token, e.num_experts * e.intermediate_size
     router = b.parameter("ffn.router.layer", "weight", (e.num_experts, x.width), part="router", is_linear=True)
     weights, indices = b.op(
-        "router", "ffn.router", [x], [chosen, chosen], [router], style="dbrx", num_experts=e.num_experts,
-        experts_per_token=chosen, normalized=e.normalized,
-    )  # fmt: skip
+        Router(style="dbrx", num_experts=e.num_experts, experts_per_token=chosen, normalized=e.normalized),
+        "ffn.router",
+        [x],
+        [chosen, chosen],
+        [router],
+    )
     parameters = [
         b.parameter("ffn.experts.mlp", name, (inner, x.width), part="experts", shard="expert_column")
         for name in ("w1", "v1", "w2")
     ]
     return b.op(
-        "experts", "ffn.experts", [x, weights, indices], [x.width], parameters, num_experts=e.num_experts,
-        experts_per_token=chosen, function=e.function, style="flat",
-    )[0]  # fmt: skip
+        ExpertMlps(num_experts=e.num_experts, experts_per_token=chosen, function=e.function, style="flat"),
+        "ffn.experts",
+        [x, weights, indices],
+        [x.width],
+        parameters,
+    )[0]
 
 
 def layer(c: Config, e: Experts, index: int) -> Block:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.deberta_distances import convolution, distances, first
 from vramwise.models.layers.deberta_layer import layer, norm
 from vramwise.models.layers.encoder_design import Design, Head
 from vramwise.models.layers.encoder_head import language_model_head
 from vramwise.models.layers.tasks import Task, task_of
+from vramwise.models.operations.deberta import TimesMask
+from vramwise.models.operations.simple import AddBias, Embedding, Linear
 
 _V1 = {"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
        "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip
@@ -28,15 +31,15 @@ def embedding(c: Config, root: str) -> Block:
     x = b.embedding("word_embeddings", c.vocab_size, width)
     if c.flag("position_biased_input", True):
         table = b.parameter("position_embeddings", "weight", (positions, width))
-        ids = {"ids": "position_ids", "buffer_rows": positions}
-        x = b.add(x, b.op("embedding", "position_embeddings", [], [width], [table], **ids)[0])
+        positioned = Embedding(ids="position_ids", buffer_rows=positions)
+        x = b.add(x, b.op(positioned, "position_embeddings", [], [width], [table])[0])
     segments = c.size("type_vocab_size", default=0, least=0)
     if segments:
         table = b.parameter("token_type_embeddings", "weight", (segments, width))
-        x = b.add(x, b.op("embedding", "token_type_embeddings", [], [width], [table], ids="made_token_type_ids")[0])
+        x = b.add(x, b.op(Embedding(ids="made_token_type_ids"), "token_type_embeddings", [], [width], [table])[0])
     if width != c.hidden_size:
         x = b.linear(x, "embed_proj", c.hidden_size, shard="replicated")
-    x = b.unary("times_mask", norm(b, x, "LayerNorm", c))
+    x = b.unary(TimesMask(), norm(b, x, "LayerNorm", c))
     x = b.dropout(x, c.number("hidden_dropout_prob", 0.1))
     return b.build(hidden=x, embedded=x)
 
@@ -54,9 +57,9 @@ def head(c: Config, root: str) -> Block:
     h = b.layer_norm(b.activation(h, c.text("hidden_act", "gelu"), module), f"{module}.LayerNorm")
     table = f"{root}embeddings.word_embeddings"
     weight = b.parameter(table, "weight", (c.vocab_size, x.width), shard="vocab", part="embedding")
-    logits = b.unary("linear", h, module, [weight], c.vocab_size)
+    logits = b.unary(Linear(), h, module, [weight], c.vocab_size)
     bias = b.parameter(module, "bias", (c.vocab_size,), shard="vocab")
-    return b.build(logits=b.unary("add_bias", logits, module, [bias]))
+    return b.build(logits=b.unary(AddBias(), logits, module, [bias]))
 
 
 def blocks(config: Config) -> tuple[Block, ...]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.compressed_attention import attention
 from vramwise.models.layers.decoder_ends import logits, token_embedding
 from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward
 from vramwise.models.layers.routed_experts import balancing_loss
+from vramwise.models.operations.simple import Clamp
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -37,8 +39,8 @@ def layer_types(c: Config) -> list[str]:
 def clamped_mlp(b: BlockBuilder, x: Value, m: Mixture) -> Value:
     """The shared expert: gates and values are clamped."""
     width, module, bias = m.shared, m.shared_module, m.bias
-    gate = b.unary("clamp", b.linear(x, f"{module}.gate_proj", width, bias=bias, part="mlp"))
-    up = b.unary("clamp", b.linear(x, f"{module}.up_proj", width, bias=bias, part="mlp"))
+    gate = b.unary(Clamp(), b.linear(x, f"{module}.gate_proj", width, bias=bias, part="mlp"))
+    up = b.unary(Clamp(), b.linear(x, f"{module}.up_proj", width, bias=bias, part="mlp"))
     h = b.multiply(b.activation(gate, m.experts.function, f"{module}.act_fn"), up)
     return b.linear(h, f"{module}.down_proj", x.width, bias=bias, shard="row", part="mlp")
 

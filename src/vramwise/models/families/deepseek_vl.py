@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
+from vramwise.models.operations.sam import HighResolution, JoinHalves
 from vramwise.models.towers import segment_anything, siglip_vision, tower_defaults
 from vramwise.models.towers.projector_pieces import tapped
 from vramwise.models.towers.tower_design import pair
@@ -48,7 +50,7 @@ def downsampled(high: Config, inner: int, rows: int) -> Block:
     }  # fmt: skip
     weights = [b.parameter("", name, shape) for name, shape in shapes.items()]
     results = [b.input("image", out), b.input(tapped(inner), width)]
-    return b.build(high=b.op("high_resolution", "", results, [4 * out], weights, rows=rows)[0])
+    return b.build(high=b.op(HighResolution(rows=rows), "", results, [4 * out], weights)[0])
 
 
 def aligner(low: Config, high: Config, width: int) -> Block:
@@ -57,7 +59,7 @@ def aligner(low: Config, high: Config, width: int) -> Block:
     small = b.linear(b.input("image", low.hidden_size), "vision_proj", width // 2, bias=True)
     large = b.input("high", 4 * high.size("output_channels"))
     large = b.linear(large, "high_res_vision_proj", width // 2, bias=True)
-    x = b.activation(b.op("join_halves", "", [large, small], [width])[0], "gelu")
+    x = b.activation(b.op(JoinHalves(), "", [large, small], [width])[0], "gelu")
     return b.build(image=b.linear(x, "proj", width, bias=True, shard="row"))
 
 

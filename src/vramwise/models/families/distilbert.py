@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.multi_head_attention import multi_head_attention
+from vramwise.models.operations.attention import PLAIN
+from vramwise.models.operations.simple import Embedding
 
 HEAD = "masked-lm"
 
 
 # Defaults of DistilBertConfig (transformers 5.23).
 _DEFAULTS = {
-    "vocab_size": 30_522, "max_position_embeddings": 512, "n_layers": 6, "n_heads": 12, "dim": 768, "hidden_dim": 3072,
-}  # fmt: skip
+    "vocab_size": 30_522,
+    "max_position_embeddings": 512,
+    "n_layers": 6,
+    "n_heads": 12,
+    "dim": 768,
+    "hidden_dim": 3072,
+}
 
 
 def embedding(c: Config) -> Block:
@@ -21,9 +29,7 @@ def embedding(c: Config) -> Block:
     width, positions = c.hidden_size, c.size("max_position_embeddings")
     x = b.embedding("word_embeddings", c.vocab_size, width)
     table = b.parameter("position_embeddings", "weight", (positions, width))
-    (p,) = b.op(
-        "embedding", "position_embeddings", [], [width], [table], ids="position_ids", buffer_rows=positions
-    )  # fmt: skip
+    (p,) = b.op(Embedding(ids="position_ids", buffer_rows=positions), "position_embeddings", [], [width], [table])
     x = b.layer_norm(b.add(x, p), "LayerNorm")
     return b.build(hidden=b.dropout(x, c.number("dropout", 0.1)))
 
@@ -34,9 +40,16 @@ def layer(c: Config, index: int) -> Block:
     x = b.input("hidden", c.hidden_size)
     names = ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin")
     h = multi_head_attention(
-        b, x, c, names, module="attention", causal=False, style="plain", dropout=c.number("attention_dropout", 0.1),
+        b,
+        x,
+        c,
+        names,
+        module="attention",
+        causal=False,
+        style=PLAIN,
+        dropout=c.number("attention_dropout", 0.1),
         cache=None,
-    )  # fmt: skip
+    )
     x = b.layer_norm(b.add(h, x), "sa_layer_norm")
     b.part = "mlp"
     h = b.linear(x, "ffn.lin1", c.size("hidden_dim"), bias=True)

@@ -5,13 +5,16 @@ Past `keep_window_size` tokens the mask keeps only each query's best keys.
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.decoder_design import sliding_window
 from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.operations.altered_attention import DynamicMaskAttention
+from vramwise.models.operations.streams import ScaleByWeight
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -32,16 +35,25 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     window = sliding_window(c)
     b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
     mixed = b.op(
-        "dynamic_mask_attention", "self_attn", [q, k, v], [heads * d], parameters, num_heads=heads,
-        num_key_value_heads=groups, window=window, dropout=c.number("attention_dropout"), causal=True,
-        chunk_size=c.size("keep_window_size", default=2048),
-    )[0]  # fmt: skip
+        DynamicMaskAttention(
+            num_heads=heads,
+            num_key_value_heads=groups,
+            window=window,
+            dropout=c.number("attention_dropout"),
+            causal=True,
+            chunk_size=c.size("keep_window_size", default=2048),
+        ),
+        "self_attn",
+        [q, k, v],
+        [heads * d],
+        parameters,
+    )[0]
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
 
 
 def weighted_sum(b: BlockBuilder, x: Value, h: Value, name: str) -> Value:
     """The stream times a weight, plus what the layer's half made."""
-    return b.add(b.unary("scale_by_weight", x, "", [b.parameter("", name, (x.width,))]), h)
+    return b.add(b.unary(ScaleByWeight(), x, "", [b.parameter("", name, (x.width,))]), h)
 
 
 def layer(c: Config, index: int) -> Block:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.operations.attention import PLAIN, Attention
+from vramwise.models.operations.old_attention import XGLM
 
 # Defaults of the configuration classes (transformers 5.23); XGLM's names for the same things are its own.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -46,9 +49,17 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     k, v, q = (b.linear(x, f"self_attn.{name}_proj", width, bias=True) for name in "kvq")
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in (b.scale(q), k, v))
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=c.number("attention_probs_dropout_prob", 0.1),
-        style="xglm" if xglm else "plain", eager_only=xglm,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            dropout=c.number("attention_probs_dropout_prob", 0.1),
+            style=XGLM if xglm else PLAIN,
+            eager_only=xglm,
+        ),
+        q,
+        k,
+        v,
+    )
     return b.linear(mixed, "self_attn.out_proj", width, bias=True, shard="row")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.layers.falcon_attention import attention, linear
+from vramwise.models.operations.simple import AddInPlace
 
 
 def mlp(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -34,7 +36,7 @@ def layer(c: Config, index: int) -> Block:
     else:
         normed = mlp_normed = b.layer_norm(x, "input_layernorm")
     mixed = attention(b, normed, c)
-    h = b.op("add_in_place", "", [mlp(b, mlp_normed, c), mixed], [x.width])[0]
+    h = b.op(AddInPlace(), "", [mlp(b, mlp_normed, c), mixed], [x.width])[0]
     return b.build(hidden=b.add(x, b.dropout(h, dropout)))
 
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
 from vramwise.models.layers.decoder import alike
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba2_mixer import Mamba2
+from vramwise.models.operations.chunk_scan import GateThenGroupedNorm, GroupedNorm, GroupedNormThenGate
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 128_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
@@ -26,8 +28,9 @@ CLASS_DEFAULTS: dict[str, Any] = {
 def mixer_sizes(c: Config) -> Mamba2:
     expanded = "mamba_d_ssm" in c.values and not c.has("mamba_d_ssm")
     inner = int(c.number("mamba_expand") * c.hidden_size) if expanded else c.size("mamba_d_ssm", default=1024)
-    norm = "grouped_norm_then_gate" if c.flag("mamba_norm_before_gate") else "gate_then_grouped_norm"
-    norm = norm if c.flag("mamba_rms_norm") else ""
+    norm: type[GroupedNorm] | None = None
+    if c.flag("mamba_rms_norm"):
+        norm = GroupedNormThenGate if c.flag("mamba_norm_before_gate") else GateThenGroupedNorm
     return replace(mamba2_mixer.sizes(c, inner), out_bias=c.flag("projectors_bias"), scaled=True, norm=norm)
 
 

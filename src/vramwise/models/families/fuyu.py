@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
+from vramwise.models.operations.undescribed import Undescribed
 
 # What FuyuConfig (transformers 5.23) gives a text config that is absent.
 _TEXT: dict[str, Any] = {
@@ -20,6 +22,11 @@ def blocks(c: Config) -> tuple[Block, ...]:
     text = text_config(c, "persimmon", _TEXT)
     pixels = c.size("patch_size", default=30) ** 2 * c.size("num_channels", default=3)
     b = BlockBuilder("model", part="projector", modality="image")
-    image = b.linear(b.op("pixels", "", [], [pixels])[0], "vision_embed_tokens", text.hidden_size, bias=True)
+    image = b.linear(
+        b.op(Undescribed(name="pixels read as they are"), "", [], [pixels])[0],
+        "vision_embed_tokens",
+        text.hidden_size,
+        bias=True,
+    )
     language = language_blocks(text, "model.language_model", tied=c.flag("tie_word_embeddings"))
     return (b.build(image=image), *language)

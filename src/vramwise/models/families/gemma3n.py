@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Modality, Value
+from vramwise.models.blocks import Block, Modality, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import gemma3n_text
 from vramwise.models.families.language import language_blocks
 from vramwise.models.families.nested import inside, renamed
+from vramwise.models.operations.gemma import AmongTokens
+from vramwise.models.operations.norms import RmsNorm
 from vramwise.models.towers import mobilenet_v5
 from vramwise.models.towers.gemma_sound import AUDIO_3N_DEFAULTS, audio_tower_3n
 from vramwise.models.towers.vision_tower import image_tokens
@@ -24,8 +27,8 @@ def merged(b: BlockBuilder, x: Value, c: Config, name: str) -> Value:
     h = b.embedding(f"{name}.embedding", c.vocab_size, c.hidden_size, ids=f"{name}.ids", part="projector")
     h = b.rms_norm(h, f"{name}.hard_embedding_norm", style="gemma4", part="projector")
     h = b.linear(h, f"{name}.embedding_projection", x.width, shard="replicated", part="projector")
-    h = b.unary("rms_norm", h, f"{name}.embedding_post_projection_norm", style="gemma4")
-    return b.op("among_tokens", "model", [h, x], [x.width])[0]
+    h = b.unary(RmsNorm(style="gemma4"), h, f"{name}.embedding_post_projection_norm")
+    return b.op(AmongTokens(), "model", [h, x], [x.width])[0]
 
 
 def softly(c: Config, name: str, modality: Modality, width: int) -> Block:
@@ -33,7 +36,7 @@ def softly(c: Config, name: str, modality: Modality, width: int) -> Block:
     b = BlockBuilder(name, part="projector", modality=modality)
     x = b.rms_norm(b.input(modality, c.hidden_size), "soft_embedding_norm", style="gemma4", part="projector")
     x = b.linear(x, "embedding_projection", width, shard="replicated", part="projector")
-    return b.build(**{modality: b.unary("rms_norm", x, "embedding_post_projection_norm", style="gemma4")})
+    return b.build(**{modality: b.unary(RmsNorm(style="gemma4"), x, "embedding_post_projection_norm")})
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

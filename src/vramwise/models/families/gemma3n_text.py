@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.altup import averaged, corrected_streams, low_rank, predicted, stacked
 from vramwise.models.layers.decoder_ends import logits
 from vramwise.models.layers.gemma_attention import LayerSizes, attention, norm, sources
 from vramwise.models.layers.per_layer_embeddings import layer_input_gate, layer_inputs
 from vramwise.models.layers.sparse_activations import mlp, sparsities
+from vramwise.models.operations.streams import AddToStreams, OneStream
 
 # Defaults of Gemma3nTextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -41,7 +43,7 @@ def layer(c: Config, index: int, s: LayerSizes, sparse: bool) -> Block:
     b = BlockBuilder(f"model.layers.{index}", layer=index, part="mixer")
     function = c.text("hidden_activation", "gelu_pytorch_tanh")
     predictions, scale = predicted(b, b.input("hidden", c.hidden_size), c)
-    active = b.unary("one_stream", predictions)
+    active = b.unary(OneStream(), predictions)
     read = norm(b, active, "input_layernorm")
     detour = low_rank(b, read, c.size("laurel_rank"))
     mixed, kept = attention(b, read, c, s)
@@ -50,7 +52,7 @@ def layer(c: Config, index: int, s: LayerSizes, sparse: bool) -> Block:
     x = b.add(x, norm(b, h, "post_feedforward_layernorm"))
     corrected, first = corrected_streams(b, predictions, x, scale, c)
     first = layer_input_gate(b, first, c, function)
-    return b.build(hidden=b.op("add_to_streams", "", [corrected, first], [x.width])[0], **kept)
+    return b.build(hidden=b.op(AddToStreams(), "", [corrected, first], [x.width])[0], **kept)
 
 
 def with_defaults(c: Config) -> Config:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks
+from vramwise.models.operations.attention import Attention
 from vramwise.models.towers.gemma4_vision import VISION_DEFAULTS, embedder, pixels, tower
 from vramwise.models.towers.gemma_sound import AUDIO_DEFAULTS, audio_tower
 from vramwise.models.towers.vision_tower import image_tokens
@@ -54,6 +55,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
 
 def _masked(block: Block) -> Block:
     """Attention that is handed a mask whether or not a batch holds images."""
-    kept = ({**op.settings, "masked": True} if op.kind == "attention" else op.settings for op in block.ops)
-    ops = tuple(replace(op, settings=settings) for op, settings in zip(block.ops, kept, strict=True))
-    return replace(block, ops=ops)
+    ops = (replace(op, masked=True) if isinstance(op, Attention) else op for op in block.ops)
+    return replace(block, ops=tuple(ops))

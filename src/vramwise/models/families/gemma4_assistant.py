@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import gemma4_text
 from vramwise.models.layers.class_defaults import class_defaults
 from vramwise.models.layers.gemma_attention import norm
+from vramwise.models.operations.undescribed import Undescribed
 
 
 def text_config(c: Config) -> Config:
@@ -27,7 +29,7 @@ def start(c: Config, width: int, vocabulary: int) -> Block:
     """The token's embedding and the target's hidden state, both of the target's width, come from outside."""
     b = BlockBuilder("", part="projector")
     table = b.parameter("model.embed_tokens", "weight", (vocabulary, width), part="embedding", shard="vocab")
-    outside = b.op("undescribed", "", [], [2 * c.size("backbone_hidden_size")], [table], name="a target model's keys")
+    outside = b.op(Undescribed(name="a target model's keys"), "", [], [2 * c.size("backbone_hidden_size")], [table])
     return b.build(hidden=b.linear(outside[0], "pre_projection", width))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.decoder_ends import lm_head
@@ -10,6 +11,7 @@ from vramwise.models.layers.gemma4_experts import with_experts
 from vramwise.models.layers.gemma_attention import LayerSizes, attention, norm, sources
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.per_layer_embeddings import layer_input_block, layer_input_gate, layer_input_width
+from vramwise.models.operations.gemma import ScaleByBufferInPlace
 
 
 def layer_types(c: Config) -> list[str]:
@@ -59,7 +61,7 @@ def layer(c: Config, index: int, s: LayerSizes) -> Block:
     x = b.add(x, norm(b, h, "post_feedforward_layernorm"))
     if layer_input_width(c):
         x = b.add(x, layer_input_gate(b, x, c, function))
-    return b.build(hidden=b.unary("scale_by_buffer_", x), **kept)
+    return b.build(hidden=b.unary(ScaleByBufferInPlace(), x), **kept)
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.bert_layer import layer
 from vramwise.models.layers.encoder_design import Design
+from vramwise.models.operations.images_before_text import ImagesBeforeText, ImagesOfSequence
+from vramwise.models.operations.simple import AddInPlace, Embedding
 from vramwise.models.towers.clip_vision import clip
 from vramwise.models.towers.tower_defaults import DEFAULTS
 from vramwise.models.towers.vision_tower import tower_blocks
@@ -47,7 +50,7 @@ def projector(c: Config, width: int) -> Block:
     b = BlockBuilder("git", part="projector", modality="image")
     x, count = b.input("image", width), frames(c)
     tables = [b.parameter("img_temporal_embedding", str(i), (1, 1, width)) for i in range(count)]
-    x = b.unary("images_of_sequence", x, "img_temporal_embedding", tables, count=count or 1)
+    x = b.unary(ImagesOfSequence(count=count or 1), x, "img_temporal_embedding", tables)
     module = "visual_projection.visual_projection"
     x = b.linear(x, f"{module}.0", c.hidden_size, bias=True)
     return b.build(image=b.layer_norm(x, f"{module}.1", part="projector"))
@@ -57,7 +60,7 @@ def images_first(width: int) -> Block:
     """The image's tokens before those of the text."""
     b = BlockBuilder("", modality="image")
     x, image = b.input("hidden", width), b.input("image", width)
-    return b.build(hidden=b.op("images_before_text", "", [x, image], [width])[0])
+    return b.build(hidden=b.op(ImagesBeforeText(), "", [x, image], [width])[0])
 
 
 def embedding(c: Config) -> Block:
@@ -65,9 +68,10 @@ def embedding(c: Config) -> Block:
     b, rows = BlockBuilder("git.embeddings", part="embedding"), c.size("max_position_embeddings")
     x = b.embedding("word_embeddings", c.vocab_size, c.hidden_size, ids="text_input_ids")
     table = b.parameter("position_embeddings", "weight", (rows, x.width))
-    ids = {"ids": "text_position_ids", "buffer_rows": rows}
-    positions = b.op("embedding", "position_embeddings", [], [x.width], [table], **ids)[0]
-    x = b.layer_norm(b.op("add_in_place", "", [x, positions], [x.width])[0], "LayerNorm")
+    positions = b.op(
+        Embedding(ids="text_position_ids", buffer_rows=rows), "position_embeddings", [], [x.width], [table]
+    )[0]
+    x = b.layer_norm(b.op(AddInPlace(), "", [x, positions], [x.width])[0], "LayerNorm")
     return b.build(hidden=b.dropout(x, c.number("hidden_dropout_prob", 0.1)))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.gpt2_ends import embedding, head
+from vramwise.models.operations.attention import GPT2, GPT2_UPCAST, Attention
 
 
 def layer(c: Config, index: int) -> Block:
@@ -16,9 +18,17 @@ def layer(c: Config, index: int) -> Block:
     fused = b.conv1d_linear(b.layer_norm(x, "ln_1"), "attn.c_attn", 3 * width)
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in b.split(fused, [width] * 3))
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn", dropout=c.number("attn_pdrop", 0.1),
-        style="gpt2-upcast" if c.flag("reorder_and_upcast_attn") else "gpt2",
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            dropout=c.number("attn_pdrop", 0.1),
+            style=GPT2_UPCAST if c.flag("reorder_and_upcast_attn") else GPT2,
+        ),
+        q,
+        k,
+        v,
+        module="attn",
+    )
     x = b.add(x, b.dropout(b.conv1d_linear(mixed, "attn.c_proj", width, shard="row"), residual_dropout))
     b.part = "mlp"
     h = b.conv1d_linear(b.layer_norm(x, "ln_2"), "mlp.c_fc", c.size("n_inner", default=4 * width))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.gpt2_ends import embedding, head
+from vramwise.models.operations.attention import Attention
 
 # Defaults of GPTBigCodeConfig (transformers 5.23).
 _DEFAULTS = {"vocab_size": 50_257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
@@ -27,9 +29,16 @@ def layer(c: Config, index: int) -> Block:
     x = b.input("hidden", width)
     q, k, v = projections(b, b.layer_norm(x, "ln_1"), c)
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=1 if c.flag("multi_query", True) else heads, module="attn",
-        dropout=c.number("attn_pdrop", 0.1),
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=1 if c.flag("multi_query", True) else heads,
+            dropout=c.number("attn_pdrop", 0.1),
+        ),
+        q,
+        k,
+        v,
+        module="attn",
+    )
     x = b.add(x, b.dropout(b.linear(mixed, "attn.c_proj", width, bias=True, shard="row"), after))
     b.part = "mlp"
     h = b.linear(b.layer_norm(x, "ln_2"), "mlp.c_fc", c.size("n_inner", default=4 * width), bias=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.gpt2_ends import embedding, head
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.early_attention import GPT_NEO
 
 DEFAULT_TYPES = [[["global", "local"], 12]]
 
@@ -34,10 +37,22 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in projected)
     window = c.size("window_size", default=256) if kind == "local" else None
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn.attention", window=window,
-        dropout=c.number("attention_dropout"), style="gpt_neo", eager_only=True, has_flash=True,
-        buffer_rows=c.size("max_position_embeddings", default=2048), cache=LayerCache("full", heads, q.width, q.width),
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            window=window,
+            dropout=c.number("attention_dropout"),
+            style=GPT_NEO,
+            eager_only=True,
+            has_flash=True,
+            buffer_rows=c.size("max_position_embeddings", default=2048),
+        ),
+        q,
+        k,
+        v,
+        module="attn.attention",
+        cache=LayerCache("full", heads, q.width, q.width),
+    )
     return b.dropout(
         b.linear(mixed, "attn.attention.out_proj", width, bias=True, shard="row"), c.number("resid_dropout")
     )

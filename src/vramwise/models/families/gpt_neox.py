@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.operations.attention import Attention
 
 
 def head_width(c: Config) -> int:
@@ -33,7 +35,11 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     rotary_dim = rotary_width(c)
     q, k = b.rotary(q, k, rotary_dim=rotary_dim, style="half" if rotary_dim < d else "half_joined")
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attention", dropout=c.number("attention_dropout")
+        Attention(num_heads=heads, num_key_value_heads=heads, dropout=c.number("attention_dropout")),
+        q,
+        k,
+        v,
+        module="attention",
     )
     return b.linear(mixed, "attention.dense", x.width, bias=bias, shard="row")
 

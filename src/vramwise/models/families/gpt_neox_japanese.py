@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.old_attention import NEOX_JAPANESE
+from vramwise.models.operations.simple import AddBias
 
 # Defaults of GPTNeoXJapaneseConfig (transformers 5.23).
 _DEFAULTS = {
@@ -24,11 +28,20 @@ def attention(b: BlockBuilder, x: Value, c: Config, *, biased: bool) -> Value:
     q, k, v = b.split(b.heads_first(fused), [d] * 3)
     q, k = b.rotary(q, k, rotary_dim=columns, style="half_joined" if columns == d else "half")
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attention", style="neox_japanese",
-        dropout=c.number("attention_dropout", 0.1), eager_only=True,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            style=NEOX_JAPANESE,
+            dropout=c.number("attention_dropout", 0.1),
+            eager_only=True,
+        ),
+        q,
+        k,
+        v,
+        module="attention",
+    )
     h = b.linear(mixed, "attention.dense", x.width, shard="row")
-    return b.unary("add_bias", h, "attention", [b.parameter("attention", "dense_bias", (x.width,))]) if biased else h
+    return b.unary(AddBias(), h, "attention", [b.parameter("attention", "dense_bias", (x.width,))]) if biased else h
 
 
 def layer(c: Config, index: int) -> Block:

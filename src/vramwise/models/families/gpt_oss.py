@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, experts, model
 from vramwise.models.layers.windows import typed_layers
+from vramwise.models.operations.latent import RotaryHalves, SinkAttention
 
 # Defaults of the configuration class of transformers 5.23.
 _DEFAULTS = {
@@ -26,13 +28,21 @@ def attention(b: BlockBuilder, x: Value, c: Config, window: int | None) -> Value
         b.heads_first(b.heads(b.linear(x, f"self_attn.{name}_proj", count * d, bias=bias), count))
         for name, count in (("q", heads), ("k", groups), ("v", groups))
     )
-    q, k = b.op("rotary_halves", "", [q, k], [d, d])
+    q, k = b.op(RotaryHalves(), "", [q, k], [d, d])
     b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
     mixed = b.op(
-        "sink_attention", "self_attn", [q, k, v], [heads * d],
-        [b.parameter("self_attn", "sinks", (heads,), shard="column")], num_heads=heads, num_key_value_heads=groups,
-        causal=True, window=window, dropout=c.number("attention_dropout"),
-    )[0]  # fmt: skip
+        SinkAttention(
+            num_heads=heads,
+            num_key_value_heads=groups,
+            causal=True,
+            window=window,
+            dropout=c.number("attention_dropout"),
+        ),
+        "self_attn",
+        [q, k, v],
+        [heads * d],
+        [b.parameter("self_attn", "sinks", (heads,), shard="column")],
+    )[0]
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
 
 

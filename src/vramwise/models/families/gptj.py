@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.early_attention import GPTJ, RotaryEveryTwo
+from vramwise.models.operations.old_attention import CODEGEN, CodegenQkv
 
 # Defaults of the configuration classes (transformers 5.23).
 _DEFAULTS = {"vocab_size": 50_400, "n_positions": 2048, "n_embd": 4096, "n_layer": 28, "n_head": 16}
@@ -19,7 +23,7 @@ def heads_of(b: BlockBuilder, x: Value, c: Config) -> tuple[Value, ...]:
     if heads % CODEGEN_SLICES:
         raise c.error(f"num_attention_heads: expected a multiple of {CODEGEN_SLICES}, got {heads}")
     fused = b.linear(x, "attn.qkv_proj", 3 * width)
-    return b.op("codegen_qkv", "attn", [fused], [width // heads] * 3, num_heads=heads, slices=CODEGEN_SLICES)
+    return b.op(CodegenQkv(num_heads=heads, slices=CODEGEN_SLICES), "attn", [fused], [width // heads] * 3)
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -32,12 +36,21 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         raise c.error(f"rotary_dim: expected an even number up to a head's width ({q.width}), got {rotary_dim}")
     keeps_fp32 = c.model_type == "codegen"
     widths = [q.width, k.width]
-    q, k = b.op("rotary_every_two", "attn", [q, k], widths, rotary_dim=rotary_dim, keeps_fp32=keeps_fp32)
+    q, k = b.op(RotaryEveryTwo(rotary_dim=rotary_dim, keeps_fp32=keeps_fp32), "attn", [q, k], widths)
     mixed = b.attention(
-        b.heads_first(q), b.heads_first(k), b.heads_first(v), num_heads=heads, num_key_value_heads=heads,
-        module="attn", dropout=c.number("attn_pdrop"), style=c.model_type, eager_only=True,
-        has_flash=c.model_type == "gptj",
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            dropout=c.number("attn_pdrop"),
+            style=GPTJ if c.model_type == "gptj" else CODEGEN,
+            eager_only=True,
+            has_flash=c.model_type == "gptj",
+        ),
+        b.heads_first(q),
+        b.heads_first(k),
+        b.heads_first(v),
+        module="attn",
+    )
     return b.dropout(b.linear(mixed, "attn.out_proj", width, shard="row"), c.number("resid_pdrop"))
 
 

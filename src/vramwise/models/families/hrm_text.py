@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import renamed
 from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_design import Design, LayerKind
+from vramwise.models.operations.streams import RepeatedVector
 
 # Defaults of HrmTextConfig (transformers 5.23); its class has no grouped queries.
 _DEFAULTS: dict[str, Any] = {
@@ -33,7 +35,7 @@ def start(c: Config) -> Block:
     b, width = BlockBuilder("model"), c.hidden_size
     slow = b.scale(b.embedding("embed_tokens", c.vocab_size, width))
     vector = b.parameter("", "z_L_init", (width,), part="embedding", frozen=True)
-    return b.build(slow=slow, fast=b.unary("repeated_vector", slow, "", [vector]))
+    return b.build(slow=slow, fast=b.unary(RepeatedVector(), slow, "", [vector]))
 
 
 def stack(c: Config, module: str, first: int) -> Iterator[Block]:

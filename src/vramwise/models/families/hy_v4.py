@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import token_embedding
 from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
@@ -14,6 +15,7 @@ from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.operations.simple import ToParameterDtype
 
 # Defaults of HYV4Config (transformers 5.23); the layers for multi-token prediction are not part of the class.
 _DEFAULTS: dict[str, Any] = {
@@ -65,7 +67,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     each = enumerate(zip(indexes(c), sparse, strict=True))
     layers = [layer(c, replace(s, indexer=own if flag else None), i, mlp if wide else None) for i, (flag, wide) in each]
     b = BlockBuilder("")
-    x = b.unary("to_parameter_dtype", b.rms_norm(joined(b, c), "model.norm"))
+    x = b.unary(ToParameterDtype(), b.rms_norm(joined(b, c), "model.norm"))
     tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings") else None
     logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
     return (token_embedding(c), copies(c), *layers, b.build(logits=logits))

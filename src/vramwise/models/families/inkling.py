@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.inkling_attention import attention, convolution
 from vramwise.models.layers.inkling_ends import own_names, sliding_layers, without_padding
 from vramwise.models.layers.mixture import sparse_layers
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.weighed_experts import sparse_mlp
+from vramwise.models.operations.simple import ScaleBy
 
 # Defaults of InklingTextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -45,7 +47,7 @@ def layer(c: Config, index: int, slides: bool, sparse: bool) -> Block:
         h = sparse_mlp(b, h, c)
     else:
         h = gated_mlp(b, h, c.intermediate_size, c.text("hidden_act"))
-        h = b.unary("scale_by", h, "mlp", [b.parameter("mlp", "global_scale", (1,))])
+        h = b.unary(ScaleBy(), h, "mlp", [b.parameter("mlp", "global_scale", (1,))])
     return b.build(hidden=b.add(x, convolution(b, h, c, "mlp_sconv")))
 
 

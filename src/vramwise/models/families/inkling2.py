@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.inkling2_attention import attention
 from vramwise.models.layers.inkling_attention import convolution
 from vramwise.models.layers.inkling_ends import own_names, sliding_layers, without_padding
 from vramwise.models.layers.mixture import experts
 from vramwise.models.layers.routed_experts import Experts, routed_experts
+from vramwise.models.operations.inkling2 import AppendState, BackTo, ReadStates
+from vramwise.models.operations.mixers import ToFp32
 
 # Defaults of Inkling2TextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -27,11 +30,11 @@ def read(b: BlockBuilder, x: Value, states: Value, module: str, count: int = 1) 
     """What learned queries read of the sums of blocks and of the stream."""
     shape = (x.width,) if count == 1 else (count, x.width)
     query = b.parameter(module, "query", shape, part="mixer")
-    return b.op("read_states", module, [x, states], [x.width] * count, [query])
+    return b.op(ReadStates(), module, [x, states], [x.width] * count, [query])
 
 
 def normed(b: BlockBuilder, x: Value, module: str) -> Value:
-    return b.unary("back_to", b.rms_norm(x, module, style="fp32-product"))
+    return b.unary(BackTo(), b.rms_norm(x, module, style="fp32-product"))
 
 
 def layer(c: Config, e: Experts, index: int, slides: bool) -> Block:
@@ -43,19 +46,19 @@ def layer(c: Config, e: Experts, index: int, slides: bool) -> Block:
     found = read(b, x, states, "attention_input", count) if states is not None else (x,) * count
     sources = [normed(b, h, f"{name}input_layernorm") for h, name in zip(found, names, strict=True)]
     h = attention(b, (*sources, *sources[:1] * (3 - count)), c, slides)
-    h = b.unary("to_fp32", convolution(b, h, c, "post_attention_convolution", scaled=True))
+    h = b.unary(ToFp32(), convolution(b, h, c, "post_attention_convolution", scaled=True))
     if boundary:
         before = [states] if states is not None else []
-        states = b.op("append_state", "", [x, *before], [x.width])[0]
+        states = b.op(AppendState(), "", [x, *before], [x.width])[0]
     else:
-        h = b.add(b.unary("to_fp32", x), h)
+        h = b.add(b.unary(ToFp32(), x), h)
     assert states is not None
     (seen,) = read(b, h, states, "mlp_input")
     mlp = routed_experts(
         b, normed(b, seen, "post_attention_layernorm"), e, widened=True, in_place=False, epsilon=True, scaled=True,
         cast=False, capped=False,
     )  # fmt: skip
-    h = b.unary("back_to", b.add(h, convolution(b, mlp, c, "post_mlp_convolution", scaled=True)))
+    h = b.unary(BackTo(), b.add(h, convolution(b, mlp, c, "post_mlp_convolution", scaled=True)))
     return b.build(hidden=h, states=states)
 
 
@@ -73,5 +76,5 @@ def blocks(config: Config) -> tuple[Block, ...]:
     b = BlockBuilder("")
     (x,) = read(b, b.input("hidden", c.hidden_size), b.input("states", c.hidden_size), "model.final_input")
     logits = b.linear(normed(b, x, "model.norm"), "lm_head", c.vocab_size, shard="vocab", part="head")
-    logits = b.softcap(b.unary("to_fp32", logits))
+    logits = b.softcap(b.unary(ToFp32(), logits))
     return (first, *layers, b.build(logits=without_padding(b, logits, c)))

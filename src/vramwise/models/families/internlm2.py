@@ -6,10 +6,13 @@ Llama's paths, which the file follows.
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.early_attention import GroupedQkv
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {
@@ -24,18 +27,14 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     heads, groups, d, bias = c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.flag("bias", True)
     fused = b.linear(x, "attention.wqkv", (heads + 2 * groups) * d, bias=bias)
     pieces = b.op(
-        "grouped_qkv",
+        GroupedQkv(num_heads=heads, num_key_value_heads=groups, broadcast=False, views=True),
         "attention",
         [fused],
         [d, d, d],
-        num_heads=heads,
-        num_key_value_heads=groups,
-        broadcast=False,
-        views=True,
     )
     q, k, v = (b.heads_first(piece) for piece in pieces)
     q, k = b.rotary(q, k)
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, module="attention")
+    mixed = b.attention(Attention(num_heads=heads, num_key_value_heads=groups), q, k, v, module="attention")
     return b.linear(mixed, "attention.wo", x.width, bias=bias, shard="row")
 
 

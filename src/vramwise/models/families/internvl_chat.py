@@ -5,9 +5,13 @@ Parameter names are those of `modeling_internvl_chat.py` and `modeling_intern_vi
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import language_model, under
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.towers import LayerScale
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.clip_layer import mlp
 
 # Defaults of the remote InternVisionConfig.
@@ -37,7 +41,7 @@ def embedding(v: Config) -> Block:
         b.parameter("patch_embedding", "bias", (width,)),
         b.parameter("", "position_embedding", (1, (v.size("image_size") // patch) ** 2 + 1, width)),
     ]
-    return b.build(image=b.op("patch_embedding", "patch_embedding", [], [width], weights)[0])
+    return b.build(image=b.op(Undescribed(name="an embedding of patches"), "patch_embedding", [], [width], weights)[0])
 
 
 def layer(v: Config, index: int) -> Block:
@@ -50,11 +54,11 @@ def layer(v: Config, index: int) -> Block:
     if v.flag("qk_normalization"):
         q, k = (b.rms_norm(y, f"attn.{n}_norm", part="vision") for y, n in ((q, "q"), (k, "k")))
     q, k, w = (b.heads_first(b.heads(y, heads)) for y in (q, k, w))
-    mixed = b.attention(q, k, w, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None)
+    mixed = b.attention(Attention(num_heads=heads, num_key_value_heads=heads, causal=False), q, k, w, cache=None)
     h = b.linear(mixed, "attn.proj", width, bias=True, shard="row")
-    x = b.add(x, b.unary("layer_scale", h, "", [b.parameter("", "ls1", (width,))]))
+    x = b.add(x, b.unary(LayerScale(), h, "", [b.parameter("", "ls1", (width,))]))
     h = mlp(b, norm(b, x, "norm2", v), v, "mlp")
-    return b.build(image=b.add(x, b.unary("layer_scale", h, "", [b.parameter("", "ls2", (width,))])))
+    return b.build(image=b.add(x, b.unary(LayerScale(), h, "", [b.parameter("", "ls2", (width,))])))
 
 
 def projector(c: Config, v: Config, width: int) -> Block:
@@ -64,7 +68,7 @@ def projector(c: Config, v: Config, width: int) -> Block:
         raise c.error(f"downsample_ratio: expected a number from 1/64 to 1, got {ratio}")
     b = BlockBuilder("mlp1", part="projector", modality="image")
     joined = v.hidden_size * int(1 / ratio) ** 2
-    x = b.unary("join_patches", b.input("image", v.hidden_size), width=joined)
+    x = b.unary(Undescribed(name="joined patches"), b.input("image", v.hidden_size), width=joined)
     h = b.linear(b.layer_norm(x, "0", part="projector"), "1", width, bias=True)
     return b.build(image=b.linear(b.activation(h, "gelu", "2"), "3", width, bias=True, shard="row"))
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import alike
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.sorted_experts import experts, route, with_bias
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.experts import RepeatHeads
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {
@@ -30,11 +33,15 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     k, v = b.split(b.linear(x, "self_attention.kv_proj", 2 * width), [width, width])
     q, k, v = (b.heads_first(b.heads(piece, count)) for piece, count in ((q, heads), (k, groups), (v, groups)))
     q, k = b.rotary(q, k)
-    k, v = (b.unary("repeat_heads", piece, times=chosen) for piece in (k, v))
+    k, v = (b.unary(RepeatHeads(times=chosen), piece) for piece in (k, v))
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=c.number("attention_dropout"),
-        cache=LayerCache("full", groups, d, d), module="self_attention",
-    )  # fmt: skip
+        Attention(num_heads=heads, num_key_value_heads=heads, dropout=c.number("attention_dropout")),
+        q,
+        k,
+        v,
+        cache=LayerCache("full", groups, d, d),
+        module="self_attention",
+    )
     shapes = {"output_linear": (x.width, width)}
     out = experts(b, c, module, "outputs", [mixed, *ways], x.width, shapes)
     return with_bias(b, out, module)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, language_model
+from vramwise.models.operations.frames import GatheredSquares, JoinGathered
 from vramwise.models.towers.kimi_vision import kimi_config, kimi_tower
 from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
@@ -14,10 +16,10 @@ def projector(c: Config, v: Config, name: str, width: int) -> Block:
     b = BlockBuilder(name, part="projector", modality="image")
     rows, columns = (v.items("merge_kernel_size") or [2, 2])[:2]
     joined = v.hidden_size * int(rows) * int(columns)
-    x = b.unary("gathered_squares", b.input("image", v.hidden_size), tokens=int(rows) * int(columns))
+    x = b.unary(GatheredSquares(tokens=int(rows) * int(columns)), b.input("image", v.hidden_size))
     if x.width != c.size("projection_hidden_size", default=1152):
         raise c.error(f"projection_hidden_size: expected the tower's hidden_size ({x.width}), whose norm it is")
-    x = b.unary("join_gathered", b.layer_norm(x, "pre_norm", part="projector"), width=joined)
+    x = b.unary(JoinGathered(), b.layer_norm(x, "pre_norm", part="projector"), width=joined)
     h = b.linear(x, "in_proj", joined, bias=True)
     return b.build(image=b.linear(b.activation(h, "gelu"), "out_proj", width, bias=True, shard="row"))
 

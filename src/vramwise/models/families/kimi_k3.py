@@ -6,9 +6,11 @@ src/models/kimi-k3.cpp, August 2026) and that the checkpoint's headers list.
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import language_model, under
+from vramwise.models.operations.frames import GatheredSquares, JoinGathered
 from vramwise.models.towers.kimi_vision import kimi_config, kimi_k3_tower
 from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
@@ -18,8 +20,8 @@ def projector(v: Config, width: int) -> Block:
     b = BlockBuilder("mm_projector", part="projector", modality="image")
     rows, columns = (v.items("merge_kernel_size") or [2, 2])[:2]
     joined = v.hidden_size * int(rows) * int(columns)
-    x = b.unary("gathered_squares", b.input("image", v.hidden_size), tokens=int(rows) * int(columns))
-    h = b.linear(b.unary("join_gathered", x, width=joined), "proj.0", joined)
+    x = b.unary(GatheredSquares(tokens=int(rows) * int(columns)), b.input("image", v.hidden_size))
+    h = b.linear(b.unary(JoinGathered(), x, width=joined), "proj.0", joined)
     h = b.linear(b.activation(h, "gelu"), "proj.2", width, shard="row")
     return b.build(image=b.rms_norm(h, "post_norm", part="projector"))
 

@@ -10,6 +10,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, language_model
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
+from vramwise.models.operations.attention import Rotary
 
 _SAME_DECODER = {
     "glm4v_moe_text": "glm4_moe", "glm4v_text": "glm4",
@@ -48,9 +49,8 @@ def language_blocks(
 
 def _with_tables_by_row(block: Block) -> Block:
     """Positions of time, height and width come for every sequence of the batch, and so do their rotary tables."""
-    turned = ({**op.settings, "table": "rows"} if op.kind == "rotary" else op.settings for op in block.ops)
-    ops = tuple(replace(op, settings=settings) for op, settings in zip(block.ops, turned, strict=True))
-    return replace(block, ops=ops)
+    ops = (replace(op, table="rows") if isinstance(op, Rotary) else op for op in block.ops)
+    return replace(block, ops=tuple(ops))
 
 
 def _bare_head(block: Block) -> Block:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import model
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mixture import experts
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.operations.attention import PLAIN, Attention
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.latent import RotaryComplex, Temperature
+from vramwise.models.operations.routers import RouterScores
+from vramwise.models.operations.simple import AddInPlace
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {
@@ -32,16 +38,25 @@ def attention(b: BlockBuilder, x: Value, c: Config, *, turned: bool, chunk: int 
     if turned:
         if d % 2:
             raise c.error(f"rotary positions turn pairs: head_dim ({d}) must be even")
-        q, k = b.op("rotary_complex", "", [q, k], [d, d], heads_axis=2)
+        q, k = b.op(RotaryComplex(heads_axis=2), "", [q, k], [d, d])
         if c.flag("use_qk_norm", True):
             q, k = (b.rms_norm(part, "self_attn.qk_norm", style="unweighted") for part in (q, k))
     elif c.flag("attn_temperature_tuning", True):
-        q = b.unary("temperature", q, "self_attn")
+        q = b.unary(Temperature(), q, "self_attn")
     kind = LayerCache("chunked" if chunk else "full", groups, d, d, window=chunk)
     mixed = b.attention(
-        b.heads_first(q), b.heads_first(k), v, num_heads=heads, num_key_value_heads=groups, window=chunk, style="plain",
-        dropout=c.number("attention_dropout"), cache=kind,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=groups,
+            window=chunk,
+            style=PLAIN,
+            dropout=c.number("attention_dropout"),
+        ),
+        b.heads_first(q),
+        b.heads_first(k),
+        v,
+        cache=kind,
+    )
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
 
 
@@ -50,19 +65,27 @@ def feed_forward(b: BlockBuilder, x: Value, *, c: Config) -> Value:
     module, e = "feed_forward", experts(c, None, keys=("num_local_experts",), routing="llama4")
     chosen, inner = e.experts_per_token, e.intermediate_size
     router = b.parameter(f"{module}.router", "weight", (e.num_experts, x.width), part="router", is_linear=True)
-    settings = {"num_experts": e.num_experts, "experts_per_token": chosen}
-    scores = b.op("router_scores", f"{module}.router", [x], [e.num_experts], [router], **settings)[0]
+    scores = b.op(
+        RouterScores(num_experts=e.num_experts, experts_per_token=chosen),
+        f"{module}.router",
+        [x],
+        [e.num_experts],
+        [router],
+    )[0]
     up_shape, down_shape = (e.num_experts, x.width, 2 * inner), (e.num_experts, inner, x.width)
     parameters = [
         b.parameter(f"{module}.experts", "gate_up_proj", up_shape, part="experts", shard="expert_column"),
         b.parameter(f"{module}.experts", "down_proj", down_shape, part="experts", shard="expert_row"),
     ]
     routed = b.op(
-        "experts", f"{module}.experts", [x, scores], [x.width], parameters, **settings, function=e.function,
-        style="everywhere",
-    )[0]  # fmt: skip
+        ExpertMlps(num_experts=e.num_experts, experts_per_token=chosen, function=e.function, style="everywhere"),
+        f"{module}.experts",
+        [x, scores],
+        [x.width],
+        parameters,
+    )[0]
     shared = gated_mlp(b, x, inner, e.function, module=f"{module}.shared_expert")
-    return b.op("add_in_place", "", [shared, routed], [x.width])[0]
+    return b.op(AddInPlace(), "", [shared, routed], [x.width])[0]
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

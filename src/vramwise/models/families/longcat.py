@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.routers import Router
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {
@@ -28,17 +31,20 @@ def feed_forward(b: BlockBuilder, x: Value, c: Config) -> Value:
     router = [b.parameter("mlp.router.classifier", "weight", (total, x.width), part="router", is_linear=True)]
     if c.flag("router_bias"):
         router.append(b.parameter("mlp.router.classifier", "bias", (total,), part="router"))
-    settings = {"num_experts": total, "experts_per_token": chosen}
-    weights, indices = b.op("router", "mlp.router", [x], [chosen, chosen], router, style="longcat_flash", **settings)
+    route = Router(style="longcat_flash", num_experts=total, experts_per_token=chosen)
+    weights, indices = b.op(route, "mlp.router", [x], [chosen, chosen], router)
     parameters = [
         b.parameter("mlp.experts", "gate_up_proj", (total, 2 * inner, x.width), part="experts", shard="expert_column"),
         b.parameter("mlp.experts", "down_proj", (num_experts, x.width, inner), part="experts", shard="expert_row"),
     ]
     function = c.text("hidden_act", "silu")
     return b.op(
-        "experts", "mlp.experts", [x, weights, indices], [x.width], parameters, **settings, function=function,
-        gating="halves", style="loop",
-    )[0]  # fmt: skip
+        ExpertMlps(num_experts=total, experts_per_token=chosen, function=function, gating="halves", style="loop"),
+        "mlp.experts",
+        [x, weights, indices],
+        [x.width],
+        parameters,
+    )[0]
 
 
 def layer(c: Config, s: Latent, index: int) -> Block:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer, mamba_mixer
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank
+from vramwise.models.operations.mixers import ToFp32
+from vramwise.models.operations.simple import ToParameterDtype
 
 _SHARED: dict[str, Any] = {
     "expand": 2, "conv_kernel": 4, "use_conv_bias": True, "hidden_act": "silu", "residual_in_fp32": True,
@@ -44,8 +47,8 @@ def layer(c: Config, index: int) -> Block:
     """Norm and mixer with a residual in fp32 around them, unless `residual_in_fp32` says otherwise."""
     b = BlockBuilder(f"backbone.layers.{index}", layer=index)
     x = b.input("hidden", c.hidden_size)
-    h = b.rms_norm(b.unary("to_parameter_dtype", x), "norm")
-    residual = b.unary("to_fp32", x) if c.flag("residual_in_fp32") else x
+    h = b.rms_norm(b.unary(ToParameterDtype(), x), "norm")
+    residual = b.unary(ToFp32(), x) if c.flag("residual_in_fp32") else x
     return b.build(hidden=b.add(residual, mixer(b, h, c)))
 
 
@@ -54,9 +57,9 @@ def head(c: Config) -> Block:
     b = BlockBuilder("")
     x = b.rms_norm(b.input("hidden", c.hidden_size), "backbone.norm_f")
     tied_to = "backbone.embeddings.weight" if c.flag("tie_word_embeddings") else None
-    x = b.unary("to_parameter_dtype", x)
+    x = b.unary(ToParameterDtype(), x)
     logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    return b.build(logits=b.unary("to_fp32", logits))
+    return b.build(logits=b.unary(ToFp32(), logits))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
@@ -15,6 +16,7 @@ from vramwise.models.layers.mixture import Parts, sparse_layers
 from vramwise.models.layers.mixture_defaults import completed
 from vramwise.models.layers.sigmoid_routing import deepseek_style
 from vramwise.models.layers.windows import typed_layers
+from vramwise.models.operations.latent import SinkAttention
 
 
 def attention(
@@ -34,9 +36,18 @@ def attention(
     b.keep(LayerCache("sliding" if kind.window else "full", groups, d, value_dim, window=kind.window))
     parameters = [b.parameter("self_attn", "sinks", (heads,), shard="column")] if kind.window else []
     mixed = b.op(
-        "sink_attention", "self_attn", [q, k, b.scale(v)], [heads * value_dim], parameters, num_heads=heads,
-        num_key_value_heads=groups, causal=True, window=kind.window, dropout=c.number("attention_dropout"),
-    )[0]  # fmt: skip
+        SinkAttention(
+            num_heads=heads,
+            num_key_value_heads=groups,
+            causal=True,
+            window=kind.window,
+            dropout=c.number("attention_dropout"),
+        ),
+        "self_attn",
+        [q, k, b.scale(v)],
+        [heads * value_dim],
+        parameters,
+    )[0]
     return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")
 
 

@@ -6,9 +6,12 @@ openbmb/MiniCPM-V-2_6. Other versions have other language models under the same 
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import language_model, under
+from vramwise.models.operations.towers import Project
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.siglip_vision import siglip_blocks
 
 _VISION_DEFAULTS = {
@@ -32,8 +35,8 @@ def resampler(c: Config, vision_width: int, width: int) -> Block:
         b.parameter("attn.out_proj", "weight", (width, width), shard="row", is_linear=True),
         b.parameter("attn.out_proj", "bias", (width,)),
     ]
-    x = b.layer_norm(b.unary("resample", x, "attn", weights), "ln_post", part="projector")
-    return b.build(image=b.unary("project", x, "", [b.parameter("", "proj", (width, width))]))
+    x = b.layer_norm(b.unary(Undescribed(name="a resampler"), x, "attn", weights), "ln_post", part="projector")
+    return b.build(image=b.unary(Project(), x, "", [b.parameter("", "proj", (width, width))]))
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

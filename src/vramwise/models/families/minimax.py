@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
+from vramwise.models.operations.experts import Jitter
+from vramwise.models.operations.lightning import LightningAttention
+from vramwise.models.operations.mixers import PaddingZeroed
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 32_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
@@ -26,7 +30,7 @@ def lightning_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     b.part = "attention"
     qkv = b.activation(b.linear(x, f"{module}.qkv_proj", 3 * heads * d), c.text("hidden_act"), f"{module}.act_fn")
     settings: dict[str, Any] = {"num_heads": heads, "chunk_size": c.size("block_size")}
-    mixed = b.unary("lightning_attention", b.unary("padding_zeroed", qkv), module, width=heads * d, **settings)
+    mixed = b.unary(LightningAttention(**settings), b.unary(PaddingZeroed(), qkv), module, width=heads * d)
     mixed = b.rms_norm(mixed, f"{module}.norm")
     gate = b.activation(b.linear(x, f"{module}.output_gate", heads * d), "sigmoid", module)
     mixed = b.multiply(gate, mixed)
@@ -41,7 +45,7 @@ def layer(c: Config, index: int, kind: str, e: Experts) -> Block:
     window = c.size("sliding_window", default=0, least=0) or None
     mixed = lightning_attention(b, x, c) if kind == "linear_attention" else grouped_attention(b, x, c, window=window)
     x = b.rms_norm(b.add(b.scale(x), b.scale(mixed)), "post_attention_layernorm")
-    x = b.unary("jitter", x, "mlp") if c.number("router_jitter_noise") > 0 else x
+    x = b.unary(Jitter(), x, "mlp") if c.number("router_jitter_noise") > 0 else x
     return b.build(hidden=b.add(b.scale(x), b.scale(routed_experts(b, x, e))))
 
 

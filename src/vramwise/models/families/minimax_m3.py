@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.block_attention import attention
@@ -13,6 +14,7 @@ from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, sparse_layers
 from vramwise.models.layers.sigmoid_routing import corrected
+from vramwise.models.operations.experts import ClampedGlu
 
 # Defaults of the configuration class (transformers 5.23).
 _DEFAULTS = {
@@ -25,7 +27,7 @@ _DEFAULTS = {
 def clamped_mlp(b: BlockBuilder, x: Value, *, width: int, module: str) -> Value:
     """Gate and up in one product, clamped, gated as gpt-oss does."""
     h = b.linear(x, f"{module}.gate_up_proj", 2 * width, part="mlp")
-    h = b.unary("clamped_glu", h, module, width=width)
+    h = b.unary(ClampedGlu(), h, module, width=width)
     return b.linear(h, f"{module}.down_proj", x.width, shard="row", part="mlp")
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
@@ -17,6 +18,8 @@ from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.tiles import ROWS_OF_TILES, JoinLayers, RowsThatSee, TanhGate
 from vramwise.models.towers.mllama_vision import DEFAULTS, vision_blocks
 from vramwise.models.towers.projector_pieces import tapped
 
@@ -33,9 +36,19 @@ def cross_attention(b: BlockBuilder, x: Value, image: Value, c: Config) -> Value
     k, v = (b.heads_first(b.heads(b.linear(image, f"cross_attn.{n}_proj", groups * d), groups)) for n in "kv")
     k = b.rms_norm(k, "cross_attn.k_norm")
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=groups, causal=False, module="cross_attn", style="rows_of_tiles",
-        dropout=c.number("dropout"), cache=LayerCache("cross", groups, d, d),
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=groups,
+            causal=False,
+            style=ROWS_OF_TILES,
+            dropout=c.number("dropout"),
+        ),
+        q,
+        k,
+        v,
+        module="cross_attn",
+        cache=LayerCache("cross", groups, d, d),
+    )
     return b.linear(mixed, "cross_attn.o_proj", x.width, shard="row")
 
 
@@ -44,11 +57,11 @@ def cross_layer(c: Config, index: int) -> Block:
     b = BlockBuilder(f"model.layers.{index}", layer=index, modality="image")
     x, image = b.input("hidden", c.hidden_size), b.input("image", c.hidden_size)
     h = cross_attention(b, b.rms_norm(x, "input_layernorm"), image, c)
-    x = b.add(x, b.unary("tanh_gate", h, "", [b.parameter("", "cross_attn_attn_gate", (1,))]))
+    x = b.add(x, b.unary(TanhGate(), h, "", [b.parameter("", "cross_attn_attn_gate", (1,))]))
     h = gated_mlp(b, b.rms_norm(x, "post_attention_layernorm"), c.intermediate_size, c.text("hidden_act", "silu"))
-    h = b.unary("rows_that_see", h)
+    h = b.unary(RowsThatSee(), h)
     gate = [b.parameter("", "cross_attn_mlp_gate", (1,), part="mlp")]
-    return b.build(hidden=b.add(x, b.unary("tanh_gate", h, "", gate)), image=image)
+    return b.build(hidden=b.add(x, b.unary(TanhGate(), h, "", gate)), image=image)
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -58,7 +71,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     b = BlockBuilder("model", part="projector", modality="image")
     width = vision.hidden_size
     taps = [b.input(tapped(int(i)), width) for i in vision.items("intermediate_layers_indices") or ()]
-    (x,) = b.op("join_layers", "", [b.input("image", width), *taps], [vision.size("vision_output_dim")])
+    (x,) = b.op(JoinLayers(), "", [b.input("image", width), *taps], [vision.size("vision_output_dim")])
     bridge = b.build(image=b.linear(x, "multi_modal_projector", text.hidden_size, bias=True))
     crossing, kind = text.items("cross_attention_layers") or [], LayerKind(attention=partial(grouped_attention, c=text))
     layers = (

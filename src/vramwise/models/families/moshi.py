@@ -6,12 +6,14 @@ from functools import partial
 from typing import Any
 
 from vramwise.errors import UnsupportedModelError
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import layer
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.operations.attention import Attention
 
 # Defaults of MoshiConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -30,9 +32,12 @@ def attention(b: BlockBuilder, x: Value, *, c: Config) -> Value:
     )
     q, k = b.rotary(q, k, table="own")
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout"),
+        Attention(num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout")),
+        q,
+        k,
+        v,
         cache=LayerCache("sliding", groups, d, d, window=c.size("sliding_window")),
-    )  # fmt: skip
+    )
     return b.linear(mixed, "self_attn.o_proj.linear", x.width, shard="row")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.encoder_design import ROBERTA_HEAD, Design
 from vramwise.models.layers.encoder_embedding import embedding
 from vramwise.models.layers.encoder_head import language_model_head, pooler
 from vramwise.models.layers.multi_head_attention import multi_head_attention
 from vramwise.models.layers.tasks import Task, task_of
+from vramwise.models.operations.encoders import BIASED
+from vramwise.models.operations.relative_bias import RelativePositionBias
 
 CLASS_DEFAULTS = {
     "vocab_size": 30527, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -30,7 +33,7 @@ def distances(c: Config, root: str) -> Block:
     shape = (c.size("relative_attention_num_buckets"), c.num_attention_heads)
     table = b.parameter("relative_attention_bias", "weight", shape)
     module = "relative_attention_bias"
-    (bias,) = b.op("relative_position_bias", module, [], [c.num_attention_heads], [table], stack="decoder")
+    (bias,) = b.op(RelativePositionBias(stack="decoder"), module, [], [c.num_attention_heads], [table])
     return b.build(position_bias=bias)
 
 
@@ -39,7 +42,7 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     module = "attention.attn"
     return multi_head_attention(
         b, x, c, (f"{module}.q", f"{module}.k", f"{module}.v", f"{module}.o"), module=module, causal=False,
-        style="biased", dropout=c.number("attention_probs_dropout_prob", 0.1), cache=None, eager_only=True,
+        style=BIASED, dropout=c.number("attention_probs_dropout_prob", 0.1), cache=None, eager_only=True,
         others=[b.input("position_bias", c.num_attention_heads)],
     )  # fmt: skip
 

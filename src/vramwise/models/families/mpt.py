@@ -7,7 +7,8 @@ off, biases, learned positions, other widths, norms of q and k) is as MosaicML's
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.layers.mpt_layer import Switches, layer, norm
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import deepseek_vl, janus
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed
+from vramwise.models.operations.simple import Hold
 from vramwise.models.towers import siglip_vision
 from vramwise.models.towers.janus_vision import generation_blocks
 from vramwise.models.towers.siglip_by_name import siglip
@@ -34,7 +36,7 @@ def _hybrid(c: Config, given: Config, width: int) -> tuple[Block, ...]:
     high = deepseek_vl.high_config(Config(side, c.model_id))
     b = BlockBuilder(name, part="vision", modality="image")
     norms = [b.parameter(f"{n}_layer_norm", leaf, (1024,)) for n in ("high", "low") for leaf in ("weight", "bias")]
-    held = b.build(image=b.unary("hold", b.input("image", low.hidden_size), "", norms))
+    held = b.build(image=b.unary(Hold(), b.input("image", low.hidden_size), "", norms))
     tower = f"{name}.vision_tower_high.vision_tower"
     lower = tower_blocks(low, siglip_vision.siglip(low), f"{name}.vision_tower_low.vision_tower")
     upper = deepseek_vl.high_blocks(c, low, high, tower)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.layers.windows import typed_layers
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.norms import RmsNorm
 from vramwise.models.towers.muse_vision import DEFAULTS, projector, tower
 from vramwise.models.towers.vision_tower import tower_blocks
 
@@ -19,7 +22,7 @@ _NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layern
 
 def plain_norm(b: BlockBuilder, x: Value, module: str) -> Value:
     """A root-mean-square norm without a weight."""
-    return b.unary("rms_norm", x, module, style="gemma4")
+    return b.unary(RmsNorm(style="gemma4"), x, module)
 
 
 def attention(b: BlockBuilder, x: Value, *, c: Config, window: int | None, turned: bool) -> Value:
@@ -35,7 +38,7 @@ def attention(b: BlockBuilder, x: Value, *, c: Config, window: int | None, turne
     if turned:
         q, k = b.rotary(q, k)
     dropout = c.number("attention_dropout")
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout)
+    mixed = b.attention(Attention(num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout), q, k, v)
     gate = b.activation(b.linear(x, "self_attn.gate_proj", heads * d), "sigmoid", "self_attn")
     return b.linear(b.multiply(mixed, gate), "self_attn.o_proj", x.width, bias=bias, shard="row")
 

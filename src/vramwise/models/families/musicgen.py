@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import t5
 from vramwise.models.families.nested import renamed, under
 from vramwise.models.layers import t5_layers
 from vramwise.models.layers.code_decoder import bridge, layer
 from vramwise.models.layers.t5_stack import Stack, embedding, encoder_end
+from vramwise.models.operations.codes import CodeHeads, CodesEmbedding
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.encodec import codec_weights
 
 HEAD = "seq2seq-lm"
@@ -58,18 +61,18 @@ def blocks(c: Config) -> tuple[Block, ...]:
         raise c.error(f"num_codebooks: at most {MOST_CODEBOOKS}, got {codes}")
     b = BlockBuilder("audio_encoder", part="audio", modality="audio")
     weights = [b.parameter("", name, shape) for name, shape in codec_weights(part(c, "audio_encoder", "encodec"))]
-    codec = b.build(codes=b.op("codec", "", [], [1], weights)[0])
+    codec = b.build(codes=b.op(Undescribed(name="a codec of sound"), "", [], [1], weights)[0])
     b = BlockBuilder("decoder", part="embedding")
     rows, many = decoder.vocab_size, range(codes)
     tables = [b.parameter(f"model.decoder.embed_tokens.{i}", "weight", (rows + 1, width), shard="vocab") for i in many]
     listens, first = c.model_type == "musicgen", text.num_hidden_layers
     conditions = [] if listens else [b.input("encoder", width)]
-    (embedded,) = b.op("codes_embedding", "model.decoder", conditions, [width], tables)
+    (embedded,) = b.op(CodesEmbedding(), "model.decoder", conditions, [width], tables)
     start = b.build(hidden=b.dropout(embedded, decoder.number("dropout", 0.1)))
     layers = (layer(decoder, i, first, listens=listens) for i in range(decoder.num_hidden_layers))
     b = BlockBuilder("decoder", part="head")
     x = b.layer_norm(b.input("hidden", width), "model.decoder.layer_norm")
     heads = [b.parameter(f"lm_heads.{i}", "weight", (rows, width), shard="vocab", is_linear=True) for i in many]
-    logits = b.op("code_heads", "lm_heads", [x], [rows], heads)[0]
+    logits = b.op(CodeHeads(), "lm_heads", [x], [rows], heads)[0]
     read = bridge(c, text.hidden_size, width)
     return (*text_encoder(text), codec, *read, start, *layers, b.build(logits=logits))

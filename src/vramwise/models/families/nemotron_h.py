@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
 from vramwise.models.layers.decoder_ends import lm_head, token_embedding
@@ -12,6 +13,7 @@ from vramwise.models.layers.layer_kinds import old_names
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped
 from vramwise.models.layers.mlp import plain_mlp
+from vramwise.models.operations.simple import ToParameterDtype
 
 _LETTERS = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
 _OLDER = {
@@ -54,7 +56,7 @@ def layer(c: Config, index: int, kind: str) -> Block:
     """A norm, one mixer and a residual."""
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x = b.input("hidden", c.hidden_size)
-    h = b.rms_norm(b.unary("to_parameter_dtype", x), "norm", style="fp32-weight")
+    h = b.rms_norm(b.unary(ToParameterDtype(), x), "norm", style="fp32-weight")
     if kind == "linear_attention":
         h = mamba2_mixer.mixer(b, h, mixer_sizes(c))
     elif kind == "full_attention":

@@ -8,7 +8,8 @@ from transformers' Llama.
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.grouped_attention import grouped_attention

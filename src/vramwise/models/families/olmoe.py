@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mixture import Mixture, experts
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.experts import Clip
 
 _DEFAULTS = {"num_experts_per_tok": 8, "intermediate_size": 2048}
 """Defaults of `OlmoeConfig` (transformers 5.23)."""
@@ -22,10 +25,12 @@ def clipped_attention(b: BlockBuilder, x: Value, *, c: Config) -> Value:
     k = b.rms_norm(b.linear(x, "self_attn.k_proj", groups * d, bias=bias), "self_attn.k_norm")
     v = b.linear(x, "self_attn.v_proj", groups * d, bias=bias)
     if c.has("clip_qkv"):
-        q, k, v = (b.unary("clip", part) for part in (q, k, v))
+        q, k, v = (b.unary(Clip(), part) for part in (q, k, v))
     q, k, v = (b.heads_first(b.heads(part, count)) for part, count in ((q, heads), (k, groups), (v, groups)))
     q, k = b.rotary(q, k)
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout"))
+    mixed = b.attention(
+        Attention(num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout")), q, k, v
+    )
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
 
 

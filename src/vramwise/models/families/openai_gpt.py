@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.old_attention import OPENAI_GPT
+from vramwise.models.operations.simple import Embedding
 
 # Defaults of OpenAIGPTConfig (transformers 5.23); its activations have names of their own.
 _DEFAULTS = {"vocab_size": 40_478, "n_positions": 512, "n_embd": 768, "n_layer": 12, "n_head": 12}
@@ -16,9 +20,9 @@ def embedding(c: Config) -> Block:
     b, rows = BlockBuilder("transformer"), c.size("max_position_embeddings")
     tokens = b.embedding("tokens_embed", c.vocab_size, c.hidden_size)
     weight = b.parameter("positions_embed", "weight", (rows, c.hidden_size), part="embedding")
-    positions = b.op(
-        "embedding", "positions_embed", [], [c.hidden_size], [weight], ids="position_ids", buffer_rows=rows
-    )[0]
+    positions = b.op(Embedding(ids="position_ids", buffer_rows=rows), "positions_embed", [], [c.hidden_size], [weight])[
+        0
+    ]
     return b.build(hidden=b.dropout(b.add(tokens, positions), c.number("embd_pdrop", 0.1)))
 
 
@@ -33,9 +37,20 @@ def layer(c: Config, index: int) -> Block:
     fused = b.conv1d_linear(x, "attn.c_attn", 3 * width)
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in b.split(fused, [width] * 3))
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn", dropout=c.number("attn_pdrop", 0.1),
-        style="openai_gpt", eager_only=True, buffer_rows=c.size("max_position_embeddings"), cache=LayerCache("none"),
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            dropout=c.number("attn_pdrop", 0.1),
+            style=OPENAI_GPT,
+            eager_only=True,
+            buffer_rows=c.size("max_position_embeddings"),
+        ),
+        q,
+        k,
+        v,
+        module="attn",
+        cache=LayerCache("none"),
+    )
     h = b.add(x, b.dropout(b.conv1d_linear(mixed, "attn.c_proj", width, shard="row"), after))
     x = b.layer_norm(h, "ln_1")
     b.part = "mlp"

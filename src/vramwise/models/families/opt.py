@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
 
 POSITION_OFFSET = 2
 """Rows of the position table that no position uses (`OPTLearnedPositionalEmbedding`)."""
@@ -39,7 +41,7 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     v = b.linear(x, "self_attn.v_proj", width, bias=bias)
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in (q, k, v))
     dropout = c.number("attention_dropout")
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=dropout)
+    mixed = b.attention(Attention(num_heads=heads, num_key_value_heads=heads, dropout=dropout), q, k, v)
     return b.linear(mixed, "self_attn.out_proj", width, bias=bias, shard="row")
 
 

@@ -5,9 +5,11 @@ Parameter names are those of `modeling_phi3_v.py` in microsoft/Phi-3.5-vision-in
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families import phi
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.clip_layer import layer
 
 # CLIP_VIT_LARGE_PATCH14_336_CONFIG of that file.
@@ -29,7 +31,7 @@ def embedding() -> Block:
         b.parameter("embeddings.patch_embedding", "weight", (width, 3, _PATCH, _PATCH)),
         b.parameter("embeddings.position_embedding", "weight", (_POSITIONS, width)),
     ]
-    x = b.op("patch_embedding", "embeddings", [], [width], weights)[0]
+    x = b.op(Undescribed(name="an embedding of patches"), "embeddings", [], [width], weights)[0]
     return b.build(image=b.layer_norm(x, "pre_layrnorm", part="vision"))
 
 
@@ -39,7 +41,7 @@ def projector(c: Config) -> Block:
     width, joined = c.hidden_size, 4 * _CLIP.hidden_size
     x = b.layer_norm(b.input("image", _CLIP.hidden_size), "img_processor.vision_model.post_layernorm", part="vision")
     separators = [b.parameter("", "glb_GN", (1, 1, joined)), b.parameter("", "sub_GN", (1, 1, 1, joined))]
-    x = b.unary("join_patches", x, "", separators, width=joined)
+    x = b.unary(Undescribed(name="joined patches"), x, "", separators, width=joined)
     h = b.activation(b.linear(x, "img_projection.0", width, bias=True), "gelu", "img_projection.1")
     return b.build(image=b.linear(h, "img_projection.2", width, bias=True, shard="row"))
 

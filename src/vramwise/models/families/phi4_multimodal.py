@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Modality
+from vramwise.models.blocks import Block, Modality
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks
+from vramwise.models.operations.padded_images import (
+    PADDED_IMAGES,
+    ImageRows,
+    PoolPairs,
+    Separators,
+    SiglipEmbeddingWithPadding,
+)
 from vramwise.models.towers.phi4_sound import AUDIO_DEFAULTS, audio_layer, subsampling
 from vramwise.models.towers.siglip_vision import siglip
+from vramwise.models.towers.tower_design import own_size
 from vramwise.models.towers.vision_tower import tower_blocks
 
 # Defaults of Phi4MultimodalConfig and Phi4MultimodalVisionConfig (transformers 5.23).
@@ -32,7 +41,7 @@ def _projector(modality: Modality, given: int, width: int) -> Block:
         ends = [
             b.parameter("", f"{n}_img_feature_extensor", (1,) * r + (given,)) for n, r in (("global", 2), ("sub", 3))
         ]
-        x = b.unary("separators", b.unary("pool_pairs", x), "", ends)
+        x = b.unary(Separators(), b.unary(PoolPairs(), x), "", ends)
     pairs = {"image": [("img_projection_up", "img_projection_down")]}.get(
         modality, [(f"up_proj_for_{mode}", f"down_proj_for_{mode}") for mode in ("speech", "vision_speech")]
     )  # fmt: skip
@@ -44,7 +53,7 @@ def _projector(modality: Modality, given: int, width: int) -> Block:
 def _image_rows(c: Config, width: int) -> Block:
     """The tokens of images in their places of the prompt."""
     b = BlockBuilder("", modality="image")
-    x = b.op("image_rows", "", [b.input("hidden", width), b.input("image", width)], [width])[0]
+    x = b.op(ImageRows(), "", [b.input("hidden", width), b.input("image", width)], [width])[0]
     return b.build(hidden=b.dropout(x, c.number("embd_pdrop")))
 
 
@@ -56,7 +65,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     vision = Config({**vision.values, "model_type": "siglip_vision_model", "vision_use_head": True}, c.model_id)
     sound = f"{_PLACE}.audio_embed.encoder"
     tower = replace(
-        siglip(vision), embedding="siglip_embedding_with_padding", attention_style="padded_images"
+        siglip(vision), embedding=SiglipEmbeddingWithPadding(**own_size(vision)), attention_style=PADDED_IMAGES
     )  # fmt: skip
     reads = vision.num_hidden_layers + 1 + feature if (feature := int(vision.get("feature_layer", -2))) < 0 else feature
     embedding, *language = language_blocks(text, "model", tied=c.flag("tie_word_embeddings"))

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.ngram_streams import Stack, layer
 from vramwise.models.layers.tasks import Task, task_of
+from vramwise.models.operations.ngram_streams import OnlyPredictingStreams, PredictingStreams
+from vramwise.models.operations.simple import Embedding, Hold
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 1024, "encoder_ffn_dim": 4096, "num_encoder_layers": 12,
@@ -42,13 +45,13 @@ def embedding(c: Config, stack: Stack, alone: bool) -> Block:
     b = BlockBuilder(f"prophetnet.{stack}", part="embedding")
     width, prefix = c.hidden_size, "" if alone else f"{stack}_"
     table = b.parameter("word_embeddings", "weight", (c.vocab_size, width), shard="vocab", tied_to=tied(c))
-    (x,) = b.op("embedding", "word_embeddings", [], [width], [table], ids=f"{prefix}input_ids")
+    (x,) = b.op(Embedding(ids=f"{prefix}input_ids"), "word_embeddings", [], [width], [table])
     table = b.parameter("position_embeddings", "weight", (c.size("max_position_embeddings"), width))
     if stack == "decoder":
         vectors = b.parameter("ngram_embeddings", "weight", (c.size("ngram"), width))
-        x = b.unary("predicting_streams", x, "", [table, vectors], ngram=c.size("ngram"))
+        x = b.unary(PredictingStreams(ngram=c.size("ngram")), x, "", [table, vectors])
     else:
-        x = b.add(x, b.op("embedding", "position_embeddings", [], [width], [table], ids="encoder_position_rows")[0])
+        x = b.add(x, b.op(Embedding(ids="encoder_position_rows"), "position_embeddings", [], [width], [table])[0])
     x = b.dropout(b.layer_norm(x, "embeddings_layer_norm"), c.number("dropout"))
     return b.build(hidden=x)
 
@@ -69,7 +72,7 @@ def blocks(config: Config) -> tuple[Block, ...]:
     between = b.build(encoder=end) if not alone else None
     decoder = stack_of(c, "decoder", 0 if alone else c.size("num_encoder_layers"), alone)
     last = BlockBuilder("")
-    x = last.unary("hold", last.input("hidden", c.hidden_size), "", [table])
-    x = last.unary("only_predicting_streams", x, ngram=c.size("ngram"))
+    x = last.unary(Hold(), last.input("hidden", c.hidden_size), "", [table])
+    x = last.unary(OnlyPredictingStreams(ngram=c.size("ngram")), x)
     head = last.build(logits=last.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied(c)))
     return (*encoder, *([between] if between else []), *decoder, head)

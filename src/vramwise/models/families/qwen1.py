@@ -6,9 +6,11 @@ positions in fp32 and the attention of Llama's kind that the file has.
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.operations.attention import Attention
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {
@@ -27,7 +29,11 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in fused)
     q, k = b.rotary(q, k, rotary_dim=int(d * share), style="half_fp32", table="fp32")
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn", dropout=c.number("attn_dropout_prob")
+        Attention(num_heads=heads, num_key_value_heads=heads, dropout=c.number("attn_dropout_prob")),
+        q,
+        k,
+        v,
+        module="attn",
     )
     return b.linear(mixed, "attn.c_proj", x.width, bias=not c.flag("no_bias", True), shard="row")
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
 from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.grouped_attention import grouped_attention
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers import qwen_vision, tower_defaults, towers_by_type
 from vramwise.models.towers.projector_pieces import Ends
 from vramwise.models.towers.qwen2_5_omni_speech import sound_weights
@@ -79,5 +81,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
         return thinking
     b = BlockBuilder("token2wav", part="speech", modality="audio")
     weights = sound_weights(c.table("token2wav_config") or Config({}, c.model_id))
-    sound = b.op("sound_from_codes", "", [], [1], [b.parameter("", name, shape) for name, shape in weights])
+    sound = b.op(
+        Undescribed(name="a decoder of sound"), "", [], [1], [b.parameter("", name, shape) for name, shape in weights]
+    )
     return (*talker(outer), b.build(sound=sound[0]), *thinking)

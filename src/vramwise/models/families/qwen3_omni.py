@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
 from vramwise.models.families.qwen2_5_omni import tower_of
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.bridge import with_deep_images
 from vramwise.models.towers.projector_pieces import deep, joined, norm, tapped, two_products
 from vramwise.models.towers.qwen3_omni_speech import experts_of_layer, sound_weights, talker_config, talker_weights
@@ -43,13 +45,25 @@ def speaking(c: Config) -> Block:
     """The weights of the talker and of the model that turns its codes into sound; text alone passes none of them."""
     talker = talker_config(c.table("talker_config") or Config({}, c.model_id))
     b = BlockBuilder("talker", part="speech", modality="audio")
-    codes = b.op("codes", "", [], [1], [b.parameter("", name, shape) for name, shape in talker_weights(talker)])[0]
-    for module, weights, settings in experts_of_layer(talker):
+    codes = b.op(
+        Undescribed(name="a predictor of codes"),
+        "",
+        [],
+        [1],
+        [b.parameter("", name, shape) for name, shape in talker_weights(talker)],
+    )[0]
+    for module, weights, experts in experts_of_layer(talker):
         parameters = [b.parameter("", name, shape) for name, shape in weights]
-        codes = b.op("experts", module, [codes], [1], parameters, **settings)[0]
+        codes = b.op(experts, module, [codes], [1], parameters)[0]
     b.name = "code2wav"
     sounding = sound_weights(c.table("code2wav_config") or Config({}, c.model_id))
-    sound = b.op("sound_from_codes", "", [codes], [1], [b.parameter("", name, shape) for name, shape in sounding])
+    sound = b.op(
+        Undescribed(name="a decoder of sound"),
+        "",
+        [codes],
+        [1],
+        [b.parameter("", name, shape) for name, shape in sounding],
+    )
     return b.build(sound=sound[0])
 
 

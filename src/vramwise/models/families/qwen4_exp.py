@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.qwen3_next import SHARED, routed
 from vramwise.models.layers import delta_net
@@ -15,6 +16,7 @@ from vramwise.models.layers.mixture import with_gated_shared_expert
 from vramwise.models.layers.ngrams import NGrams, layer_embedding, ngrams
 from vramwise.models.layers.residual_streams import half, mixed_input
 from vramwise.models.layers.routed_experts import Experts, balancing_loss
+from vramwise.models.operations.residual_streams import Injected, RepeatStreams
 from vramwise.models.towers.qwen3_vision import vision_tower
 
 # Defaults of Qwen4ExpTextConfig (transformers 5.23).
@@ -38,10 +40,10 @@ def layer(c: Config, name: str, index: int, kinds: list[str], e: Experts, n: NGr
         h = delta_net.mixer(b, h, replace(delta_net.sizes(c), gate=gate), fused=False)
     else:
         h = indexed_attention(b, h, c, first=kinds.index("indexed_attention") == index)
-    x = b.op("injected", "", [x, h, weights], [x.width])[0]
+    x = b.op(Injected(), "", [x, h, weights], [x.width])[0]
     h, weights = half(b, x, c, "mlp_hyper_connection")
     h = with_gated_shared_expert(b, h, e, c.size("shared_expert_intermediate_size"))
-    return b.build(hidden=b.op("injected", "", [x, h, weights], [x.width])[0])
+    return b.build(hidden=b.op(Injected(), "", [x, h, weights], [x.width])[0])
 
 
 def text_blocks(c: Config, name: str, *, tied: bool) -> tuple[Block, ...]:
@@ -57,7 +59,7 @@ def text_blocks(c: Config, name: str, *, tied: bool) -> tuple[Block, ...]:
         raise c.error("num_experts: at least one")
     b = BlockBuilder("")
     x = b.embedding(f"{name}.embed_tokens", c.vocab_size, c.hidden_size)
-    first = b.build(hidden=b.unary("repeat_streams", x, width=c.size("hc_count") * c.hidden_size))
+    first = b.build(hidden=b.unary(RepeatStreams(), x, width=c.size("hc_count") * c.hidden_size))
     layers = [layer(c, name, i, kinds, e, tables.get(i)) for i in range(len(kinds))]
     b = BlockBuilder(name)
     mean = mixed_input(b, b.input("hidden", first.outputs["hidden"].width), c, "hyper_connection_mixer")[0]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.decoder_design import Design
 from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.operations.linear_recurrence import PlainCausalConv1d, RealGatedRecurrence
+from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 256_000, "hidden_size": 2560, "intermediate_size": 7680, "num_hidden_layers": 26,
@@ -29,16 +32,16 @@ def recurrence(b: BlockBuilder, x: Value, c: Config) -> Value:
     kernel, d = c.size("conv1d_width"), width // heads
     b.part = "mixer"
     y = b.activation(b.linear(x, f"{module}.linear_y", width, bias=True), c.text("hidden_activation"), module)
-    h = b.unary("channels_first", b.linear(x, f"{module}.linear_x", width, bias=True))
+    h = b.unary(ChannelsFirst(), b.linear(x, f"{module}.linear_x", width, bias=True))
     taps = [b.parameter(f"{module}.conv_1d", "weight", (width, 1, kernel), shard="column")]
     taps.append(b.parameter(f"{module}.conv_1d", "bias", (width,), shard="column"))
-    h = b.unary("channels_last", b.unary("plain_causal_conv1d", h, f"{module}.conv_1d", taps))
+    h = b.unary(ChannelsLast(), b.unary(PlainCausalConv1d(), h, f"{module}.conv_1d", taps))
     unit = f"{module}.rg_lru"
     parameters = [b.parameter(unit, "recurrent_param", (width,), shard="column")]
     for gate in ("input", "recurrent"):
         parameters.append(b.parameter(unit, f"{gate}_gate_weight", (heads, d, d), shard="column"))
         parameters.append(b.parameter(unit, f"{gate}_gate_bias", (heads, d), shard="column"))
-    h = b.unary("real_gated_recurrence", h, unit, parameters)
+    h = b.unary(RealGatedRecurrence(), h, unit, parameters)
     b.keep(LayerCache("recurrent", conv_state_elements=width * kernel, state_elements=width))
     return b.linear(b.multiply(h, y), f"{module}.linear_out", x.width, bias=True, shard="row")
 

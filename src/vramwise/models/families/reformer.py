@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.simple import AddBias
+from vramwise.models.operations.undescribed import Undescribed
 
 # Defaults of ReformerConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -38,7 +41,7 @@ def positions(b: BlockBuilder, x: Value, c: Config) -> Value:
         ones = [1] * len(shape)
         ones[axis] = side
         tables.append(b.parameter(f"{module}.weights", str(axis), (*ones, width), part="embedding"))
-    return b.unary("undescribed", x, module, tables, name="axial positions")
+    return b.unary(Undescribed(name="axial positions"), x, module, tables)
 
 
 def layer(c: Config, index: int, kind: str) -> Block:
@@ -48,7 +51,7 @@ def layer(c: Config, index: int, kind: str) -> Block:
     h = b.layer_norm(x, "attention.layer_norm")
     names = ("query", "key", "value") if kind == "local" else ("query_key", "value")
     pieces = [b.linear(h, f"attention.self_attention.{name}", inner) for name in names]
-    (h,) = b.op("undescribed", "attention", pieces, [inner], name="attention within chunks")
+    (h,) = b.op(Undescribed(name="attention within chunks"), "attention", pieces, [inner])
     b.keep(LayerCache("full", 1, c.hidden_size, 0))
     x = b.add(x, b.linear(h, "attention.output.dense", x.width, shard="row"))
     b.part = "mlp"
@@ -69,9 +72,9 @@ def blocks(c: Config) -> tuple[Block, ...]:
     first = b.build(hidden=positions(b, x, c))
     b = BlockBuilder("")
     x = b.input("hidden", c.hidden_size)
-    (x,) = b.op("undescribed", "reformer.encoder", [x], [2 * x.width], name="reversible layers")
+    (x,) = b.op(Undescribed(name="reversible layers"), "reformer.encoder", [x], [2 * x.width])
     x = b.layer_norm(x, "reformer.encoder.layer_norm")
     logits = b.linear(x, "lm_head.decoder", c.vocab_size, shard="vocab", part="head")
     bias = b.parameter("lm_head", "bias", (c.vocab_size,), part="head", shard="vocab")
-    last = b.build(logits=b.unary("add_bias", logits, "lm_head", [bias]))
+    last = b.build(logits=b.unary(AddBias(), logits, "lm_head", [bias]))
     return (first, *(layer(c, i, str(kind)) for i, kind in enumerate(kinds)), last)

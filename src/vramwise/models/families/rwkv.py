@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.operations.rwkv import MixedWithPast, WeightedSum
 
 CLASS_DEFAULTS: dict[str, Any] = {"vocab_size": 50_277, "hidden_size": 4096, "num_hidden_layers": 32}
 """Defaults of `RwkvConfig` (transformers 5.23)."""
@@ -16,7 +18,7 @@ CLASS_DEFAULTS: dict[str, Any] = {"vocab_size": 50_277, "hidden_size": 4096, "nu
 def mixed_with_past(b: BlockBuilder, x: Value, module: str, names: tuple[str, ...]) -> tuple[Value, ...]:
     """One mix of each token with the one before for every name."""
     weights = [b.parameter(module, f"time_mix_{name}", (1, 1, x.width)) for name in names]
-    return b.op("mixed_with_past", module, [x], [x.width] * len(names), weights)
+    return b.op(MixedWithPast(), module, [x], [x.width] * len(names), weights)
 
 
 def time_mixing(b: BlockBuilder, x: Value, inner: int) -> Value:
@@ -29,7 +31,7 @@ def time_mixing(b: BlockBuilder, x: Value, inner: int) -> Value:
     weights = [b.parameter(module, name, (inner,), shard="column") for name in ("time_decay", "time_first")]
     key, value, receptance = inputs
     gate = b.activation(receptance, "sigmoid", module)
-    h = b.multiply(gate, b.op("weighted_sum", module, [key, value], [inner], weights)[0])
+    h = b.multiply(gate, b.op(WeightedSum(), module, [key, value], [inner], weights)[0])
     return b.linear(h, f"{module}.output", x.width, shard="row")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import mixture
@@ -18,6 +19,7 @@ from vramwise.models.layers.mixture import Mixture, sparse_layers
 from vramwise.models.layers.sigmoid_routing import corrected
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.layers.windows import typed_layers
+from vramwise.models.operations.simple import Clamp
 from vramwise.models.towers.step_vision import DEFAULTS, whole_and_tiles
 from vramwise.models.towers.vision_tower import image_tokens
 
@@ -26,8 +28,8 @@ def clamped_mlp(b: BlockBuilder, x: Value, *, width: int, module: str, bias: boo
     """down(clamp(act(gate(x))) · clamp(up(x))); without a limit the bound is infinite."""
     b.part = "mlp"
     gate = b.activation(b.linear(x, f"{module}.gate_proj", width, bias=bias), "silu", f"{module}.act_fn")
-    gate = b.unary("clamp", gate, module)
-    up = b.unary("clamp", b.linear(x, f"{module}.up_proj", width, bias=bias), module)
+    gate = b.unary(Clamp(), gate, module)
+    up = b.unary(Clamp(), b.linear(x, f"{module}.up_proj", width, bias=bias), module)
     return b.linear(b.multiply(gate, up), f"{module}.down_proj", x.width, bias=bias, shard="row")
 
 

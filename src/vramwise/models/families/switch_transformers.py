@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.t5 import CLASS_DEFAULTS
 from vramwise.models.layers import t5_layers, t5_stack

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
+from vramwise.models.operations.simple import Hold
 from vramwise.models.towers.bridge import bridge_blocks, layers_taken, scattered, with_deep_images
 from vramwise.models.towers.projector_pieces import Ends
 from vramwise.models.towers.tower_design import Tower
@@ -47,7 +49,7 @@ def unused(c: Config, a: Assembly, tower: Tower) -> tuple[Block, ...]:
         return ()
     b = BlockBuilder("", part=tower.part, modality=tower.modality, no_grad=True)
     weights = [weight for block in tower_blocks(c, tower, a.unused_tower) for weight in block.parameters]
-    return (b.build(**{UNREAD: b.unary("hold", b.input(tower.modality, tower.width), "", weights)}),)
+    return (b.build(**{UNREAD: b.unary(Hold(), b.input(tower.modality, tower.width), "", weights)}),)
 
 
 def loss(c: Config) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.multi_head_attention import multi_head_attention
+from vramwise.models.operations.images import ClassTokenFirst, PixelPatches
+from vramwise.models.operations.simple import AddBias, FirstToken
 
 CLASS_DEFAULTS = {
     "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
@@ -39,8 +42,8 @@ def embedding(c: Config, root: str) -> Block:
     positions = b.parameter("", "position_embeddings", (1, tokens, width))
     weights = [b.parameter(module, "weight", (width, channels, patch, patch)), b.parameter(module, "bias", (width,))]
     settings: dict[str, Any] = {"image_size": c.size("image_size"), "num_channels": channels}
-    x = b.op("pixel_patches", module, [], [width], weights, **settings)[0]
-    x = b.unary("add_bias", b.unary("class_token_first", x, "", [token]), "", [positions])
+    x = b.op(PixelPatches(**settings), module, [], [width], weights)[0]
+    x = b.unary(AddBias(), b.unary(ClassTokenFirst(), x, "", [token]), "", [positions])
     return b.build(image=b.dropout(x, c.number("hidden_dropout_prob")))
 
 
@@ -64,7 +67,7 @@ def closing(c: Config, root: str) -> Block:
     """The norm, then the classifier or the pooler."""
     b = BlockBuilder("", part="vision")
     x = b.layer_norm(b.input("image", c.hidden_size), f"{root}layernorm", part="vision")
-    first = b.unary("first_token", x)
+    first = b.unary(FirstToken(), x)
     if not root:
         width = c.size("pooler_output_size", default=c.hidden_size)
         y = b.activation(b.linear(first, "pooler.dense", width, bias=True), c.text("pooler_act", "tanh"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.multi_head_attention import multi_head_attention
+from vramwise.models.operations.encoders import XLM, TimesWholeMask
+from vramwise.models.operations.simple import Embedding, Hold
 
 CLASS_DEFAULTS = {"vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16, "max_position_embeddings": 512}
 """Defaults of `XLMConfig`."""
@@ -25,20 +28,21 @@ def embedding(c: Config) -> Block:
     width, positions = width_of(c), c.size("max_position_embeddings")
     x = b.embedding("embeddings", c.vocab_size, width)
     table = b.parameter("position_embeddings", "weight", (positions, width))
-    ids = {"ids": "position_ids", "buffer_rows": positions}
-    x = b.add(x, b.op("embedding", "position_embeddings", [], [width], [table], **ids)[0])
+    x = b.add(
+        x, b.op(Embedding(ids="position_ids", buffer_rows=positions), "position_embeddings", [], [width], [table])[0]
+    )
     languages = c.size("n_langs", default=1)
     if languages > 1 and c.flag("use_lang_emb", True):  # added only where a batch names its languages
-        x = b.unary("hold", x, "lang_embeddings", [b.parameter("lang_embeddings", "weight", (languages, width))])
+        x = b.unary(Hold(), x, "lang_embeddings", [b.parameter("lang_embeddings", "weight", (languages, width))])
     x = b.dropout(b.layer_norm(x, "layer_norm_emb"), c.number("dropout", 0.1))
-    return b.build(hidden=b.unary("times_whole_mask", x))
+    return b.build(hidden=b.unary(TimesWholeMask(), x))
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
     """Multi-head attention whose queries are scaled before the product."""
     return multi_head_attention(
         b, x, c, (f"{module}.q_lin", f"{module}.k_lin", f"{module}.v_lin", f"{module}.out_lin"), scaled=True,
-        module=module, causal=c.flag("causal"), style="xlm", dropout=c.number("attention_dropout", 0.1), cache=None,
+        module=module, causal=c.flag("causal"), style=XLM, dropout=c.number("attention_dropout", 0.1), cache=None,
         eager_only=True,
     )  # fmt: skip
 
@@ -53,7 +57,7 @@ def layer(c: Config, index: int) -> Block:
     function = "gelu" if c.flag("gelu_activation", True) else "relu"
     h = b.activation(b.linear(x, f"ffns.{index}.lin1", 4 * x.width, bias=True), function, f"ffns.{index}")
     h = b.dropout(b.linear(h, f"ffns.{index}.lin2", x.width, bias=True, shard="row"), dropout)
-    return b.build(hidden=b.unary("times_whole_mask", b.layer_norm(b.add(x, h), f"layer_norm2.{index}")))
+    return b.build(hidden=b.unary(TimesWholeMask(), b.layer_norm(b.add(x, h), f"layer_norm2.{index}")))
 
 
 def blocks(config: Config) -> tuple[Block, ...]:

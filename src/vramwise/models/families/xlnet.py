@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.simple import Hold
+from vramwise.models.operations.xlnet import BatchFirst, SequenceFirstEmbedding, XlnetAttention
 
 CLASS_DEFAULTS = {"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096}
 """Defaults of `XLNetConfig`."""
@@ -24,7 +27,7 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     weights = [b.parameter(module, name, (x.width, heads, d)) for name in "qkvor"]
     weights += [b.parameter(module, f"r_{kind}_bias", (heads, d)) for kind in "rsw"]
     weights.append(b.parameter(module, "seg_embed", (2, heads, d)))
-    return b.unary("xlnet_attention", x, module, weights, dropout=c.number("dropout", 0.1), num_heads=heads)
+    return b.unary(XlnetAttention(dropout=c.number("dropout", 0.1), num_heads=heads), x, module, weights)
 
 
 def layer(c: Config, index: int) -> Block:
@@ -48,11 +51,11 @@ def blocks(config: Config) -> tuple[Block, ...]:
     c = config.filled(CLASS_DEFAULTS)
     b = BlockBuilder("transformer", part="embedding")
     table = b.parameter("word_embedding", "weight", (c.vocab_size, c.hidden_size), shard="vocab")
-    x = b.op("sequence_first_embedding", "word_embedding", [], [c.hidden_size], [table])[0]
-    x = b.unary("hold", x, "", [b.parameter("", "mask_emb", (1, 1, x.width))])
+    x = b.op(SequenceFirstEmbedding(), "word_embedding", [], [c.hidden_size], [table])[0]
+    x = b.unary(Hold(), x, "", [b.parameter("", "mask_emb", (1, 1, x.width))])
     first = b.build(hidden=b.dropout(x, c.number("dropout", 0.1)))
     end = BlockBuilder("", part="head")
-    x = end.unary("batch_first", end.dropout(end.input("hidden", c.hidden_size), c.number("dropout", 0.1)))
+    x = end.unary(BatchFirst(), end.dropout(end.input("hidden", c.hidden_size), c.number("dropout", 0.1)))
     tied_to = "transformer.word_embedding.weight" if c.flag("tie_word_embeddings", True) else None
     last = end.build(logits=end.linear(x, "lm_loss", c.vocab_size, bias=True, shard="vocab", tied_to=tied_to))
     return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), last)

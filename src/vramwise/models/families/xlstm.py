@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.matrix_lstm import cell, norm
+from vramwise.models.operations.mixers import ToFp32
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 50_304, "num_heads": 8, "qk_dim_factor": 0.5, "v_dim_factor": 1.0,
@@ -55,5 +57,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
     first = b.build(hidden=b.embedding("backbone.embeddings", c.vocab_size, c.hidden_size))
     b = BlockBuilder("")
     x = norm(b, b.input("hidden", c.hidden_size), "backbone.out_norm", bias=False)
-    logits = b.unary("to_fp32", b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head"))
+    logits = b.unary(ToFp32(), b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head"))
     return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), b.build(logits=b.softcap(logits)))

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import model
 from vramwise.models.layers.decoder_design import Design, LayerKind
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.mixers import LocalizedFiltering, ScaledTwice
+from vramwise.models.operations.simple import Concatenate
 
 # Defaults of the remote configuration class.
 _DEFAULTS = {
@@ -31,7 +35,7 @@ def filtered(b: BlockBuilder, x: Value) -> Value:
         b.parameter(f"{module}.conv2", "bias", (x.width,)),
     ]
     b.keep(LayerCache("recurrent", conv_state_elements=2 * x.width))
-    h = b.unary("localized_filtering", x, module, weights)
+    h = b.unary(LocalizedFiltering(), x, module, weights)
     return b.rms_norm(b.add(h, x), f"{module}.output_layernorm")
 
 
@@ -46,15 +50,15 @@ def attention(b: BlockBuilder, x: Value, *, c: Config) -> Value:
     if c.flag("use_shareqk"):
         shared = b.linear(x, "self_attn.qk_proj", heads * d)
         weights = [b.parameter("self_attn", leaf, (2, x.width)) for leaf in ("qk_weight", "qk_bias")]
-        q, k = b.op("scaled_twice", "self_attn", [shared], [heads * d] * 2, weights)
+        q, k = b.op(ScaledTwice(), "self_attn", [shared], [heads * d] * 2, weights)
         q, k = b.heads(q, heads), b.heads(k, heads)
     else:
         h = filtered(b, x)
         joined = [b.linear(h, "self_attn.q_proj", heads * d), b.linear(h, "self_attn.k_proj", heads * d)]
-        q, k = b.split(b.heads(b.op("concatenate", "", joined, [2 * heads * d])[0], heads), [d, d])
+        q, k = b.split(b.heads(b.op(Concatenate(), "", joined, [2 * heads * d])[0], heads), [d, d])
     v = b.heads_first(b.heads(v, heads))
     q, k = b.rotary(b.heads_first(q), b.heads_first(k), rotary_dim=min(x.width // heads, d))
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=heads)
+    mixed = b.attention(Attention(num_heads=heads, num_key_value_heads=heads), q, k, v)
     return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")
 
 

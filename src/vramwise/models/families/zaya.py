@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.routed_experts import Experts, checked, expert_mlps
 from vramwise.models.layers.zaya_attention import attention
+from vramwise.models.operations.compressed_convolution import Copied, ScaledByWeight, ShiftedAndScaled
+from vramwise.models.operations.mixers import ToFp32
+from vramwise.models.operations.routers import Router
+from vramwise.models.operations.simple import ToParameterDtype
 
 # Defaults of ZayaConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -20,7 +25,7 @@ _DEFAULTS: dict[str, Any] = {
 
 def shifted(b: BlockBuilder, x: Value, module: str, name: str) -> Value:
     leaves = [b.parameter(module, f"{name}_{leaf}", (x.width,), part="norm") for leaf in ("bias", "scale")]
-    return b.unary("shifted_and_scaled", x, module, leaves)
+    return b.unary(ShiftedAndScaled(), x, module, leaves)
 
 
 def summed(b: BlockBuilder, h: Value, x: Value, module: str) -> Value:
@@ -38,15 +43,15 @@ def feed_forward(b: BlockBuilder, x: Value, state: Value | None, c: Config) -> t
     h = b.linear(x, "mlp.gate.down_proj", width, bias=True, shard="replicated")
     if state is not None:
         scale = b.parameter("mlp.gate", "router_states_scale", (width,))
-        h = b.add(h, b.unary("scaled_by_weight", state, "mlp.gate", [scale]))
-    handed_on = b.unary("copied", h)
+        h = b.add(h, b.unary(ScaledByWeight(), state, "mlp.gate", [scale]))
+    handed_on = b.unary(Copied(), h)
     h = b.rms_norm(h, "mlp.gate.router_mlp.norm")
     for name in ("fc1", "fc2"):
         h = b.linear(h, f"mlp.gate.router_mlp.{name}", width, bias=True, shard="replicated")
         h = b.activation(h, "gelu", "mlp.gate.router_mlp")
     logits = b.linear(h, "mlp.gate.router_mlp.out_proj", e.num_experts + 1, shard="replicated")
     weights, indices = b.op(
-        "router", "mlp.gate", [logits], [1, 1], style=e.routing, num_experts=e.num_experts + 1, experts_per_token=1
+        Router(style=e.routing, num_experts=e.num_experts + 1, experts_per_token=1), "mlp.gate", [logits], [1, 1]
     )
     return expert_mlps(b, x, weights, indices, e), handed_on
 
@@ -55,9 +60,9 @@ def layer(c: Config, index: int, kind: str) -> Block:
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x = b.input("hidden", c.hidden_size)
     state = b.input("router", c.size("router_hidden_size")) if index else None
-    h = attention(b, b.rms_norm(b.unary("to_parameter_dtype", x), "input_layernorm"), c, kind)
+    h = attention(b, b.rms_norm(b.unary(ToParameterDtype(), x), "input_layernorm"), c, kind)
     x = summed(b, h, x, "post_attention_residual_scale")
-    h = b.rms_norm(b.unary("to_parameter_dtype", x), "post_attention_layernorm")
+    h = b.rms_norm(b.unary(ToParameterDtype(), x), "post_attention_layernorm")
     h, state = feed_forward(b, h, state, c)
     return b.build(hidden=summed(b, h, x, "post_mlp_residual_scale"), router=state)
 
@@ -70,9 +75,9 @@ def blocks(c: Config) -> tuple[Block, ...]:
     kinds = layer_kinds(c, ["hybrid"] * c.num_hidden_layers, allowed=("hybrid", "hybrid_sliding"))
     b = BlockBuilder("")
     x = shifted(b, b.embedding("model.embed_tokens", c.vocab_size, c.hidden_size), "model", "input_hidden_states")
-    first = b.build(hidden=b.unary("to_fp32", x))
+    first = b.build(hidden=b.unary(ToFp32(), x))
     b = BlockBuilder("")
-    x = b.rms_norm(b.unary("to_parameter_dtype", b.input("hidden", c.hidden_size)), "model.norm")
+    x = b.rms_norm(b.unary(ToParameterDtype(), b.input("hidden", c.hidden_size)), "model.norm")
     tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings", True) else None
     logits = b.linear(
         x, "lm_head", c.vocab_size, bias=c.flag("lm_head_bias"), shard="vocab", part="head", tied_to=tied_to

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.bart_layers import Stack
+from vramwise.models.operations.encoders import AddBuffer
+from vramwise.models.operations.simple import Embedding, Hold
 
 _ROWS_IN_DECODER = frozenset({"trocr", "mvp", "whisper"})
 """Classes that make one row of position ids for each sequence in the decoder too."""
@@ -15,7 +18,7 @@ def _fixed_table(b: BlockBuilder, x: Value, c: Config) -> Value:
     if c.model_type in ("m2m_100", "trocr"):  # their tables are no parameters
         return x
     shape = (c.size("max_position_embeddings"), c.hidden_size)
-    return b.unary("hold", x, "embed_positions", [b.parameter("embed_positions", "weight", shape, frozen=True)])
+    return b.unary(Hold(), x, "embed_positions", [b.parameter("embed_positions", "weight", shape, frozen=True)])
 
 
 def embedding(s: Stack) -> Block:
@@ -25,7 +28,7 @@ def embedding(s: Stack) -> Block:
     owner = s.tied("model.shared.weight") if s.shares else None
     table = b.parameter("embed_tokens", "weight", (s.vocabulary, width), shard="vocab", tied_to=owner)
     ids = "input_ids" if s.alone else f"{s.name}_input_ids"
-    x = b.scale(b.op("embedding", "embed_tokens", [], [width], [table], ids=ids)[0])
+    x = b.scale(b.op(Embedding(ids=ids), "embed_tokens", [], [width], [table])[0])
     if d.embedding_norm == "tokens" and s.is_decoder:
         x = b.layer_norm(x, "layernorm_embedding")
     if d.positions == "fixed":
@@ -36,7 +39,7 @@ def embedding(s: Stack) -> Block:
         rows = c.model_type in _ROWS_IN_DECODER if s.is_decoder else d.positions == "offset"
         kind = ("" if s.is_decoder else "encoder_") + ("position_rows" if rows else "position_ids")
         weight = b.parameter("embed_positions", "weight", shape)
-        x = b.add(x, b.op("embedding", "embed_positions", [], [width], [weight], ids=kind)[0])
+        x = b.add(x, b.op(Embedding(ids=kind), "embed_positions", [], [width], [weight])[0])
     if d.embedding_norm == "sum" or (d.embedding_norm == "tokens" and not s.is_decoder):
         x = b.layer_norm(x, "layernorm_embedding")
     return b.build(hidden=b.dropout(x, c.number("dropout")))
@@ -47,7 +50,7 @@ def shared_embedding(s: Stack) -> Block:
     b = BlockBuilder("")
     x = b.input("hidden", s.c.hidden_size)
     table = b.parameter("model.shared", "weight", (s.c.vocab_size, x.width), part="embedding", shard="vocab")
-    return b.build(hidden=b.unary("hold", x, "model.shared", [table]))
+    return b.build(hidden=b.unary(Hold(), x, "model.shared", [table]))
 
 
 def closing(s: Stack) -> Block:
@@ -63,4 +66,4 @@ def closing(s: Stack) -> Block:
         owner = None  # the class names no tied weights
     rows = s.c.vocab_size if s.alone or s.shares else s.vocabulary
     logits = b.linear(x, s.d.head, rows, shard="vocab", part="head", tied_to=owner)
-    return b.build(logits=b.unary("add_buffer", logits) if s.d.logits_bias and not s.alone else logits)
+    return b.build(logits=b.unary(AddBuffer(), logits) if s.d.logits_bias and not s.alone else logits)

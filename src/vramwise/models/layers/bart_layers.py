@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.seq2seq_design import Design
+from vramwise.models.operations.attention import PLAIN, Attention
+from vramwise.models.operations.encoders import FOLDED, BoundFp16, Contiguous
+from vramwise.models.operations.simple import Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,23 @@ def attention(b: BlockBuilder, s: Stack, x: Value, source: Value, module: str) -
         if name == "query" and d.attention != "plain":
             piece = b.scale(piece)
         piece = b.heads_first(b.heads(piece, heads))
-        pieces[name] = b.unary("contiguous", piece) if d.attention == "copied" else piece
+        pieces[name] = b.unary(Contiguous(), piece) if d.attention == "copied" else piece
     kind = LayerCache("cross" if cross else "full", heads, x.width // heads, x.width // heads)
     mixed = b.attention(
-        *pieces.values(), num_heads=heads, num_key_value_heads=heads, module=module,
-        causal=s.is_decoder and not cross, style="folded" if d.attention == "folded" else "plain", cross=cross,
-        dropout=c.number("attention_dropout"), cache=kind if s.is_decoder else None,
-        eager_only=d.attention == "folded" or long, masks_one_token=d.masks_one_token,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            causal=s.is_decoder and not cross,
+            style=FOLDED if d.attention == "folded" else PLAIN,
+            cross=cross,
+            dropout=c.number("attention_dropout"),
+            eager_only=d.attention == "folded" or long,
+            masks_one_token=d.masks_one_token,
+        ),
+        *pieces.values(),
+        module=module,
+        cache=kind if s.is_decoder else None,
+    )
     return b.linear(mixed, last, x.width, bias=d.attention_bias, shard="row")
 
 
@@ -93,8 +106,8 @@ def layer(s: Stack, index: int) -> Block:
         aside = BlockBuilder(b.name, b.layer, b.part)
         width = s.c.size("cross_attention_hidden_size", default=x.width)
         half(aside, s, aside.value(x.width), "encoder_attn", aside.value(width))
-        x = b.unary("hold", x, "encoder_attn", [p for op in aside.ops for p in op.parameters])
+        x = b.unary(Hold(), x, "encoder_attn", [p for op in aside.ops for p in op.parameters])
     b.part = "mlp"
     x = half(b, s, x, "final")
     clamped = s.d.pre_norm and not s.is_decoder and s.c.model_type != "bigbird_pegasus"
-    return b.build(hidden=b.unary("bound_fp16", x) if clamped else x)
+    return b.build(hidden=b.unary(BoundFp16(), x) if clamped else x)

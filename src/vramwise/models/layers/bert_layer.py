@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.encoder_design import Design
 from vramwise.models.layers.language_adapters import language_adapters
+from vramwise.models.operations.attention import PLAIN, Attention, Rotary
+from vramwise.models.operations.simple import Hold
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, d: Design, module: str = "attention") -> Value:
@@ -18,15 +21,25 @@ def attention(b: BlockBuilder, x: Value, c: Config, d: Design, module: str = "at
     if d.positions == "rotary":
         turned = [q, k, v] if c.flag("rotary_value") else [q, k]
         turned = list(
-            b.op("rotary", "", turned, [q.width] * len(turned), rotary_dim=q.width, style="pairs", table="parameter")
+            b.op(Rotary(rotary_dim=q.width, style="pairs", table="parameter"), "", turned, [q.width] * len(turned))
         )
         q, k, v = (*turned, v)[:3]
     causal = c.flag("is_decoder")
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module=f"{module}.self", causal=causal, style="plain",
-        dropout=c.number("attention_probs_dropout_prob", 0.1), cache="own" if causal else None,
-        eager_only=d.written_out,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            causal=causal,
+            style=PLAIN,
+            dropout=c.number("attention_probs_dropout_prob", 0.1),
+            eager_only=d.written_out,
+        ),
+        q,
+        k,
+        v,
+        module=f"{module}.self",
+        cache="own" if causal else None,
+    )
     return b.linear(mixed, f"{module}.output.dense", x.width, bias=True, shard="row")
 
 
@@ -42,7 +55,7 @@ def cross_attention(b: BlockBuilder, x: Value, c: Config, d: Design) -> Value:
     """The parameters of a decoder's cross-attention, which runs only beside an encoder."""
     aside = BlockBuilder(b.name, b.layer, b.part)
     attention_half(aside, aside.value(x.width), c, d, "crossattention")
-    return b.unary("hold", x, "crossattention", [p for op in aside.ops for p in op.parameters])
+    return b.unary(Hold(), x, "crossattention", [p for op in aside.ops for p in op.parameters])
 
 
 def layer(c: Config, d: Design, index: int, root: str) -> Block:

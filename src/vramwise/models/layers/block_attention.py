@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.latent import BlockScores
 
 
 def attention(b: BlockBuilder, x: Value, *, c: Config, indexed: bool, columns: int) -> Value:
@@ -21,9 +24,13 @@ def attention(b: BlockBuilder, x: Value, *, c: Config, indexed: bool, columns: i
     if indexed:
         indexer(b, x, c.size("index_n_heads"), c.size("index_head_dim"))
     mixed = b.attention(
-        q, k, b.heads_first(v), num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout"),
-        block_mask=indexed,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout"), block_mask=indexed
+        ),
+        q,
+        k,
+        b.heads_first(v),
+    )
     return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")
 
 
@@ -36,5 +43,5 @@ def indexer(b: BlockBuilder, x: Value, heads: int, width: int) -> None:
         b.parameter(f"{module}.q_norm", "weight", (width,), part="norm"),
         b.parameter(f"{module}.k_norm", "weight", (width,), part="norm"),
     ]
-    b.op("block_scores", module, [x], [], parameters, num_heads=heads)
+    b.op(BlockScores(num_heads=heads), module, [x], [], parameters)
     b.keep(LayerCache("full", 1, width, 0))

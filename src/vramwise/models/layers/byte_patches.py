@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_design import Design, LayerKind
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.byte_patches import (
+    PATCHES,
+    PatchesOfVectors,
+    PatchMaxima,
+    PatchPositions,
+    VectorsOfPatches,
+)
 
 
 def layers(c: Config, name: str, window: int | None, *, cached: bool = True) -> list[Block]:
@@ -34,9 +43,20 @@ def cross_attention(b: BlockBuilder, x: Value, source: Value, c: Config, index: 
     read = b.rms_norm(source, f"{module}.k_norm")
     k, v = (b.heads_first(b.heads(b.linear(read, f"{module}.{name}_proj", groups * d), groups)) for name in "kv")
     mixed = b.attention(
-        b.heads_first(b.heads(q, heads)), k, v, num_heads=heads, num_key_value_heads=groups, module=module,
-        causal=False, style="patches", cache=None, dropout=c.number("attention_dropout"), mask=mask,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=groups,
+            causal=False,
+            style=PATCHES,
+            dropout=c.number("attention_dropout"),
+            mask=mask,
+        ),
+        b.heads_first(b.heads(q, heads)),
+        k,
+        v,
+        module=module,
+        cache=None,
+    )
     return b.add(x, b.add(b.linear(mixed, f"{module}.o_proj", x.width, shard="row"), x))
 
 
@@ -44,14 +64,14 @@ def vectors(b: BlockBuilder, patches: Value, c: Config, width: int) -> Value:
     """Each patch as several vectors of the bytes' width."""
     times = c.size("cross_attn_k")
     h = b.linear(patches, "patch_embedding_projection", width * times, shard="replicated", part="attention")
-    return b.unary("vectors_of_patches", h, width=width)
+    return b.unary(VectorsOfPatches(), h, width=width)
 
 
 def gathered(c: Config, index: int, bytes_each: int | None, *, read: bool) -> Block:
     """Patches out of the bytes of one layer; nothing keeps those that a later layer makes anew."""
     b = BlockBuilder("model.local_encoder", no_grad=not read)
     x = b.input("hidden", c.hidden_size)
-    patches = b.unary("patch_maxima", x, chunk_size=bytes_each)
+    patches = b.unary(PatchMaxima(chunk_size=bytes_each), x)
     patches = cross_attention(b, vectors(b, patches, c, x.width), x, c, index, "patches that read bytes")
     return b.build(hidden=x, bytes=x, patches=patches)
 
@@ -82,11 +102,11 @@ def middle_blocks(c: Config, local: Config, own: Config) -> list[Block]:
     """The transformer over patches."""
     b = BlockBuilder("model.global_transformer", part="projector")
     wide = local.hidden_size * c.size("cross_attn_k", default=2)
-    x = b.unary("patches_of_vectors", b.input("patches", local.hidden_size), width=wide)
+    x = b.unary(PatchesOfVectors(), b.input("patches", local.hidden_size), width=wide)
     if wide != own.hidden_size:
         x = b.linear(x, "token_embedding_projection", own.hidden_size)
     aside = b.dropout(
-        b.unary("patch_positions", x, table="global_transformer", head_dim=own.head_dim), own.number("dropout")
+        b.unary(PatchPositions(table="global_transformer", head_dim=own.head_dim), x), own.number("dropout")
     )
     return [b.build(hidden=aside), *layers(own, "global_transformer", None, cached=False)]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.capped_experts import CappedRouter
+from vramwise.models.operations.experts import ExpertMlps
 
 MOST_EXPERTS = 4096
 
@@ -18,7 +21,7 @@ def capped_experts(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
     if c.flag("router_bias"):
         gate.append(b.parameter(router, "bias", (count,), part="router"))
     noisy = c.number("router_jitter_noise", 0.01) > 0
-    x, chosen = b.op("capped_router", router, [x], [x.width, 1], gate, jitters=noisy)
+    x, chosen = b.op(CappedRouter(jitters=noisy), router, [x], [x.width, 1], gate)
     weights = []
     for i in range(count):
         name = f"{module}.experts.expert_{i}"
@@ -27,7 +30,16 @@ def capped_experts(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
             b.parameter(f"{name}.wo", "weight", (x.width, width), part="experts", shard="expert_row"),
         ]
     return b.op(
-        "experts", f"{module}.experts", [x, chosen], [x.width], weights, num_experts=count, experts_per_token=1,
-        style="capped", chunk_size=c.size("expert_capacity", default=64), dropout=c.number("dropout_rate"),
-        function=c.text("dense_act_fn", "relu"),
-    )[0]  # fmt: skip
+        ExpertMlps(
+            num_experts=count,
+            experts_per_token=1,
+            style="capped",
+            chunk_size=c.size("expert_capacity", default=64),
+            dropout=c.number("dropout_rate"),
+            function=c.text("dense_act_fn", "relu"),
+        ),
+        f"{module}.experts",
+        [x, chosen],
+        [x.width],
+        weights,
+    )[0]

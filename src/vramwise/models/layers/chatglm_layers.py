@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
 
 
 def norm(b: BlockBuilder, x: Value, name: str, c: Config) -> Value:
@@ -26,9 +28,12 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         q, k, v = (b.heads(y, n) for y, n in zip(b.split(fused, widths), (heads, groups, groups), strict=True))
     q, k = b.rotary(b.heads_first(q), b.heads_first(k), rotary_dim=d // 2, style="pairs")
     mixed = b.attention(
-        q, k, b.heads_first(v), num_heads=heads, num_key_value_heads=groups, module="self_attention",
-        dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        Attention(num_heads=heads, num_key_value_heads=groups, dropout=c.number("attention_dropout")),
+        q,
+        k,
+        b.heads_first(v),
+        module="self_attention",
+    )
     return b.linear(mixed, "self_attention.dense", x.width, bias=bias, shard="row")
 
 
@@ -57,7 +62,9 @@ def first_layer(c: Config, index: int) -> Block:
     fused = b.heads(b.linear(x, "attention.query_key_value", 3 * x.width, bias=True), heads)
     q, k, v = (b.heads_first(piece) for piece in b.split(fused, [d, d, d]))
     q, k = b.rotary(q, k)
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=heads, module="attention", eager_only=True)
+    mixed = b.attention(
+        Attention(num_heads=heads, num_key_value_heads=heads, eager_only=True), q, k, v, module="attention"
+    )
     x = b.add(b.scale(x), b.linear(mixed, "attention.dense", x.width, bias=True, shard="row"))
     x = b.layer_norm(x, "post_attention_layernorm")
     b.part = "mlp"

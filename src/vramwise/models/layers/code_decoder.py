@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import PLAIN, Attention
+from vramwise.models.operations.codes import MelodyBeforeText, NoMelody
 
 
 def bridge(c: Config, given: int, width: int) -> tuple[Block, ...]:
@@ -15,11 +18,11 @@ def bridge(c: Config, given: int, width: int) -> tuple[Block, ...]:
     if given != width and not decoder.has("cross_attention_hidden_size"):
         x = b.linear(x, "enc_to_dec_proj", width, bias=True)
     if c.model_type == "musicgen_melody":
-        (melody,) = b.op("no_melody", "", [], [c.size("num_chroma", default=12)])
+        (melody,) = b.op(NoMelody(), "", [], [c.size("num_chroma", default=12)])
         if melody.width != width:
             melody = b.linear(melody, "audio_enc_to_dec_proj", width, bias=True)
         frames = c.size("chroma_length", default=235)
-        (x,) = b.op("melody_before_text", "", [melody, x], [width], frames=frames)
+        (x,) = b.op(MelodyBeforeText(frames=frames), "", [melody, x], [width])
     return (b.build(encoder=x),)
 
 
@@ -31,9 +34,18 @@ def attention(b: BlockBuilder, x: Value, source: Value, c: Config, module: str) 
         for name, value in (("q", x), ("k", source), ("v", source))
     ]
     mixed = b.attention(
-        *pieces, num_heads=heads, num_key_value_heads=heads, module=module, causal=not cross, style="plain",
-        cross=cross, dropout=c.number("attention_dropout"), cache=LayerCache("cross" if cross else "full", heads, d, d),
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            causal=not cross,
+            style=PLAIN,
+            cross=cross,
+            dropout=c.number("attention_dropout"),
+        ),
+        *pieces,
+        module=module,
+        cache=LayerCache("cross" if cross else "full", heads, d, d),
+    )
     return b.dropout(b.linear(mixed, f"{module}.out_proj", x.width, shard="row"), c.number("dropout", 0.1))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.hyper import AppendTokens, CompressTokens, GroupedLinear, IndexScores, RotaryTail
+from vramwise.models.operations.latent import SinkAttention
 
 _RATES = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 
@@ -31,9 +34,14 @@ def compressor(
         b.parameter(f"{module}.kv_norm", "weight", (width,), part="norm"),
     ]
     return b.op(
-        "compress_tokens", module, [x], [width], parameters, rate=rate, chunk_size=rate - 1, overlapping=overlapping,
-        rotary_dim=rotary_columns(c), for_index=for_index,
-    )[0]  # fmt: skip
+        CompressTokens(
+            rate=rate, chunk_size=rate - 1, overlapping=overlapping, rotary_dim=rotary_columns(c), for_index=for_index
+        ),
+        module,
+        [x],
+        [width],
+        parameters,
+    )[0]
 
 
 def rotary_columns(c: Config) -> int:
@@ -54,9 +62,9 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     low = b.rms_norm(low, "self_attn.q_a_norm", style="fp32-product")
     q = b.heads_first(b.heads(b.linear(low, "self_attn.q_b_proj", heads * d), heads))
     q = b.rms_norm(q, "self_attn.q_b_norm", style="unweighted-factor")
-    q = b.unary("rotary_tail", q, rotary_dim=columns, table=table, inverse=False)
+    q = b.unary(RotaryTail(rotary_dim=columns, table=table, inverse=False), q)
     kv = b.rms_norm(b.linear(x, "self_attn.kv_proj", d, shard="replicated"), "self_attn.kv_norm", style="fp32-product")
-    kv = b.unary("rotary_tail", b.heads_first(b.heads(kv, 1)), rotary_dim=columns, table=table, inverse=False)
+    kv = b.unary(RotaryTail(rotary_dim=columns, table=table, inverse=False), b.heads_first(b.heads(kv, 1)))
     # Layers without compression are kept by the common class, which stores the vector as key and as value.
     b.keep(LayerCache("sliding", 1, d, 0, window=c.size("sliding_window"), copies=1 if rate else 2))
     if rate:
@@ -71,22 +79,30 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
                 b.parameter(f"{index}.q_b_proj", "weight", (index_heads * index_dim, rank), is_linear=True),
                 b.parameter(f"{index}.scorer.weights_proj", "weight", (index_heads, x.width), is_linear=True),
             ]
-            b.op("index_scores", index, [x, low, keys], [], parameters, num_heads=index_heads)
-        kv = b.op("append_tokens", "self_attn", [kv, far], [d])[0]
+            b.op(IndexScores(num_heads=index_heads), index, [x, low, keys], [], parameters)
+        kv = b.op(AppendTokens(), "self_attn", [kv, far], [d])[0]
         # One compressed vector for every `rate` tokens, counted as each token's share of it.
         b.keep(LayerCache("full", 1, -(-d // rate), -(-index_dim // rate)))
     mixed = b.op(
-        "sink_attention", "self_attn", [q, kv, kv], [heads * d],
-        [b.parameter("self_attn", "sinks", (heads,), shard="column")], num_heads=heads, num_key_value_heads=1,
-        causal=True, window=c.size("sliding_window"), dropout=c.number("attention_dropout"),
-    )[0]  # fmt: skip
+        SinkAttention(
+            num_heads=heads,
+            num_key_value_heads=1,
+            causal=True,
+            window=c.size("sliding_window"),
+            dropout=c.number("attention_dropout"),
+        ),
+        "self_attn",
+        [q, kv, kv],
+        [heads * d],
+        [b.parameter("self_attn", "sinks", (heads,), shard="column")],
+    )[0]
     turned = b.heads_first(b.heads(mixed, heads))
-    turned = b.heads_first(b.unary("rotary_tail", turned, rotary_dim=columns, table=table, inverse=True))
+    turned = b.heads_first(b.unary(RotaryTail(rotary_dim=columns, table=table, inverse=True), turned))
     groups, low_width = c.size("o_groups"), c.size("o_lora_rank")
     if (heads * d) % groups:
         raise c.error(f"o_groups ({groups}) does not divide num_attention_heads · head_dim ({heads * d})")
     weight = b.parameter(
         "self_attn.o_a_proj", "weight", (groups * low_width, heads * d // groups), shard="column", is_linear=True
     )
-    h = b.op("grouped_linear", "self_attn.o_a_proj", [turned], [groups * low_width], [weight], groups=groups)[0]
+    h = b.op(GroupedLinear(groups=groups), "self_attn.o_a_proj", [turned], [groups * low_width], [weight])[0]
     return b.linear(h, "self_attn.o_b_proj", x.width, shard="row")

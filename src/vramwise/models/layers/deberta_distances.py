@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.deberta import (
+    DistancesAll,
+    DistancesWithin,
+    DistanceTable,
+    LinearAside,
+    MixedWithNeighbours,
+)
+from vramwise.models.operations.simple import Hold
 
 
 def first(c: Config) -> bool:
@@ -30,10 +39,10 @@ def distances(c: Config, root: str) -> tuple[Block, ...]:
     if "layer_norm" in c.text("norm_rel_ebd", "none").lower():
         found += [b.parameter("LayerNorm", leaf, (width,), part="norm") for leaf in ("weight", "bias")]
     if not c.flag("relative_attention"):
-        return (b.build(hidden=b.unary("hold", b.input("hidden", width), "", found)),) if found else ()
+        return (b.build(hidden=b.unary(Hold(), b.input("hidden", width), "", found)),) if found else ()
     buckets = -1 if first(c) else c.size("position_buckets", default=-1, least=-1)
     table = b.parameter("rel_embeddings", "weight", (2 * (buckets if buckets > 0 else farthest(c)), width))
-    return (b.build(distances=b.op("distance_table", "", [], [width], [table, *found], read=bool(compared(c)))[0]),)
+    return (b.build(distances=b.op(DistanceTable(read=bool(compared(c))), "", [], [width], [table, *found])[0]),)
 
 
 def projected_distances(b: BlockBuilder, c: Config) -> list[Value]:
@@ -46,7 +55,7 @@ def projected_distances(b: BlockBuilder, c: Config) -> list[Value]:
     width = c.hidden_size
     x = b.input("distances", width)
     x = b.dropout(x, c.number("hidden_dropout_prob", 0.1))
-    x = b.unary("distances_within", x, chunk_size=farthest(c)) if first(c) else b.unary("distances_all", x)
+    x = b.unary(DistancesWithin(chunk_size=farthest(c)), x) if first(c) else b.unary(DistancesAll(), x)
     own = {"c2p": "pos_proj", "p2c": "pos_q_proj"} if first(c) else {"c2p": "pos_key_proj", "p2c": "pos_query_proj"}
     shared = not first(c) and c.flag("share_att_key")
     names = {"c2p": "key_proj", "p2c": "query_proj"} if shared else own
@@ -57,7 +66,7 @@ def projected_distances(b: BlockBuilder, c: Config) -> list[Value]:
             found.append(b.linear(x, module, width, bias=not (first(c) and kind == "c2p")))
         elif shared:
             weights = [b.parameter(module, "weight", (width, width), shard="column", is_linear=True)]
-            b.op("linear_aside", module, [x], [], [*weights, b.parameter(module, "bias", (width,), shard="column")])
+            b.op(LinearAside(), module, [x], [], [*weights, b.parameter(module, "bias", (width,), shard="column")])
     return found
 
 
@@ -71,6 +80,11 @@ def convolution(c: Config, root: str) -> tuple[Block, ...]:
     found += [b.parameter("conv", "bias", (width,))]
     found += [b.parameter("LayerNorm", leaf, (width,), part="norm") for leaf in ("weight", "bias")]
     x, residual = b.input("embedded", width), b.input("hidden", width)
-    (y,) = b.op("mixed_with_neighbours", "", [x, residual], [width], found, function=c.text("conv_act", "tanh"),
-                p=c.number("hidden_dropout_prob", 0.1))  # fmt: skip
+    (y,) = b.op(
+        MixedWithNeighbours(function=c.text("conv_act", "tanh"), p=c.number("hidden_dropout_prob", 0.1)),
+        "",
+        [x, residual],
+        [width],
+        found,
+    )
     return (b.build(hidden=y),)

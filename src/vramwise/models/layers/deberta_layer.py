@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.deberta_distances import compared, first, projected_distances
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.deberta import DEBERTA, DEBERTA_V2, BiasedQkv
 
 
 def norm(b: BlockBuilder, x: Value, module: str, c: Config) -> Value:
@@ -18,7 +21,7 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     if first(c):
         fused = b.linear(x, f"{module}.in_proj", 3 * x.width)
         biases = [b.parameter(module, name, (x.width,), shard="column") for name in ("q_bias", "v_bias")]
-        q, k, v = b.op("biased_qkv", module, [fused], [x.width // heads] * 3, biases, num_heads=heads)
+        q, k, v = b.op(BiasedQkv(num_heads=heads), module, [fused], [x.width // heads] * 3, biases)
     else:
         q, k, v = (
             b.heads_first(b.heads(b.linear(x, f"{module}.{name}_proj", x.width, bias=True), heads))
@@ -26,11 +29,22 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         )
     others = projected_distances(b, c)
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, causal=False,
-        style="deberta" if first(c) else "deberta_v2", cache=None, eager_only=True,
-        others=others, compared=tuple(kind for kind in ("c2p", "p2c") if others and kind in compared(c)),
-        dropout=c.number("attention_probs_dropout_prob", 0.1),
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            causal=False,
+            style=DEBERTA if first(c) else DEBERTA_V2,
+            eager_only=True,
+            compared=tuple(kind for kind in ("c2p", "p2c") if others and kind in compared(c)),
+            dropout=c.number("attention_probs_dropout_prob", 0.1),
+        ),
+        q,
+        k,
+        v,
+        module=module,
+        cache=None,
+        others=others,
+    )
     return b.linear(mixed, "attention.output.dense", x.width, bias=True, shard="row")
 
 

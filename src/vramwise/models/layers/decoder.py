@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mlp import gated_mlp, plain_mlp
+from vramwise.models.operations.mixers import ToFp32
 
 
 def norm(b: BlockBuilder, x: Value, name: str | None, s: Design) -> Value:
@@ -68,7 +70,7 @@ def model(c: Config, s: Design, kinds: Sequence[LayerKind]) -> tuple[Block, ...]
     x = norm(b, b.input("hidden", c.hidden_size), s.final_norm, s)
     tied_to = f"{s.root}.embed_tokens.weight" if c.flag("tie_word_embeddings", s.tied) else None
     logits = b.linear(x, "lm_head", c.vocab_size, bias=s.head_bias, shard="vocab", part="head", tied_to=tied_to)
-    logits = b.unary("to_fp32", logits) if s.widened_logits else logits
+    logits = b.unary(ToFp32(), logits) if s.widened_logits else logits
     logits = b.softcap(logits) if s.capped_logits else logits
     return (first, *layers, b.build(logits=b.scale(logits) if s.scaled_logits else logits))
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.models.blocks import BlockBuilder, Parameter, Value
+from vramwise.models.blocks import Parameter, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind
+from vramwise.models.operations.altered_attention import DifferentialAttention, Fp32SinkAttention, LseSinkAttention
+from vramwise.models.operations.attention import AnyAttention, Attention, ScaleByLogPosition, ScaleByPosition
+from vramwise.models.operations.gates import BiasedHeadGate, SigmoidHeadGate, SoftplusGate
+from vramwise.models.operations.norms import LayerNorm
+from vramwise.models.operations.simple import ClampInPlace
 
 _LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 
@@ -37,7 +43,7 @@ def split_heads(b: BlockBuilder, x: Value, c: Config, s: Design) -> list[Value]:
     if s.qk_norm is not None and s.qk_norm.place == "projection":
         pieces = [*both_normed(b, pieces[0], pieces[1], s.qk_norm), pieces[2]]
     if s.clip_qkv:
-        pieces = [b.unary("clamp_", piece) for piece in pieces]
+        pieces = [b.unary(ClampInPlace(), piece) for piece in pieces]
     return [b.heads(piece, count) for piece, count in zip(pieces, counts, strict=True)]
 
 
@@ -56,9 +62,14 @@ def head_norm(b: BlockBuilder, x: Value, module: str, heads: int, norm: HeadNorm
         return b.layer_norm(x, module)
     if norm.kind == "python":
         weights = [b.parameter(module, "weight", (heads, x.width), part="norm")]
-        return b.unary("layer_norm", x, module, weights, style="python")
+        return b.unary(LayerNorm(style="python"), x, module, weights)
     weights = [b.parameter(f"{module}.norms.{i}", "weight", (x.width,), part="norm") for i in range(heads)]
-    return b.unary("layer_norm", x, module, weights, style="per-head")
+    return b.unary(LayerNorm(style="per-head"), x, module, weights)
+
+
+_CORES: dict[str, type[AnyAttention]] = {
+    "lse_sink": LseSinkAttention, "fp32_sink": Fp32SinkAttention, "differential": DifferentialAttention,
+}  # fmt: skip
 
 
 def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Design, kind: LayerKind) -> Value:
@@ -67,16 +78,23 @@ def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Design, ki
     dropout = c.number("attention_dropout")
     if not s.core:
         return b.attention(
-            q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout,
-            cache=None if s.both_ways else "own", **{"causal": not s.both_ways, **s.attention},
-        )  # fmt: skip
+            Attention(
+                num_heads=heads,
+                num_key_value_heads=groups,
+                window=window,
+                dropout=dropout,
+                **{"causal": not s.both_ways, **s.attention},
+            ),
+            q,
+            k,
+            v,
+            cache=None if s.both_ways else "own",
+        )
     b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
     names, width = (("sinks",), heads) if s.core.endswith("sink") else (_LAMBDAS, d)
-    return b.op(
-        f"{s.core}_attention", "self_attn", [q, k, v], [heads * d],
-        [b.parameter("self_attn", name, (width,)) for name in names], num_heads=heads, num_key_value_heads=groups,
-        causal=True, window=window, dropout=dropout, style="llama",
-    )[0]  # fmt: skip
+    own = _CORES[s.core](num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout)
+    parameters = [b.parameter("self_attn", name, (width,)) for name in names]
+    return b.op(own, "self_attn", [q, k, v], [heads * d], parameters)[0]
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) -> Value:
@@ -97,9 +115,9 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) 
     if s.qk_norm is not None and place == "turned":
         q, k = both_normed(b, q, k, s.qk_norm, (heads, groups))
     if s.scaled_queries == "every":
-        q = b.unary("scale_by_position", q)
+        q = b.unary(ScaleByPosition(), q)
     elif s.scaled_queries and not kind.turned:
-        q = b.unary("scale_by_log_position", q, table=kind.table)
+        q = b.unary(ScaleByLogPosition(table=kind.table), q)
     mixed = core(b, q, k, v, c, s, kind)
     if s.sub_norms:
         mixed = b.rms_norm(mixed, "self_attn.attn_sub_norm")
@@ -114,8 +132,8 @@ def gated(b: BlockBuilder, mixed: Value, x: Value, heads: int, module: str, func
     gate = b.linear(x, f"self_attn.{module}", width, bias=function == "sigmoid_of_biased")
     if function == "sigmoid_biased":
         bias = b.parameter("self_attn", "gate_bias", (heads,), shard="column")
-        return b.op("biased_head_gate", "self_attn", [mixed, gate], [mixed.width], [bias], num_heads=heads)[0]
+        return b.op(BiasedHeadGate(num_heads=heads), "self_attn", [mixed, gate], [mixed.width], [bias])[0]
     if function in ("sigmoid", "sigmoid_of_biased"):
         return b.multiply(mixed, b.activation(gate, "sigmoid", "self_attn"))
-    kind = "sigmoid_head_gate" if function == "sigmoid_by_head" else "softplus_gate"
-    return b.op(kind, "self_attn", [mixed, gate], [mixed.width], num_heads=heads)[0]
+    by_head = SigmoidHeadGate(num_heads=heads) if function == "sigmoid_by_head" else SoftplusGate(num_heads=heads)
+    return b.op(by_head, "self_attn", [mixed, gate], [mixed.width])[0]

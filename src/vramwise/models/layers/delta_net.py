@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.short_convolution import short_convolution
+from vramwise.models.operations.delta_rule import DeltaPieces, GatedDeltaRule, GatedHeadNorm
+from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast, PaddingZeroed
+from vramwise.models.operations.simple import Concatenate
 
 CHUNK = 64
 """Positions that the rule works through at once (transformers 5.23, `torch_chunk_gated_delta_rule`)."""
@@ -48,24 +52,26 @@ def sizes(c: Config) -> DeltaNet:
 def mixer(b: BlockBuilder, x: Value, s: DeltaNet, *, fused: bool, module: str = "linear_attn") -> Value:
     """out(norm(rule(conv(q, k, v), b, a)) · silu(z)); `fused`: q, k, v, z come by key head from one product."""
     b.part = "mixer"
-    x, hidden_size = b.unary("padding_zeroed", x), x.width
+    x, hidden_size = b.unary(PaddingZeroed(), x), x.width
     width = 2 * s.keys + s.values
     if fused:
         joint = b.linear(x, f"{module}.in_proj_qkvz", width + s.values)
         gates = b.linear(x, f"{module}.in_proj_ba", 2 * s.value_heads)
         qkv, z, beta, decay = b.op(
-            "delta_pieces", module, [joint, gates], [width, s.values, s.value_heads, s.value_heads],
-            key_heads=s.key_heads, key_dim=s.key_dim,
-        )  # fmt: skip
+            DeltaPieces(key_heads=s.key_heads, key_dim=s.key_dim),
+            module,
+            [joint, gates],
+            [width, s.values, s.value_heads, s.value_heads],
+        )
     else:
         qkv = b.linear(x, f"{module}.in_proj_qkv", width)
         z = b.linear(x, f"{module}.in_proj_z", s.values)
         beta, decay = (b.linear(x, f"{module}.in_proj_{n}", s.value_heads) for n in "ba")
-    h = short_convolution(b, b.unary("channels_first", qkv), f"{module}.conv1d", s.kernel, function=s.function)
-    q, k, v = b.split(b.unary("channels_last", h), [s.keys, s.keys, s.values])
+    h = short_convolution(b, b.unary(ChannelsFirst(), qkv), f"{module}.conv1d", s.kernel, function=s.function)
+    q, k, v = b.split(b.unary(ChannelsLast(), h), [s.keys, s.keys, s.values])
     mixed = rule(b, (q, k, v, beta, decay), s, module)
     weight = b.parameter(f"{module}.norm", "weight", (s.value_dim,), part="norm")
-    (mixed,) = b.op("gated_head_norm", f"{module}.norm", [mixed, z], [s.values], [weight], function=s.gate)
+    (mixed,) = b.op(GatedHeadNorm(function=s.gate), f"{module}.norm", [mixed, z], [s.values], [weight])
     return b.linear(mixed, f"{module}.out_proj", hidden_size, shard="row")
 
 
@@ -73,17 +79,17 @@ def mixer_of_pieces(b: BlockBuilder, x: Value, s: DeltaNet, *, doubled: bool) ->
     """out(norm(rule(conv(q, k, v), b, a)) · silu(g)), each of them from a product of its own (OLMo hybrid)."""
     module, hidden_size = "linear_attn", x.width
     b.part = "mixer"
-    x = b.unary("padding_zeroed", x)
+    x = b.unary(PaddingZeroed(), x)
     pieces = [b.linear(x, f"{module}.{name}_proj", s.values if name == "v" else s.keys) for name in "qkv"]
-    (joint,) = b.op("concatenate", module, pieces, [2 * s.keys + s.values])
-    h = short_convolution(b, b.unary("channels_first", joint), f"{module}.conv1d", s.kernel, function=s.function)
-    q, k, v = b.split(b.unary("channels_last", h), [s.keys, s.keys, s.values])
+    (joint,) = b.op(Concatenate(), module, pieces, [2 * s.keys + s.values])
+    h = short_convolution(b, b.unary(ChannelsFirst(), joint), f"{module}.conv1d", s.kernel, function=s.function)
+    q, k, v = b.split(b.unary(ChannelsLast(), h), [s.keys, s.keys, s.values])
     beta, decay, gate = (
         b.linear(x, f"{module}.{name}_proj", s.values if name == "g" else s.value_heads) for name in "bag"
     )
     mixed = rule(b, (q, k, v, beta, decay), s, module, doubled=doubled)
     weight = b.parameter(f"{module}.o_norm", "weight", (s.value_dim,), part="norm")
-    (mixed,) = b.op("gated_head_norm", f"{module}.o_norm", [mixed, gate], [s.values], [weight])
+    (mixed,) = b.op(GatedHeadNorm(), f"{module}.o_norm", [mixed, gate], [s.values], [weight])
     return b.linear(mixed, f"{module}.o_proj", hidden_size, shard="row")
 
 
@@ -96,6 +102,9 @@ def rule(b: BlockBuilder, inputs: tuple[Value, ...], s: DeltaNet, module: str, *
     conv = (2 * s.keys + s.values) * s.kernel
     b.keep(LayerCache("recurrent", conv_state_elements=conv, state_elements=s.values * s.key_dim))
     return b.op(
-        "gated_delta_rule", module, inputs, [s.values], parameters, key_heads=s.key_heads, value_heads=s.value_heads,
-        chunk_size=CHUNK, doubled=doubled,
-    )[0]  # fmt: skip
+        GatedDeltaRule(key_heads=s.key_heads, value_heads=s.value_heads, chunk_size=CHUNK, doubled=doubled),
+        module,
+        inputs,
+        [s.values],
+        parameters,
+    )[0]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.encoder_design import Design
+from vramwise.models.operations.encoders import MasksTakeDtype
+from vramwise.models.operations.simple import Add, AddInPlace, Concatenate, Embedding, Hold
 
 
 def _table(b: BlockBuilder, module: str, rows: int, width: int, ids: str, buffer_rows: int | None = None) -> Value:
     weight = b.parameter(module, "weight", (rows, width))
-    return b.op("embedding", module, [], [width], [weight], ids=ids, buffer_rows=buffer_rows)[0]
+    return b.op(Embedding(ids=ids, buffer_rows=buffer_rows), module, [], [width], [weight])[0]
 
 
 def _glyphs_and_sounds(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -22,11 +25,11 @@ def _glyphs_and_sounds(b: BlockBuilder, x: Value, c: Config) -> Value:
         if joined and c.flag(switch, True):
             pieces.append(_table(b, f"{name}_embed", rows, width, f"{name}_ids"))
         else:
-            x = b.unary("hold", x, f"{name}_embed", [b.parameter(f"{name}_embed", "weight", (rows, width))])
+            x = b.unary(Hold(), x, f"{name}_embed", [b.parameter(f"{name}_embed", "weight", (rows, width))])
     if not joined:
         return x
     for piece in pieces:
-        x = b.op("concatenate", "", [x, piece], [x.width + piece.width])[0]
+        x = b.op(Concatenate(), "", [x, piece], [x.width + piece.width])[0]
     return b.linear(x, "map_inputs_layer", c.hidden_size, bias=True, shard="replicated")
 
 
@@ -41,7 +44,7 @@ def embedding(c: Config, d: Design, root: str) -> Block:
         x = b.scale(x)
 
     def plus(x: Value, other: Value, in_place: bool) -> Value:
-        return b.op("add_in_place" if in_place else "add", "", [x, other], [width])[0]
+        return b.op(AddInPlace() if in_place else Add(), "", [x, other], [width])[0]
 
     if d.segments != "none":
         ids = "token_type_ids" if d.segments == "gathered" else f"{d.segments}_token_type_ids"
@@ -61,7 +64,7 @@ def embedding(c: Config, d: Design, root: str) -> Block:
     x = b.dropout(x, c.number("hidden_dropout_prob", 0.1))
     if d.embedding_norm == "after dropout":
         x = b.layer_norm(x, "LayerNorm")
-    x = b.unary("masks_take_dtype", x) if joined else x
+    x = b.unary(MasksTakeDtype(), x) if joined else x
     return b.build(hidden=x)
 
 
@@ -72,9 +75,9 @@ def after_embedding(c: Config, d: Design, root: str) -> tuple[Block, ...]:
     x = b.input("hidden", width)
     if d.projection and (d.always_projects or width != c.hidden_size):
         x = b.linear(x, d.projection, c.hidden_size, bias=True, shard="replicated")
-        x = x if d.always_projects else b.unary("masks_take_dtype", x)
+        x = x if d.always_projects else b.unary(MasksTakeDtype(), x)
     if d.positions == "rotary":
         shape = (c.size("max_position_embeddings"), c.hidden_size // c.num_attention_heads)
         module = "encoder.embed_positions"
-        x = b.unary("hold", x, module, [b.parameter(module, "weight", shape, frozen=True)])
+        x = b.unary(Hold(), x, module, [b.parameter(module, "weight", shape, frozen=True)])
     return (b.build(hidden=x),) if b.ops else ()

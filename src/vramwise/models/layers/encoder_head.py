@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.encoder_design import Design
+from vramwise.models.operations.encoders import PoolAside
+from vramwise.models.operations.simple import FirstToken, Hold, Linear
 
 
 def closing(c: Config, d: Design, root: str) -> tuple[Block, ...]:
@@ -16,7 +19,7 @@ def closing(c: Config, d: Design, root: str) -> tuple[Block, ...]:
     if d.keeps_pooler and root:
         shapes = (("weight", (x.width, x.width)), ("bias", (x.width,)))
         b.op(
-            "pool_aside", "pooler", [x], [], [b.parameter("pooler", leaf, shape, part="head") for leaf, shape in shapes]
+            PoolAside(), "pooler", [x], [], [b.parameter("pooler", leaf, shape, part="head") for leaf, shape in shapes]
         )
     return (b.build(hidden=x),) if b.ops else ()
 
@@ -25,7 +28,7 @@ def pooler(c: Config, module: str) -> Block:
     """The bare model's last block: tanh of a projection of the first token."""
     name, _, leaf = module.partition(".")
     b = BlockBuilder(name, part="head")
-    first = b.unary("first_token", b.input("hidden", c.hidden_size))
+    first = b.unary(FirstToken(), b.input("hidden", c.hidden_size))
     h = b.linear(first, leaf, c.hidden_size, bias=True)
     return b.build(pooled=b.activation(h, "tanh", "activation"))
 
@@ -42,11 +45,11 @@ def language_model_head(c: Config, d: Design, root: str) -> Block:
         h = b.layer_norm(h, head.norm)
     own = head.own_bias
     if not own:
-        h = b.unary("hold", h, "", [b.parameter("", "bias", (vocabulary,), shard="vocab")])
+        h = b.unary(Hold(), h, "", [b.parameter("", "bias", (vocabulary,), shard="vocab")])
     weight = b.parameter(
         head.decoder, "weight", (vocabulary, h.width), shard="vocab", is_linear=True,
         tied_to=f"{root}embeddings.word_embeddings.weight" if tied else None,
     )  # fmt: skip
     bias_owner = f"{b.name}.bias" if tied and not own else None
     bias = b.parameter(head.decoder, "bias", (vocabulary,), shard="vocab", tied_to=bias_owner)
-    return b.build(logits=b.unary("linear", h, head.decoder, [weight, bias], vocabulary))
+    return b.build(logits=b.unary(Linear(), h, head.decoder, [weight, bias], vocabulary))

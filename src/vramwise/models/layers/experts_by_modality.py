@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.layers.mixture import Mixture, feed_forward, shared_experts
 from vramwise.models.layers.routed_experts import Experts
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.experts_by_modality import RowsOfImages, RowsOfText, RowsTogether
+from vramwise.models.operations.routers import Router
 
 MARKS = 2
 """Tokens around an image, which go to the experts for images as its own do."""
@@ -15,10 +19,10 @@ MARKS = 2
 def isolated(b: BlockBuilder, x: Value, *, m: Mixture, images: Experts) -> Value:
     """The shared experts, the text's on its tokens and those for images on theirs."""
     shared = shared_experts(b, x, m) if m.shared else None
-    own = b.unary("rows_of_text", x, "mlp", marks=MARKS)
+    own = b.unary(RowsOfText(marks=MARKS), x, "mlp")
     h = feed_forward(b, own, m=replace(m, shared=0))
-    others = b.unary("rows_of_images", x, "mlp", marks=MARKS)
-    h = b.op("rows_together", "mlp", [x, h, for_images(b, others, images)], [x.width])[0]
+    others = b.unary(RowsOfImages(marks=MARKS), x, "mlp")
+    h = b.op(RowsTogether(), "mlp", [x, h, for_images(b, others, images)], [x.width])[0]
     return b.add(h, shared) if shared is not None else h
 
 
@@ -34,10 +38,26 @@ def for_images(b: BlockBuilder, x: Value, e: Experts) -> Value:
                     shard="expert_column"),
         b.parameter(f"{module}.experts", "down_proj", (count, x.width, inner), part="experts", shard="expert_row"),
     ]  # fmt: skip
-    routed = b.op("router", f"{module}.gate", [x], [chosen] * 2, gate, style="of_images", routing=e.routing,
-                  experts_per_token=chosen)  # fmt: skip
+    routed = b.op(
+        Router(style="of_images", routing=e.routing, experts_per_token=chosen),
+        f"{module}.gate",
+        [x],
+        [chosen] * 2,
+        gate,
+    )
     return b.op(
-        "experts", f"{module}.experts", [x, *routed], [x.width], stacks, num_experts=count, experts_per_token=0,
-        chosen=chosen, style="of_images", function=e.function, gating=e.gating, transposed=False,
-        fused_branches=e.fused_branches,
-    )[0]  # fmt: skip
+        ExpertMlps(
+            num_experts=count,
+            experts_per_token=0,
+            chosen=chosen,
+            style="of_images",
+            function=e.function,
+            gating=e.gating,
+            transposed=False,
+            fused_branches=e.fused_branches,
+        ),
+        f"{module}.experts",
+        [x, *routed],
+        [x.width],
+        stacks,
+    )[0]

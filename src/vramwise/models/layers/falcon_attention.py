@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.early_attention import FALCON, GroupedQkv
+from vramwise.models.operations.simple import AddBias
 
 
 def key_value_heads(c: Config) -> int:
@@ -23,7 +27,7 @@ def linear(b: BlockBuilder, x: Value, module: str, width: int, c: Config, *, row
     if not c.flag("bias"):
         return y
     return b.unary(
-        "add_bias", y, module, [b.parameter(module, "bias", (width,), shard="replicated" if row else "column")]
+        AddBias(), y, module, [b.parameter(module, "bias", (width,), shard="replicated" if row else "column")]
     )
 
 
@@ -36,17 +40,29 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     repeated = c.flag("new_decoder_architecture")
     if repeated or c.flag("multi_query", True):
         q, k, v = b.op(
-            "grouped_qkv", "self_attention", [fused], [d] * 3,
-            num_heads=heads, num_key_value_heads=groups, broadcast=repeated,
-        )  # fmt: skip
+            GroupedQkv(num_heads=heads, num_key_value_heads=groups, broadcast=repeated),
+            "self_attention",
+            [fused],
+            [d] * 3,
+        )
     else:
         q, k, v = b.split(b.heads(fused, heads), [d] * 3)
     q, k, v = (b.heads_first(piece) for piece in (q, k, v))
     if not alibi:
         q, k = b.rotary(q, k)
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads if repeated else groups, module="self_attention",
-        dropout=c.number("attention_dropout"), style="falcon", others=[x], alibi=alibi,
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads if repeated else groups,
+            dropout=c.number("attention_dropout"),
+            style=FALCON,
+            alibi=alibi,
+        ),
+        q,
+        k,
+        v,
+        module="self_attention",
+        others=[x],
         cache=LayerCache("full", groups, d, d),
-    )  # fmt: skip
+    )
     return linear(b, mixed, "self_attention.dense", x.width, c, row=True)

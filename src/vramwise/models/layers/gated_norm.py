@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
+from vramwise.models.operations.gates import SigmoidGate
 
 
 def gated_norm(b: BlockBuilder, x: Value, module: str, rank: int) -> Value:
@@ -12,4 +14,4 @@ def gated_norm(b: BlockBuilder, x: Value, module: str, rank: int) -> Value:
     y = b.rms_norm(x, f"{module}.norm")
     inner = b.activation(b.linear(y, f"{module}.mlp.fc1", rank, part="norm"), "silu", f"{module}.mlp")
     gate = b.linear(inner, f"{module}.mlp.fc2", x.width, shard="row", part="norm")
-    return b.op("sigmoid_gate", module, [y, gate], [x.width])[0]
+    return b.op(SigmoidGate(), module, [y, gate], [x.width])[0]

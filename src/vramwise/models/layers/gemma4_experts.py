@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.gemma_attention import norm
 from vramwise.models.layers.routed_experts import Experts, checked, expert_mlps
+from vramwise.models.operations.routers import Router
 
 
 def with_experts(b: BlockBuilder, dense: Value, x: Value, c: Config, function: str) -> Value:
@@ -21,8 +23,11 @@ def with_experts(b: BlockBuilder, dense: Value, x: Value, c: Config, function: s
     ]
     dense, chosen = norm(b, dense, "post_feedforward_layernorm_1"), e.experts_per_token
     weights, indices = b.op(
-        "router", "router", [x], [chosen, chosen], router, style=e.routing, normalized=True,
-        num_experts=e.num_experts, experts_per_token=chosen,
-    )  # fmt: skip
+        Router(style=e.routing, normalized=True, num_experts=e.num_experts, experts_per_token=chosen),
+        "router",
+        [x],
+        [chosen, chosen],
+        router,
+    )
     routed = expert_mlps(b, norm(b, x, "pre_feedforward_layernorm_2"), weights, indices, e)
     return b.add(dense, norm(b, routed, "post_feedforward_layernorm_2"))

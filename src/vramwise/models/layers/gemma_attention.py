@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.gemma import RotaryByRow
+from vramwise.models.operations.norms import RmsNorm
 
 Source = Literal["own", "kept", "shared"]
 
@@ -45,8 +49,8 @@ def keys_and_values(b: BlockBuilder, x: Value, c: Config, s: LayerSizes, table: 
     k = v = b.heads(b.linear(x, "self_attn.k_proj", groups * d, bias=bias), groups)
     if not (s.full and c.flag("attention_k_eq_v")):
         v = b.heads(b.linear(x, "self_attn.v_proj", groups * d, bias=bias), groups)
-    k = b.unary("rotary_by_row", norm(b, k, "self_attn.k_norm"), table=table)
-    return b.heads_first(k), b.heads_first(b.unary("rms_norm", v, "self_attn.v_norm", style="gemma4"))
+    k = b.unary(RotaryByRow(table=table), norm(b, k, "self_attn.k_norm"))
+    return b.heads_first(k), b.heads_first(b.unary(RmsNorm(style="gemma4"), v, "self_attn.v_norm"))
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, s: LayerSizes) -> tuple[Value, dict[str, Value]]:
@@ -57,7 +61,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: LayerSizes) -> tuple[Valu
     if heads % groups:
         raise c.error(f"{groups} key-value heads of a layer do not divide num_attention_heads ({heads})")
     q = b.heads(b.linear(x, "self_attn.q_proj", heads * d, bias=bias), heads)
-    q = b.heads_first(b.unary("rotary_by_row", norm(b, q, "self_attn.q_norm"), table=name))
+    q = b.heads_first(b.unary(RotaryByRow(table=name), norm(b, q, "self_attn.q_norm")))
     if s.source == "shared":
         k, v = b.input(f"{name}_keys", d), b.input(f"{name}_values", d)
     else:
@@ -65,8 +69,16 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: LayerSizes) -> tuple[Valu
     kept = {f"{name}_keys": k, f"{name}_values": v} if s.source == "kept" else {}
     cache = LayerCache("full" if s.full else "sliding", groups, d, d, window=s.window)
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=groups, window=s.window, dropout=c.number("attention_dropout"),
-        causal=c.text("use_bidirectional_attention") != "all",
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=groups,
+            window=s.window,
+            dropout=c.number("attention_dropout"),
+            causal=c.text("use_bidirectional_attention") != "all",
+        ),
+        q,
+        k,
+        v,
         cache=LayerCache("none") if s.source == "shared" else cache,
-    )  # fmt: skip
+    )
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row"), kept

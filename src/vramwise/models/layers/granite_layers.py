@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_design import LayerKind
 from vramwise.models.layers.mixture import Mixture, experts

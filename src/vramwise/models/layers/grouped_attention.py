@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
 
 
 def grouped_attention(
@@ -25,7 +27,10 @@ def grouped_attention(
     if turned is not None:
         q, k = b.rotary(q, k, rotary_dim=columns, style=turned, table=table)
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=groups, module=module, window=window,
-        dropout=c.number("attention_dropout"),
-    )  # fmt: skip
+        Attention(num_heads=heads, num_key_value_heads=groups, window=window, dropout=c.number("attention_dropout")),
+        q,
+        k,
+        v,
+        module=module,
+    )
     return b.linear(mixed, f"{module}.{output}", width or x.width, bias=output_bias, shard="row")

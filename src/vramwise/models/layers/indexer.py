@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.latent import LightningIndexer
 
 INDEXED = {"axk2": (16, 128), "deepseek_v32": (64, 128), "glm_moe_dsa": (32, 128)}
 """Types with an indexer: the classes' default numbers of its heads and their width."""
@@ -31,7 +33,7 @@ def indexer(b: BlockBuilder, x: Value, compressed_query: Value, s: Indexer, modu
         b.parameter(f"{module}.k_norm", "bias", (s.head_dim,), part="norm"),
         b.parameter(f"{module}.weights_proj", "weight", (s.num_heads, x.width), is_linear=True),
     ]
-    b.op("indexer", module, [x, compressed_query], [], parameters, num_heads=s.num_heads, head_dim=s.head_dim)
+    b.op(LightningIndexer(num_heads=s.num_heads, head_dim=s.head_dim), module, [x, compressed_query], [], parameters)
 
 
 def indexers(c: Config) -> list[Indexer | None]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.inkling import DISTANCE, BothByLogPosition, DistanceBias, ResidualConvolution
 
 
 def convolution(b: BlockBuilder, x: Value, c: Config, module: str, *, scaled: bool = False) -> Value:
@@ -12,7 +15,7 @@ def convolution(b: BlockBuilder, x: Value, c: Config, module: str, *, scaled: bo
     kernel = c.size("conv_kernel_size")
     weight = b.parameter(f"{module}.conv1d", "weight", (x.width, 1, kernel), part="mixer")
     b.keep(LayerCache("recurrent", state_elements=x.width * kernel))  # the last inputs, in fp32
-    return b.unary("residual_convolution", x, module, [weight], scaled=scaled)
+    return b.unary(ResidualConvolution(scaled=scaled), x, module, [weight])
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, slides: bool) -> Value:
@@ -29,11 +32,20 @@ def attention(b: BlockBuilder, x: Value, c: Config, slides: bool) -> Value:
     q = b.heads_first(b.rms_norm(b.heads(q, heads), "self_attn.q_norm"))
     k = b.heads_first(b.rms_norm(b.heads(k, groups), "self_attn.k_norm"))
     profiles = b.parameter("self_attn.rel_logits_proj", "proj", (relative.width, window or c.size("rel_extent")))
-    bias = b.unary("distance_bias", relative, "self_attn.rel_logits_proj", [profiles])
+    bias = b.unary(DistanceBias(), relative, "self_attn.rel_logits_proj", [profiles])
     if not slides and c.has("log_scaling_n_floor"):
-        q, bias = b.op("both_by_log_position", "self_attn", [q, bias], [d, bias.width])
+        q, bias = b.op(BothByLogPosition(), "self_attn", [q, bias], [d, bias.width])
     mixed = b.attention(
-        q, k, b.heads_first(b.heads(v, groups)), num_heads=heads, num_key_value_heads=groups, window=window,
-        dropout=c.number("attention_dropout"), style="distance", others=[bias],
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=groups,
+            window=window,
+            dropout=c.number("attention_dropout"),
+            style=DISTANCE,
+        ),
+        q,
+        k,
+        b.heads_first(b.heads(v, groups)),
+        others=[bias],
+    )
     return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")

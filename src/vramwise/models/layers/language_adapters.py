@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.encoders import RowsOfLanguage
+from vramwise.models.operations.simple import AddInPlace, Hold
 
 
 def _adapter(b: BlockBuilder, x: Value, c: Config, language: str) -> Value:
@@ -27,12 +30,12 @@ def language_adapters(b: BlockBuilder, x: Value, c: Config) -> Value:
     taken = c.text("default_language", languages[0])
     if taken not in languages:
         raise c.error(f"default_language {taken!r:.60} is not one of languages")
-    (x,) = b.op("rows_of_language", "", [x], [x.width], num_languages=len(languages))
+    (x,) = b.op(RowsOfLanguage(num_languages=len(languages)), "", [x], [x.width])
     y = _adapter(b, x, c, taken)
     for language in languages:
         if language != taken:
             aside = BlockBuilder(b.name, b.layer, b.part)
             _adapter(aside, aside.value(x.width), c, language)
-            y = b.unary("hold", y, "", [p for op in aside.ops for p in op.parameters])
+            y = b.unary(Hold(), y, "", [p for op in aside.ops for p in op.parameters])
     y = b.dropout(y, c.number("hidden_dropout_prob", 0.1))
-    return b.op("add_in_place", "", [y, residual], [x.width])[0]
+    return b.op(AddInPlace(), "", [y, residual], [x.width])[0]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.indexer import indexer
 from vramwise.models.layers.latent_design import Latent
+from vramwise.models.operations.attention import Attention, ScaleByPosition
+from vramwise.models.operations.gates import Fp32HeadGate, SigmoidGate, SigmoidHeadGate
+from vramwise.models.operations.latent import Cached, LatentKey, RotaryComplex, SinkAttention
+from vramwise.models.operations.mixers import RowMajor
+from vramwise.models.operations.simple import Concatenate
 
 
 def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "self_attn") -> Value:
@@ -21,7 +27,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
     q_own, q_turned = b.split(b.heads_first(q), [s.own, s.turned])
     joint = b.linear(x, f"{module}.kv_a_proj_with_mqa", s.compressed + s.turned, bias=s.bias, shard="replicated")
     compressed, shared = b.split(joint, [s.compressed, s.turned])
-    compressed = b.unary("row_major", compressed) if s.latents else compressed
+    compressed = b.unary(RowMajor(), compressed) if s.latents else compressed
     compressed = b.rms_norm(compressed, f"{module}.kv_a_layernorm")
     compressed = b.scale(compressed) if s.latents else compressed
     if s.scaled:
@@ -29,20 +35,20 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
     shared = b.heads_first(b.heads(shared, 1))
     shared = b.rms_norm(shared, f"{module}.k_rope_only_layernorm") if s.latents else shared
     if s.style == "complex":
-        q_turned, shared = b.op("rotary_complex", "", [q_turned, shared], [s.turned, s.turned])
+        q_turned, shared = b.op(RotaryComplex(), "", [q_turned, shared], [s.turned, s.turned])
     elif s.style != "unturned":
         q_turned, shared = b.rotary(q_turned, shared, style=s.style, table=s.table)
-    compressed, shared = b.op("cached", "", [compressed, shared], [s.compressed, s.turned])
-    q = b.op("concatenate", "", [q_own, q_turned], [width])[0]
-    q = b.unary("scale_by_position", q) if s.scaled_queries else q
+    compressed, shared = b.op(Cached(), "", [compressed, shared], [s.compressed, s.turned])
+    q = b.op(Concatenate(), "", [q_own, q_turned], [width])[0]
+    q = b.unary(ScaleByPosition(), q) if s.scaled_queries else q
     joint = b.linear(compressed, f"{module}.kv_b_proj", heads * (s.own + s.value_dim))
     k_own, v = b.split(b.heads_first(b.heads(joint, heads)), [s.own, s.value_dim])
-    k = b.op("latent_key", module, [k_own, shared], [width])[0]
+    k = b.op(LatentKey(), module, [k_own, shared], [width])[0]
     if s.indexer is not None and compressed_query is not None:
         indexer(b, x, compressed_query, s.indexer, f"{module}.indexer")
     mixed = core(b, q, k, v, c, s, module)
     if gate is not None:
-        mixed = b.op("sigmoid_gate", module, [mixed, gate], [mixed.width])[0]
+        mixed = b.op(SigmoidGate(), module, [mixed, gate], [mixed.width])[0]
     mixed = gated(b, mixed, x, heads, s, module)
     return b.linear(mixed, f"{module}.o_proj", c.hidden_size, bias=s.bias, shard="row")
 
@@ -59,23 +65,39 @@ def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Latent, mo
         cache = LayerCache("sliding", 1, s.compressed, s.turned, window=s.window)
     if not s.sinks:
         return b.attention(
-            q, k, v, num_heads=heads, num_key_value_heads=heads, dropout=dropout, latent=True, window=s.window,
-            cache=cache, masked=s.masked,
-        )  # fmt: skip
+            Attention(
+                num_heads=heads,
+                num_key_value_heads=heads,
+                dropout=dropout,
+                latent=True,
+                window=s.window,
+                masked=s.masked,
+            ),
+            q,
+            k,
+            v,
+            cache=cache,
+        )
     b.keep(cache)
     sinks = b.parameter(module, "sinks", (heads,), shard="column")
     return b.op(
-        "sink_attention", module, [q, k, v], [heads * v.width], [sinks], num_heads=heads, num_key_value_heads=heads,
-        causal=True, window=None, dropout=dropout, latent=True,
-    )[0]  # fmt: skip
+        SinkAttention(
+            num_heads=heads, num_key_value_heads=heads, causal=True, window=None, dropout=dropout, latent=True
+        ),
+        module,
+        [q, k, v],
+        [heads * v.width],
+        [sinks],
+    )[0]
 
 
 def gated(b: BlockBuilder, mixed: Value, x: Value, heads: int, s: Latent, module: str) -> Value:
     """Attention's result times sigmoids of a product with the layer's input."""
     if s.output_gate.startswith("by_head"):
         gate = b.linear(x, f"{module}.g_proj", heads)
-        kind = "fp32_head_gate" if s.output_gate == "by_head_fp32" else "sigmoid_head_gate"
-        return b.op(kind, module, [mixed, gate], [mixed.width], num_heads=heads)[0]
+        widened = s.output_gate == "by_head_fp32"
+        by_head = Fp32HeadGate(num_heads=heads) if widened else SigmoidHeadGate(num_heads=heads)
+        return b.op(by_head, module, [mixed, gate], [mixed.width])[0]
     if s.output_gate == "by_element":
         gate = b.linear(x, f"{module}.gate_proj", mixed.width)
         return b.multiply(mixed, b.activation(gate, "sigmoid", module))
@@ -92,7 +114,7 @@ def queries(b: BlockBuilder, x: Value, heads: int, s: Latent, module: str) -> tu
     compressed = b.scale(compressed) if s.latents else compressed
     if not s.joint_gate:
         return b.heads(b.linear(compressed, f"{module}.q_b_proj", heads * width), heads), compressed, None
-    both = b.op("concatenate", "", [compressed, raw], [2 * s.rank])[0]
+    both = b.op(Concatenate(), "", [compressed, raw], [2 * s.rank])[0]
     fused = b.heads(b.linear(both, f"{module}.q_gate_proj", heads * (width + s.value_dim)), heads)
     q, gate = b.split(fused, [width, s.value_dim])
     return q, compressed, gate

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
+from vramwise.models.blocks import Block, Parameter, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.undescribed import Undescribed
 
 Mixer = Callable[[BlockBuilder, Value, Config], Value]
 _NAME = "residuals from earlier layers"
@@ -23,7 +25,7 @@ def before_mixer(b: BlockBuilder, x: Value, c: Config, mixer: Mixer) -> Value:
     """Attention or a mixer behind the scores of the layer's two halves, where the config asks for them."""
     if c.has("attn_res_block_size"):
         weights = [*_scores(b, "self_attention_res", x.width), *_scores(b, "mlp_res", x.width)]
-        x = b.unary("undescribed", x, "self_attention_res_proj", weights, name=_NAME)
+        x = b.unary(Undescribed(name=_NAME), x, "self_attention_res_proj", weights)
     return mixer(b, x, c)
 
 
@@ -33,5 +35,5 @@ def before_head(c: Config, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
         return blocks
     b = BlockBuilder("model")
     x = b.input("hidden", c.hidden_size)
-    x = b.unary("undescribed", x, "output_attn_res_proj", _scores(b, "output_attn_res", x.width), name=_NAME)
+    x = b.unary(Undescribed(name=_NAME), x, "output_attn_res_proj", _scores(b, "output_attn_res", x.width))
     return (*blocks[:-1], b.build(hidden=x), blocks[-1])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.short_convolution import short_convolution
+from vramwise.models.operations.chunk_scan import ChunkScan, GatedGroupNorm, GroupedNorm, ScaleByVector
+from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast, PaddingZeroed
+from vramwise.models.operations.simple import ToParameterDtype
 
 # Of the configuration classes of Bamba and Granite 4 (transformers 5.23).
 DEFAULTS = {
@@ -35,7 +39,7 @@ class Mamba2:
     conv_bias: bool = True
     function: str = "silu"
     scaled: bool = False
-    norm: str = "gated_group_norm"
+    norm: type[GroupedNorm] | None = GatedGroupNorm
 
     @property
     def inner(self) -> int:
@@ -66,25 +70,28 @@ def mixer(b: BlockBuilder, x: Value, s: Mamba2, module: str = "mixer") -> Value:
     """out(norm(scan(conv(h, B, C), dt), gate)), where (gate, (h, B, C), dt) = in(x)."""
     heads, inner, shared, width = s.heads, s.inner, s.groups * s.state, x.width
     b.part = "mixer"
-    x = b.unary("padding_zeroed", x)
+    x = b.unary(PaddingZeroed(), x)
     x = b.scale(x) if s.scaled else x
     projected = b.linear(x, f"{module}.in_proj", 2 * inner + 2 * shared + heads, bias=s.bias)
-    projected = b.unary("scale_by_vector", projected, module) if s.scaled else projected
+    projected = b.unary(ScaleByVector(), projected, module) if s.scaled else projected
     gate, h, time_step = b.split(projected, [inner, inner + 2 * shared, heads])
-    h = b.unary("channels_first", h)
+    h = b.unary(ChannelsFirst(), h)
     h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
-    h = b.unary("padding_zeroed", b.unary("channels_last", h))
+    h = b.unary(PaddingZeroed(), b.unary(ChannelsLast(), h))
     h, inward, outward = b.split(h, [inner, shared, shared])
     parameters = [b.parameter(module, leaf, (heads,), shard="column") for leaf in ("dt_bias", "A_log", "D")]
     (h,) = b.op(
-        "chunk_scan", module, [h, inward, outward, time_step], [inner], parameters, num_heads=heads,
-        num_groups=s.groups, chunk_size=s.chunk,
-    )  # fmt: skip
+        ChunkScan(num_heads=heads, num_groups=s.groups, chunk_size=s.chunk),
+        module,
+        [h, inward, outward, time_step],
+        [inner],
+        parameters,
+    )
     conv_state = (inner + 2 * shared) * s.kernel
     b.keep(LayerCache("recurrent", conv_state_elements=conv_state, state_elements=inner * s.state))
-    if s.norm:
+    if s.norm is not None:
         weight = b.parameter(f"{module}.norm", "weight", (inner,), part="norm")
-        (h,) = b.op(s.norm, f"{module}.norm", [h, gate], [inner], [weight], num_groups=s.groups)
+        (h,) = b.op(s.norm(num_groups=s.groups), f"{module}.norm", [h, gate], [inner], [weight])
     else:
         h = b.multiply(h, b.activation(gate, "silu", module))
-    return b.linear(b.unary("to_parameter_dtype", h), f"{module}.out_proj", width, bias=s.out_bias, shard="row")
+    return b.linear(b.unary(ToParameterDtype(), h), f"{module}.out_proj", width, bias=s.out_bias, shard="row")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.short_convolution import short_convolution
+from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast, Halves, PaddingZeroed, SelectiveScan
+from vramwise.models.operations.simple import ToParameterDtype
+from vramwise.models.operations.zamba import AlternatingHalves, ScanByHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +37,26 @@ def mixer(b: BlockBuilder, x: Value, s: Mamba, module: str = "mixer") -> Value:
     """out(scan(conv(h), dt, B, C) · act(gate)), where (h, gate) = in(x) and (dt, B, C) are projections of conv(h)."""
     inner, state, rank, width = s.inner, s.state, s.rank, x.width
     b.part = "mixer"
-    h = b.unary("channels_first", b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * inner, bias=s.bias))
-    h, gate = b.op("halves", module, [h], [inner, inner])
+    h = b.unary(ChannelsFirst(), b.linear(b.unary(PaddingZeroed(), x), f"{module}.in_proj", 2 * inner, bias=s.bias))
+    h, gate = b.op(Halves(), module, [h], [inner, inner])
     h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
-    h = b.unary("padding_zeroed", b.unary("channels_last", h))
+    h = b.unary(PaddingZeroed(), b.unary(ChannelsLast(), h))
     pieces = b.linear(h, f"{module}.x_proj", rank + 2 * state, shard="row")
     time_step, inward, outward = b.split(pieces, [rank, state, state])
     if s.norm:
         named = zip(("dt", "b", "c"), (time_step, inward, outward), strict=True)
         time_step, inward, outward = (b.rms_norm(y, f"{module}.{n}_layernorm", style=s.norm) for n, y in named)
-    time_step = b.unary("channels_first", b.linear(time_step, f"{module}.dt_proj", inner))
+    time_step = b.unary(ChannelsFirst(), b.linear(time_step, f"{module}.dt_proj", inner))
     parameters = [
         b.parameter(f"{module}.dt_proj", "bias", (inner,), shard="column"),
         b.parameter(module, "A_log", (inner, state), shard="column"),
         b.parameter(module, "D", (inner,), shard="column"),
     ]
     (h,) = b.op(
-        "selective_scan", module, [b.unary("channels_first", h), time_step, inward, outward, gate], [inner], parameters
+        SelectiveScan(), module, [b.unary(ChannelsFirst(), h), time_step, inward, outward, gate], [inner], parameters
     )
     b.keep(LayerCache("recurrent", conv_state_elements=inner * s.kernel, state_elements=inner * state))
-    h = b.unary("to_parameter_dtype", b.unary("channels_last", h))
+    h = b.unary(ToParameterDtype(), b.unary(ChannelsLast(), h))
     return b.linear(h, f"{module}.out_proj", width, bias=s.bias, shard="row")
 
 
@@ -60,15 +64,15 @@ def mixer_by_heads(b: BlockBuilder, x: Value, s: Mamba, heads: int, module: str)
     """Zamba's: the projections of the convolution's result, the time step and the scan are cut into heads."""
     d = s.inner // heads
     b.part = "mixer"
-    h = b.linear(b.unary("padding_zeroed", x), f"{module}.in_proj", 2 * s.inner, bias=s.bias)
-    h, gate = b.op("alternating_halves", module, [h], [s.inner, s.inner], num_heads=heads)
+    h = b.linear(b.unary(PaddingZeroed(), x), f"{module}.in_proj", 2 * s.inner, bias=s.bias)
+    h, gate = b.op(AlternatingHalves(num_heads=heads), module, [h], [s.inner, s.inner])
     h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
-    h = b.unary("channels_first", b.unary("padding_zeroed", b.unary("channels_last", h)))
+    h = b.unary(ChannelsFirst(), b.unary(PaddingZeroed(), b.unary(ChannelsLast(), h)))
     shapes = {
         "x_proj_weight": (heads, s.rank + 2 * s.state, d), "dt_proj_weight": (heads, d, s.rank),
         "dt_proj_bias": (heads, d), "A_log": (heads, d, s.state), "D": (heads, d),
     }  # fmt: skip
     parameters = [b.parameter(module, name, shape, shard="column") for name, shape in shapes.items()]
-    (h,) = b.op("scan_by_head", module, [h, gate], [s.inner], parameters, num_heads=heads)
+    (h,) = b.op(ScanByHead(num_heads=heads), module, [h, gate], [s.inner], parameters)
     b.keep(LayerCache("recurrent", conv_state_elements=s.inner * s.kernel, state_elements=s.inner * s.state))
     return b.linear(h, f"{module}.out_proj", x.width, bias=s.bias, shard="row")

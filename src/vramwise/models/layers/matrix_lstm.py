@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.matrix_lstm import HeadsLayerNorm, MatrixLstm
+from vramwise.models.operations.simple import AddBias
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -12,7 +15,7 @@ _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 def norm(b: BlockBuilder, x: Value, module: str, *, bias: bool, widened: bool = True) -> Value:
     """A root-mean-square norm, with a bias where the model has biases."""
     x = b.rms_norm(x, module, style="llama" if widened else "own-dtype")
-    return b.unary("add_bias", x, module, [b.parameter(module, "bias", (x.width,), part="norm")]) if bias else x
+    return b.unary(AddBias(), x, module, [b.parameter(module, "bias", (x.width,), part="norm")]) if bias else x
 
 
 def cell(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -33,13 +36,21 @@ def cell(b: BlockBuilder, x: Value, c: Config) -> Value:
         pieces += [b.softcap(gate) for gate in gates]
     length, dtype = c.size("chunk_size"), _DTYPES.get(c.text("inference_state_dtype"), "fp32")
     (h,) = b.op(
-        "matrix_lstm", module, pieces, [values // heads], num_heads=heads, chunk_size=length, two_chunks=2 * length,
-        state_dtype=dtype, trains="train" in c.text("mode"),
-    )  # fmt: skip
+        MatrixLstm(
+            num_heads=heads,
+            chunk_size=length,
+            two_chunks=2 * length,
+            state_dtype=dtype,
+            trains="train" in c.text("mode"),
+        ),
+        module,
+        pieces,
+        [values // heads],
+    )
     leaves = ("weight", "bias")[: 1 + bias]
     parameters = [b.parameter(f"{module}.multihead_norm", leaf, (values,), part="norm") for leaf in leaves]
     widened = c.flag("norm_reduction_force_float32", True)
-    h = b.unary("heads_layer_norm", h, module, parameters, width=values, widened=widened)
+    h = b.unary(HeadsLayerNorm(widened=widened), h, module, parameters, width=values)
     state = keys // heads * values + keys + heads
     b.keep(LayerCache("recurrent", state_elements=state, model_dtype_state=True))
     h = b.multiply(b.activation(out, "sigmoid", module), h)

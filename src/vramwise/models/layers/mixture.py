@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mlp import gated_mlp, plain_mlp
 from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, expert_mlps, routed, routed_experts
+from vramwise.models.operations.experts import Jitter
+from vramwise.models.operations.gates import AddWidened
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ Parts = tuple[Design, Mixture, Sequence[bool], Sequence[LayerKind]]
 def feed_forward(b: BlockBuilder, x: Value, *, m: Mixture) -> Value:
     """Routed experts, plus the shared ones where there are any."""
     for _ in range(m.jitters):
-        x = b.unary("jitter", x, "mlp")
+        x = b.unary(Jitter(), x, "mlp")
     if m.shared_gate:
         return with_gated_shared_expert(b, x, m.experts, m.shared)
     h, (weights, indices) = x, routed(b, x, m.experts, correction=m.correction, **m.routing)
@@ -66,7 +69,7 @@ def feed_forward(b: BlockBuilder, x: Value, *, m: Mixture) -> Value:
     if m.shared:
         build = m.shared_mlp or shared_experts
         h = (
-            b.op("add_widened", "", [h, build(b, x, m)], [x.width])[0]
+            b.op(AddWidened(), "", [h, build(b, x, m)], [x.width])[0]
             if m.joined == "fp32"
             else b.add(h, build(b, x, m))
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
+from vramwise.models.operations.simple import Xielu
 
 
 def activated(b: BlockBuilder, x: Value, function: str, module: str) -> Value:
     """An MLP's activation; xIELU has two trainable numbers of its own."""
     if function != "xielu":
         return b.activation(x, function, module)
-    return b.unary("xielu", x, module, [b.parameter(module, f"alpha_{n}", (1,), part="mlp") for n in "pn"])
+    return b.unary(Xielu(), x, module, [b.parameter(module, f"alpha_{n}", (1,), part="mlp") for n in "pn"])
 
 
 def gated_mlp(

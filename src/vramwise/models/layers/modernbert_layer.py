@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.encoders import UnboundQkv
 
 
 def decodes(c: Config) -> bool:
@@ -21,14 +24,18 @@ def attention(b: BlockBuilder, x: Value, c: Config, window: int | None) -> Value
         q, k, v = (b.heads(b.linear(x, f"attn.{name}_proj", x.width, bias=bias), heads) for name in "qkv")
     else:
         fused = b.linear(x, "attn.Wqkv", 3 * x.width, bias=bias)
-        q, k, v = b.op("unbound_qkv", "attn", [fused], [x.width // heads] * 3, num_heads=heads)
+        q, k, v = b.op(UnboundQkv(num_heads=heads), "attn", [fused], [x.width // heads] * 3)
     q, k, v = (b.heads_first(piece) for piece in (q, k, v))
     table = ("rows " if decodes(c) else "") + ("sliding" if window else "full")
     q, k = b.rotary(q, k, style="half_widened", table=table)
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module="attn", causal=decodes(c), window=window,
-        dropout=dropout, cache="own" if decodes(c) else None,
-    )  # fmt: skip
+        Attention(num_heads=heads, num_key_value_heads=heads, causal=decodes(c), window=window, dropout=dropout),
+        q,
+        k,
+        v,
+        module="attn",
+        cache="own" if decodes(c) else None,
+    )
     return b.dropout(b.linear(mixed, "attn.Wo", x.width, bias=bias, shard="row"), dropout)
 
 

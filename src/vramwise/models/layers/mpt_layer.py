@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.mlp import plain_mlp
+from vramwise.models.operations.attention import LLAMA, Attention
+from vramwise.models.operations.early_attention import MPT
+from vramwise.models.operations.experts import Clip
+from vramwise.models.operations.simple import Clamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +40,25 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Switches) -> Value:
     heads, d = c.num_attention_heads, x.width // c.num_attention_heads
     fused = b.linear(x, "attn.Wqkv", x.width + 2 * s.groups * d, bias=s.bias)
     if s.clip:
-        fused = b.unary("clip" if s.own else "clamp", fused)
+        fused = b.unary(Clip() if s.own else Clamp(), fused)
     q, k, v = b.split(fused, [x.width, s.groups * d, s.groups * d])
     if s.norm_heads:
         q, k = norm(b, q, "attn.q_ln", s), norm(b, k, "attn.k_ln", s)
     q, k, v = (b.heads_first(b.heads(y, n)) for y, n in ((q, heads), (k, s.groups), (v, s.groups)))
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=s.groups, module="attn", dropout=s.dropout,
-        style="mpt" if s.alibi else "llama", eager_only=s.alibi,
-        has_flash=True,  # flash-attn takes ALiBi's slopes (llm-foundry models/layers/attention.py)
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=s.groups,
+            dropout=s.dropout,
+            style=MPT if s.alibi else LLAMA,
+            eager_only=s.alibi,
+            has_flash=True,
+        ),
+        q,
+        k,
+        v,
+        module="attn",
+    )
     return b.linear(mixed, "attn.out_proj", x.width, bias=s.bias, shard="row")
 
 

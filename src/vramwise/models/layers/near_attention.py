@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.near_attention import BlockMeans, NearAttention, NearBias
 
 _KINDS = {"local": "LocalSelfAttention", "transient-global": "TransientGlobalSelfAttention"}
 NEAR_BIAS = "near_bias"
@@ -22,18 +24,18 @@ def near_attention(b: BlockBuilder, x: Value, *, c: Config, index: int) -> Value
     sizes: dict[str, Any] = {"chunk_size": c.size("local_radius") + 1, "means_of": c.size("global_block_size")}
     pieces = [b.linear(x, f"{module}.{name}", inner) for name in "qkv"]
     if kind != "local":
-        means = b.unary("block_means", x, module, means_of=sizes["means_of"])
+        means = b.unary(BlockMeans(means_of=sizes["means_of"]), x, module)
         means = b.rms_norm(means, f"{module}.global_input_layer_norm", style="t5")
         pieces += [b.linear(means, f"{module}.{name}", inner) for name in "kv"]
     if index == 0:
         names = ("relative_attention_bias", "global_relative_attention_bias")
         shape = (c.size("relative_attention_num_buckets"), heads)
         tables = [b.parameter(f"{module}.{n}", "weight", shape) for n in names[: 1 if kind == "local" else 2]]
-        bias = b.op("near_bias", module, [], [heads], tables, **sizes)[0]
+        bias = b.op(NearBias(**sizes), module, [], [heads], tables)[0]
         b.hand_on(NEAR_BIAS, bias)
     else:
         bias = b.input(NEAR_BIAS, heads)
     mixed = b.op(
-        "near_attention", module, [*pieces, bias], [inner], num_heads=heads, dropout=c.number("dropout_rate"), **sizes
+        NearAttention(num_heads=heads, dropout=c.number("dropout_rate"), **sizes), module, [*pieces, bias], [inner]
     )[0]
     return b.dropout(b.linear(mixed, f"{module}.o", x.width, shard="row"), c.number("dropout_rate"))

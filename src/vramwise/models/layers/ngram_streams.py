@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.ngram_streams import CONTRACTED, JoinedStreams, NgramAttention, TextAndStreams
+from vramwise.models.operations.simple import Hold
 
 Stack = Literal["encoder", "decoder"]
 
@@ -27,9 +31,20 @@ def attention(b: BlockBuilder, c: Config, stack: Stack, module: str, x: Value, s
     )
     kind = LayerCache("cross", heads, width // heads, width // heads)
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, module=module, causal=False, style="contracted",
-        dropout=c.number("attention_dropout"), cache=kind if stack == "decoder" else None, eager_only=True,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            causal=False,
+            style=CONTRACTED,
+            dropout=c.number("attention_dropout"),
+            eager_only=True,
+        ),
+        q,
+        k,
+        v,
+        module=module,
+        cache=kind if stack == "decoder" else None,
+    )
     return b.linear(mixed, f"{module}.out_proj", width, bias=True, shard="row")
 
 
@@ -40,15 +55,15 @@ def ngram_attention(b: BlockBuilder, c: Config, module: str, x: Value) -> Value:
     buckets = c.size("num_buckets") * heads
     near = [
         b.linear(piece, f"{module}.relative_pos_embeddings", buckets, bias=True)
-        for piece in b.op("text_and_streams", module, [x], [width, width], ngram=ngram)
+        for piece in b.op(TextAndStreams(ngram=ngram), module, [x], [width, width])
     ]
     b.keep(LayerCache("full", heads, width // heads, width // heads))
     dropout = float(c.number("attention_dropout"))
     mixed = b.op(
-        "ngram_attention", module, [q, k, v, *near], [width, width], num_heads=heads, ngram=ngram, dropout=dropout
+        NgramAttention(num_heads=heads, ngram=ngram, dropout=dropout), module, [q, k, v, *near], [width, width]
     )
     out = [b.linear(piece, f"{module}.out_proj", width, bias=True, shard="row") for piece in mixed]
-    return b.op("joined_streams", module, out, [width])[0]
+    return b.op(JoinedStreams(), module, out, [width])[0]
 
 
 def half(b: BlockBuilder, c: Config, x: Value, h: Value, module: str) -> Value:
@@ -68,7 +83,7 @@ def layer(c: Config, stack: Stack, index: int, before: int, alone: bool) -> Bloc
         aside = BlockBuilder(b.name, b.layer, b.part)
         unused = aside.value(x.width)
         half(aside, c, unused, attention(aside, c, stack, "cross_attn", unused, aside.value(x.width)), "cross_attn")
-        x = b.unary("hold", x, "cross_attn", [p for op in aside.ops for p in op.parameters])
+        x = b.unary(Hold(), x, "cross_attn", [p for op in aside.ops for p in op.parameters])
     b.part, module = "mlp", "feed_forward"
     h = b.linear(x, f"{module}.intermediate", c.size(f"{stack}_ffn_dim"), bias=True)
     h = b.dropout(b.activation(h, c.text("activation_function"), module), c.number("activation_dropout"))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.mixers import PaddingZeroed
+from vramwise.models.operations.residual_streams import DilatedConv1d, HashedNgrams, StreamGate, StreamNorm
 
 # Defaults of Qwen4ExpTextConfig (transformers 5.23).
 _DEFAULTS: dict[str, Any] = {
@@ -80,18 +83,18 @@ def layer_embedding(b: BlockBuilder, x: Value, c: Config, n: NGrams) -> Value:
     """A value for each stream behind a gate, and a dilated convolution of it over positions."""
     b.part, streams = "embedding", c.size("hc_count")
     table = b.parameter("ple.ple_embedding.ngram_embedding", "weight", (n.rows, n.width // n.heads), shard="column")
-    found = b.op("hashed_ngrams", "ple.ple_embedding", [], [n.width], [table], heads=n.heads, context=n.size - 1)[0]
+    found = b.op(HashedNgrams(heads=n.heads, context=n.size - 1), "ple.ple_embedding", [], [n.width], [table])[0]
     b.part = "mixer"
 
     def normed(y: Value, name: str) -> Value:
         weight = b.parameter(f"ple.{name}", "weight", (x.width,), part="norm")
-        return b.unary("stream_norm", y, f"ple.{name}", [weight], streams=streams)
+        return b.unary(StreamNorm(streams=streams), y, f"ple.{name}", [weight])
 
     key = normed(b.linear(found, "ple.key_proj", x.width), "norm_key")
     value = b.linear(found, "ple.value_proj", c.hidden_size)
-    gated = b.op("stream_gate", "ple", [key, normed(x, "norm_query"), value], [x.width], streams=streams)[0]
+    gated = b.op(StreamGate(streams=streams), "ple", [key, normed(x, "norm_query"), value], [x.width])[0]
     weight = b.parameter("ple.conv1d", "weight", (x.width, 1, n.kernel))
-    near = b.unary("padding_zeroed", normed(gated, "norm_conv"))
-    near = b.unary("dilated_conv1d", near, "ple.conv1d", [weight], dilation=n.size)
+    near = b.unary(PaddingZeroed(), normed(gated, "norm_conv"))
+    near = b.unary(DilatedConv1d(dilation=n.size), near, "ple.conv1d", [weight])
     b.keep(LayerCache("recurrent", conv_state_elements=x.width * n.size * (n.kernel - 1), sequence_ids=n.size - 1))
-    return b.add(b.unary("padding_zeroed", gated), near)
+    return b.add(b.unary(PaddingZeroed(), gated), near)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.gemma_attention import norm
+from vramwise.models.operations.gemma import LayerSlice, ScaleByBufferInPlace
 
 
 def layer_input_width(c: Config) -> int:
@@ -17,7 +19,7 @@ def layer_input_gate(b: BlockBuilder, x: Value, c: Config, function: str) -> Val
     """The layer's own embedding of each token, let in by a gate."""
     width = layer_input_width(c)
     h = b.activation(b.linear(x, "per_layer_input_gate", width, part="mlp"), function, "act_fn")
-    h = b.multiply(h, b.unary("layer_slice", b.input("layer_inputs", width)))
+    h = b.multiply(h, b.unary(LayerSlice(), b.input("layer_inputs", width)))
     h = b.linear(h, "per_layer_projection", c.hidden_size, shard="row", part="mlp")
     return norm(b, h, "post_per_layer_input_norm")
 
@@ -32,7 +34,7 @@ def layer_inputs(b: BlockBuilder, x: Value, c: Config) -> Value:
     own = b.embedding(module, c.size("vocab_size_per_layer_input"), layers * width, ids=ids)
     own = b.heads(b.scale_by_buffer(own, module), layers)
     h = b.linear(x, "model.per_layer_model_projection", layers * width, part="embedding")
-    h = b.unary("scale_by_buffer_", h) if third else b.scale(h)
+    h = b.unary(ScaleByBufferInPlace(), h) if third else b.scale(h)
     h = b.add(norm(b, b.heads(h, layers), "model.per_layer_projection_norm"), own)
     return b.scale_by_buffer(h, "model") if third else b.scale(h)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.routers import LoadBalancingLoss, Router
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,12 @@ def routed(
         router.append(b.parameter(*correction, part="router"))
     chosen = e.experts_per_token
     return b.op(
-        "router", e.router, [x], [chosen, chosen], router, style=e.routing, num_experts=num_experts,
-        experts_per_token=chosen, normalized=e.normalized, **routing,
-    )  # fmt: skip
+        Router(style=e.routing, num_experts=num_experts, experts_per_token=chosen, normalized=e.normalized, **routing),
+        e.router,
+        [x],
+        [chosen, chosen],
+        router,
+    )
 
 
 def expert_mlps(b: BlockBuilder, x: Value, weights: Value, indices: Value, e: Experts) -> Value:
@@ -84,10 +90,20 @@ def expert_mlps(b: BlockBuilder, x: Value, weights: Value, indices: Value, e: Ex
             b.parameter(e.module, "down_proj_bias", (num_experts, width), part="experts", shard="expert_row"),
         ]
     return b.op(
-        "experts", e.module, [x, weights, indices], [width], parameters, num_experts=num_experts,
-        experts_per_token=e.experts_per_token, function=e.function, gating=e.gating, transposed=e.transposed,
-        fused_branches=e.fused_branches, **({"style": e.style} if e.style else {}),
-    )[0]  # fmt: skip
+        ExpertMlps(
+            num_experts=num_experts,
+            experts_per_token=e.experts_per_token,
+            function=e.function,
+            gating=e.gating,
+            transposed=e.transposed,
+            fused_branches=e.fused_branches,
+            style=e.style,
+        ),
+        e.module,
+        [x, weights, indices],
+        [width],
+        parameters,
+    )[0]
 
 
 def balancing_loss(c: Config, e: Experts, num_layers: int) -> tuple[Block, ...]:
@@ -96,7 +112,13 @@ def balancing_loss(c: Config, e: Experts, num_layers: int) -> tuple[Block, ...]:
         return ()
     b = BlockBuilder("load_balancing_loss")
     b.unary(
-        "load_balancing_loss", b.input("hidden", c.hidden_size), width=1, num_layers=num_layers,
-        num_experts=e.num_experts, experts_per_token=e.experts_per_token, fp32_logits=e.routing == "fp32_sigmoid",
-    )  # fmt: skip
+        LoadBalancingLoss(
+            num_layers=num_layers,
+            num_experts=e.num_experts,
+            experts_per_token=e.experts_per_token,
+            fp32_logits=e.routing == "fp32_sigmoid",
+        ),
+        b.input("hidden", c.hidden_size),
+        width=1,
+    )
     return (b.build(),)

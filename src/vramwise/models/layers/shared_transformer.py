@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
+from vramwise.models.blocks import Block, Parameter, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.mlp import gated_mlp
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.simple import Concatenate, Hold
 
 
 def adapted(
@@ -25,7 +28,7 @@ def adapted(
         if slot != number:
             others.append(b.parameter(f"{adapter}.{slot}.0", "weight", (rank, x.width), is_linear=True))
             others.append(b.parameter(f"{adapter}.{slot}.1", "weight", (part, rank), shard="column", is_linear=True))
-    h = b.unary("hold", h, adapter, others)
+    h = b.unary(Hold(), h, adapter, others)
     down = b.linear(x, f"{adapter}.{number}.0", rank, shard="replicated")
     return b.add(h, b.linear(down, f"{adapter}.{number}.1", part))
 
@@ -33,7 +36,7 @@ def adapted(
 def transformer(b: BlockBuilder, x: Value, c: Config, slots: range, number: int) -> Value:
     """Attention and MLP over the stream beside the embeddings, as wide as both; `number` counts the uses."""
     two, module = c.model_type == "zamba2", "shared_transformer" if c.model_type == "zamba2" else "shared_transf"
-    (joint,) = b.op("concatenate", module, [x, b.input("embedded", x.width)], [2 * x.width])
+    (joint,) = b.op(Concatenate(), module, [x, b.input("embedded", x.width)], [2 * x.width])
     wide = c.size("attention_hidden_size", default=joint.width) if not two else joint.width
     if wide != joint.width:
         raise c.error(f"attention_hidden_size ({wide}) is not 2 · hidden_size ({joint.width})")
@@ -51,7 +54,7 @@ def transformer(b: BlockBuilder, x: Value, c: Config, slots: range, number: int)
     if two and c.flag("use_mem_rope"):
         q, k = b.rotary(q, k)
     dropout = c.number("attention_dropout")
-    mixed = b.attention(q, k, v, num_heads=heads, num_key_value_heads=groups, module=module, dropout=dropout)
+    mixed = b.attention(Attention(num_heads=heads, num_key_value_heads=groups, dropout=dropout), q, k, v, module=module)
     h = b.linear(mixed, f"{module}.self_attn.o_proj", x.width, shard="row")
     h, mlp = b.rms_norm(h, f"{module}.pre_ff_layernorm"), f"{module}.feed_forward"
     b.part = "mlp"

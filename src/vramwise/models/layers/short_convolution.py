@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
+from vramwise.models.operations.mixers import CausalConv1d
 
 
 def short_convolution(
@@ -12,4 +14,4 @@ def short_convolution(
     parameters = [b.parameter(module, "weight", (x.width, 1, kernel), shard="column")]
     if bias:
         parameters.append(b.parameter(module, "bias", (x.width,), shard="column"))
-    return b.unary("causal_conv1d", x, module, parameters, function=function)
+    return b.unary(CausalConv1d(function=function), x, module, parameters)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.experts import ExpertMlps, SortedRouter
+from vramwise.models.operations.simple import AddBias
 
 
 def route(b: BlockBuilder, x: Value, c: Config, module: str) -> tuple[Value, ...]:
@@ -12,8 +15,8 @@ def route(b: BlockBuilder, x: Value, c: Config, module: str) -> tuple[Value, ...
     if chosen > count:
         raise c.error(f"num_experts_per_tok ({chosen}) is more than the number of experts ({count})")
     router = [b.parameter(f"{module}.router.layer", "weight", (count, x.width), part="router", is_linear=True)]
-    sizes = {"num_experts": count, "experts_per_token": chosen}
-    return b.op("sorted_router", f"{module}.router", [x], [1, 1, 1], router, **sizes)
+    choose = SortedRouter(num_experts=count, experts_per_token=chosen)
+    return b.op(choose, f"{module}.router", [x], [1, 1, 1], router)
 
 
 def experts(
@@ -30,10 +33,15 @@ def experts(
         for name, shape in shapes.items()
     ]  # fmt: skip
     return b.op(
-        "experts", module, inputs, [width], parameters, num_experts=count, experts_per_token=chosen, style=style,
-        function=c.text("activation_function", "silu"),
-    )[0]  # fmt: skip
+        ExpertMlps(
+            num_experts=count, experts_per_token=chosen, style=style, function=c.text("activation_function", "silu")
+        ),
+        module,
+        inputs,
+        [width],
+        parameters,
+    )[0]
 
 
 def with_bias(b: BlockBuilder, x: Value, module: str) -> Value:
-    return b.unary("add_bias", x, module, [b.parameter(module, "bias", (x.width,), part="mlp")])
+    return b.unary(AddBias(), x, module, [b.parameter(module, "bias", (x.width,), part="mlp")])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.streams import GaussianTop
 
 
 def sparsities(c: Config) -> list[bool]:
@@ -17,6 +19,6 @@ def mlp(b: BlockBuilder, x: Value, width: int, function: str, sparse: bool) -> V
     """down(act(gate(x)) · up(x)), where a sparse layer's gates are zero below a quantile of a normal distribution."""
     b.part = "mlp"
     gate = b.linear(x, "mlp.gate_proj", width)
-    gate = b.activation(b.unary("gaussian_top", gate, "mlp") if sparse else gate, function, "mlp.act_fn")
+    gate = b.activation(b.unary(GaussianTop(), gate, "mlp") if sparse else gate, function, "mlp.act_fn")
     h = b.multiply(gate, b.linear(x, "mlp.up_proj", width))
     return b.linear(h, "mlp.down_proj", x.width, shard="row")

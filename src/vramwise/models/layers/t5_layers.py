@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.t5_stack import Stack
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.relative_bias import T5, ClampFp16, RelativePositionBias, ZeroPositionBias
+from vramwise.models.operations.simple import ToParameterDtype
 
 WRITTEN_OUT = frozenset({"longt5", "switch_transformers"})
 """Types whose classes take no other attention than their own, and do not clamp what they add to the stream."""
@@ -30,10 +34,20 @@ def attention(
         b.keep(LayerCache("cross" if cross else "full", heads, width, width))
     dropout = c.number("dropout_rate")
     (mixed,) = b.op(
-        "attention", module, [q, k, v, bias], [heads * width], num_heads=heads, num_key_value_heads=heads,
-        causal=stack.is_decoder and not cross, cross=cross, window=None, style="t5", dropout=dropout,
-        eager_only=c.model_type in WRITTEN_OUT,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads,
+            num_key_value_heads=heads,
+            causal=stack.is_decoder and not cross,
+            cross=cross,
+            window=None,
+            style=T5,
+            dropout=dropout,
+            eager_only=c.model_type in WRITTEN_OUT,
+        ),
+        module,
+        [q, k, v, bias],
+        [heads * width],
+    )
     return b.dropout(b.linear(mixed, f"{module}.o", c.hidden_size, shard="row"), dropout)
 
 
@@ -42,7 +56,7 @@ def relative_bias(b: BlockBuilder, c: Config, stack: Stack) -> Value:
     heads, module = c.num_attention_heads, "layer.0.SelfAttention.relative_attention_bias"
     shape = (c.size("relative_attention_num_buckets"), heads)
     table = b.parameter(module, "weight", shape, part="attention")
-    return b.op("relative_position_bias", module, [], [heads], [table], stack=stack.name)[0]
+    return b.op(RelativePositionBias(stack=stack.name), module, [], [heads], [table])[0]
 
 
 def feed_forward(b: BlockBuilder, c: Config, x: Value, module: str) -> Value:
@@ -56,7 +70,7 @@ def feed_forward(b: BlockBuilder, c: Config, x: Value, module: str) -> Value:
     h = b.activation(b.linear(x, f"{module}.{'wi_0' if gated else 'wi'}", width), function, f"{module}.act")
     if gated:
         h = b.multiply(h, b.linear(x, f"{module}.wi_1", width))
-    h = b.unary("to_parameter_dtype", b.dropout(h, dropout))
+    h = b.unary(ToParameterDtype(), b.dropout(h, dropout))
     return b.dropout(b.linear(h, f"{module}.wo", x.width, shard="row"), dropout)
 
 
@@ -82,7 +96,7 @@ def layer(
     if stack.is_decoder:
         encoder = b.input("encoder", c.hidden_size)
         h = b.rms_norm(x, "layer.1.layer_norm", style="t5")
-        bias = b.unary("zero_position_bias", h, width=heads) if first else b.input("cross_bias", heads)
+        bias = b.unary(ZeroPositionBias(), h, width=heads) if first else b.input("cross_bias", heads)
         made["cross_bias"] = bias
         x = added(b, c, x, attention(b, c, stack, h, encoder, bias, "layer.1.EncDecAttention"))
     last = f"layer.{2 if stack.is_decoder else 1}"
@@ -94,4 +108,4 @@ def layer(
 def added(b: BlockBuilder, c: Config, x: Value, h: Value) -> Value:
     """The stream plus a part of the layer, in T5's own classes clamped to what fp16 holds."""
     x = b.add(x, h)
-    return x if c.model_type in WRITTEN_OUT else b.unary("clamp_fp16", x)
+    return x if c.model_type in WRITTEN_OUT else b.unary(ClampFp16(), x)

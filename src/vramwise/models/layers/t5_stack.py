@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.simple import Embedding, Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,9 @@ def embedding(c: Config, stack: Stack) -> Block:
     rows, width = c.vocab_size, c.hidden_size
     module = f"{stack.name}.embed_tokens"
     table = b.parameter(module, "weight", (rows, width), shard="vocab", tied_to="shared.weight")
-    (x,) = b.op("embedding", module, [], [width], [table], ids=f"{stack.name}_input_ids")
+    (x,) = b.op(Embedding(ids=f"{stack.name}_input_ids"), module, [], [width], [table])
     if not stack.is_decoder:
-        x = b.unary("hold", x, "shared", [b.parameter("shared", "weight", (rows, width), shard="vocab")])
+        x = b.unary(Hold(), x, "shared", [b.parameter("shared", "weight", (rows, width), shard="vocab")])
     return b.build(hidden=b.dropout(x, c.number("dropout_rate")))
 
 

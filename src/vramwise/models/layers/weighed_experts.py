@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.mixture import experts
 from vramwise.models.layers.routed_experts import expert_mlps
+from vramwise.models.operations.inkling import WeighedExperts, WeighingRouter
 
 
 def sparse_mlp(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -17,11 +19,14 @@ def sparse_mlp(b: BlockBuilder, x: Value, c: Config) -> Value:
         b.parameter("mlp.gate", "global_scale", (1,), part="router"),
     ]
     weights, indices, factors = b.op(
-        "weighing_router", "mlp.gate", [x], [chosen, chosen, shared], router, num_experts=e.num_experts,
-        experts_per_token=chosen, num_shared=shared,
-    )  # fmt: skip
+        WeighingRouter(num_experts=e.num_experts, experts_per_token=chosen, num_shared=shared),
+        "mlp.gate",
+        [x],
+        [chosen, chosen, shared],
+        router,
+    )
     routed = expert_mlps(b, x, weights, indices, e)
     shapes = {"gate_proj": (inner, x.width), "up_proj": (inner, x.width), "down_proj": (x.width, inner)}
     matrices = [b.parameter("mlp.shared_experts", name, (shared, *s), part="mlp") for name, s in shapes.items()]
-    own = {"count": shared, "function": e.function}
-    return b.add(routed, b.op("weighed_experts", "mlp.shared_experts", [x, factors], [x.width], matrices, **own)[0])
+    own = WeighedExperts(count=shared, function=e.function)
+    return b.add(routed, b.op(own, "mlp.shared_experts", [x, factors], [x.width], matrices)[0])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.layers.bart_layers import Stack, half
+from vramwise.models.operations.encoders import BoundFp16
+from vramwise.models.operations.simple import Embedding, Hold
+from vramwise.models.operations.sliding_windows import TokensFirst, WholeWindows, WindowAttention, WithoutWindowPadding
 
 
 def encoder_embedding(s: Stack, window: int) -> Block:
@@ -11,9 +15,9 @@ def encoder_embedding(s: Stack, window: int) -> Block:
     b, c = BlockBuilder("model.encoder", part="embedding"), s.c
     width, owner = c.hidden_size, s.tied("model.shared.weight")
     table = b.parameter("embed_tokens", "weight", (c.vocab_size, width), shard="vocab", tied_to=owner)
-    (x,) = b.op("embedding", "embed_tokens", [], [width], [table], ids="encoder_input_ids")
+    (x,) = b.op(Embedding(ids="encoder_input_ids"), "embed_tokens", [], [width], [table])
     positions = b.parameter("embed_positions", "weight", (c.size("max_position_embeddings"), width))
-    x = b.layer_norm(b.unary("whole_windows", x, "", [table, positions], chunk_size=window), "layernorm_embedding")
+    x = b.layer_norm(b.unary(WholeWindows(chunk_size=window), x, "", [table, positions]), "layernorm_embedding")
     return b.build(hidden=b.dropout(x, c.number("dropout")))
 
 
@@ -23,23 +27,23 @@ def encoder_layer(s: Stack, index: int, window: int) -> Block:
     x, heads = b.input("hidden", s.c.hidden_size), s.c.size("encoder_attention_heads")
     if x.width % heads:
         raise s.c.error(f"encoder_attention_heads ({heads}) does not divide d_model ({x.width})")
-    module, read = "self_attn.longformer_self_attn", b.unary("tokens_first", x)
+    module, read = "self_attn.longformer_self_attn", b.unary(TokensFirst(), x)
     pieces = [b.linear(read, f"{module}.{name}", x.width, bias=True) for name in ("query", "key", "value")]
     dropout = float(s.c.number("attention_dropout"))
     (mixed,) = b.op(
-        "window_attention", module, pieces, [x.width], num_heads=heads, half_window=window // 2, dropout=dropout
+        WindowAttention(num_heads=heads, half_window=window // 2, dropout=dropout), module, pieces, [x.width]
     )
     aside = BlockBuilder(b.name, b.layer, b.part)
     for name in ("query", "key", "value"):
         aside.linear(aside.value(x.width), f"{module}.{name}_global", x.width, bias=True)
-    mixed = b.unary("hold", mixed, module, [parameter for op in aside.ops for parameter in op.parameters])
-    mixed = b.linear(b.unary("tokens_first", mixed), "self_attn.output", x.width, bias=True, shard="row")
+    mixed = b.unary(Hold(), mixed, module, [parameter for op in aside.ops for parameter in op.parameters])
+    mixed = b.linear(b.unary(TokensFirst(), mixed), "self_attn.output", x.width, bias=True, shard="row")
     x = b.layer_norm(b.add(x, b.dropout(mixed, s.c.number("dropout"))), "self_attn_layer_norm")
     b.part = "mlp"
-    return b.build(hidden=b.unary("bound_fp16", half(b, s, x, "final")))
+    return b.build(hidden=b.unary(BoundFp16(), half(b, s, x, "final")))
 
 
 def encoder_end(s: Stack, window: int) -> Block:
     """What the decoder reads: the tokens without the padding of the last window."""
     b = BlockBuilder("")
-    return b.build(encoder=b.unary("without_window_padding", b.input("hidden", s.c.hidden_size), chunk_size=window))
+    return b.build(encoder=b.unary(WithoutWindowPadding(chunk_size=window), b.input("hidden", s.c.hidden_size)))

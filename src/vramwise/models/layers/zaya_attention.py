@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Parameter, Value
+from vramwise.models.blocks import Parameter, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.compressed_convolution import ConvolvedHeads, DelayedByOne, HeadsOfLength, JoinedHalves
+from vramwise.models.operations.mixers import PaddingZeroed
 
 
 def convolutions(b: BlockBuilder, c: Config, channels: int, inner: int) -> list[Parameter]:
@@ -24,19 +28,22 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     if groups * d % 2:
         raise c.error("num_key_value_heads · head_dim must be even: half of each value comes from the token before")
     module, channels = "self_attn.qkv_proj", (heads + groups) * d
-    read = b.unary("padding_zeroed", x)
+    read = b.unary(PaddingZeroed(), x)
     q, k = (b.linear(read, f"{module}.{n}_proj", width * d, bias=bias) for n, width in (("q", heads), ("k", groups)))
     q, k = b.op(
-        "convolved_heads", module, [q, k], [d, d], convolutions(b, c, channels, d), num_heads=heads,
-        num_key_value_heads=groups, head_dim=d,
-    )  # fmt: skip
+        ConvolvedHeads(num_heads=heads, num_key_value_heads=groups, head_dim=d),
+        module,
+        [q, k],
+        [d, d],
+        convolutions(b, c, channels, d),
+    )
     current = b.linear(read, f"{module}.v_proj_current", groups * d // 2, bias=bias)
     delayed = b.linear(read, f"{module}.v_proj_delayed", groups * d // 2, bias=bias)
     own = b.ops[-1].parameters
-    delayed = b.op("delayed_by_one", module, [read, delayed], [delayed.width], own)[0]
-    v = b.heads(b.op("joined_halves", module, [current, delayed], [groups * d])[0], groups)
-    q = b.unary("heads_of_length", q, "self_attn.qk_norm")
-    k = b.unary("heads_of_length", k, "self_attn.qk_norm", [b.parameter("self_attn.qk_norm", "temp", (groups,))])
+    delayed = b.op(DelayedByOne(), module, [read, delayed], [delayed.width], own)[0]
+    v = b.heads(b.op(JoinedHalves(), module, [current, delayed], [groups * d])[0], groups)
+    q = b.unary(HeadsOfLength(), q, "self_attn.qk_norm")
+    k = b.unary(HeadsOfLength(), k, "self_attn.qk_norm", [b.parameter("self_attn.qk_norm", "temp", (groups,))])
     q, k, v = b.heads_first(q), b.heads_first(k), b.heads_first(v)
     rope = (c.table("rope_parameters") or Config({})).table(kind) or Config({"partial_rotary_factor": 0.5})
     columns = -(-int(d * rope.number("partial_rotary_factor", 1.0)) // 2) * 2
@@ -47,6 +54,9 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     ))  # fmt: skip
     window = (c.size("sliding_window", default=0, least=0) or None) if kind == "hybrid_sliding" else None
     mixed = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=groups, window=window, dropout=c.number("attention_dropout")
+        Attention(num_heads=heads, num_key_value_heads=groups, window=window, dropout=c.number("attention_dropout")),
+        q,
+        k,
+        v,
     )
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from vramwise.errors import clipped
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.towers import AddToImageTokens, Newlines
 from vramwise.models.towers.projector_pieces import Ends, deep
 from vramwise.models.towers.tower_design import Tower
 from vramwise.models.towers.vision_language_design import Assembly
@@ -32,7 +34,7 @@ def bridge_blocks(c: Config, a: Assembly, tower: Tower, ends: Ends) -> list[Bloc
     if a.newline:
         b = BlockBuilder("model", part="projector", modality=tower.modality)
         newline = b.parameter("", "image_newline", (ends.width,))
-        bridge.append(b.build(image=b.unary("newlines", b.input("image", x.width), "", [newline])))
+        bridge.append(b.build(image=b.unary(Newlines(), b.input("image", x.width), "", [newline])))
     return bridge
 
 
@@ -52,6 +54,6 @@ def with_deep_images(language: list[Block], count: int, width: int) -> list[Bloc
         if block.layer is not None and layers < count:
             b = BlockBuilder("", modality="image")
             x, image = b.input("hidden", width), b.input(deep(layers), width)
-            found.append(b.build(hidden=b.op("add_to_image_tokens", "", [x, image], [width])[0]))
+            found.append(b.build(hidden=b.op(AddToImageTokens(), "", [x, image], [width])[0]))
         layers += block.layer is not None
     return found

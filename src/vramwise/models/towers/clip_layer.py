@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder, Modality, Parameter, Part, Value
+from vramwise.models.blocks import Block, Modality, Parameter, Part, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.multi_head_attention import multi_head_attention
 

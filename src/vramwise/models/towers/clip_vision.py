@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from vramwise.models.config import Config
+from vramwise.models.operations.norms import LayerNorm
+from vramwise.models.operations.towers import ClipEmbedding
 from vramwise.models.towers.tower_design import Tower, encoder_sizes, layer_norm, num_patches, own_size, patch_weights
 
 
@@ -15,6 +17,5 @@ def clip(c: Config) -> Tower:
             ("embeddings.class_embedding", (width,)), patch_weights(c, embeddings)[0],
             ("embeddings.position_embedding.weight", (num_patches(c) + 1, width)), *layer_norm("pre_layrnorm", width),
         ),
-        after=layer_norm("post_layernorm", width), closing="layer_norm", embedding="clip_embedding",
-        embedding_settings=own_size(c),
+        after=layer_norm("post_layernorm", width), closing=LayerNorm(), embedding=ClipEmbedding(**own_size(c)),
     )  # fmt: skip

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.images import BufferedPositions, ClassTokenFirst, PixelPatches, TokenOfEachRow
+from vramwise.models.operations.siglip import AttentionPooling
+from vramwise.models.operations.simple import Embedding, FirstToken, Hold
 from vramwise.models.towers.clip_layer import layer, mlp, pooling_weights
 
 TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -29,15 +33,16 @@ def text_tower(c: Config, clip: bool) -> tuple[Block, ...]:
     b = BlockBuilder("text_model.embeddings", part="embedding")
     x, positions = b.embedding("token_embedding", c.vocab_size, c.hidden_size), c.size("max_position_embeddings")
     table = b.parameter("position_embedding", "weight", (positions, x.width))
-    ids = {"ids": "position_ids", "buffer_rows": positions}
-    x = b.add(x, b.op("embedding", "position_embedding", [], [x.width], [table], **ids)[0])
+    x = b.add(
+        x, b.op(Embedding(ids="position_ids", buffer_rows=positions), "position_embedding", [], [x.width], [table])[0]
+    )
     end = BlockBuilder("text_model", part="head")
     y = end.layer_norm(end.input("hidden", x.width), "final_layer_norm")
     if clip:
-        y = end.unary("token_of_each_row", y)
+        y = end.unary(TokenOfEachRow(), y)
     else:
         width = c.size("projection_size", default=x.width)
-        y = end.unary("hold", end.linear(end.unary("first_token", y), "head", width, bias=True))
+        y = end.unary(Hold(), end.linear(end.unary(FirstToken(), y), "head", width, bias=True))
     layers = (layer(c, "text_model", i) for i in range(c.num_hidden_layers))
     return (b.build(hidden=x), *layers, end.build(hidden=y))
 
@@ -51,12 +56,12 @@ def clip_vision_tower(c: Config) -> tuple[Block, ...]:
     weight = b.parameter("embeddings.patch_embedding", "weight", (width, channels, patch, patch))
     table = b.parameter("embeddings.position_embedding", "weight", (tokens, width))
     settings: dict[str, Any] = {"image_size": c.size("image_size"), "num_channels": channels}
-    x = b.op("pixel_patches", "embeddings.patch_embedding", [], [width], [weight], **settings)[0]
-    x = b.unary("class_token_first", x, "embeddings", [token])
-    x = b.add(x, b.op("buffered_positions", "embeddings.position_embedding", [], [width], [table])[0])
+    x = b.op(PixelPatches(**settings), "embeddings.patch_embedding", [], [width], [weight])[0]
+    x = b.unary(ClassTokenFirst(), x, "embeddings", [token])
+    x = b.add(x, b.op(BufferedPositions(), "embeddings.position_embedding", [], [width], [table])[0])
     x = b.layer_norm(x, "pre_layrnorm", part="vision")
     end = BlockBuilder("vision_model", part="vision")
-    y = end.layer_norm(end.unary("first_token", end.input("image", width)), "post_layernorm", part="vision")
+    y = end.layer_norm(end.unary(FirstToken(), end.input("image", width)), "post_layernorm", part="vision")
     layers = (layer(c, "vision_model", i, "vision") for i in range(c.num_hidden_layers))
     return (b.build(image=x), *layers, end.build(image=y))
 
@@ -69,13 +74,13 @@ def siglip_vision_tower(c: Config) -> tuple[Block, ...]:
     weights = [b.parameter(module, "weight", (width, channels, patch, patch)), b.parameter(module, "bias", (width,))]
     table = b.parameter("embeddings.position_embedding", "weight", ((c.size("image_size") // patch) ** 2, width))
     settings: dict[str, Any] = {"image_size": c.size("image_size"), "num_channels": channels}
-    x = b.op("pixel_patches", module, [], [width], weights, **settings)[0]
-    x = b.add(x, b.op("buffered_positions", "embeddings.position_embedding", [], [width], [table])[0])
+    x = b.op(PixelPatches(**settings), module, [], [width], weights)[0]
+    x = b.add(x, b.op(BufferedPositions(), "embeddings.position_embedding", [], [width], [table])[0])
     end = BlockBuilder("vision_model", part="vision")
     y = end.layer_norm(end.input("image", width), "post_layernorm", part="vision")
     if c.flag("vision_use_head", True):
-        y = end.unary("attention_pooling", y, "head.attention", pooling_weights(end, width), num_heads=heads)
+        y = end.unary(AttentionPooling(num_heads=heads), y, "head.attention", pooling_weights(end, width))
         h = mlp(end, end.layer_norm(y, "head.layernorm", part="vision"), c, "head.mlp")
-        y = end.unary("first_token", end.add(y, h))
+        y = end.unary(FirstToken(), end.add(y, h))
     layers = (layer(c, "vision_model", i, "vision") for i in range(c.num_hidden_layers))
     return (b.build(image=x), *layers, end.build(image=y))

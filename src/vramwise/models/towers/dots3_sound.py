@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.dots3_vision import attention, checked_heads, renamed_keys
 
 # Defaults of Dots3NoteAudioConfig (transformers 5.23), and Whisper's names for them.
@@ -44,7 +46,13 @@ def audio_tower(config: Config, name: str) -> tuple[Block, ...]:
         for i, inner in enumerate((1, width, width))
         for leaf, shape in (("weight", (width, inner, 3, 3)), ("bias", (width,)))
     ]
-    x = b.op("audio_frames", "conv_stem", [], [width * -(-c.size("feature_size") // 8)], weights)[0]
+    x = b.op(
+        Undescribed(name="convolutions over frames of sound"),
+        "conv_stem",
+        [],
+        [width * -(-c.size("feature_size") // 8)],
+        weights,
+    )[0]
     first = b.build(audio=b.linear(x, "conv_stem.conv_out", c.hidden_size))
     b = BlockBuilder(name, part="projector", modality="audio")
     x = b.rms_norm(b.input("audio", c.hidden_size), "layer_norm", part="audio")

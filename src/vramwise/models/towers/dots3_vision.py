@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.routed_experts import Experts, routed_experts
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.undescribed import Undescribed
 
 # Defaults of Dots3NoteVisionConfig (transformers 5.23).
 _VISION: dict[str, Any] = {
@@ -43,7 +46,7 @@ def experts_of(c: Config, index: int) -> Experts | None:
 def attention(b: BlockBuilder, q: Value, k: Value, v: Value, heads: int) -> Value:
     """Every position attends to every other."""
     q, k, v = (b.heads_first(x) for x in (q, k, v))
-    return b.attention(q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None)
+    return b.attention(Attention(num_heads=heads, num_key_value_heads=heads, causal=False), q, k, v, cache=None)
 
 
 def checked_heads(c: Config) -> int:
@@ -76,12 +79,12 @@ def vision_tower(config: Config, name: str) -> tuple[Block, ...]:
     b, side = BlockBuilder(name, part="vision", modality="image"), c.size("patch_size")
     shape, module = (c.hidden_size, c.size("num_channels"), side, side), "patch_embed.proj"
     patches = [b.parameter(module, "weight", shape), b.parameter(module, "bias", shape[:1])]
-    x = b.op("patch_embedding", module, [], [c.hidden_size], patches)[0]
+    x = b.op(Undescribed(name="an embedding of patches"), module, [], [c.hidden_size], patches)[0]
     first = b.build(image=b.rms_norm(x, "patch_embed.norm", part="vision"))
     b = BlockBuilder(name, part="projector", modality="image")
     x = b.rms_norm(b.input("image", c.hidden_size), "norm", part="vision")
     x = b.layer_norm(x, "merger.ln_q", part="projector")
-    x = b.unary("joined_patches", x, width=x.width * c.size("spatial_merge_size") ** 2)
+    x = b.unary(Undescribed(name="joined patches"), x, width=x.width * c.size("spatial_merge_size") ** 2)
     x = b.activation(b.linear(x, "merger.mlp.0", x.width, bias=True), "gelu")
     last = b.build(image=b.linear(x, "merger.mlp.2", c.size("adapter_out_dim"), bias=True, shard="row"))
     return (first, *(vision_layer(c, name, i) for i in range(c.num_hidden_layers)), last)

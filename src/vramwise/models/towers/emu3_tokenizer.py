@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.tower_design import Weight, layer_norm, with_bias
 
 # Defaults of Emu3VQVAEConfig (transformers 5.23).
@@ -118,4 +120,4 @@ def tokenizer_blocks(config: Config, name: str) -> tuple[Block, ...]:
     ]
     b = BlockBuilder(name, part="vision", modality="image")
     weights = [b.parameter("", leaf, shape) for leaf, shape in (*encoder(c), *codebook, *decoder(c))]
-    return (b.build(image=b.op("image_tokens", "", [], [width], weights)[0]),)
+    return (b.build(image=b.op(Undescribed(name="a tokenizer of images"), "", [], [width], weights)[0]),)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.experts_by_modality import FramesTwice, RowsOfPixels
+from vramwise.models.operations.norms import LayerNorm
 from vramwise.models.towers.projector_pieces import joined, norm, two_products
 from vramwise.models.towers.tower_design import Tower, layer_norm
 
@@ -22,7 +25,7 @@ def tower(vision: Config) -> Tower:
     return Tower(
         width, vision.intermediate_size, vision.size("depth"), vision.size("num_heads"), vision.text("hidden_act"),
         before=(("patch_embed.proj.weight", (width, vision.size("in_channels") * patch * patch)),),
-        embedding="rows_of_pixels", packed=True, after=layer_norm("ln", width), closing="layer_norm", layers="blocks",
+        embedding=RowsOfPixels(), packed=True, after=layer_norm("ln", width), closing=LayerNorm(), layers="blocks",
         norms=("norm1", "norm2"), qkv=("attn.qkv",), output="attn.proj",
     )  # fmt: skip
 
@@ -33,7 +36,7 @@ def resampler(tower: Config, width: int) -> Block:
     x = joined(b, b.input("image", tower.hidden_size), tower.size("spatial_merge_size") ** 2)
     wide = x.width
     for name, tokens in (("spatial_linear", 1), ("temporal_linear", tower.size("temporal_merge_size"))):
-        x = b.unary("frames_twice", x, width=x.width * tokens) if tokens > 1 else x
+        x = b.unary(FramesTwice(), x, width=x.width * tokens) if tokens > 1 else x
         x = two_products(b, x, (f"{name}.fc1", f"{name}.fc2"), (wide, wide))
         x = norm(b, x, f"{name}.ln")
     x = b.linear(x, "mlp", width, bias=True)

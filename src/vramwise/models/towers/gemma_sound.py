@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.encoders import Convolution, Sound
+from vramwise.models.operations.undescribed import Undescribed
 
 # Defaults of Gemma4AudioConfig and Gemma3nAudioConfig (transformers 5.23).
 AUDIO_DEFAULTS: dict[str, Any] = {
@@ -67,18 +71,18 @@ def audio_layer(c: Config, n: Names, name: str, index: int) -> Block:
     x = _feed_forward(b, b.input("audio", width), n.feed_forward[0], n, function)
     h = _norm(b, x, before)
     q, k, v = (b.heads(b.linear(h, f"{module}.{p}_proj{n.inner}", width), heads) for p in "qkv")
-    q = b.unary("scale_heads", q, module, [b.parameter(module, "per_dim_scale", (width // heads,))])
+    q = b.unary(Undescribed(name="scaled heads"), q, module, [b.parameter(module, "per_dim_scale", (width // heads,))])
     positions = b.linear(h, relative, width)
     q, k, v = b.heads_first(q), b.heads_first(k), b.heads_first(v)
     h = b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, others=[positions]
-    )  # fmt: skip
+        Attention(num_heads=heads, num_key_value_heads=heads, causal=False), q, k, v, cache=None, others=[positions]
+    )
     x = b.add(x, _norm(b, b.linear(h, f"{post}{n.inner}", width, shard="row"), after))
     h = b.linear(_norm(b, x, "lconv1d.pre_layer_norm"), f"lconv1d.linear_start{n.inner}", 2 * width)
     left, right = b.split(h, [width, width])
     h = b.multiply(left, b.activation(right, "sigmoid"))
     weight = b.parameter("lconv1d.depthwise_conv1d", "weight", (width, 1, c.size(kernel)))
-    h = _norm(b, b.unary("convolution", h, "lconv1d.depthwise_conv1d", [weight]), "lconv1d.conv_norm")
+    h = _norm(b, b.unary(Convolution(), h, "lconv1d.depthwise_conv1d", [weight]), "lconv1d.conv_norm")
     x = b.add(x, b.linear(b.activation(h, function), f"lconv1d.linear_end{n.inner}", width, shard="row"))
     return b.build(audio=_norm(b, _feed_forward(b, x, n.feed_forward[1], n, function), n.last))
 
@@ -98,7 +102,7 @@ def subsampling(c: Config, n: Names, name: str, kernels: list[tuple[int, int]], 
     for module, before, made, kernel in zip(n.first, [1, channels[0]], channels, kernels, strict=True):
         weights.append(b.parameter(f"{module}.conv", "weight", (made, before, *kernel)))
         weights.append(b.parameter(f"{module}.norm", "weight", (made,)))
-    x = b.op("sound", "", [], [bins * channels[1]], weights)[0]
+    x = b.op(Sound(), "", [], [bins * channels[1]], weights)[0]
     return b.build(audio=b.linear(x, "input_proj_linear", c.hidden_size))
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import PLAIN
+from vramwise.models.operations.norms import LayerNorm
+from vramwise.models.operations.towers import InternvlEmbedding
 from vramwise.models.towers.tower_design import (
     Tower,
     Weight,
@@ -25,7 +28,7 @@ def internvl(c: Config) -> Tower:
     return Tower(
         **encoder_sizes(c), before=(*before, *patch_weights(c, "embeddings.patch_embeddings.projection")),
         after=() if c.flag("use_mean_pooling", True) else layer_norm("layernorm", width), layers="encoder.layer",
-        attention_style="plain", embedding="internvl_embedding", closing="layer_norm", embedding_settings=own_size(c),
+        attention_style=PLAIN, embedding=InternvlEmbedding(**own_size(c)), closing=LayerNorm(),
         norm="rms" if c.text("norm_type") == "rms_norm" else "layer", norms=("layernorm_before", "layernorm_after"),
         qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"), output="attention.projection_layer",
         biases=(bias, bias, bias, True), scales=("lambda_1", "lambda_2"), scale_width=width,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.norms import LayerNorm
+from vramwise.models.operations.simple import Hold
+from vramwise.models.operations.towers import SiglipEmbedding
 from vramwise.models.towers.emu3_tokenizer import conv, residual, widths
-from vramwise.models.towers.tower_design import Tower, Weight, layer_norm, num_patches, pair, with_bias
+from vramwise.models.towers.tower_design import Tower, Weight, layer_norm, num_patches, own_size, pair, with_bias
 
 # Defaults of JanusVisionConfig and JanusVQVAEConfig (transformers 5.23).
 VISION: dict[str, Any] = {
@@ -32,9 +36,8 @@ def tower(c: Config) -> Tower:
             *with_bias("embeddings.patch_embedding", width, c.size("num_channels"), *pair(c, "patch_size")),
             ("embeddings.position_embedding.weight", (num_patches(c), width)),
         ),
-        after=layer_norm("post_layernorm", width), closing="layer_norm", output="self_attn.projection_layer",
-        biases=(bias, bias, bias, True), embedding="siglip_embedding",
-        embedding_settings=(("image_size", pair(c, "image_size")[0]), ("num_channels", c.size("num_channels"))),
+        after=layer_norm("post_layernorm", width), closing=LayerNorm(), output="self_attn.projection_layer",
+        biases=(bias, bias, bias, True), embedding=SiglipEmbedding(**own_size(c)),
         of_layer=(tuple(w for n in "qk" for w in layer_norm(f"self_attn.{n}_norm", width)),) * c.num_hidden_layers
         if c.flag("use_qk_norm") else (),
     )  # fmt: skip
@@ -95,4 +98,4 @@ def generation_blocks(config: Config) -> tuple[Block, ...]:
     weights += with_bias("generation_head.vision_head", codes, inner)
     b = BlockBuilder("model", part="vision", modality="image", no_grad=True)
     held = [b.parameter("", leaf, shape) for leaf, shape in weights]
-    return (b.build(unread=b.unary("hold", b.input("image", inner), "", held)),)
+    return (b.build(unread=b.unary(Hold(), b.input("image", inner), "", held)),)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise.models.config import Config
+from vramwise.models.operations.frames import StretchedGrid
+from vramwise.models.operations.norms import LayerNorm, RmsNorm
 from vramwise.models.towers.tower_design import Tower, encoder_sizes, layer_norm, with_bias
 
 # Defaults of Kimi_K25VisionConfig (transformers 5.23), and the names of the same sizes in the hub's own code.
@@ -35,8 +37,8 @@ def kimi_tower(v: Config) -> Tower:
         before=(
             *with_bias("patch_embed.proj", width, 3, patch, patch), ("patch_embed.pos_emb.position_embeddings", grid),
         ),
-        after=layer_norm("final_layernorm", width), closing="layer_norm", layers="layers", norms=("norm1", "norm2"),
-        qkv=tuple(f"attn.{n}_proj" for n in "qkv"), output="attn.proj", packed=True, embedding="stretched_grid",
+        after=layer_norm("final_layernorm", width), closing=LayerNorm(), layers="layers", norms=("norm1", "norm2"),
+        qkv=tuple(f"attn.{n}_proj" for n in "qkv"), output="attn.proj", packed=True, embedding=StretchedGrid(),
     )  # fmt: skip
 
 
@@ -47,7 +49,7 @@ def kimi_k3_tower(v: Config) -> Tower:
     t = kimi_tower(v)
     return replace(
         t, before=tuple(weight for weight in t.before if not weight[0].endswith(".bias")),
-        after=(("encoder.final_layernorm.weight", (t.width,)),), closing="rms_norm", norm="rms",
+        after=(("encoder.final_layernorm.weight", (t.width,)),), closing=RmsNorm(), norm="rms",
         layers="encoder.blocks", norms=("norm0", "norm1"), inner=v.size("qkv_hidden_size", default=t.width),
         biases=(False, False, False, False), mlp=("mlp.fc0", "mlp.fc1"), mlp_bias=False,
     )  # fmt: skip

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import PLAIN
+from vramwise.models.operations.norms import LayerNorm
+from vramwise.models.operations.tiles import TurnedAsComplex, UnfoldedPatches
 from vramwise.models.towers.tower_design import Tower, encoder_sizes, layer_norm, num_patches, own_size, pair
 
 
@@ -17,7 +20,7 @@ def llama4(c: Config) -> Tower:
             *layer_norm("layernorm_pre", width),
         ),
         after=layer_norm("layernorm_post", width), layers="model.layers", output="self_attn.o_proj",
-        embedding="unfolded_patches", embedding_settings=own_size(c), closing="layer_norm", attention_style="plain",
-        turned_by_row="turned_as_complex",
+        embedding=UnfoldedPatches(**own_size(c)), closing=LayerNorm(), attention_style=PLAIN,
+        turned_by_row=TurnedAsComplex(),
         norms=("input_layernorm", "post_attention_layernorm"),
     )  # fmt: skip

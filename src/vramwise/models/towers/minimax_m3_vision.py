@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.config import Config
+from vramwise.models.operations.frames import NormedFramesEmbedding
 from vramwise.models.towers.tower_design import Tower, encoder_sizes, layer_norm, pair
 
 
@@ -12,5 +13,5 @@ def minimax_m3(c: Config) -> Tower:
     weight = ("embeddings.proj.weight", (width, c.size("num_channels"), frames, *pair(c, "patch_size")))
     return Tower(
         **encoder_sizes(c), before=(weight, *layer_norm("pre_layrnorm", width)), layers="layers", packed=True,
-        embedding="normed_frames_embedding", turned="turned_by_thirds",
+        embedding=NormedFramesEmbedding(), packed_turn="turned_by_thirds",
     )  # fmt: skip

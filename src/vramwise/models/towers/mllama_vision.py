@@ -7,7 +7,8 @@ from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.towers.tower_design import Tower, layer_norm, num_patches, pair
+from vramwise.models.operations.tiles import TILES, TilesBetween, TilesEmbedding
+from vramwise.models.towers.tower_design import Tower, layer_norm, num_patches, own_size, pair
 from vramwise.models.towers.vision_tower import layer, tower_blocks
 
 _TILINGS = [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]
@@ -39,11 +40,8 @@ def vision_blocks(c: Config, name: str) -> tuple[Block, ...]:
             (f"post_{tile}.embedding.weight", (tilings, tiles * width)),
         ),
         layers="transformer.layers", norms=("input_layernorm", "post_attention_layernorm"), biases=(False,) * 4,
-        output="self_attn.o_proj", embedding="tiles_embedding", attention_style="tiles",
-        embedding_settings=(
-            ("image_size", pair(c, "image_size")[0]), ("num_channels", c.size("num_channels")), ("tiles", tiles),
-        ),
-        closing="tiles_between", tapped=frozenset(map(int, c.items("intermediate_layers_indices") or ())),
+        output="self_attn.o_proj", embedding=TilesEmbedding(**own_size(c), tiles=tiles), attention_style=TILES,
+        closing=TilesBetween(), tapped=frozenset(map(int, c.items("intermediate_layers_indices") or ())),
     )  # fmt: skip
     scales = ("gate_attn", "gate_ffn")
     gated = replace(plain, layers="global_transformer.layers", scales=scales, scale_width=1, tapped=frozenset())

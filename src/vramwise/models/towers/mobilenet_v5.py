@@ -5,13 +5,23 @@ Stages, names and shapes: timm 1.0.31, `timm/models/mobilenetv5.py` and `_effici
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Parameter, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.convolutions import (
+    ChannelNorm,
+    ChannelScale,
+    JoinedScales,
+    PlacesAsTokens,
+    PoolToGrid,
+    SameConvolution,
+    SharedKeyAttention,
+    SquarePixels,
+)
 
 ARCHITECTURE = "mobilenetv5_300m_enc"
 GRID = 16
@@ -28,18 +38,12 @@ _PIXELS = 32
 
 @dataclass
 class _Maker(BlockBuilder):
-    """Says of every operation how many places it reads and makes for each place of the coarsest stage."""
+    """Says of every value how many places it has for each place of the coarsest stage."""
 
     places: int = 1
-    places_read: int = 1
 
-    def op(
-        self, kind: str, module: str, inputs: Sequence[Value], widths: Sequence[int],
-        parameters: Sequence[Parameter] = (), **settings: Any,
-    ) -> tuple[Value, ...]:  # fmt: skip
-        places = {"places": self.places, "places_read": self.places_read}
-        self.places_read = self.places
-        return super().op(kind, module, inputs, widths, parameters, **places, **settings)
+    def value(self, width: int) -> Value:
+        return replace(super().value(width), places=self.places)
 
 
 Layer = Callable[[_Maker, Value], Value]
@@ -53,11 +57,11 @@ def _convolution(
     weights = [b.parameter(name, "weight", (out, 1 if by_channel else x.width, kernel, kernel))]
     weights += [b.parameter(name, "bias", (out,))] if bias else []
     b.places //= stride**2
-    return b.unary("same_convolution", x, name, weights, out, stride=stride)
+    return b.unary(SameConvolution(stride=stride), x, name, weights, out)
 
 
 def _norm(b: _Maker, x: Value, name: str) -> Value:
-    return b.unary("channel_norm", x, name, [b.parameter(name, "weight", (x.width,))])
+    return b.unary(ChannelNorm(), x, name, [b.parameter(name, "weight", (x.width,))])
 
 
 def _normed(
@@ -71,7 +75,7 @@ def _normed(
 
 
 def _scaled(b: _Maker, x: Value) -> Value:
-    return b.unary("channel_scale", x, "layer_scale", [b.parameter("layer_scale", "gamma", (x.width,))])
+    return b.unary(ChannelScale(), x, "layer_scale", [b.parameter("layer_scale", "gamma", (x.width,))])
 
 
 def edge_residual(b: _Maker, x: Value, *, out: int, stride: int = 1) -> Value:
@@ -108,13 +112,13 @@ def shared_key_attention(b: _Maker, x: Value, *, heads: int, head_dim: int, kern
     q = _convolution(b, normed, "attn.query.proj", heads * head_dim)
     pair, places = [], b.places
     for name in ("key", "value"):
-        h, b.places_read = normed, places
+        h = normed
         if kernel:
             h = _convolution(b, h, f"attn.{name}.down_conv", x.width, kernel, stride=2, by_channel=True)
             h = _norm(b, h, f"attn.{name}.norm")
         pair.append(_convolution(b, h, f"attn.{name}.proj", head_dim))
         b.places = places
-    mixed = b.op("shared_key_attention", "attn", [q, *pair], [q.width], num_heads=heads)[0]
+    mixed = b.op(SharedKeyAttention(num_heads=heads), "attn", [q, *pair], [q.width])[0]
     return b.add(_scaled(b, _convolution(b, mixed, "attn.output.proj", x.width)), x)
 
 
@@ -139,12 +143,12 @@ def tower(c: Config, name: str) -> tuple[Block, ...]:
     if given != ARCHITECTURE or c.get("model_args"):
         raise c.error(f"vision_config: of timm's architectures {ARCHITECTURE} without model_args is described")
     b = _Maker(name, part="vision", modality="image", places=_PIXELS**2)
-    pixels = b.op("square_pixels", "", [], [3], side=_PIXELS)[0]
+    pixels = b.op(SquarePixels(side=_PIXELS), "", [], [3])[0]
     h = _norm(b, _convolution(b, pixels, "conv_stem.conv", _STEM, 3, stride=2, bias=True), "conv_stem.bn")
     blocks, width, places = [b.build(image=b.activation(h, _FUNCTION, "conv_stem.bn.act"))], _STEM, b.places
     for s, stage in enumerate(stages()):
         for i, layer in enumerate(stage):
-            b = _Maker(f"{name}.blocks.{s}.{i}", part="vision", modality="image", places=places, places_read=places)
+            b = _Maker(f"{name}.blocks.{s}.{i}", part="vision", modality="image", places=places)
             x = layer(b, b.input("image", width))
             width, places = x.width, b.places
             if s >= 2 and i + 1 == len(stage):
@@ -155,10 +159,10 @@ def tower(c: Config, name: str) -> tuple[Block, ...]:
 
 def _fusion(name: str) -> Block:
     """The last two stages side by side, widened, brought to one number of places."""
-    b = _Maker(name, part="vision", modality="image", places=4, places_read=4)
+    b = _Maker(name, part="vision", modality="image", places=4)
     (finer, *_), (coarser, *_) = _ATTENTION
     streams = [b.input(_FINER, finer), b.input(_COARSER, coarser)]
-    x = b.op("joined_scales", "", streams, [finer + coarser])[0]
+    x = b.op(JoinedScales(), "", streams, [finer + coarser])[0]
     x = inverted_residual(b, x, out=WIDTH, expansion=_EXPANSION, within="ffn.", bare=True)
-    x = _norm(b, b.unary("pool_to_grid", x, "", grid=GRID), "norm")
-    return b.build(image=b.unary("places_as_tokens", x))
+    x = _norm(b, b.unary(PoolToGrid(grid=GRID), x, ""), "norm")
+    return b.build(image=b.unary(PlacesAsTokens(), x))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.norms import RmsNorm
 from vramwise.models.towers.tower_design import Tower, layer_norm
 
 DEFAULTS: dict[str, Any] = {
@@ -38,4 +40,4 @@ def projector(c: Config, width: int) -> Block:
     for name in ("fc1", "fc2"):
         x = b.activation(b.linear(x, f"vision_adapter.{name}", inner), function, "vision_adapter.act")
     x = b.linear(x, "vision_projection", width)
-    return b.build(image=b.unary("rms_norm", x, "perception_emb_norm", style="gemma4"))
+    return b.build(image=b.unary(RmsNorm(style="gemma4"), x, "perception_emb_norm"))

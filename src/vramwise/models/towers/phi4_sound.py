@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.encoders import Convolution, Sound
+from vramwise.models.operations.undescribed import Undescribed
 
 # Defaults of Phi4MultimodalAudioConfig (transformers 5.23).
 AUDIO_DEFAULTS: dict[str, Any] = {
@@ -18,7 +22,7 @@ AUDIO_DEFAULTS: dict[str, Any] = {
 
 def _convolution(b: BlockBuilder, x: Value, module: str, shape: tuple[int, ...]) -> Value:
     weights = [b.parameter(module, "weight", shape), b.parameter(module, "bias", shape[:1])]
-    return b.unary("convolution", x, module, weights, shape[0])
+    return b.unary(Convolution(), x, module, weights, shape[0])
 
 
 def subsampling(c: Config, name: str) -> Block:
@@ -29,16 +33,21 @@ def subsampling(c: Config, name: str) -> Block:
         c.size("input_size"),
         c.size("time_reduction").bit_length() - 1,
     )
-    x = _convolution(b, b.op("sound", "", [], [1])[0], "embed.conv.0", (channels, 1, 3, 3))
+    x = _convolution(b, b.op(Sound(), "", [], [1])[0], "embed.conv.0", (channels, 1, 3, 3))
     for i in range(times - 1):
         x = _convolution(b, x, f"embed.conv.{2 + 3 * i}", (channels, 1, 3, 3))
         x = _convolution(b, x, f"embed.conv.{3 + 3 * i}", (channels, channels, 1, 1))
     for _ in range(times):
         bins = (bins - 1) // 2 + 1
-    x = b.linear(b.unary("join_bins", x, width=channels * bins), "embed.out", c.hidden_size, bias=True)
+    x = b.linear(
+        b.unary(Undescribed(name="joined bins of frequency"), x, width=channels * bins),
+        "embed.out",
+        c.hidden_size,
+        bias=True,
+    )
     rows = c.size("bias_max_distance") * (1 if c.flag("bias_symmetric") else 2)
     table = b.parameter("relative_attention_bias_layer.bias_values", "weight", (rows, c.num_attention_heads))
-    return b.build(audio=b.unary("distances", x, "relative_attention_bias_layer", [table]))
+    return b.build(audio=b.unary(Undescribed(name="biases by distance"), x, "relative_attention_bias_layer", [table]))
 
 
 def _feed_forward(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
@@ -58,7 +67,7 @@ def _convolutions(b: BlockBuilder, x: Value, c: Config) -> Value:
     )
     left, right = b.split(h, [out, out])
     biases = [b.parameter("conv.glu", name, (1, out, 1)) for name in ("b1", "b2")]
-    h = b.op("gated_by", "conv.glu", [left, right], [out], biases)[0]
+    h = b.op(Undescribed(name="gates of a tower of sound"), "conv.glu", [left, right], [out], biases)[0]
     h = _convolution(b, h, "conv.dw_sep_conv_1d.dw_conv", (inner, 1, c.size("kernel_size")))
     h = _convolution(b, h, "conv.dw_sep_conv_1d.pw_conv", (separable, inner, 1))
     return b.add(x, _convolution(b, b.activation(h, "silu"), "conv.ext_pw_conv_1d", (out, width, 1)))
@@ -71,7 +80,7 @@ def audio_layer(c: Config, name: str, index: int) -> Block:
     x = _feed_forward(b, b.input("audio", width), c, "feed_forward_in")
     h = b.layer_norm(x, "layer_norm_att", part="audio")
     q, k, v = (b.heads_first(b.heads(b.linear(h, f"self_attn.{n}_proj", width, bias=True), heads)) for n in "qkv")
-    h = b.attention(q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None)
+    h = b.attention(Attention(num_heads=heads, num_key_value_heads=heads, causal=False), q, k, v, cache=None)
     x = _convolutions(b, b.add(x, b.linear(h, "self_attn.o_proj", width, bias=True, shard="row")), c)
     x = _feed_forward(b, x, c, "feed_forward_out")
     return b.build(audio=b.layer_norm(x, "layer_norm", part="audio"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.config import Config
+from vramwise.models.operations.packed_images import ROWS_OF_IMAGES, PixtralEmbedding, TurnedPatches
 from vramwise.models.towers.tower_design import Tower, encoder_sizes, patch_weights
 
 
@@ -13,6 +14,6 @@ def pixtral(c: Config) -> Tower:
         layers="transformer.layers", norm="rms", norms=("attention_norm", "ffn_norm"),
         qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"), output="attention.o_proj",
         biases=(False,) * 4, mlp=tuple(f"feed_forward.{n}_proj" for n in ("gate", "up", "down")), mlp_bias=False,
-        embedding="pixtral_embedding", embedding_settings=(("num_channels", c.size("num_channels")),),
-        attention_style="rows_of_images", turned="turned_patches",
+        embedding=PixtralEmbedding(num_channels=c.size("num_channels")),
+        attention_style=ROWS_OF_IMAGES, turned=TurnedPatches(),
     )  # fmt: skip

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.towers import JoinedTokens, JoinFeatures, JoinRows, WithoutFirst
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,9 @@ class Ends:
 Projector = Callable[[BlockBuilder, Value, Ends], Value]
 
 
-def joined(b: BlockBuilder, x: Value, tokens: int, way: str = "rows") -> Value:
+def joined(b: BlockBuilder, x: Value, tokens: int, way: type[JoinedTokens] = JoinRows) -> Value:
     """Neighbouring tokens side by side in one; `way` says how they come to lie so."""
-    return b.unary(f"join_{way}", x, width=x.width * tokens, tokens=tokens)
+    return b.unary(way(tokens=tokens), x, width=x.width * tokens)
 
 
 def norm(b: BlockBuilder, x: Value, module: str) -> Value:
@@ -64,11 +66,11 @@ def features(b: BlockBuilder, x: Value, e: Ends) -> Value:
     results = [found[count] for count in e.taken] or [x]
     cut = e.model.text("vision_feature_select_strategy", e.select) == "default"
     if cut and (len(results) == 1 or not e.cut_joined):
-        results = [b.unary("without_first", y) for y in results]
+        results = [b.unary(WithoutFirst(), y) for y in results]
     if len(results) == 1:
         return results[0]
-    joint = b.op("join_features", "", results, [x.width * len(results)])[0]
-    return b.unary("without_first", joint) if cut and e.cut_joined else joint
+    joint = b.op(JoinFeatures(), "", results, [x.width * len(results)])[0]
+    return b.unary(WithoutFirst(), joint) if cut and e.cut_joined else joint
 
 
 def tapped(layer: int) -> str:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
+from vramwise.models.operations.flat_images import JoinUnpadded
+from vramwise.models.operations.packed_images import JoinUnfolded
+from vramwise.models.operations.sam import AsTokens, HalvingConvolution
+from vramwise.models.operations.tiles import AllRows, WithoutLast
+from vramwise.models.operations.towers import (
+    AveragePool,
+    JoinFeaturesOfOne,
+    JoinGrid,
+    JoinSquares,
+    Project,
+    WithoutFirst,
+)
 from vramwise.models.towers.projector_pieces import Ends, features, gated, joined, norm, num_features, two_products
 
 
@@ -34,14 +47,14 @@ def gemma3(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """Patches averaged to the tokens of an image, a norm, one matrix."""
     tokens = e.model.size("mm_tokens_per_image", default=256)
     rows = e.tower.size("image_size") // e.tower.size("patch_size")
-    x = b.unary("average_pool", x, rows=rows, kernel=rows // int(tokens**0.5))
+    x = b.unary(AveragePool(rows=rows, kernel=rows // int(tokens**0.5)), x)
     x = b.rms_norm(x, "mm_soft_emb_norm", style="gemma", part="projector")
     weight = b.parameter("", "mm_input_projection_weight", (x.width, e.width))
-    return b.unary("project", x, "", [weight], e.width)
+    return b.unary(Project(), x, "", [weight], e.width)
 
 
 def lfm2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
-    x = joined(b, x, e.model.size("downsample_factor", default=2) ** 2, "unpadded")
+    x = joined(b, x, e.model.size("downsample_factor", default=2) ** 2, JoinUnpadded)
     x = norm(b, x, "layer_norm") if e.model.flag("projector_use_layernorm", True) else x
     widths = (e.model.size("projector_hidden_size", default=2560), e.width)
     return two_products(b, x, ("linear_1", "linear_2"), widths, e.model.flag("projector_bias", True))
@@ -50,8 +63,8 @@ def lfm2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
 def mistral3(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A norm, squares of patches merged by a product, then as LLaVA."""
     x = b.rms_norm(x, "norm", part="projector")
-    merged = joined(b, x, e.model.size("spatial_merge_size", default=2) ** 2, "unfolded")
-    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), num_features(e), "features_of_one")
+    merged = joined(b, x, e.model.size("spatial_merge_size", default=2) ** 2, JoinUnfolded)
+    x = joined(b, b.linear(merged, "patch_merger.merging_layer", x.width), num_features(e), JoinFeaturesOfOne)
     bias = e.model.flag("multimodal_projector_bias")
     return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias)
 
@@ -61,13 +74,13 @@ def internvl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     if not 0 < share <= 1:
         raise e.model.error(f"downsample_ratio: expected a number above 0 and at most 1, got {share}")
     if e.model.text("vision_feature_select_strategy", "default") == "default":
-        x = b.unary("without_first", x)
-    x = norm(b, joined(b, x, int(1 / share) ** 2, "squares"), "layer_norm")
+        x = b.unary(WithoutFirst(), x)
+    x = norm(b, joined(b, x, int(1 / share) ** 2, JoinSquares), "layer_norm")
     return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width))
 
 
 def idefics3(b: BlockBuilder, x: Value, e: Ends) -> Value:
-    return b.linear(joined(b, x, e.model.size("scale_factor", default=2) ** 2, "squares"), "proj", e.width)
+    return b.linear(joined(b, x, e.model.size("scale_factor", default=2) ** 2, JoinSquares), "proj", e.width)
 
 
 def linear(b: BlockBuilder, x: Value, e: Ends) -> Value:
@@ -78,7 +91,7 @@ def linear(b: BlockBuilder, x: Value, e: Ends) -> Value:
 def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A product, a norm, and a gated MLP."""
     width, inner = e.tower.size("out_hidden_size"), e.tower.intermediate_size
-    x = b.unary("all_rows", x, width=width)
+    x = b.unary(AllRows(), x, width=width)
     x = b.activation(norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
     return gated(b, x, inner, width)
 
@@ -87,7 +100,7 @@ def aya(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A norm of joined patches and a gated MLP whose first product makes both halves."""
     if len(e.taken) > 1:
         raise e.model.error(f"vision_feature_layer: expected one layer, whose width the norm has, got {len(e.taken)}")
-    x = joined(b, features(b, x, e), e.model.size("downsample_factor", default=2) ** 2, "grid")
+    x = joined(b, features(b, x, e), e.model.size("downsample_factor", default=2) ** 2, JoinGrid)
     x = norm(b, x, "layernorm")
     inner = e.model.size("alignment_intermediate_size", default=e.width)
     gate, up = b.split(b.linear(x, "linear_1", inner, bias=True), [inner // 2, inner // 2])
@@ -99,8 +112,8 @@ def got_ocr2(b: BlockBuilder, x: Value, e: Ends) -> Value:
     channels = e.tower.size("output_channels")
     for index, (given, made) in enumerate(((channels, 2 * channels), (2 * channels, e.width)), 1):
         weight = b.parameter(f"conv_upsampler{index}", "weight", (made, given, 3, 3))
-        x = b.unary("halving_convolution", x, f"conv_upsampler{index}", [weight], made)
-    return b.linear(b.unary("as_tokens", x), "multimodal_projector", e.width, bias=True)
+        x = b.unary(HalvingConvolution(), x, f"conv_upsampler{index}", [weight], made)
+    return b.linear(b.unary(AsTokens(), x), "multimodal_projector", e.width, bias=True)
 
 
 def moss(b: BlockBuilder, x: Value, e: Ends) -> Value:
@@ -116,11 +129,11 @@ def llama4(b: BlockBuilder, x: Value, e: Ends) -> Value:
     inner, out = (e.tower.size(f"projector_{end}_dim", default=4096) for end in ("input", "output"))
     if not 0 < share <= 1 or inner != out:
         raise e.model.error("vision_config: pixel_shuffle_ratio must be above 0, projector dims equal")
-    x = b.unary("without_last", x)
-    x = b.unary("join_squares", x, width=e.tower.intermediate_size, tokens=int(1 / share) ** 2)
+    x = b.unary(WithoutLast(), x)
+    x = b.unary(JoinSquares(tokens=int(1 / share) ** 2), x, width=e.tower.intermediate_size)
     module = "vision_model.vision_adapter.mlp"
     x = b.activation(b.linear(x, f"{module}.fc1", inner), "gelu")
     x = b.dropout(x, e.tower.number("projector_dropout"))
     x = b.activation(b.linear(x, f"{module}.fc2", out, shard="row"), "gelu")
-    x = b.unary("all_rows", x, width=e.tower.size("vision_output_dim", default=7680))
+    x = b.unary(AllRows(), x, width=e.tower.size("vision_output_dim", default=7680))
     return b.linear(x, "multi_modal_projector.linear_1", e.width)

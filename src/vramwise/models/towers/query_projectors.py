@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.query_projectors import JoinedTokens, MultiheadAttention, Queries, Resampling
 from vramwise.models.towers.projector_pieces import Ends, gated, norm
 
 
@@ -14,7 +16,12 @@ def aria(b: BlockBuilder, x: Value, e: Ends) -> Value:
     width, queries = x.width, max(counts.values())
     h = norm(b, x, "cross_attn.layer_norm_kv")
     k, v = (b.linear(h, f"cross_attn.{name}_proj", width) for name in "kv")
-    q = b.unary("queries", x, "", [b.parameter("", "query", (queries, width))], by_patches=tuple(counts.items()))
+    q = b.unary(
+        Queries(by_patches=tuple((int(patches), count) for patches, count in counts.items())),
+        x,
+        "",
+        [b.parameter("", "query", (queries, width))],
+    )
     q = b.linear(norm(b, q, "cross_attn.layer_norm"), "cross_attn.q_proj", width)
     inner = "cross_attn.multihead_attn"
     weights = [
@@ -22,7 +29,7 @@ def aria(b: BlockBuilder, x: Value, e: Ends) -> Value:
         b.parameter(inner, "out_proj.weight", (width, width), is_linear=True),
         b.parameter(inner, "out_proj.bias", (width,)),
     ]  # fmt: skip
-    mixed = b.op("multihead_attention", inner, [q, k, v], [width], weights, num_heads=e.tower.num_attention_heads)[0]
+    mixed = b.op(MultiheadAttention(num_heads=e.tower.num_attention_heads), inner, [q, k, v], [width], weights)[0]
     mixed = norm(b, b.linear(mixed, "cross_attn.linear", width, bias=True), "layer_norm")
     h = b.activation(b.linear(mixed, "feed_forward.linear_in", e.width), "gelu_new")
     return b.linear(h, "feed_forward.linear_out", e.width, shard="row")
@@ -44,18 +51,26 @@ def idefics2(b: BlockBuilder, x: Value, e: Ends) -> Value:
     heads, groups, d = c.size("resampler_n_heads"), c.size("num_key_value_heads"), c.size("resampler_head_dim")
     name = "perceiver_resampler"
     latents = b.parameter(name, "latents", (c.size("resampler_n_latents"), e.width))
-    q = b.unary("queries", x, name, [latents])
+    q = b.unary(Queries(), x, name, [latents])
     for i in range(c.size("resampler_depth", least=0)):
         layer = f"{name}.layers.{i}"
         h = b.rms_norm(q, f"{layer}.input_latents_norm", part="projector")
         context = b.rms_norm(x, f"{layer}.input_context_norm", part="projector")
-        read = b.op("joined_tokens", layer, [context, h], [e.width])[0]
+        read = b.op(JoinedTokens(), layer, [context, h], [e.width])[0]
         pieces = ((h, "q", heads), (read, "k", groups), (read, "v", groups))
         heads_of = [b.linear(y, f"{layer}.self_attn.{piece}_proj", count * d) for y, piece, count in pieces]
         mixed = b.op(
-            "resampling", layer, heads_of, [heads * d], num_heads=heads, num_key_value_heads=groups,
-            dropout=c.number("attention_dropout", 0.0), style="resampled", causal=False, window=None,
-        )[0]  # fmt: skip
+            Resampling(
+                num_heads=heads,
+                num_key_value_heads=groups,
+                dropout=c.number("attention_dropout", 0.0),
+                causal=False,
+                window=None,
+            ),
+            layer,
+            heads_of,
+            [heads * d],
+        )[0]
         q = b.add(q, b.linear(mixed, f"{layer}.self_attn.o_proj", e.width, shard="row"))
         h = b.rms_norm(q, f"{layer}.post_attention_layernorm", part="projector")
         q = b.add(q, gated(b, h, 4 * e.width, e.width, f"{layer}.mlp."))

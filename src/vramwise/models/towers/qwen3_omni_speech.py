@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.models.config import Config
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.towers.tower_design import Weight, layer_norm, with_bias
 
 # Defaults of Qwen3OmniMoeTalkerTextConfig, ...TalkerCodePredictorConfig and ...Code2WavConfig (transformers 5.23).
@@ -89,14 +90,14 @@ def _predictor(c: Config) -> Iterator[Weight]:
             yield f"code_predictor.{name}.{i}.weight", (c.vocab_size, width)
 
 
-def experts_of_layer(c: Config) -> Iterator[tuple[str, tuple[Weight, Weight], dict[str, int]]]:
+def experts_of_layer(c: Config) -> Iterator[tuple[str, tuple[Weight, Weight], ExpertMlps]]:
     """The routed experts of each layer, and how many of them a token passes."""
     count, inner, width = c.size("num_experts"), c.size("moe_intermediate_size"), c.hidden_size
-    settings = {"num_experts": count, "experts_per_token": c.size("num_experts_per_tok")}
+    experts = ExpertMlps(num_experts=count, experts_per_token=c.size("num_experts_per_tok"))
     for i in range(c.num_hidden_layers):
         name = f"model.layers.{i}.mlp.experts"
         up, down = (count, 2 * inner, width), (count, width, inner)
-        yield name, ((f"{name}.gate_up_proj", up), (f"{name}.down_proj", down)), settings
+        yield name, ((f"{name}.gate_up_proj", up), (f"{name}.down_proj", down)), experts
 
 
 def sound_weights(c: Config) -> Iterator[Weight]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, BlockBuilder
+from vramwise.models.blocks import Block
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.towers.qwen_projectors import qwen3_merger
 from vramwise.models.towers.qwen_vision import DEFAULTS, qwen3

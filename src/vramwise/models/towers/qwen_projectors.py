@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import BlockBuilder, Value
+from vramwise.models.blocks import Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.towers import OrderRestored
 from vramwise.models.towers.projector_pieces import Ends, deep, joined, norm, tapped, two_products
 
 
@@ -13,7 +15,7 @@ def qwen2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
     x = b.rms_norm(x, "ln_q", part="projector") if rms else norm(b, x, "ln_q")
     x = joined(b, x, e.tower.size("spatial_merge_size") ** 2)
     x = two_products(b, x, ("mlp.0", "mlp.2"), (x.width, e.tower.size("out_hidden_size" if rms else "hidden_size")))
-    return b.unary("order_restored", x, tokens=e.tower.size("spatial_merge_size") ** 2) if rms else x
+    return b.unary(OrderRestored(tokens=e.tower.size("spatial_merge_size") ** 2), x) if rms else x
 
 
 def qwen3_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:

@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from vramwise.models.config import Config
+from vramwise.models.operations.frames import Downsampled, SampledFramesEmbedding
+from vramwise.models.operations.towers import FramesEmbedding, InterpolatedFramesEmbedding, WindowedFramesEmbedding
 from vramwise.models.towers.tower_design import Tower, Weight, num_patches, pair, with_bias
 
 # Defaults of the configuration classes of transformers 5.23.
@@ -54,7 +56,7 @@ def qwen2(c: Config) -> Tower:
     """Qwen2-VL: layer norms, a plain MLP."""
     width = c.size("embed_dim")
     sizes = _sizes(c, width, int(width * c.number("mlp_ratio")))
-    return Tower(**sizes, before=_frames(c, width)[:1], qkv=("attn.qkv",), embedding="frames_embedding")
+    return Tower(**sizes, before=_frames(c, width)[:1], qkv=("attn.qkv",), embedding=FramesEmbedding())
 
 
 def qwen25(c: Config) -> Tower:
@@ -65,8 +67,8 @@ def qwen25(c: Config) -> Tower:
     sizes = _sizes(c, width, c.intermediate_size)
     window = c.size("window_size") // c.size("spatial_merge_size") // pair(c, "patch_size")[0]
     return Tower(
-        **sizes, before=_frames(c, width)[:1], norm="rms", qkv=qkv, mlp=GATED, embedding="windowed_frames_embedding",
-        embedding_settings=(("merge", c.size("spatial_merge_size")), ("window", window)),
+        **sizes, before=_frames(c, width)[:1], norm="rms", qkv=qkv, mlp=GATED,
+        embedding=WindowedFramesEmbedding(merge=c.size("spatial_merge_size"), window=window),
         whole_layers=frozenset(map(int, c.items("fullatt_block_indexes") or ())),
     )  # fmt: skip
 
@@ -77,7 +79,7 @@ def qwen3(c: Config) -> Tower:
     positions = ("pos_embed.weight", (c.size("num_position_embeddings"), width))
     return Tower(
         **_sizes(c, width, c.intermediate_size), before=(*_frames(c, width), positions), qkv=("attn.qkv",),
-        mlp=("mlp.linear_fc1", "mlp.linear_fc2"), embedding="interpolated_frames_embedding",
+        mlp=("mlp.linear_fc1", "mlp.linear_fc2"), embedding=InterpolatedFramesEmbedding(),
         tapped=frozenset(map(int, c.items("deepstack_visual_indexes") or ())),
     )  # fmt: skip
 
@@ -90,9 +92,8 @@ def glm4v(c: Config) -> Tower:
     return Tower(
         **_sizes(c, width, out), before=(positions, *_frames(c, width), norms[0]),
         after=(norms[1], *with_bias("downsample", out, width, *pair(c, merge))), norm="rms", qkv=("attn.qkv",),
-        biases=(bias, bias, bias, False), mlp=GATED, mlp_bias=False, embedding="sampled_frames_embedding",
-        embedding_settings=(("side", math.isqrt(num_patches(c))),), closing="downsampled",
-        closing_settings=(("side", c.size(merge)),),
+        biases=(bias, bias, bias, False), mlp=GATED, mlp_bias=False,
+        embedding=SampledFramesEmbedding(side=math.isqrt(num_patches(c))), closing=Downsampled(side=c.size(merge)),
     )  # fmt: skip
 
 

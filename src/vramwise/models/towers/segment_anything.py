@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.config import Config
+from vramwise.models.operations.sam import GridEmbedding, SamNeck
 from vramwise.models.towers.tower_design import Tower, Weight, layer_norm, pair, with_bias
 
 
@@ -31,7 +32,7 @@ def got_ocr2(c: Config) -> Tower:
         width, c.size("mlp_dim"), c.num_hidden_layers, c.num_attention_heads, c.text("hidden_act"),
         before=(*positions, *patches), after=neck, layers="layers", qkv=("attn.qkv",), output="attn.proj",
         biases=(bias, bias, bias, True), mlp=("mlp.lin1", "mlp.lin2"), of_layer=_relative_positions(c), rows=side,
-        windows=tuple(0 if i in whole else window for i in range(c.num_hidden_layers)), embedding="grid_embedding",
-        embedding_settings=(("image_size", c.size("image_size")), ("num_channels", c.size("num_channels"))),
-        closing="sam_neck", eager_only=c.model_type == "got_ocr2_vision",
+        windows=tuple(0 if i in whole else window for i in range(c.num_hidden_layers)),
+        embedding=GridEmbedding(image_size=c.size("image_size"), num_channels=c.size("num_channels")),
+        closing=SamNeck(), eager_only=c.model_type == "got_ocr2_vision",
     )  # fmt: skip

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block
+from vramwise.models.blocks import Block, Operation
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import LLAMA
+from vramwise.models.operations.flat_images import FlatPatches
+from vramwise.models.operations.norms import LayerNorm
+from vramwise.models.operations.padded_images import PADDED_IMAGES, SiglipEmbeddingWithPadding
+from vramwise.models.operations.towers import SiglipEmbedding
 from vramwise.models.towers.tower_defaults import SIGLIP
 from vramwise.models.towers.tower_design import (
     Tower,
@@ -37,15 +42,17 @@ def siglip(c: Config) -> Tower:
     patches = patch_weights(c, "embeddings.patch_embedding")
     if flat:
         patches = with_bias("embeddings.patch_embedding", width, c.size("num_channels") * c.size("patch_size") ** 2)
+    embedding: Operation = FlatPatches() if flat else SiglipEmbedding(**own_size(c))
+    if idefics:
+        embedding = SiglipEmbeddingWithPadding(**own_size(c))
     return Tower(
         **encoder_sizes(c),
         before=(*patches, positions),
         after=layer_norm("post_layernorm", width),
-        closing="layer_norm",
+        closing=LayerNorm(),
         pooling=head,
-        attention_style="padded_images" if flat or idefics else "llama",
-        embedding="flat_patches" if flat else "siglip_embedding_with_padding" if idefics else "siglip_embedding",
-        embedding_settings=() if flat else own_size(c),
+        attention_style=PADDED_IMAGES if flat or idefics else LLAMA,
+        embedding=embedding,
     )
 
 

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import LARGEST_SIZE, Config
+from vramwise.models.operations.simple import Hold
+from vramwise.models.operations.whole_and_tiles import (
+    HalvedTwice,
+    ResizedPositionsEmbedding,
+    TilesAndWhole,
+    TurnedByGrid,
+)
 from vramwise.models.towers.tower_design import Tower, layer_norm, num_patches, with_bias
 from vramwise.models.towers.vision_tower import tower_blocks
 
@@ -40,8 +48,8 @@ def tower(v: Config, *, tiles: bool = False) -> Tower:
             *with_bias("downsampler1", 2 * width, width, 3, 3), *with_bias("downsampler2", 4 * width, 2 * width, 3, 3)
         ),
         norms=("layernorm_before", "layernorm_after"), scales=("lambda_1", "lambda_2"), scale_width=width,
-        embedding="resized_positions_embedding", embedding_settings=(("tiles", tiles),), turned_by_row="turned_by_grid",
-        closing="halved_twice", closing_settings=(("tiles", tiles),),
+        embedding=ResizedPositionsEmbedding(tiles=tiles), turned_by_row=TurnedByGrid(),
+        closing=HalvedTwice(tiles=tiles),
     )  # fmt: skip
 
 
@@ -50,14 +58,14 @@ def whole_and_tiles(v: Config, width: int, *, bias: bool) -> tuple[Block, ...]:
     whole, tiles = (image_blocks(v, width, bias=bias, tiles=flag) for flag in (False, True))
     b = BlockBuilder("", modality="image")
     results = [b.input(name, width) for name in ("image", TILES)]
-    joined = b.build(image=b.op("tiles_and_whole", "", results, [width])[0])
+    joined = b.build(image=b.op(TilesAndWhole(), "", results, [width])[0])
     return (*whole, *map(of_tiles, tiles), replace(joined, tiled=True))
 
 
 def image_blocks(v: Config, width: int, *, bias: bool, tiles: bool) -> tuple[Block, ...]:
     """Tower and projector over whole images or over tiles."""
     b = BlockBuilder("model", part="projector", modality="image")
-    x = b.unary("hold", b.input("image", v.hidden_size), width=4 * v.hidden_size)
+    x = b.unary(Hold(), b.input("image", v.hidden_size), width=4 * v.hidden_size)
     projected = b.linear(x, "multi_modal_projector", width, bias=bias)
     return (*tower_blocks(v, tower(v, tiles=tiles), "model.vision_model"), b.build(image=projected))
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
-from vramwise.models.blocks import Modality, Part
+from vramwise.models.blocks import Modality, Operation, Part
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import LLAMA, AttentionStyle
+from vramwise.models.operations.undescribed import Undescribed
 
 Weight = tuple[str, tuple[int, ...]]
 """Name below the tower, and shape."""
+
+
+_UNDESCRIBED = Undescribed(name="an embedding of patches"), Undescribed(name="what follows a tower's layers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +56,15 @@ class Tower:
     rows: int = 0
     part: Part = "vision"
     modality: Modality = "image"
-    embedding: str = "patch_embedding"
-    embedding_settings: tuple[tuple[str, int], ...] = ()
-    closing: str = "tower_output"
-    closing_settings: tuple[tuple[str, int], ...] = ()
+    embedding: Operation = _UNDESCRIBED[0]
+    closing: Operation = _UNDESCRIBED[1]
     pooling: tuple[Weight, ...] = ()
-    attention_style: str = "llama"
+    attention_style: AttentionStyle = LLAMA
     eager_only: bool = False
     frozen: frozenset[str] = frozenset()
-    turned: str = ""
-    turned_by_row: str = ""
+    turned: Operation | None = None
+    turned_by_row: Operation | None = None
+    packed_turn: str = "turned_in_fp32"
     packed: bool = False
     inner: int = 0
     whole_layers: frozenset[int] | None = None
@@ -106,6 +110,13 @@ def patch_weights(c: Config, name: str) -> tuple[Weight, Weight]:
     return with_bias(name, c.hidden_size, c.size("num_channels"), *pair(c, "patch_size"))
 
 
-def own_size(c: Config) -> tuple[tuple[str, int], ...]:
+class OwnSize(TypedDict):
+    """Pixels on a side of an image, and its channels."""
+
+    image_size: int
+    num_channels: int
+
+
+def own_size(c: Config) -> OwnSize:
     """Sizes of an image, which the tower takes in one size only."""
-    return ("image_size", pair(c, "image_size")[0]), ("num_channels", c.size("num_channels"))
+    return {"image_size": pair(c, "image_size")[0], "num_channels": c.size("num_channels")}

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from vramwise.models.blocks import Block, BlockBuilder, Value
+from vramwise.models.blocks import Block, Value
+from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.sam import GridAttention, IntoWindows, OutOfWindows
+from vramwise.models.operations.simple import Hold
+from vramwise.models.operations.towers import ImageTokens, LayerScale, PackedAttention
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.projector_pieces import tapped
 from vramwise.models.towers.tower_design import Tower
 
@@ -36,7 +42,7 @@ def _mlp(b: BlockBuilder, x: Value, t: Tower) -> Value:
 def _scaled(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     if t.scales is None:
         return x
-    return b.unary("layer_scale", x, "", [b.parameter("", t.scales[index], (t.scale_width,))])
+    return b.unary(LayerScale(), x, "", [b.parameter("", t.scales[index], (t.scale_width,))])
 
 
 def _packed_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
@@ -45,33 +51,38 @@ def _packed_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     pieces = [b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0])] if fused else list(_projections(b, x, t))
     windowed = t.whole_layers is not None and index not in t.whole_layers
     width, heads = t.inner or t.width, t.num_heads
-    return b.op("packed_attention", "attn", pieces, [width], num_heads=heads, windowed=windowed, turned=t.turned)[0]
+    return b.op(PackedAttention(num_heads=heads, windowed=windowed, turned=t.packed_turn), "attn", pieces, [width])[0]
 
 
 def _attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     if t.packed:
         return _packed_attention(b, x, t, index)
     q, k, v = (b.heads(piece, t.num_heads) for piece in _projections(b, x, t))
-    if t.turned_by_row:
+    if t.turned_by_row is not None:
         q, k = b.op(t.turned_by_row, "", [q, k], [q.width, k.width])
     q, k, v = (b.heads_first(piece) for piece in (q, k, v))
-    if t.turned:
+    if t.turned is not None:
         q, k = b.op(t.turned, "", [q, k], [q.width, k.width])
     heads = t.num_heads
     return b.attention(
-        q, k, v, num_heads=heads, num_key_value_heads=heads, causal=False, cache=None, style=t.attention_style,
-        eager_only=t.eager_only,
-    )  # fmt: skip
+        Attention(
+            num_heads=heads, num_key_value_heads=heads, causal=False, style=t.attention_style, eager_only=t.eager_only
+        ),
+        q,
+        k,
+        v,
+        cache=None,
+    )
 
 
 def _grid_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     """Attention within windows, or of the whole image, with trained relative positions where there are any."""
     if t.windows[index]:
-        x = b.unary("into_windows", x, window=t.windows[index])
+        x = b.unary(IntoWindows(window=t.windows[index]), x)
     qkv = b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0])
     weights = [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]] if t.of_layer else []
-    settings = {"num_heads": t.num_heads, "eager_only": t.eager_only}
-    return b.op("grid_attention", "attn", [qkv], [t.width], weights, **settings)[0]
+    grid = GridAttention(num_heads=t.num_heads, eager_only=t.eager_only)
+    return b.op(grid, "attn", [qkv], [t.width], weights)[0]
 
 
 UNREAD = "unread"
@@ -87,10 +98,15 @@ def layer(t: Tower, name: str, index: int, reads: int | None = None, also: froze
     h = _norm(b, x, t.norms[0], t)
     h = _grid_attention(b, h, t, index) if t.windows else _attention(b, h, t, index)
     if t.of_layer and not t.windows:
-        h = b.unary("relative_positions", h, "", [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]])
+        h = b.unary(
+            Undescribed(name="relative positions of patches"),
+            h,
+            "",
+            [b.parameter("", leaf, shape) for leaf, shape in t.of_layer[index]],
+        )
     h = b.linear(h, t.output, t.width, bias=t.biases[3], shard="row")
     if t.windows and t.windows[index]:
-        h = b.unary("out_of_windows", h, window=t.windows[index], rows=t.rows)
+        h = b.unary(OutOfWindows(window=t.windows[index], rows=t.rows), h)
     x = b.add(x, _scaled(b, h, t, 0))
     x = b.add(x, _scaled(b, _mlp(b, _norm(b, x, t.norms[1], t), t), t, 1))
     if index in t.tapped or index + 1 in also:
@@ -105,9 +121,7 @@ def image_tokens(width: int, *, see_each_other: Literal["", "windows", "all"] = 
     """
     b = BlockBuilder("", modality="image")
     x, image = b.input("hidden", width), b.input("image", width)
-    return b.build(
-        hidden=b.op("image_tokens", "", [x, image], [width], see_each_other=see_each_other, listed=listed)[0]
-    )
+    return b.build(hidden=b.op(ImageTokens(see_each_other=see_each_other, listed=listed), "", [x, image], [width])[0])
 
 
 def tower_blocks(
@@ -122,7 +136,7 @@ def tower_blocks(
         raise c.error(f"a tower's number of heads ({t.num_heads}) does not divide its width ({t.inner or t.width})")
     b = BlockBuilder(name, part=t.part, modality=t.modality)
     weights = [b.parameter("", leaf, shape, frozen=leaf in t.frozen) for leaf, shape in t.before]
-    x = b.op(t.embedding, "", [], [t.width], weights, **dict(t.embedding_settings))[0]
+    x = b.op(t.embedding, "", [], [t.width], weights)[0]
     also -= {reads}
     if 0 in also:
         b.hand_on(tapped(-1), x)
@@ -132,10 +146,10 @@ def tower_blocks(
         b = BlockBuilder(name, part=t.part, modality=t.modality, no_grad=reads is not None)
         stream = UNREAD if b.no_grad else t.modality
         weights = [b.parameter("", leaf, shape) for leaf, shape in t.after]
-        x = b.unary(t.closing, b.input(stream, t.width), "", weights, style="torch", **dict(t.closing_settings))
+        x = b.unary(t.closing, b.input(stream, t.width), "", weights)
         blocks.append(b.build(**{stream: x}))
     if t.pooling:
         b = BlockBuilder(name, part=t.part, modality=t.modality, no_grad=True)
         weights = [b.parameter("", leaf, shape) for leaf, shape in t.pooling]
-        blocks.append(b.build(**{UNREAD: b.unary("hold", b.input(t.modality, t.width), "", weights)}))
+        blocks.append(b.build(**{UNREAD: b.unary(Hold(), b.input(t.modality, t.width), "", weights)}))
     return tuple(blocks)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from vramwise.errors import UnsupportedModelError
 from vramwise.models import Block, Model
 from vramwise.models.lengths import text_config
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.type_facts import ANY, has_fact
 from vramwise.serving.common.storage import Storage, storage_of
 
@@ -94,7 +96,7 @@ def _prediction_numel(model: Model, layer: Block) -> int:
 
 
 def _experts(block: Block) -> int:
-    return sum(op.settings["num_experts"] for op in block.ops if op.kind == "experts")
+    return sum(op.num_experts for op in block.operations(ExpertMlps))
 
 
 def _buffers(model: Model) -> int:
@@ -115,7 +117,7 @@ def _unread_keys(model: Model, block: Block) -> int:
     if not shared:
         return 0
     (name, head_dim), config = shared[0], text_config(model)
-    groups: int = next(op.settings["num_key_value_heads"] for op in block.ops if op.kind == "attention")
+    groups = next(block.operations(Attention)).num_key_value_heads
     products = 1 if name == "full_keys" and config.flag("attention_k_eq_v") else 2
     rows = model.hidden_size + config.flag("attention_bias")
     return products * groups * head_dim * rows + head_dim

@@ -10,11 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vramwise.models import Block, Model, Op
+from vramwise.models import Block, Model, Operation
 from vramwise.models.blocks import Value
+from vramwise.models.operations.attention import AnyRotary
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.latent import Cached
+from vramwise.models.operations.norms import LayerNorm, RmsNorm
+from vramwise.models.operations.simple import Add, Heads, HeadsFirst, Split
 
-_VIEWS = frozenset({"heads", "heads_first", "split", "cached"})
-_NORMS = frozenset({"rms_norm", "layer_norm"})
+_VIEWS = Heads | HeadsFirst | Split | Cached
+_NORMS = RmsNorm | LayerNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ def forward_live_set(model: Model) -> LiveSet:
     """The fullest moment over all layers, embeddings and layer input included."""
     seen: dict[tuple[object, ...], LiveSet] = {}
     for block in model.layers():
-        key = tuple((op.kind, op.inputs, op.outputs) for op in block.ops)
+        key = tuple((type(op), op.inputs, op.outputs) for op in block.ops)
         if key not in seen:
             seen[key] = _largest(block)
     best = max(seen.values(), key=lambda live: live.elements, default=LiveSet(0, ""))
@@ -53,7 +58,7 @@ def _largest(block: Block, ranks: int = 1) -> LiveSet:
     reads: dict[int, int] = {}
     frames: list[int] = []
     for value in block.inputs.values():
-        root[value.id], sizes[value.id] = value.id, value.width * _places(block, value)
+        root[value.id], sizes[value.id] = value.id, value.width * value.places
         frames.append(value.id)
     for op in block.ops:
         _trace(op, root, sizes)
@@ -73,10 +78,10 @@ def _largest(block: Block, ranks: int = 1) -> LiveSet:
         alive |= made
         total = sum(sizes[i] for i in alive | held) + _inside(op)
         if total > best.elements:
-            best = LiveSet(total, op.module or op.kind)
-        if op.kind in _NORMS:
+            best = LiveSet(total, op.module or type(op).__name__)
+        if isinstance(op, _NORMS):
             held |= made
-        elif op.kind == "add":
+        elif isinstance(op, Add):
             held.clear()
         for value in op.inputs:
             reads[root[value.id]] -= 1
@@ -85,46 +90,39 @@ def _largest(block: Block, ranks: int = 1) -> LiveSet:
     return best
 
 
-def _places(block: Block, value: Value) -> int:
-    """Places of what a block reads for each that is counted: more than one where convolutions thin them out later."""
-    reading = (op.settings["places_read"] for op in block.ops if value in op.inputs and "places_read" in op.settings)
-    return next(reading, 1)
-
-
-def _is_cut(op: Op, root: dict[int, int], cut: set[int]) -> bool:
+def _is_cut(op: Operation, root: dict[int, int], cut: set[int]) -> bool:
     """Whether each rank makes its share of the outputs only."""
     shards = {parameter.shard for parameter in op.parameters}
     if "column" in shards:
         return True
-    if shards & {"row", "vocab"} or op.kind == "add":
+    if shards & {"row", "vocab"} or isinstance(op, Add):
         return False
     return bool(op.inputs) and root[op.inputs[0].id] in cut
 
 
-def _trace(op: Op, root: dict[int, int], sizes: dict[int, int]) -> None:
+def _trace(op: Operation, root: dict[int, int], sizes: dict[int, int]) -> None:
     """Where each output lives: in its source's tensor for views, else in one of its own."""
     for place, value in enumerate(op.outputs):
         source = op.inputs[min(place, len(op.inputs) - 1)] if op.inputs else None
-        if op.kind in _VIEWS and source is not None:
+        if isinstance(op, _VIEWS) and source is not None:
             root[value.id] = root[source.id]
             continue
         root[value.id] = value.id
         sizes[value.id] = _elements(op, value, sizes[root[source.id]] if source is not None else 0)
 
 
-def _elements(op: Op, value: Value, source: int) -> int:
+def _elements(op: Operation, value: Value, source: int) -> int:
     """Elements a token of an output; values seen as heads carry a head's width only."""
-    if op.kind.startswith("rotary") or (op.kind in _NORMS and source > value.width):
+    if isinstance(op, AnyRotary) or (isinstance(op, _NORMS) and source > value.width):
         return source
-    places: int = op.settings.get("places", 1)
-    return value.width * places
+    return value.width * value.places
 
 
-def _inside(op: Op) -> int:
+def _inside(op: Operation) -> int:
     """Elements that an operation holds while it runs: routed experts keep their chosen tokens' gate and up."""
-    if op.kind != "experts":
+    if not isinstance(op, ExpertMlps):
         return 0
-    chosen, count = op.settings["experts_per_token"], op.settings["num_experts"]
+    chosen, count = op.experts_per_token, op.num_experts
     widest = max((p.shape[-2] * p.shape[-1] for p in op.parameters if len(p.shape) == 3), default=0)
     hidden = op.inputs[0].width
     # one expert at a time: its share of the tokens, at (hidden + 1.5 · fused gate and up)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import lru_cache
 
 from vramwise.models import Model
+from vramwise.models.operations.attention import Attention, HeadedAttention
 
 
 def attention_heads(model: Model) -> int:
     """Query heads of the first layer that has attention; 0 where none has."""
     for block in model.layers():
-        for op in block.ops:
-            if op.kind.endswith("attention") and "num_heads" in op.settings:
-                return int(op.settings["num_heads"])
+        for op in block.operations(HeadedAttention):
+            return op.num_heads
     return 0
 
 
 @lru_cache(maxsize=512)
 def most_attention_heads(model: Model) -> int:
     """Most query heads of a layer, of attention that works scores out; 0 where none does."""
-    return max((op.settings["num_heads"] for b in model.layers() for op in b.ops if op.kind == "attention"), default=0)
+    return max((op.num_heads for block in model.layers() for op in block.operations(Attention)), default=0)
 
 
 def key_value_heads(model: Model) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from vramwise.models import Block, Model, Op, Parameter
+from vramwise.models import Block, Model, Operation, Parameter
+from vramwise.models.operations.simple import Linear
 from vramwise.models.parallel_cut import ParallelCut, key_value_rows
 from vramwise.serving.common.weights import Layout
 
@@ -65,9 +66,9 @@ def _shards(block: Block, layout: Layout) -> Iterator[Shard]:
                 continue
             if parameter.shard == "expert_row":
                 yield _experts(parameter, cut)
-            elif parameter.shard == "row" and op.kind == "linear":
+            elif parameter.shard == "row" and isinstance(op, Linear):
                 yield _row(parameter, cut)
-            elif parameter.shard == "column" and op.kind == "linear":
+            elif parameter.shard == "column" and isinstance(op, Linear):
                 made = key_values.get(parameter.name.rpartition(".")[0])
                 shape = cut.shape(parameter, key_values=made)
                 even = made is not None or _divides(cut.tensor_parallel_size, parameter.shape[0])
@@ -100,7 +101,7 @@ def _divides(ranks: int, size: int) -> bool:
     return size % ranks == 0
 
 
-def _join(columns: dict[tuple[int, int], Shard], op: Op, shard: Shard) -> None:
+def _join(columns: dict[tuple[int, int], Shard], op: Operation, shard: Shard) -> None:
     """Layers that read the same input and that models fuse are one layer of the engine; others stay by themselves."""
     family = next((i for i, names in enumerate(FUSED) if shard.label in names), len(FUSED) + op.outputs[0].id)
     key = (op.inputs[0].id, family)

@@ -9,7 +9,9 @@ from functools import lru_cache
 from vramwise.models import Block, Model, Parameter
 from vramwise.models.allocator import block_bytes
 from vramwise.models.lengths import rope_scaling, text_config
-from vramwise.models.parallel_cut import WHOLE, ParallelCut, key_value_rows, stores_inputs_first
+from vramwise.models.operations.attention import AnyRotary
+from vramwise.models.operations.simple import Linear
+from vramwise.models.parallel_cut import WHOLE, ParallelCut, key_value_rows
 from vramwise.models.type_facts import ANY, has_fact
 from vramwise.serving.common.storage import Storage
 
@@ -112,8 +114,8 @@ def _tensors(block: Block, layout: Layout, held: set[str]) -> Tensors:
                 continue
             held.add(parameter.name)
             made = key_values.get(parameter.name.rpartition(".")[0])
-            shape = layout.cut.shape(parameter, inputs_first=stores_inputs_first(op), key_values=made)
-            if layout.fused and op.kind == "linear" and parameter.shard == "column":
+            shape = layout.cut.shape(parameter, inputs_first=op.inputs_first, key_values=made)
+            if layout.fused and isinstance(op, Linear) and parameter.shard == "column":
                 key = (op.inputs[0].id, len(shape) == 1)
                 place = stacked.get(key)
                 if place is not None:
@@ -175,10 +177,9 @@ def rope_cache_bytes(model: Model, bytes_per_element: int, multimodal_factor: in
 def _rope_widths(model: Model) -> tuple[int, ...]:
     tables: dict[tuple[str, int], int] = {}
     for block in model.layers():
-        for op in block.ops:
-            if op.kind.startswith("rotary"):
-                width = op.settings.get("rotary_dim") or op.outputs[0].width
-                tables[(op.settings.get("table", "default"), width)] = width
+        for op in block.operations(AnyRotary):
+            width = op.rotary_dim or op.outputs[0].width
+            tables[op.table, width] = width
     return tuple(tables.values())
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Parameter
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.simple import Conv1dLinear, Linear
 
 
 @lru_cache(maxsize=1024)
@@ -21,11 +23,11 @@ def _inner(block: Block, ranks: int, expert_ranks: int) -> int:
     best = 0
     made: dict[int, int] = {}
     for op in block.ops:
-        if op.kind == "experts":
-            hidden, chosen = op.inputs[0].width, op.settings["experts_per_token"]
+        if isinstance(op, ExpertMlps):
+            hidden, chosen = op.inputs[0].width, op.experts_per_token
             inner = _expert_width(op.parameters, hidden) // (1 if expert_ranks > 1 else ranks)
             best = max(best, chosen * (inner + max(2 * inner, hidden)))
-        elif op.kind in ("linear", "conv1d_linear") and op.parameters and op.parameters[0].part == "mlp":
+        elif isinstance(op, Linear | Conv1dLinear) and op.parameters and op.parameters[0].part == "mlp":
             source = op.inputs[0]
             if op.parameters[0].shard == "column":
                 made[source.id] = made.get(source.id, 0) + op.outputs[0].width

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.models import Model
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.result import Node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.llama_cpp.cache import cache_bytes
@@ -167,8 +168,7 @@ def host_node(model: Model, plan: Plan) -> Node:
 
 def _input_copies(model: Model, plan: Plan, u: int) -> int:
     """Hidden-size inputs; ik_llama.cpp keeps every chosen expert's output where experts run on the host."""
-    chosen = max((op.settings["experts_per_token"] for b in model.layers() for op in b.ops if op.kind == "experts"),
-                 default=0)  # fmt: skip
+    chosen = max((op.experts_per_token for block in model.layers() for op in block.operations(ExpertMlps)), default=0)
     if plan.is_ik:
         return chosen if chosen and plan.experts_on_host and u < OFFLOADED_EXPERTS_BATCH else 1
     return (2 if plan.build >= TWO_INPUT_COPIES_BUILD else 1) + sizes_of(model).deep_inputs

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vramwise.models import LayerCache, Model
+from vramwise.models import Block, LayerCache, Model
+from vramwise.models.operations.attention import Attention
 from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.types import tensor_type
@@ -51,7 +52,7 @@ def cache_bytes(model: Model, plan: Plan) -> CacheBytes:
                 continue
             cells = cells_of(cache, plan)
             narrow = cells if cells != plan.cells else narrow
-            size += cells * plan.streams * _cell_bytes(cache, block.ops, plan)
+            size += cells * plan.streams * _cell_bytes(cache, block, plan)
         kv.append(size)
         states.append(state)
     kv.extend([_last_layer_bytes(model, plan)] * _prediction_layers(model, plan))
@@ -75,7 +76,7 @@ def _last_layer_bytes(model: Model, plan: Plan) -> int:
     last = next((block for block in reversed(model.blocks) if block.caches), None)
     if last is None or last.caches[0].kind == "recurrent":
         return 0
-    return cells_of(last.caches[0], plan) * plan.streams * _cell_bytes(last.caches[0], last.ops, plan)
+    return cells_of(last.caches[0], plan) * plan.streams * _cell_bytes(last.caches[0], last, plan)
 
 
 def cells_of(cache: LayerCache, plan: Plan) -> int:
@@ -86,13 +87,13 @@ def cells_of(cache: LayerCache, plan: Plan) -> int:
     return min(plan.cells, round_up(cache.window * sequences + plan.n_ubatch, PADDING))
 
 
-def _cell_bytes(cache: LayerCache, ops: object, plan: Plan) -> int:
+def _cell_bytes(cache: LayerCache, block: Block, plan: Plan) -> int:
     """Bytes of one cell in one layer."""
     if cache.kind != "latent":
         heads = cache.num_key_value_heads
         return _row(plan.type_k, heads * cache.key_head_dim) + _row(plan.type_v, heads * cache.value_head_dim)
     if plan.latent is None:
-        return _whole_heads(ops, plan)
+        return _whole_heads(block, plan)
     latent = _row(plan.type_k, cache.latent_dim + cache.rope_dim)
     if cache.index_dim and not plan.is_ik and plan.build >= INDEXER_CACHE_BUILD:
         latent += _row(plan.type_k, cache.index_dim)
@@ -100,11 +101,10 @@ def _cell_bytes(cache: LayerCache, ops: object, plan: Plan) -> int:
     return latent + (_row(plan.type_v, cache.latent_dim) if plan.latent == 1 else 0)
 
 
-def _whole_heads(ops: object, plan: Plan) -> int:
+def _whole_heads(block: Block, plan: Plan) -> int:
     """Keys and values of every head, as files without the split up-projection need them."""
-    assert isinstance(ops, tuple)
-    attention = next(op for op in ops if op.kind == "attention")
-    heads = attention.settings["num_heads"]
+    attention = next(block.operations(Attention))
+    heads = attention.num_heads
     _, k, v = attention.inputs[:3]
     return _row(plan.type_k, heads * k.width) + _row(plan.type_v, heads * v.width)
 

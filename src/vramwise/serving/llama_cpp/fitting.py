@@ -12,6 +12,7 @@ from functools import partial
 
 from vramwise.largest import largest_within
 from vramwise.models import Model
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.serving.llama_cpp.settings import PADDING, Plan
 
 Needed = Callable[[Plan], int]
@@ -83,7 +84,7 @@ def most_layers(plan: Plan, room: int, needed: Needed) -> int:
 
 def fewest_host_experts(model: Model, plan: Plan, room: int, needed: Needed) -> int:
     """The fewest layers whose experts go to the host so that the rest fits; 0 where that does not help."""
-    if plan.experts_on_host or not any(op.kind == "experts" for b in model.layers() for op in b.ops):
+    if plan.experts_on_host or not any(True for block in model.layers() for _ in block.operations(ExpertMlps)):
         return 0
     layers = plan.num_layers
     kept = largest_within(lambda n: needed(with_host_experts(plan, layers - n)), room, layers)

@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, LayerCache, Model
+from vramwise.models.blocks import Operation
+from vramwise.models.operations.attention import AnyAttention, Attention, HeadedAttention
+from vramwise.models.operations.chunk_scan import ChunkScan
+from vramwise.models.operations.delta_rule import GatedDeltaRule
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.mixers import CausalConv1d, SelectiveScan
+from vramwise.models.operations.norms import LayerNorm, RmsNorm
 from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.tensors import gguf_tensors
@@ -38,9 +45,9 @@ class Latent:
 
 @dataclass(frozen=True, slots=True)
 class Mixer:
-    """A layer with a state that does not grow: kind of scan, channels of its convolution, width, a sequence's state."""
+    """A layer with a state that does not grow: its scan, channels of its convolution, width, a sequence's state."""
 
-    scan: str
+    scan: type[Operation]
     channels: int
     width: int
     state: int
@@ -65,7 +72,7 @@ class Sizes:
     deep_inputs: int
 
 
-_SCANS = frozenset({"selective_scan", "chunk_scan", "gated_delta_rule"})
+_SCANS = SelectiveScan | ChunkScan | GatedDeltaRule
 _DEEP_LAYERS = (8, 16, 24)  # Qwen3VLVisionConfig
 
 
@@ -77,16 +84,16 @@ def sizes_of(model: Model) -> Sizes:
     mixer: Mixer | None = None
     for block in model.layers():
         for op in block.ops:
-            if op.kind.endswith("attention") and not heads and len(op.inputs) > 2:  # one input: lightning attention
-                heads = op.settings["num_heads"]
-                values = op.inputs[2].width * op.settings.get("num_key_value_heads", heads)
-            if op.kind == "experts":
-                chosen = max(chosen, op.settings["experts_per_token"])
+            if isinstance(op, HeadedAttention) and not heads and len(op.inputs) > 2:  # one input: lightning attention
+                heads = op.num_heads
+                values = op.inputs[2].width * (op.num_key_value_heads if isinstance(op, AnyAttention) else heads)
+            if isinstance(op, ExpertMlps):
+                chosen = max(chosen, op.experts_per_token)
         for cache in block.caches:
             if cache.kind == "recurrent" and mixer is None:
                 mixer = _mixer(model, block, cache)
             if cache.kind == "latent" and latent is None:
-                attention = next(op for op in block.ops if op.kind == "attention")
+                attention = next(block.operations(Attention))
                 key, value = attention.inputs[1].width, attention.inputs[2].width
                 rank = model.config.size("q_lora_rank", default=0, least=0)
                 latent = Latent(cache.latent_dim, cache.rope_dim, key, value, rank)
@@ -95,7 +102,7 @@ def sizes_of(model: Model) -> Sizes:
     both = any(t.name == "ffn_up" and t.shape[0] == 2 * mlp for t in tensors)
     gates = 1 if both else 2 if any(t.name.startswith("ffn_gate") for t in tensors) else 0
     expert = max((t.shape[-1] for t in tensors if t.name == "ffn_down_exps"), default=0)
-    norms = max((sum(op.kind in ("rms_norm", "layer_norm") and op.module.count(".") == 0 for op in block.ops)
+    norms = max((sum(isinstance(op, RmsNorm | LayerNorm) and op.module.count(".") == 0 for op in block.ops)
                  for block in model.layers()), default=0)  # fmt: skip
     one_copy = norms > 2 or latent is not None or has_fact("llama.cpp", "one_hidden_copy", model.config.model_type)
     language = model.config.table("text_config") or model.config
@@ -127,12 +134,12 @@ def _deep_inputs(model: Model) -> int:
 
 def _mixer(model: Model, block: Block, cache: LayerCache) -> Mixer | None:
     """None for the mixers whose graphs were not measured (short convolutions, RWKV, Kimi's delta rule)."""
-    scan = next((op for op in block.ops if op.kind in _SCANS), None)
-    convolution = next((op for op in block.ops if op.kind == "causal_conv1d"), None)
+    scan = next((op for op in block.ops if isinstance(op, _SCANS)), None)
+    convolution = next(block.operations(CausalConv1d), None)
     if scan is None or convolution is None:
         return None
     kept = engine_conv_elements(model, cache.conv_state_elements) + cache.state_elements
-    return Mixer(scan.kind, convolution.inputs[0].width, scan.outputs[0].width, kept)
+    return Mixer(type(scan), convolution.inputs[0].width, scan.outputs[0].width, kept)
 
 
 def mixer_bytes(plan: Plan, s: Sizes, u: int) -> int:
@@ -143,7 +150,7 @@ def mixer_bytes(plan: Plan, s: Sizes, u: int) -> int:
     if s.mixer is None:
         return 0
     c, d = s.mixer.channels, s.mixer.width
-    a_token = {"selective_scan": 6 * d, "chunk_scan": 4 * c + 2 * d, "gated_delta_rule": 3 * c + 2 * s.hidden}
+    a_token = {SelectiveScan: 6 * d, ChunkScan: 4 * c + 2 * d, GatedDeltaRule: 3 * c + 2 * s.hidden}
     return 4 * (u * a_token[s.mixer.scan] + plan.slots * s.mixer.state)
 
 

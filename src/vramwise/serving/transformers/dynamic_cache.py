@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from vramwise.models import LayerCache, Model
 from vramwise.models.blocks import Block
+from vramwise.models.operations.attention import Attention
 
 FP32_BYTES, ID_BYTES = 4, 8
 
@@ -74,10 +75,9 @@ def dynamic_cache(model: Model, *, whole_heads: bool = False) -> tuple[CacheShap
 def _elements_per_token(cache: LayerCache, block: Block, whole_heads: bool) -> int:
     if cache.kind != "latent" or not whole_heads:
         return cache.elements_per_token
-    attention = next(op for op in block.ops if op.kind == "attention")
+    attention = next(block.operations(Attention))
     _, k, v = attention.inputs[:3]
-    heads: int = attention.settings["num_heads"]
-    return heads * (k.width + v.width)
+    return attention.num_heads * (k.width + v.width)
 
 
 def source_tokens(model: Model, prompt: int) -> int:

@@ -13,7 +13,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Block, Model
 from vramwise.models.adapters import adapter_shapes
 from vramwise.models.lengths import text_config
-from vramwise.models.parallel_cut import ParallelCut, key_value_rows, stores_inputs_first
+from vramwise.models.parallel_cut import ParallelCut, key_value_rows
 from vramwise.result import Node
 from vramwise.serving.common.answer import context_node
 from vramwise.serving.common.constants import Constant, constant
@@ -155,7 +155,7 @@ def _adapted_elements(block: Block, cut: ParallelCut, rank: int) -> int:
     for parameter in block.parameters:
         if parameter.is_linear and len(parameter.shape) == 2 and parameter.part in ("attention", "mlp", "mixer"):
             op, made = ops[parameter], key_values.get(parameter.name.rpartition(".")[0])
-            shape = cut.shape(parameter, inputs_first=stores_inputs_first(op), key_values=made)
+            shape = cut.shape(parameter, inputs_first=op.inputs_first, key_values=made)
             elements += sum(prod(tensor) for tensor in adapter_shapes(op, replace(parameter, shape=shape), rank))
     return elements
 

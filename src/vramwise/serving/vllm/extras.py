@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from vramwise.models import Block, Model, Op
+from vramwise.models import Block, Model, Operation
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.simple import Linear
 from vramwise.result import Node
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weights import Layout, stage_layers
@@ -54,12 +57,10 @@ def _expert_padding(
         return 0
     kernel = _mxfp4_kernel(version, capability)
     added = 0
-    for op in block.ops:
-        if op.kind != "experts":
-            continue
+    for op in block.operations(ExpertMlps):
         hidden = op.inputs[0].width
         inner = _inner_width(op, hidden) // layout.cut.expert_tensor_parallel_size
-        experts = -(-op.settings["num_experts"] // layout.cut.expert_parallel_size)
+        experts = -(-op.num_experts // layout.cut.expert_parallel_size)
         if kernel == "triton":
             added += 3 * experts * (round_up(inner, TRITON_INTERMEDIATE) - inner) * hidden * rule.bits // 8
             continue
@@ -77,7 +78,7 @@ def _mxfp4_kernel(version: tuple[int, ...], capability: float) -> str:
     return "marlin" if version >= TRITON_HOPPER_VERSION and capability >= 11 else "triton"
 
 
-def _inner_width(op: Op, hidden: int) -> int:
+def _inner_width(op: Operation, hidden: int) -> int:
     for parameter in op.parameters:
         if parameter.shard == "expert_row" and len(parameter.shape) == 3:
             _, one, other = parameter.shape
@@ -88,10 +89,10 @@ def _inner_width(op: Op, hidden: int) -> int:
 def _latent_copies(block: Block, storage: Storage, layout: Layout, version: tuple[int, ...]) -> int:
     """Latent attention: since 0.8 a 16-bit copy of a quantized up-projection; 0.7 keeps the absorbed products."""
     latent = next((cache for cache in block.caches if cache.kind == "latent"), None)
-    attention = next((op for op in block.ops if op.kind == "attention"), None)
+    attention = next(block.operations(Attention), None)
     if latent is None or attention is None or version < ABSORBED_VERSIONS[0]:
         return 0
-    heads: int = -(-attention.settings["num_heads"] // layout.cut.tensor_parallel_size)
+    heads: int = -(-attention.num_heads // layout.cut.tensor_parallel_size)
     size = storage.bytes_per_element
     key, value = attention.inputs[1].width - latent.rope_dim, attention.inputs[2].width
     if version >= ABSORBED_VERSIONS[1]:
@@ -103,7 +104,7 @@ def _latent_copies(block: Block, storage: Storage, layout: Layout, version: tupl
 
 def _query_input(block: Block) -> int:
     """Width that the query's up-projection reads: the query's own latent where there is one."""
-    for op in block.ops:
-        if op.kind == "linear" and op.module.rpartition(".")[2] in ("q_b_proj", "q_proj"):
+    for op in block.operations(Linear):
+        if op.module.rpartition(".")[2] in ("q_b_proj", "q_proj"):
             return op.inputs[0].width
     return next(iter(block.inputs.values())).width

@@ -7,7 +7,6 @@ Sequence parallelism cuts what has the hidden size, outside those regions, along
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -15,9 +14,11 @@ from typing import Any
 from vramwise.errors import ScenarioError, UnevenCutError
 from vramwise.models.autograd.gradients import divided_up
 from vramwise.models.autograd.tensor import Storage, Tensor
-from vramwise.models.blocks import Block, Op, Parameter, Value
+from vramwise.models.blocks import Block, Operation, Parameter, Value
 from vramwise.models.model import Model
-from vramwise.models.parallel_cut import ParallelCut, stores_inputs_first
+from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.simple import Conv1dLinear, Embedding, Heads, Linear, Split
+from vramwise.models.parallel_cut import ParallelCut
 from vramwise.models.step import BlockRun, Forward
 
 _COUNTED = ("num_heads", "num_key_value_heads")
@@ -51,61 +52,58 @@ class _Cutter:
         return replace(self.block, ops=ops, outputs=outputs)
 
     def _keep(self, value: Value, width: int, *, cut: bool) -> Value:
-        self.values[value.id] = kept = Value(value.id, width)
+        self.values[value.id] = kept = replace(value, width=width)
         if cut:
             self.is_cut.add(value.id)
         return kept
 
-    def _op(self, op: Op) -> Op:
+    def _op(self, op: Operation) -> Operation:
         inputs = tuple(self.values[value.id] for value in op.inputs)
         cut = any(value.id in self.is_cut for value in op.inputs)
         kind = op.parameters[0].shard if op.parameters else "replicated"
         parameters = tuple(self._parameter(p, op, cut) for p in op.parameters)
         narrower = any(self.values[value.id].width != value.width for value in op.inputs)
-        settings = self._settings(op.settings, cut, narrower)
-        if op.kind in ("linear", "conv1d_linear"):
+        counted = self._counted(op, narrower) if cut else {}
+        if isinstance(op, Linear | Conv1dLinear):
             column = kind in ("column", "vocab")
             outputs = tuple(
                 self._keep(v, self._share(v.width, op) if column else v.width, cut=column) for v in op.outputs
             )
-        elif op.kind == "embedding":
+        elif isinstance(op, Embedding):
             outputs = tuple(self._keep(value, value.width, cut=False) for value in op.outputs)
         elif len(op.outputs) == len(op.inputs):  # each output is made of its own input (rotary positions of q and k)
             pairs = zip(op.inputs, op.outputs, strict=True)
             outputs = tuple(self._keep(v, self._width(v, (i,), op), cut=i.id in self.is_cut) for i, v in pairs)
         else:
             outputs = tuple(self._keep(v, self._width(v, op.inputs, op), cut=cut) for v in op.outputs)
-        return replace(op, inputs=inputs, outputs=outputs, parameters=parameters, settings=settings)
+        return replace(op, inputs=inputs, outputs=outputs, parameters=parameters, **counted)
 
-    def _width(self, value: Value, sources: tuple[Value, ...], op: Op) -> int:
+    def _width(self, value: Value, sources: tuple[Value, ...], op: Operation) -> int:
         """A result's width: what is left of it where its sources are narrower than they were."""
-        if op.kind == "attention":
+        if isinstance(op, Attention):
             return self._share(value.width, op) if any(s.id in self.is_cut for s in sources) else value.width
-        if op.kind == "heads":
+        if isinstance(op, Heads):
             return value.width
         narrower = any(self.values[source.id].width != source.width for source in sources)
         return self._share(value.width, op) if narrower else value.width
 
-    def _share(self, size: int, op: Op) -> int:
+    def _share(self, size: int, op: Operation) -> int:
         if op.parameters and op.parameters[0].shard == "vocab":  # padded to a multiple
             return -(-size // self.t)
         return self.ranks.share(size, f"{self.block.name}.{op.module}".strip("."))
 
-    def _parameter(self, p: Parameter, op: Op, cut: bool) -> Parameter:
+    def _parameter(self, p: Parameter, op: Operation, cut: bool) -> Parameter:
         if cut and p.shard == "replicated":  # what it works on is cut
             left = {value.width: self.values[value.id].width for value in op.inputs}
             return replace(p, shape=tuple(left.get(size, size) for size in p.shape))
-        return replace(p, shape=self.ranks.shape(p, inputs_first=stores_inputs_first(op)))
+        return replace(p, shape=self.ranks.shape(p, inputs_first=op.inputs_first))
 
-    def _settings(self, settings: Mapping[str, Any], cut: bool, narrower: bool) -> Mapping[str, Any]:
-        if not cut:
-            return settings
-        changed = dict(settings)
-        for name in _COUNTED:
-            if changed.get(name):
-                changed[name] = max(1, changed[name] // self.t)
-        if "pieces" in changed and narrower:
-            changed["pieces"] = tuple(piece // self.t for piece in changed["pieces"])
+    def _counted(self, op: Operation, narrower: bool) -> dict[str, Any]:
+        """Settings of an operation on cut values that count heads or columns: a rank's share of them."""
+        counts = ((name, getattr(op, name, 0)) for name in _COUNTED)
+        changed: dict[str, Any] = {name: max(1, count // self.t) for name, count in counts if count}
+        if isinstance(op, Split) and narrower:
+            changed["pieces"] = tuple(piece // self.t for piece in op.pieces)
         return changed
 
 

@@ -9,8 +9,10 @@ from functools import lru_cache
 
 from vramwise.errors import ScenarioError, clipped, nearest
 from vramwise.models.adapters import adapter_shapes
-from vramwise.models.blocks import Op, Parameter
+from vramwise.models.blocks import Operation, Parameter
 from vramwise.models.model import Model
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.models.operations.simple import Hold
 
 _WEIGHT = ".weight"
 _EXPRESSION = frozenset("*+?()[]{}|\\^$")
@@ -76,9 +78,9 @@ _EXPERTS_LAYERS = ("experts", "gate_proj", "up_proj", "down_proj", "w1", "w2", "
 
 
 @lru_cache(maxsize=64)
-def _operations(model: Model) -> dict[Parameter, Op]:
+def _operations(model: Model) -> dict[Parameter, Operation]:
     """The operation that uses each parameter, not the one that only owns it."""
-    ops = sorted((op for block in model.blocks for op in block.ops), key=lambda op: op.kind != "hold")
+    ops = sorted((op for block in model.blocks for op in block.ops), key=lambda op: not isinstance(op, Hold))
     return {parameter: op for op in ops for parameter in op.parameters}
 
 
@@ -88,7 +90,7 @@ def wrapped_experts(model: Model) -> frozenset[Parameter]:
     found = (
         parameter
         for parameter, op in _operations(model).items()
-        if op.kind == "experts" and "style" not in op.settings and "fused_branches" in op.settings
+        if isinstance(op, ExpertMlps) and not op.style and op.fused_branches
     )
     return frozenset(p for p in found if len(p.shape) == 3 and not p.name.endswith("bias"))
 

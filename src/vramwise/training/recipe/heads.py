@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from vramwise.errors import ScenarioError, UnsupportedModelError
 from vramwise.models import describe
-from vramwise.models.blocks import Block, Op, Parameter, Value
+from vramwise.models.blocks import Block, Parameter, Value
 from vramwise.models.model import Model
+from vramwise.models.operations.simple import Linear
 from vramwise.models.type_facts import fact_value
 
 NUM_LABELS = 2  # transformers 5.23 configuration_utils.py: num_labels when a config names none
@@ -31,7 +32,7 @@ def with_head(model: Model, head: str) -> Model:
 
 def _decoder(model: Model, labels: int) -> Model:
     *layers, last = model.blocks
-    if "logits" not in last.outputs or last.ops[-1].kind != "linear":
+    if "logits" not in last.outputs or not isinstance(last.ops[-1], Linear):
         raise ScenarioError("train.head", f"the output layer of {model.id or model.family} cannot be exchanged")
     score = last.ops[-1]
     if not labels:
@@ -65,6 +66,6 @@ def _classifier(bare: Model, labels: int) -> Model:
     logits = Value(max(value.id for op in last.ops for value in op.outputs) + 1, labels)
     weight = Parameter("classifier.weight", (labels, pooled.width), "head", is_linear=True)
     bias = Parameter("classifier.bias", (labels,), "head")
-    op = Op("linear", "classifier", (pooled,), (logits,), (weight, bias))
+    op = Linear(module="classifier", inputs=(pooled,), outputs=(logits,), parameters=(weight, bias))
     block: Block = replace(last, ops=(*last.ops, op), outputs={"logits": logits})
     return replace(bare, blocks=(*layers, block), head="masked-lm")

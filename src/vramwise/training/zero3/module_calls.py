@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from vramwise.models.blocks import Op, Parameter
+from vramwise.models.blocks import Operation, Parameter
 from vramwise.models.model import Model
+from vramwise.models.operations.attention import Rotary
+from vramwise.models.operations.simple import Embedding
 
 HEAD = -1
 OUTSIDE = -2
 BELOW = -3
 """What stands for a layer's number in the output layer, in other modules, and in those before the first layer."""
 DROPOUT = "dropout"
-_WITHOUT_WEIGHTS = frozenset({"activation", "dropout"})
-"""Operations that are modules of their own although they have no weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def module_tree(
     Without `input_gradients` nothing below the first trained weight has a backward pass: no frozen embedding.
     """
     root = Module("", OUTSIDE)
-    rotates = any(op.kind == "rotary" for block in model.blocks for op in block.ops)
+    rotates = any(True for _ in model.operations(Rotary))
     number = 0
     for block in model.blocks:
         if block.modality != "text" and not images:
@@ -105,17 +105,22 @@ def module_tree(
             number += 1
         for op in block.ops:
             _place(root, block.name, op, place, weight_of, added)
-            if op.kind == "embedding" and not input_gradients:
+            if isinstance(op, Embedding) and not input_gradients:
                 frozen = _reach(root, op.parameters[0].name.rpartition(".")[0], place)
                 frozen.differentiable = any(weight.trains for weight in frozen.weights)
     return root
 
 
 def _place(
-    root: Module, block: str, op: Op, place: int, weight_of: Callable[[Parameter], Weight], added: Adapters | None
+    root: Module,
+    block: str,
+    op: Operation,
+    place: int,
+    weight_of: Callable[[Parameter], Weight],
+    added: Adapters | None,
 ) -> None:
     if not op.parameters:
-        if op.kind in _WITHOUT_WEIGHTS:
+        if op.is_module:
             path = f"{block}.{op.module}".strip(".") if op.module else ""
             parent = _reach(root, path.rpartition(".")[0], place) if path else _deepest(root, place)
             parent.children.append(Module(path or DROPOUT, place))
@@ -128,7 +133,7 @@ def _place(
         module = _reach(root, owner, HEAD if is_head else place)
         known = {weight.key for weight in module.weights}
         module.weights += [weight for weight in map(weight_of, parameters) if weight.key not in known]
-        module.ends = op.kind != "embedding"
+        module.ends = not isinstance(op, Embedding)
         extra = [weight for parameter in parameters for weight in (added(parameter) if added is not None else ())]
         if extra:
             base = Module(f"{owner}.base_layer", module.block, module.weights, ends=module.ends)

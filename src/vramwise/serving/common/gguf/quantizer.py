@@ -12,6 +12,8 @@ from functools import lru_cache
 
 from vramwise.formats import GgufType
 from vramwise.models import Model
+from vramwise.models.operations.attention import HeadedAttention
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.gguf.tensors import GgufTensor, gguf_tensors
 from vramwise.serving.common.gguf.types import fitting, tensor_type
@@ -97,16 +99,14 @@ def typed_tensors(model: Model, file_type: str, imatrix: bool) -> tuple[TypedTen
 
 def _file(model: Model, tensors: tuple[GgufTensor, ...], file_type: str, imatrix: bool) -> _File:
     groups = (
-        op.settings["num_heads"] // cache.num_key_value_heads
+        op.num_heads // cache.num_key_value_heads
         for block in model.layers()
-        for op in block.ops
+        for op in block.operations(HeadedAttention)
         for cache in block.caches
-        if op.kind.endswith("attention") and "num_heads" in op.settings and cache.num_key_value_heads
+        if cache.num_key_value_heads
     )
     grouped = next(groups, 1)
-    experts = max(
-        (op.settings["num_experts"] for b in model.layers() for op in b.ops if op.kind == "experts"), default=0
-    )
+    experts = max((op.num_experts for block in model.layers() for op in block.operations(ExpertMlps)), default=0)
     is_70b = model.num_layers == _LLAMA_70B_LAYERS and grouped > 1
     is_falcon = has_fact("llama.cpp", "own_mixes", model.config.model_type)
     mxfp4 = published_in_mxfp4(model)

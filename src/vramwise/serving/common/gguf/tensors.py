@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vramwise.models import Block, Model, Op, Parameter
+from vramwise.models import Block, Model, Operation, Parameter
 from vramwise.models.lengths import rope_scaling
+from vramwise.models.operations.attention import Attention, Rotary
+from vramwise.models.operations.simple import Conv1dLinear
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def _of_block(block: Block, met: set[str]) -> Iterator[GgufTensor]:
                 yield from cut(parameter, block) if cut else _of_parameter(parameter, op)
 
 
-def _of_parameter(parameter: Parameter, op: Op) -> Iterator[GgufTensor]:
+def _of_parameter(parameter: Parameter, op: Operation) -> Iterator[GgufTensor]:
     shape, layer = parameter.shape, parameter.layer
     module, _, leaf = parameter.name.rpartition(".")
     if parameter.part == "embedding" and parameter.shard == "vocab":
@@ -95,7 +97,7 @@ def _of_parameter(parameter: Parameter, op: Op) -> Iterator[GgufTensor]:
         return
     path = parameter.name if len(shape) == 3 and leaf != "weight" else module
     name = next((gguf for pattern, gguf in _NAMES if pattern.search(path)), parameter.part)
-    if op.kind == "conv1d_linear" and len(shape) == 2:
+    if isinstance(op, Conv1dLinear) and len(shape) == 2:
         shape = (shape[1], shape[0])
     linear = parameter.is_linear or (parameter.part == "experts" and len(shape) == 3)
     quantizable = linear and len(shape) >= 2 and leaf != "bias" and parameter.part != "router"
@@ -106,7 +108,7 @@ def _of_parameter(parameter: Parameter, op: Op) -> Iterator[GgufTensor]:
         yield GgufTensor(name if quantizable else kept, shape, layer, quantizable)
 
 
-def _experts(name: str, shape: tuple[int, ...], op: Op, layer: int | None) -> Iterator[GgufTensor]:
+def _experts(name: str, shape: tuple[int, ...], op: Operation, layer: int | None) -> Iterator[GgufTensor]:
     """Stacked experts; the fused gate and up are two tensors in the file. Rows of the hidden size come last."""
     hidden = op.inputs[0].width
     count, one, other = shape
@@ -133,8 +135,8 @@ def _queries_to_gates(parameter: Parameter, block: Block) -> Iterator[GgufTensor
 def _latent(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
     """The latent's way up in two tensors, for keys (turned over) and for values, as files since April 2025 hold it."""
     rows, rank = parameter.shape
-    attention = next(op for op in block.ops if op.kind == "attention")
-    heads, values = attention.settings["num_heads"], attention.inputs[2].width
+    attention = next(block.operations(Attention))
+    heads, values = attention.num_heads, attention.inputs[2].width
     yield GgufTensor("attn_k_b", (heads, rank, rows // heads - values), parameter.layer, True)
     yield GgufTensor("attn_v_b", (heads, values, rank), parameter.layer, True)
 
@@ -142,7 +144,7 @@ def _latent(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
 def _fused_queries(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
     """InternLM 2's one product for queries, keys and values: three tensors in the file."""
     rows, columns = parameter.shape
-    heads = next(op.settings["num_heads"] for op in block.ops if op.kind == "attention")
+    heads = next(block.operations(Attention)).num_heads
     groups = block.caches[0].num_key_value_heads
     width = rows // (heads + 2 * groups)
     for name, count in (("attn_q", heads), ("attn_k", groups), ("attn_v", groups)):
@@ -169,7 +171,7 @@ def _frequencies(model: Model) -> Iterator[GgufTensor]:
     """Frequency factors that the converter writes for Llama 3.1's and long RoPE."""
     scaling = rope_scaling(model)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "")
-    width = next((op.settings["rotary_dim"] for block in model.layers() for op in block.ops if op.kind == "rotary"), 0)
+    width = next((op.rotary_dim for block in model.layers() for op in block.operations(Rotary)), 0)
     if kind == "llama3":
         yield GgufTensor("rope_freqs", (width // 2,), None, False)
     elif kind in ("longrope", "su"):

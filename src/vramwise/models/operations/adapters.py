@@ -1,0 +1,68 @@
+"""PEFT's adapters (0.21): beside linear layers, and added to the parameters of routers and experts."""
+
+from __future__ import annotations
+
+from vramwise.models.adapters import adapter_shapes
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Operation, Parameter
+from vramwise.models.execution import Lora
+from vramwise.models.lowering import ADAPTER_LEAVES, Lowering
+from vramwise.models.operations.chosen_experts import StackedExperts
+from vramwise.models.operations.dora import with_dora
+
+
+def with_adapter(run: Lowering, op: Operation, x: Tensor, result: Tensor) -> Tensor:
+    """PEFT's `lora.Linear.forward` (0.21): result + B(A(dropout(x as adapter dtype))) · scaling."""
+    lora = run.execution.lora
+    if lora is None or op.module.rsplit(".", 1)[-1] not in lora.targets:
+        return result
+    tape = run.tape
+    a, b, *magnitude = _adapters(run, lora, op, op.parameters[0])
+    if magnitude:
+        weight, *bias = run.parameters_of(op)
+        adapted = (a, b, magnitude[0], lora.dropout)
+        wide = with_dora(tape, tape.to(x, lora.dtype), result, weight, bias[0] if bias else None, *adapted)
+        return tape.to(wide, result.dtype)
+    x = tape.dropout(tape.to(x, lora.dtype), lora.dropout)
+    delta = tape.scale(tape.linear(tape.linear(x, a), b))
+    return tape.to(tape.add(result, delta), result.dtype)
+
+
+def _adapters(run: Lowering, lora: Lora, op: Operation, weight: Parameter) -> list[Tensor]:
+    """A, B and DoRA's magnitude of one weight, the same wherever that is used."""
+    names = [f"{weight.name}.{leaf}" for leaf in ADAPTER_LEAVES]
+    shapes = adapter_shapes(op, weight, lora.rank, dora=lora.dora)
+    for name, shape in zip(names, shapes, strict=False):
+        if name not in run.parameters:
+            run.parameters[name] = run.tape.parameter(shape, lora.dtype, requires_grad=True)
+    return [run.parameters[name] for name in names[: len(shapes)]]
+
+
+def adapted_parameters(run: Lowering, op: Operation) -> list[Tensor]:
+    """The parameters of a router or of experts, with the update of their adapters added where there are any."""
+    lora = run.execution.lora
+    if lora is None or op.module.rsplit(".", 1)[-1] not in lora.targets:
+        return run.parameters_of(op)
+    # Innermost wrapper last: PEFT activates the adapter of the outermost one, the last weight, first.
+    adapted = [
+        _adapted(run, lora, op, p) if len(p.shape) > 1 and not p.name.endswith("bias")
+        else run.parameter(p)
+        for p in reversed(op.parameters)
+    ]  # fmt: skip
+    return adapted[::-1]
+
+
+def _adapted(run: Lowering, lora: Lora, op: Operation, parameter: Parameter) -> Tensor:
+    """PEFT's `ParamWrapper` (0.21): the merged weight, in the weight's dtype, at full size."""
+    tape, weight = run.tape, run.parameter(parameter)
+    a, b = _adapters(run, lora, op, parameter)[:2]
+    if len(parameter.shape) == 2:
+        delta = tape.scale(tape.mm("mm", *tape.autocast_low(b, a)))
+        return tape.add(weight, tape.to(delta, weight.dtype))
+    experts, outer = parameter.shape[0], b.shape[0]
+    a = tape.reshape(a, experts, -1, a.shape[-1])
+    b = tape.reshape(b, outer, -1, experts)
+    left, right = tape.permute(b, 2, 0, 1), a
+    if isinstance(op, StackedExperts) and op.transposed:
+        left, right = tape.transpose(a, 1, 2), tape.transpose(left, 1, 2)
+    return tape.mm("baddbmm", tape.to(left, weight.dtype), tape.to(right, weight.dtype), weight)

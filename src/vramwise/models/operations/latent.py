@@ -1,0 +1,172 @@
+"""Attention paths of DeepSeek (multi-head latent attention) and gpt-oss (sinks) in transformers 5.23."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models.autograd.size import probe
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Operation
+from vramwise.models.lowering import Lowering, lowering
+from vramwise.models.operations.attention import (
+    AnyAttention,
+    AnyRotary,
+    attention_dropout,
+    rotary_table,
+    sdpa_attention,
+)
+
+
+class Cached(Operation):
+    __slots__ = ()
+
+
+@lowering(Cached)
+def cached(run: Lowering, op: Cached, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """What `DynamicCache.update` hands back: copies, along the sequence."""
+    return tuple(run.tape.cat([x], -2) for x in tensors) if run.execution.use_cache else tensors
+
+
+class LatentKey(Operation):
+    __slots__ = ()
+
+
+@lowering(LatentKey)
+def latent_key(run: Lowering, op: LatentKey, own: Tensor, shared: Tensor) -> Tensor:
+    """Keys of every head: their own part and the one rotary part of all, copied into a new tensor."""
+    tape = run.tape
+    shape = (*own.shape[:-1], own.shape[-1] + shared.shape[-1])
+    key = tape.new(shape, own.dtype, requires_grad=own.requires_grad or shared.requires_grad, op="new_empty")
+    tape.record("copy_", [own, tape.expand(shared, -1, own.shape[1], -1, -1)], [key])
+    return key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightningIndexer(Operation):
+    num_heads: int
+    head_dim: int
+
+
+@lowering(LightningIndexer)
+def indexer(run: Lowering, op: LightningIndexer, x: Tensor, compressed_query: Tensor) -> tuple[()]:
+    """Scores of every token for every later one, outside of autograd; the indices that it picks are not counted."""
+    tape = run.tape
+    x, compressed_query = tape.detached(x), tape.detached(compressed_query)
+    wq, wk, weight, bias, weigh = (tape.detached(parameter) for parameter in run.parameters_of(op))
+    q = tape.linear(compressed_query, wq)
+    q = tape.cat([tape.view(q, *q.shape[:-1], op.num_heads, op.head_dim)])
+    k = tape.cat([tape.layer_norm(tape.linear(x, wk), weight, bias)])
+    key = tape.unsqueeze(tape.to(tape.transpose(k, 1, 2), "fp32"), 1)
+    scores = tape.unary("relu", tape.scale(tape.matmul(tape.to(q, "fp32"), key)))
+    weights = tape.scale(tape.to(tape.linear(x, weigh), "fp32"))
+    tape.scale(tape.matmul(tape.unsqueeze(weights, -2), scores), "add_mask")
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockScores(Operation):
+    num_heads: int
+
+
+@lowering(BlockScores)
+def block_scores(run: Lowering, op: BlockScores, x: Tensor) -> tuple[()]:
+    """MiniMax M3: scores of every token for every later one; only indices of blocks come of them."""
+    tape, heads = run.tape, op.num_heads
+    wq, wk, q_norm, k_norm = (tape.detached(parameter) for parameter in run.parameters_of(op))
+    q, k = (tape.linear(tape.detached(x), weight) for weight in (wq, wk))
+    q = tape.transpose(tape.mul(tape.view(q, *q.shape[:2], heads, -1), q_norm), 1, 2)
+    k = tape.transpose(tape.mul(tape.view(k, *k.shape[:2], 1, -1), k_norm), 1, 2)
+    tape.matmul(tape.to(q, "fp32"), tape.transpose(tape.to(k, "fp32"), 2, 3))
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotaryComplex(AnyRotary):
+    heads_axis: int = 1
+
+
+@lowering(RotaryComplex)
+def rotary_complex(run: Lowering, op: RotaryComplex, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Pairs of neighbours turned as complex numbers in fp32; one complex table of width/2 for all layers."""
+    tape, half = run.tape, op.inputs[0].width // 2
+    if "complex" not in run.tables:
+        run.tables["complex"] = (tape.new((1, run.sequence, half), "complex64", op="mul"),)
+    turn = tape.unsqueeze(run.tables["complex"][0], op.heads_axis)
+    return turned_with_tables(run, q, turn), turned_with_tables(run, k, turn)
+
+
+class Temperature(Operation):
+    __slots__ = ()
+
+
+@lowering(Temperature)
+def temperature(run: Lowering, op: Temperature, q: Tensor) -> Tensor:
+    """Llama 4: queries times a factor in fp32 that grows with the position, made by each layer for itself."""
+    tape = run.tape
+    factors = tape.new((1, run.sequence, 1, 1), "fp32", op="add_scalar")
+    return tape.to(tape.mul(q, tape.expand(factors, q.shape[0], -1, -1, -1)), q.dtype)
+
+
+def turned_with_tables(run: Lowering, x: Tensor, turn: Tensor) -> Tensor:
+    tape = run.tape
+    pairs = tape.reshape(tape.to(x, "fp32"), *x.shape[:-1], -1, 2)
+    real = tape.view_as_real(tape.mul(tape.view_as_complex(pairs), turn))
+    return tape.to(tape.reshape(real, *x.shape), x.dtype)
+
+
+class RotaryHalves(AnyRotary):
+    __slots__ = ()
+
+
+@lowering(RotaryHalves)
+def rotary_halves(run: Lowering, op: RotaryHalves, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """gpt-oss: the two halves turned apart, with tables of half the head's width."""
+    tape = run.tape
+    cos, sin = (tape.unsqueeze(table, 1) for table in rotary_table(run, "halves", op.inputs[0].width // 2))
+    turned = []
+    for x in (q, k):
+        first, second = tape.chunk(x, 2)
+        left = tape.add(tape.mul(first, cos), tape.mul(second, sin))
+        right = tape.add(tape.mul(second, cos), tape.mul(first, sin))
+        turned.append(tape.cat([left, right]))
+    return turned[0], turned[1]
+
+
+def flash_with_sinks(run: Lowering, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A kernel with the sinks as one argument more (flash-attn 3's `s_aux`): it keeps what flash-attn does."""
+    tape = run.tape
+    run.parameters_of(op)
+    out = sdpa_attention(run, op, q, k, v)
+    out = tape.narrow(out, -1, v.shape[-1]) if probe(out.shape[-1]) != probe(v.shape[-1]) else out
+    return tape.reshape(tape.contiguous(out), *out.shape[:2], -1)
+
+
+class SinkAttention(AnyAttention):
+    __slots__ = ()
+
+
+@lowering(SinkAttention)
+def sink_attention(run: Lowering, op: SinkAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """gpt-oss: one more column of scores, the head's sink, joins the softmax and is dropped after it.
+
+    MiMo's full layers run the same code without a sink.
+    """
+    tape = run.tape
+    k, v = (k, v) if op.latent else cached(run, Cached(), k, v)
+    if run.execution.sdpa_backend == "flash" and not op.latent:
+        return flash_with_sinks(run, op, q, k, v)
+    times = op.num_heads // op.num_key_value_heads
+    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
+    mask = tape.new((q.shape[0], 1, q.shape[2], k.shape[2]), run.hidden_dtype, op="mask")
+    scores = tape.add(scores, mask)
+    sinks = run.parameters_of(op)
+    if sinks:
+        column = tape.expand(tape.reshape(sinks[0], 1, -1, 1, 1), q.shape[0], -1, q.shape[2], -1)
+        scores = tape.cat([scores, column])
+    scores = tape.add(scores, tape.largest(scores))
+    shares = tape.softmax(scores, scores.dtype)
+    shares = tape.narrow(shares, -1, k.shape[2]) if sinks else shares
+    shares = tape.to(tape.dropout(shares, attention_dropout(run, op.dropout)), v.dtype)
+    out = tape.contiguous(tape.transpose(tape.matmul(shares, v), 1, 2))
+    return tape.reshape(out, *out.shape[:2], -1)

@@ -1,0 +1,239 @@
+"""Operations that most models have: look-ups, products, sums, activations, views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Operation
+from vramwise.models.lowering import Lowering, lowering
+from vramwise.models.operations.activations import apply_activation, xielu
+from vramwise.models.operations.adapters import with_adapter
+from vramwise.models.operations.inputs import input_tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding(Operation):
+    ids: str
+    buffer_rows: int | None = None
+
+
+@lowering(Embedding)
+def embedding(run: Lowering, op: Embedding) -> Tensor:
+    (weight,) = run.parameters_of(op)
+    ids = input_tensor(run, op.ids, op.buffer_rows)
+    return run.tape.embedding(ids, weight)
+
+
+class Hold(Operation):
+    __slots__ = ()
+
+
+@lowering(Hold)
+def hold(run: Lowering, op: Hold, x: Tensor) -> Tensor:
+    """Parameters that a module owns and that others use under another name."""
+    return x
+
+
+class Linear(Operation):
+    __slots__ = ()
+
+
+@lowering(Linear)
+def linear(run: Lowering, op: Linear, x: Tensor) -> Tensor:
+    weight, *bias = run.parameters_of(op)
+    if run.execution.quantizes(op.parameters[0]):
+        # bitsandbytes 0.50 nn/modules.py Linear4bit.forward: the input in the compute dtype, the answer in its own.
+        result = run.tape.to(run.tape.linear(run.tape.to(x, weight.dtype), weight, *bias), x.dtype)
+    else:
+        result = run.tape.linear(x, weight, *bias)
+    return with_adapter(run, op, x, result)
+
+
+class Conv1dLinear(Operation):
+    __slots__ = ()
+    inputs_first = True
+
+
+@lowering(Conv1dLinear)
+def conv1d_linear(run: Lowering, op: Conv1dLinear, x: Tensor) -> Tensor:
+    weight, bias = run.parameters_of(op)
+    result = run.tape.conv1d_linear(x, weight, bias)
+    return with_adapter(run, op, x, result)
+
+
+class Add(Operation):
+    __slots__ = ()
+
+
+@lowering(Add)
+def add(run: Lowering, op: Add, a: Tensor, b: Tensor) -> Tensor:
+    return run.tape.add(a, b)
+
+
+class AddInPlace(Operation):
+    __slots__ = ()
+
+
+@lowering(AddInPlace)
+def add_in_place(run: Lowering, op: AddInPlace, a: Tensor, b: Tensor) -> Tensor:
+    return run.tape.add_(a, b)
+
+
+class AddBias(Operation):
+    __slots__ = ()
+
+
+@lowering(AddBias)
+def add_bias(run: Lowering, op: AddBias, x: Tensor) -> Tensor:
+    """A bias that the class adds itself: autocast does not cast it, so it widens the sum."""
+    return run.tape.add(x, *run.parameters_of(op))
+
+
+class Multiply(Operation):
+    __slots__ = ()
+
+
+@lowering(Multiply)
+def multiply(run: Lowering, op: Multiply, a: Tensor, b: Tensor) -> Tensor:
+    return run.tape.mul(a, b)
+
+
+class ScaleBy(Operation):
+    __slots__ = ()
+
+
+@lowering(ScaleBy)
+def scale_by(run: Lowering, op: ScaleBy, x: Tensor) -> Tensor:
+    """A product with a parameter."""
+    return run.tape.mul(x, *run.parameters_of(op))
+
+
+class Scale(Operation):
+    __slots__ = ()
+
+
+@lowering(Scale)
+def scale(run: Lowering, op: Scale, x: Tensor) -> Tensor:
+    return run.tape.scale(x)
+
+
+class ScaleByBuffer(Operation):
+    __slots__ = ()
+
+
+@lowering(ScaleByBuffer)
+def scale_by_buffer(run: Lowering, op: ScaleByBuffer, x: Tensor) -> Tensor:
+    """A buffer in the parameters' dtype, as gemma's `embed_scale`."""
+    return run.tape.mul(x, run.tape.new((), run.execution.param_dtype, kind="buffer", op="buffer"))
+
+
+class Clamp(Operation):
+    __slots__ = ()
+
+
+@lowering(Clamp)
+def clamp(run: Lowering, op: Clamp, x: Tensor) -> Tensor:
+    return run.tape.unary("clamp", x)
+
+
+class ClampInPlace(Operation):
+    __slots__ = ()
+
+
+@lowering(ClampInPlace)
+def clamp_(run: Lowering, op: ClampInPlace, x: Tensor) -> Tensor:
+    return run.tape.clamp_(x)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation(Operation):
+    is_module = True
+
+    function: str
+
+
+@lowering(Activation)
+def activation(run: Lowering, op: Activation, x: Tensor) -> Tensor:
+    return apply_activation(run.tape, op.function, x)
+
+
+class Xielu(Operation):
+    __slots__ = ()
+
+
+@lowering(Xielu)
+def xielu_activation(run: Lowering, op: Xielu, x: Tensor) -> Tensor:
+    positive, negative = run.parameters_of(op)
+    return xielu(run.tape, x, positive, negative)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropout(Operation):
+    is_module = True
+
+    p: float
+
+
+@lowering(Dropout)
+def dropout(run: Lowering, op: Dropout, x: Tensor) -> Tensor:
+    return run.tape.dropout(x, op.p) if run.execution.dropout else x
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split(Operation):
+    pieces: tuple[int, ...]
+
+
+@lowering(Split)
+def split(run: Lowering, op: Split, x: Tensor) -> tuple[Tensor, ...]:
+    return run.tape.split(x, op.pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads(Operation):
+    num_heads: int
+
+
+@lowering(Heads)
+def heads(run: Lowering, op: Heads, x: Tensor) -> Tensor:
+    num_heads = op.num_heads
+    return run.tape.view(x, *x.shape[:-1], num_heads, op.outputs[0].width)
+
+
+class FirstToken(Operation):
+    __slots__ = ()
+
+
+@lowering(FirstToken)
+def first_token(run: Lowering, op: FirstToken, x: Tensor) -> Tensor:
+    return run.tape.select(x, 1)
+
+
+class HeadsFirst(Operation):
+    __slots__ = ()
+
+
+@lowering(HeadsFirst)
+def heads_first(run: Lowering, op: HeadsFirst, x: Tensor) -> Tensor:
+    return run.tape.transpose(x, 1, 2)
+
+
+class Concatenate(Operation):
+    __slots__ = ()
+
+
+@lowering(Concatenate)
+def concatenate(run: Lowering, op: Concatenate, *pieces: Tensor) -> Tensor:
+    """Joined along the last axis."""
+    return run.tape.cat(pieces)
+
+
+class ToParameterDtype(Operation):
+    __slots__ = ()
+
+
+@lowering(ToParameterDtype)
+def to_parameter_dtype(run: Lowering, op: ToParameterDtype, x: Tensor) -> Tensor:
+    """The cast to the dtype of the next layer's weight, which undoes autocast's."""
+    return run.tape.to(x, run.execution.param_dtype)

@@ -1,0 +1,37 @@
+"""Operations whose parameters and states are known and whose saved activations are not described yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from vramwise.errors import UnsupportedModelError
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Operation
+from vramwise.models.lowering import Lowering, lowering
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undescribed(Operation):
+    """Known by its parameters only; `name` says what it is."""
+
+    name: str
+
+
+class Stored(Operation):
+    """Tensors of a file of which nothing else is known."""
+
+    __slots__ = ()
+
+
+@lowering(Undescribed)
+def undescribed(run: Lowering, op: Undescribed, *inputs: Tensor) -> NoReturn:
+    raise UnsupportedModelError(
+        f"{op.module or 'model'}: the activations of {op.name} are not described yet, so that training cannot be "
+        "estimated; parameters and caches are"
+    )
+
+
+@lowering(Stored)
+def stored(run: Lowering, op: Stored, *inputs: Tensor) -> NoReturn:
+    raise UnsupportedModelError("only the tensors of this model are known, not what it runs")
