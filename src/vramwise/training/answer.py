@@ -11,7 +11,7 @@ from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
-from vramwise.scenario import Scenario, TrainSettings
+from vramwise.scenario import Scenario
 from vramwise.training import counters
 from vramwise.training.components import Component
 from vramwise.training.exchange.communication import buffers
@@ -27,6 +27,7 @@ from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, samples_completions
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.replay import is_replayed
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step import rollout
 from vramwise.training.step.moments import Moment
 from vramwise.training.step.overload import overload_bytes
@@ -93,7 +94,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     )
 
 
-def _as_told(job: Job) -> TrainSettings:
+def _as_told(job: Job) -> ResolvedTrain:
     """The settings as decided; those of text are left open where a batch is of images alone."""
     return job.train if reads_tokens(job.model) else job.train.replace(sequence_length=None)
 

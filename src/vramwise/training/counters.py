@@ -11,18 +11,19 @@ from vramwise.hardware import Gpu, context_bytes
 from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.result import Capacity, Node, Quantity, Verdict
-from vramwise.scenario import Scenario, TrainSettings
+from vramwise.scenario import Scenario
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
 
 GROUPED_STREAMS = 4  # transformer_engine common/util/multi_stream.cpp nvte_get_num_compute_streams
 
 
-def workspace_node(gpu: Gpu | None, train: TrainSettings, model: Model) -> Node:
+def workspace_node(gpu: Gpu | None, train: ResolvedTrain, model: Model) -> Node:
     """What cuBLAS keeps for forward and backward, and Transformer Engine for its products, from the first one on."""
     newer = gpu is not None and gpu.compute_capability[:1].isdigit() and float(gpu.compute_capability) >= 9.0
     found = calibrated("gemm_workspace_sm90" if newer else "gemm_workspace_sm80")
@@ -35,7 +36,7 @@ def workspace_node(gpu: Gpu | None, train: TrainSettings, model: Model) -> Node:
     return Node("library workspace", size, "calibrated", low, high, source=source)
 
 
-def context_node(train: TrainSettings, gpu: Gpu | None) -> Node:
+def context_node(train: ResolvedTrain, gpu: Gpu | None) -> Node:
     """CUDA context and loaded kernels of the process; torch's counters do not see it."""
     found = context_bytes(gpu, loads_kernels_lazily(train))
     return Node(
@@ -43,7 +44,7 @@ def context_node(train: TrainSettings, gpu: Gpu | None) -> Node:
     )
 
 
-def outside_torch(train: TrainSettings, gpu: Gpu | None, engine: Sequence[Node] = ()) -> list[Node]:
+def outside_torch(train: ResolvedTrain, gpu: Gpu | None, engine: Sequence[Node] = ()) -> list[Node]:
     """The CUDA context and a rollout engine's nodes; an engine that is not counted brought the context with it."""
     uncounted = not engine and any(name.startswith("rollout") for name in train.extra_models)
     return [] if uncounted else [context_node(train, gpu), *engine]
@@ -63,7 +64,7 @@ def nccl_node(placement: Placement) -> Node | None:
     )
 
 
-def profile_error(train: TrainSettings, placement: Placement, model: Model) -> tuple[float, float]:
+def profile_error(train: ResolvedTrain, placement: Placement, model: Model) -> tuple[float, float]:
     """Relative ends of the allocated peak's interval, by how closely the framework's own operations are known."""
     kind = "other"
     if not train.kernels and not train.compile:
@@ -130,7 +131,7 @@ def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
     return Capacity(name, gpu.memory_total_bytes or gpu.usable_bytes, gpu.usable_bytes)
 
 
-def cannot_run(train: TrainSettings, gpu: Gpu | None) -> str | None:
+def cannot_run(train: ResolvedTrain, gpu: Gpu | None) -> str | None:
     """What was asked for and has no kernel on this card, or None.
 
     8-bit products: TransformerEngine pytorch/fp8.py `check_fp8_support` ("Device compute capability 8.9 or higher
@@ -146,7 +147,7 @@ def cannot_run(train: TrainSettings, gpu: Gpu | None) -> str | None:
     return None
 
 
-def left_out_by_the_card(train: TrainSettings, gpu: Gpu | None) -> list[str]:
+def left_out_by_the_card(train: ResolvedTrain, gpu: Gpu | None) -> list[str]:
     """Ways of saving memory that this card does not offer; worth saying where memory is short."""
     if gpu is None:
         return []
@@ -159,7 +160,7 @@ def left_out_by_the_card(train: TrainSettings, gpu: Gpu | None) -> list[str]:
 
 
 def judged(
-    needed: Quantity, capacity: Capacity, peak_phase: str, train: TrainSettings, gpu: Gpu | None, wanted: int = 0
+    needed: Quantity, capacity: Capacity, peak_phase: str, train: ResolvedTrain, gpu: Gpu | None, wanted: int = 0
 ) -> Verdict:
     """The verdict with its reasons: memory first, then what has no kernel on the card.
 

@@ -8,7 +8,7 @@ from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.model import Model
-from vramwise.scenario import Scenario, TrainSettings
+from vramwise.scenario import Scenario
 from vramwise.training.activations.sizes import RunBytes, step_shape
 from vramwise.training.layout.layouts import check_layout
 from vramwise.training.layout.parallel import Placement, placements
@@ -23,6 +23,7 @@ from vramwise.training.recipe.settings import (
     structural,
 )
 from vramwise.training.recipe.towers import with_whole_towers
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.micro_batches import on_stage
 from vramwise.training.step.moments import Moment, step_moments
 
@@ -33,8 +34,8 @@ class Job:
 
     scenario: Scenario
     model: Model
-    train: TrainSettings
-    structure: TrainSettings
+    train: ResolvedTrain
+    structure: ResolvedTrain
     gpu: Gpu | None
     ranks: tuple[Placement, ...]
 
@@ -59,7 +60,6 @@ class Job:
     @property
     def local_sequence(self) -> int:
         """Tokens of a sequence that one rank computes."""
-        assert self.train.sequence_length is not None
         return -(-self.train.sequence_length // self.train.context_parallel_size)
 
     @property
@@ -94,7 +94,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
 
 
 def moments_at(
-    model: Model, structure: TrainSettings, rank: Placement, batch: int, sequence: int, accumulates: bool
+    model: Model, structure: ResolvedTrain, rank: Placement, batch: int, sequence: int, accumulates: bool
 ) -> list[Moment]:
     """The moments of one rank at a micro-batch and at tokens of a sequence on that rank."""
     rows, tokens = rows_of(structure, batch, sequence)

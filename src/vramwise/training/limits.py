@@ -16,7 +16,6 @@ from vramwise.largest import largest_within
 from vramwise.models.lengths import rows_of_positions
 from vramwise.models.model import Model
 from vramwise.result import Quantity
-from vramwise.scenario import TrainSettings
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.job import moments_at
 from vramwise.training.layout.parallel import Placement
@@ -25,6 +24,7 @@ from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.images import image_tokens_of
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.reserved_memory import reserved
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
 
 MOST_SEQUENCES = 1_000_000
@@ -43,7 +43,7 @@ class Room:
     """
 
     model: Model
-    structure: TrainSettings
+    structure: ResolvedTrain
     ranks: tuple[Placement, ...]
     accumulates: bool
     usable: int
@@ -114,7 +114,7 @@ def longest_sequence(room: Room, batch: int, sequence: int) -> int:
     return found if found >= least else 0
 
 
-def sequence_unit(train: TrainSettings) -> int:
+def sequence_unit(train: ResolvedTrain) -> int:
     """What a sequence's length has to be a multiple of.
 
     Each rank of context parallelism has an early and a late piece of it, and sequence parallelism cuts these again

@@ -23,6 +23,7 @@ from vramwise.training.recipe.settings import (
     had_expert_modules,
     has_fused_experts,
 )
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.step.overload import overload_factor
 from vramwise.training.unchanged import unchanged
@@ -30,7 +31,7 @@ from vramwise.units import format_bytes
 
 
 def notes_of(
-    train: TrainSettings, model: Model, states: ModelStates, *, engine_counted: bool = False
+    train: ResolvedTrain, model: Model, states: ModelStates, *, engine_counted: bool = False
 ) -> tuple[str, ...]:
     """What a reader should know beside the numbers."""
     framework = framework_of(train)
@@ -61,7 +62,7 @@ def notes_of(
         notes.append(
             f'"{given}" has no version number: the newest rules are taken (write "transformers 4.46, torch 2.5")'
         )
-    sequence = train.sequence_length or 1
+    sequence = train.sequence_length
     longest = model.config.size("max_position_embeddings", default=sequence)
     if sequence > longest:
         notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions")
@@ -86,14 +87,14 @@ def notes_of(
 
 
 def notes_on_what_was_asked(
-    asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int], gpu: Gpu | None
+    asked: TrainSettings, train: ResolvedTrain, model: Model, axes: dict[str, int], gpu: Gpu | None
 ) -> tuple[str, ...]:
     """Where something else runs than what was asked for, and what of it changed nothing."""
     found = [attention_note(asked, train, model), experts_note(train, model)]
     return (*filter(None, found), *unchanged(asked, train, model, axes, gpu))
 
 
-def experts_note(train: TrainSettings, model: Model) -> str:
+def experts_note(train: ResolvedTrain, model: Model) -> str:
     """What becomes of experts that are one tensor under adapters; empty where they are not, or do not matter."""
     if train.method not in ("lora", "qlora") or framework_of(train).classes == "own":
         return ""
@@ -118,13 +119,13 @@ def experts_note(train: TrainSettings, model: Model) -> str:
     )
 
 
-def _runs_litgpts_layers(train: TrainSettings, model: Model) -> bool:
+def _runs_litgpts_layers(train: ResolvedTrain, model: Model) -> bool:
     """Whether the activations are those of litgpt's own classes."""
     cut_or_added = train.tensor_parallel_size > 1 or train.images_per_sequence or train.dora
     return framework_of(train).own_layers and is_described(model) and not cut_or_added
 
 
-def _about_extra_models(train: TrainSettings, *, engine_counted: bool) -> list[str]:
+def _about_extra_models(train: ResolvedTrain, *, engine_counted: bool) -> list[str]:
     notes = []
     engines = [name for name in train.extra_models if role_of(name) in ELSEWHERE]
     if engines and not engine_counted:

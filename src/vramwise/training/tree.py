@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.result import Node, Phase
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.sizes import RunBytes
 from vramwise.training.components import Component
 from vramwise.training.model_states.optimizers import state_format
 from vramwise.training.model_states.states import ModelStates, master_bytes, rounded, width
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
 
 _TORCH = "rules of torch 2.13 autograd and transformers 5.23; held against traced steps at real sizes"
@@ -41,7 +41,7 @@ def _sizes(axes: Axes) -> dict[str, object]:
     return {name: axes[name] for name in ("batch", "sequence")}
 
 
-def state_nodes(states: ModelStates, train: TrainSettings) -> dict[Component, Node]:
+def state_nodes(states: ModelStates, train: ResolvedTrain) -> dict[Component, Node]:
     """Weights, adapters, gradients, master copy and optimizer states as terms."""
     trains = f"{states.num_trainable:,} trained"
     kept_as = state_format(train.optimizer, train.optimizer_state_dtype)
@@ -77,7 +77,7 @@ def state_nodes(states: ModelStates, train: TrainSettings) -> dict[Component, No
     return found
 
 
-def _master_format(train: TrainSettings) -> str:
+def _master_format(train: ResolvedTrain) -> str:
     """The master copy's dtype; of which only what bf16 weights lack is stored, where that is so."""
     lacking = train.master_dtype is not None and master_bytes(train) < width(train.master_dtype)
     return f"{train.master_dtype}, of which the 16 bits that the weights lack" if lacking else str(train.master_dtype)

@@ -29,6 +29,7 @@ from vramwise.training.recipe.adapters import of_experts, without_adapter
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
 from vramwise.training.recipe.peft_targets import former_names
 from vramwise.training.recipe.settings import COMPUTE_ADAPTERS, execution, has_fused_experts, structural
+from vramwise.training.resolved import ResolvedTrain
 
 _REPLACES = {
     "norm": "RMS norms", "swiglu": "products with SiLU or GELU", "rotary": "rotations by cosine and sine",
@@ -37,7 +38,7 @@ _FLASH = "attention flash"
 
 
 def unchanged(
-    asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int], gpu: Gpu | None
+    asked: TrainSettings, train: ResolvedTrain, model: Model, axes: dict[str, int], gpu: Gpu | None
 ) -> list[str]:
     """One sentence a setting; `asked`: as the scenario has it, `train`: as it was decided.
 
@@ -51,7 +52,7 @@ def unchanged(
     return [f"{setting} changed nothing here: {why}" for setting, why in found]
 
 
-def _of_recorded(asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int]) -> Found:
+def _of_recorded(asked: TrainSettings, train: ResolvedTrain, model: Model, axes: dict[str, int]) -> Found:
     """What a look at the recorded layers says; kept for other sizes of the same structure."""
     masked = execution(train, model).hands_out_masks
     structure = structure_of(model, axes["batch"], axes["sequence"], masked=masked)
@@ -68,10 +69,10 @@ def _of_recorded(asked: TrainSettings, train: TrainSettings, model: Model, axes:
 
 
 Found = tuple[tuple[str, str], ...]
-_found: Memo[tuple[Model, TrainSettings, frozenset[str], TrainSettings, Structure], Found] = Memo(512)
+_found: Memo[tuple[Model, TrainSettings, frozenset[str], ResolvedTrain, Structure], Found] = Memo(512)
 
 
-def _of_kernels(asked: TrainSettings, train: TrainSettings, forward: Forward) -> Iterator[tuple[str, str]]:
+def _of_kernels(asked: TrainSettings, train: ResolvedTrain, forward: Forward) -> Iterator[tuple[str, str]]:
     framework = framework_of(train)
     of_framework = fused_parts(train.replace(kernels=()))
     for name in asked.kernels:
@@ -95,7 +96,7 @@ def _replaces(new: Forward, old: Forward) -> bool:
 
 
 def _of_attention(
-    asked: TrainSettings, train: TrainSettings, model: Model, axes: dict[str, int], forward: Forward
+    asked: TrainSettings, train: ResolvedTrain, model: Model, axes: dict[str, int], forward: Forward
 ) -> Iterator[tuple[str, str]]:
     if "attention" not in asked.explicit or (asked.attention, train.attention) != ("flash", "flash"):
         return
@@ -107,7 +108,7 @@ def _of_attention(
         yield _FLASH, "SDPA runs a flash kernel of its own, which keeps the same"
 
 
-def _of_checkpointing(asked: TrainSettings, train: TrainSettings, forward: Forward) -> Iterator[tuple[str, str]]:
+def _of_checkpointing(asked: TrainSettings, train: ResolvedTrain, forward: Forward) -> Iterator[tuple[str, str]]:
     if "checkpointing" not in asked.explicit or train.checkpointing != "selective":
         return
     forward = with_layers_apart(with_kernels(forward, train), train)
@@ -119,7 +120,7 @@ def _of_checkpointing(asked: TrainSettings, train: TrainSettings, forward: Forwa
     yield "checkpointing selective", f"layers keep nothing of what {what} makes"
 
 
-def _of_loss(asked: TrainSettings, train: TrainSettings, model: Model, forward: Forward) -> Iterator[tuple[str, str]]:
+def _of_loss(asked: TrainSettings, train: ResolvedTrain, model: Model, forward: Forward) -> Iterator[tuple[str, str]]:
     if "loss" not in asked.explicit or train.loss == "standard" or with_loss(forward, train, model) is not forward:
         return
     if not forward.runs or forward.runs[-1].name != "loss":
@@ -130,7 +131,7 @@ def _of_loss(asked: TrainSettings, train: TrainSettings, model: Model, forward: 
         yield "loss vocab-parallel", "compiled or of another kind of labels, it is the ordinary loss"
 
 
-def _of_settings(asked: TrainSettings, train: TrainSettings, model: Model) -> Iterator[tuple[str, str]]:
+def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> Iterator[tuple[str, str]]:
     given = asked.explicit
     if "sequence_length" in given and not reads_tokens(model):
         yield "sequence_length", "a batch is of images alone"

@@ -17,7 +17,7 @@ from vramwise.frameworks.versions import library_version
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.models.type_facts import has_fact
-from vramwise.scenario import TrainSettings
+from vramwise.training.resolved import ResolvedTrain
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
 ARGUMENTS = ROTARY_TABLES | {"mask"}
@@ -28,7 +28,7 @@ _NORMS_OF_MLP = frozenset({"post_attention_layernorm", "ln_2", "pre_feedforward_
 _UP_PROJECTIONS = frozenset({"q_a_layernorm", "q_b_proj", "q_proj", "kv_a_layernorm", "kv_b_proj"})
 
 
-def kept_storages(run: BlockRun, train: TrainSettings) -> list[Storage] | None:
+def kept_storages(run: BlockRun, train: ResolvedTrain) -> list[Storage] | None:
     """Storages that stay from forward to backward; None where the block is not checkpointed."""
     if (run.layer is None and not run.tower_layer) or train.checkpointing == "none":
         return None
@@ -56,7 +56,7 @@ def boundary(run: BlockRun) -> list[Storage]:
     return list(dict.fromkeys([*streams, *constants]))
 
 
-def cached_by_outputs(run: BlockRun, train: TrainSettings, model_type: str) -> list[Storage]:
+def cached_by_outputs(run: BlockRun, train: ResolvedTrain, model_type: str) -> list[Storage]:
     """What the outputs' cache refers to and a checkpointed layer does not keep.
 
     Modeling files turn the cache off under checkpointing, but gpt_bigcode's only since transformers 4.53: its keys and
@@ -82,7 +82,7 @@ def _selected_operations(run: BlockRun) -> list[Storage]:
     return list(kept)
 
 
-def _without(run: BlockRun, train: TrainSettings, what: tuple[str, ...]) -> list[Storage]:
+def _without(run: BlockRun, train: ResolvedTrain, what: tuple[str, ...]) -> list[Storage]:
     """Everything that is saved but what the named parts made and nothing else keeps."""
     parts = _PartsOf(run, train)
     replayed = {i for name in what for i in parts.operations(name)}
@@ -109,7 +109,7 @@ def _is_input(tensor: Tensor, made: set[Storage]) -> bool:
 class _PartsOf:
     """Which of Megatron's modules an operation of a block belongs to."""
 
-    def __init__(self, run: BlockRun, train: TrainSettings) -> None:
+    def __init__(self, run: BlockRun, train: ResolvedTrain) -> None:
         self.nodes = run.nodes
         names = [node.module.split(".") for node in run.nodes]
         self.experts = next((".".join(name[: name.index("experts")]) for name in names if "experts" in name), None)

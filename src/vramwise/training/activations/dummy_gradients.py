@@ -13,23 +13,23 @@ from functools import lru_cache
 from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import rounded, width
 from vramwise.training.recipe.fp8_weights import multiplies_in_8_bits
 from vramwise.training.recipe.settings import execution
+from vramwise.training.resolved import ResolvedTrain
 
 _AS_ONE = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"}, {"w1", "w3"})
 Shape = tuple[int, int]
 
 
-def adds_into_main_gradients(train: TrainSettings) -> bool:
+def adds_into_main_gradients(train: ResolvedTrain) -> bool:
     """Whether products of the layers add to gradients that are there, without one of their own."""
     return framework_of(train).gradients.main_buffer and train.method == "full" and train.fsdp == "none"
 
 
 @lru_cache(maxsize=512)
-def dummy_gradient_bytes(model: Model, train: TrainSettings, placement: Placement) -> int:
+def dummy_gradient_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> int:
     """Bytes of one dummy for each shape of a trained product's weight on this rank."""
     if not adds_into_main_gradients(train):
         return 0

@@ -20,12 +20,12 @@ from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Dim, probe
 from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import Forward
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.rewriting import rewritten
 from vramwise.training.recipe.fp8_weights import all_copies_bytes, is_8_bit, runs_transformer_engine
+from vramwise.training.resolved import ResolvedTrain
 
 
-def with_fp8_products(forward: Forward, train: TrainSettings) -> Forward:
+def with_fp8_products(forward: Forward, train: ResolvedTrain) -> Forward:
     """The forward pass with 8-bit copies of what the layers' products keep, where Transformer Engine runs them."""
     if not runs_transformer_engine(train):
         return forward
@@ -34,7 +34,7 @@ def with_fp8_products(forward: Forward, train: TrainSettings) -> Forward:
     return rewritten(forward, lambda run: run.nodes if run.layer is None else _quantizing(run.nodes, made_anew))
 
 
-def _quantizing(nodes: tuple[Node, ...], weights_of: TrainSettings | None) -> tuple[Node, ...]:
+def _quantizing(nodes: tuple[Node, ...], weights_of: ResolvedTrain | None) -> tuple[Node, ...]:
     """`weights_of`: the settings under which products keep 8-bit copies of their weights as well."""
     copies: dict[Storage, Tensor] = {}
     result: list[Node] = []
@@ -73,7 +73,7 @@ def _multiplied_weight(node: Node) -> Tensor | None:
     return next((t for t in node.inputs if t.is_parameter and t.ndim > 1), None)
 
 
-def _copies_of_weight(weight: Tensor, train: TrainSettings) -> Tensor:
+def _copies_of_weight(weight: Tensor, train: ResolvedTrain) -> Tensor:
     size = all_copies_bytes(probe(weight.numel), train)
     return Tensor((size,), (1,), "fp8", Storage(size, "activation", "quantize_fp8", weight.storage.module))
 

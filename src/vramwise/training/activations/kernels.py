@@ -23,11 +23,11 @@ from vramwise.models.autograd.size import Dim, product, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import BlockRun, Forward
 from vramwise.models.type_facts import has_fact
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.megatron_experts import with_own_experts
 from vramwise.training.activations.megatron_latent import with_own_latent_attention
 from vramwise.training.activations.rewriting import rewritten
 from vramwise.training.activations.scans import fuse_scans
+from vramwise.training.resolved import ResolvedTrain
 
 _REPLACED: dict[str, frozenset[str]] = {
     "liger": frozenset({"norm", "swiglu", "rotary"}),
@@ -44,7 +44,7 @@ QUANTIZED_INPUT = "A"
 Rewrite = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
 
-def fused_parts(train: TrainSettings) -> frozenset[str]:
+def fused_parts(train: ResolvedTrain) -> frozenset[str]:
     """What runs as one kernel under these settings."""
     return parts_of((*train.kernels, *framework_of(train).kernels))
 
@@ -56,7 +56,7 @@ def parts_of(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset[str]().union(*(_REPLACED.get(name, frozenset()) for name in names))
 
 
-def with_kernels(forward: Forward, train: TrainSettings) -> Forward:
+def with_kernels(forward: Forward, train: ResolvedTrain) -> Forward:
     """The forward pass with fused kernels in place of what they replace, and the framework's own rewrites."""
     return with_parts(forward, fused_parts(train), framework_of(train).rewrites)
 
@@ -93,7 +93,7 @@ def _keeping_input(node: Node) -> Node:
     return replace(node, saved=(*node.saved, (x.storage, "self"))) if x.requires_grad else node
 
 
-def with_dequantization(forward: Forward, train: TrainSettings, model_type: str = "") -> Forward:
+def with_dequantization(forward: Forward, train: ResolvedTrain, model_type: str = "") -> Forward:
     """Products with a quantized weight make a 16-bit copy of it for as long as they run.
 
     bitsandbytes 0.50 autograd/_functions.py MatMul4Bit: forward and backward each dequantize the whole weight. Fused

@@ -28,9 +28,9 @@ from vramwise.models.litgpt import WIDENED
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.models.type_facts import has_fact
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.rewriting import recounted
 from vramwise.training.recipe.settings import execution
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import MIB
 
 CHUNKS = 8  # torchtune modules/loss CEWithChunkedOutputLoss(num_output_chunks=8), torchtitan loss chunks
@@ -53,19 +53,19 @@ COMPILED_CHUNKS = "compiled_chunks_cross_entropy"
 Build = Callable[[Tape, Tensor], None]
 
 
-def upcasts(train: TrainSettings, model: Model) -> bool:
+def upcasts(train: ResolvedTrain, model: Model) -> bool:
     """Whether the library's way to the loss makes fp32 logits of its own."""
     if not framework_of(train).trainer:
         return False
     return not has_fact("transformers", "loss_of_narrow_logits", model.config.model_type, library_version(train))
 
 
-def shifts_logits(train: TrainSettings) -> bool:
+def shifts_logits(train: ResolvedTrain) -> bool:
     """Whether the library's loss copies all logits but the last position's."""
     return framework_of(train).trainer and library_version(train) < LABELS_SHIFTED_SINCE
 
 
-def with_loss(forward: Forward, train: TrainSettings, model: Model) -> Forward:
+def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
     """The forward pass with the scenario's way to the loss."""
     if not forward.runs or forward.runs[-1].name != "loss":
         return forward
@@ -115,12 +115,12 @@ def _is_causal(loss: BlockRun) -> bool:
     return any(node.op == "constant_pad_nd" for node in loss.nodes)
 
 
-def makes_logits(train: TrainSettings) -> bool:
+def makes_logits(train: ResolvedTrain) -> bool:
     """Whether all logits exist at once."""
     return train.loss != "fused-linear" and not (train.loss == "chunked" and framework_of(train).loss.chunks == "tiles")
 
 
-def replacing_logits(loss: BlockRun, train: TrainSettings, model: Model) -> Storage | None:
+def replacing_logits(loss: BlockRun, train: ResolvedTrain, model: Model) -> Storage | None:
     """The fp32 copy that the modeling file puts in the place of the logits, as those before transformers 4.46 did.
 
     It is made of the logits themselves. What autocast widens on its way into a loss without such a line is a copy of
@@ -133,7 +133,7 @@ def replacing_logits(loss: BlockRun, train: TrainSettings, model: Model) -> Stor
     return next((node.outputs[0].storage for node in copies if node.outputs[0].dtype == "fp32"), None)
 
 
-def logits_held(train: TrainSettings, loss: BlockRun, model: Model) -> tuple[Dim, Dim]:
+def logits_held(train: ResolvedTrain, loss: BlockRun, model: Model) -> tuple[Dim, Dim]:
     """Bytes of logits that frames keep while the loss runs (beside what the loss itself made), and after it.
 
     Where the fp32 copy replaced them the outputs hold that.
@@ -229,7 +229,7 @@ def shifted(tape: Tape, logits: Tensor, upcast: bool) -> None:
     tape.record("locals", [wide, copy], [])
 
 
-def fused(tape: Tape, logits: Tensor, train: TrainSettings, model: Model) -> None:
+def fused(tape: Tape, logits: Tensor, train: ResolvedTrain, model: Model) -> None:
     """As the library up to the loss, which is then one kernel that writes the gradient over its input."""
     wide = tape.to(logits, "fp32") if upcasts(train, model) else logits
     x = wide

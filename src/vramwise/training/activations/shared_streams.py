@@ -13,8 +13,8 @@ from vramwise.models.autograd.size import Dim, total
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.blocks import Block
 from vramwise.models.step import Forward
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
+from vramwise.training.resolved import ResolvedTrain
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SharedStreams:
     counted_once: frozenset[Storage] = frozenset()
 
 
-def shared_streams(forward: Forward, blocks: Sequence[Block], train: TrainSettings) -> SharedStreams:
+def shared_streams(forward: Forward, blocks: Sequence[Block], train: ResolvedTrain) -> SharedStreams:
     """What two and more of the checkpointed `blocks`, each recorded in `forward.runs`, take in unchanged."""
     if train.checkpointing == "none" or not 0 <= len(forward.runs) - len(blocks) <= 1:
         return SharedStreams()

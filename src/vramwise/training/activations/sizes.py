@@ -17,7 +17,6 @@ from vramwise.models.litgpt import litgpt_forward
 from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, runs_in, structure_of
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.block_ends import is_head, last_hidden, outputs_held, tables
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
 from vramwise.training.activations.compiled import with_compiled_layers
@@ -32,6 +31,7 @@ from vramwise.training.layout.sharding import local_model, with_sequence_paralle
 from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.settings import execution
+from vramwise.training.resolved import ResolvedTrain
 
 SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
 
@@ -175,20 +175,20 @@ def _groups(storages: Iterable[Storage]) -> Groups:
     return ((together, 1), *others) if whole else others
 
 
-def step_shape(model: Model, train: TrainSettings, batch: int, sequence: int, *, accumulating: bool) -> StepShape:
+def step_shape(model: Model, train: ResolvedTrain, batch: int, sequence: int, *, accumulating: bool) -> StepShape:
     """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
     masked = execution(train, model).hands_out_masks
     key = (model, train, structure_of(model, batch, sequence, masked=masked), accumulating)
     return _shapes.get(key, lambda: _shaped(_forward(model, train, batch, sequence), model, train, accumulating))
 
 
-_shapes: Memo[tuple[Model, TrainSettings, Structure, bool], StepShape] = Memo(512)
+_shapes: Memo[tuple[Model, ResolvedTrain, Structure, bool], StepShape] = Memo(512)
 
 
-def recorded(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
+def recorded(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> Forward:
     """The forward pass of one rank as its layers run it, before kernels and losses take the place of operations."""
     tensor_parallel = train.tensor_parallel_size
-    local = local_model(model, tensor_parallel, train.expert_parallel_size * (train.expert_tensor_parallel_size or 1))
+    local = local_model(model, tensor_parallel, train.expert_parallel_size * train.expert_tensor_parallel_size)
     try:
         own = litgpt_forward if framework_of(train).own_layers and tensor_parallel == 1 else None
         found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
@@ -200,7 +200,7 @@ def recorded(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
         raise UnsupportedModelError(f"tensor parallelism inside layers of {kind} models is not described") from error
 
 
-def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> Forward:
+def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> Forward:
     """The recorded forward pass of one rank, with the scenario's kernels and loss."""
     forward = recorded(model, train, batch, sequence)
     if train.quantization is not None:
@@ -213,14 +213,14 @@ def _forward(model: Model, train: TrainSettings, batch: int, sequence: int) -> F
         forward = with_softmax_inputs(forward)
     if train.sequence_parallel:
         regathers = framework_of(train).sharding.regathers_sequences
-        among = train.expert_tensor_parallel_size or 1
+        among = train.expert_tensor_parallel_size
         forward = with_sequence_parallel(
             forward, model, train.tensor_parallel_size, regathers=regathers, experts_among=among
         )
     return with_layers_apart(forward, train)
 
 
-def _shaped(forward: Forward, model: Model, train: TrainSettings, accumulating: bool) -> StepShape:
+def _shaped(forward: Forward, model: Model, train: ResolvedTrain, accumulating: bool) -> StepShape:
     shared, model_type = frozenset(shared_leaves(forward)), model.config.model_type
     parts = parts_of_gradients(forward, model)
     blocks = [block for block in model.blocks if runs_in(block, execution(train, model))]
@@ -258,7 +258,7 @@ def _brought(forward: Forward) -> Dim:
     return total(brought.values())
 
 
-def _masks_held(forward: Forward, model: Model, train: TrainSettings, *, passing: bool = False) -> Dim:
+def _masks_held(forward: Forward, model: Model, train: ResolvedTrain, *, passing: bool = False) -> Dim:
     """Attention masks, one for each kind of window: arguments of checkpointed layers stay until backward.
 
     Those that a layer saves are among what it keeps, but in a `passing` forward nothing is saved.
@@ -292,7 +292,7 @@ def shared_leaves(forward: Forward) -> set[Storage]:
 
 
 def _run_shape(
-    run: BlockRun, train: TrainSettings, model_type: str, accumulating: bool, shared: frozenset[Storage], part: Parts,
+    run: BlockRun, train: ResolvedTrain, model_type: str, accumulating: bool, shared: frozenset[Storage], part: Parts,
     pending: frozenset[Storage], counted_once: frozenset[Storage],
 ) -> RunShape:  # fmt: skip
     saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
@@ -350,7 +350,7 @@ def _recomputed(run: BlockRun, gradients: Dim, external: frozenset[Storage]) -> 
     return [replace(moment, temporaries=moment.temporaries + gradients) for moment in again]
 
 
-def is_dequantized(storage: Storage, train: TrainSettings) -> bool:
+def is_dequantized(storage: Storage, train: ResolvedTrain) -> bool:
     """A quantized weight's 16-bit copy is not kept: backward dequantizes again (bitsandbytes MatMul4Bit)."""
     return (
         train.quantization is not None

@@ -20,7 +20,6 @@ from functools import lru_cache
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.exchange.root_unit import loss_is_apart, own_units, reduced_in
 from vramwise.training.exchange.zero_buffers import (
     bucket_bytes,
@@ -34,6 +33,7 @@ from vramwise.training.model_states.states import quantizer, stored, trained_ten
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution, longest_comes_first, reentrant
 from vramwise.training.recipe.zero import zero_settings
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered
 
 
@@ -67,14 +67,14 @@ class Buffers:
 
 
 @lru_cache(maxsize=512)
-def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers:
+def buffers(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
     """The buffers of one rank (see the module's table)."""
     if train.zero_stage:
         return _zero(model, train, placement)
     if placement.data_parallel == 1:
         return Buffers()
     trained = _trained_numel(model, train, placement)
-    grad = width(train.grad_dtype or "fp32")
+    grad = width(train.grad_dtype)
     if placement.weight_shards > 1:
         return _sharded(model, train, placement, grad)
     if framework_of(train).gradients.main_buffer:  # reduced in their own buffer
@@ -84,7 +84,7 @@ def buffers(model: Model, train: TrainSettings, placement: Placement) -> Buffers
     return Buffers(reduce_scatter=_largest_unit(model, placement) * grad)
 
 
-def _zero(model: Model, train: TrainSettings, placement: Placement) -> Buffers:
+def _zero(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
     zero = zero_settings(train, model.hidden_size)
     kept, buckets = gathered_weights(model, train, placement, zero), bucket_bytes(train, zero)
     most = 0 if kept is None else max(*kept.forward.values(), *kept.backward.values())
@@ -101,7 +101,7 @@ def _zero(model: Model, train: TrainSettings, placement: Placement) -> Buffers:
     )
 
 
-def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int) -> Buffers:
+def _sharded(model: Model, train: ResolvedTrain, placement: Placement, grad: int) -> Buffers:
     """FSDP full shard: two layers and the root unit are whole."""
     compute = execution(train, model)
     size = width(compute.autocast or compute.param_dtype)
@@ -150,7 +150,7 @@ def _sharded(model: Model, train: TrainSettings, placement: Placement, grad: int
     )
 
 
-def _beside_layers(train: TrainSettings, model: Model, root: int, unit: int, ahead: int) -> tuple[int, int]:
+def _beside_layers(train: ResolvedTrain, model: Model, root: int, unit: int, ahead: int) -> tuple[int, int]:
     """Gathered weights while the head and the loss run, and when the head's backward begins.
 
     FSDP 1 frees a layer's weights when its forward is over; it gathers the last layer ahead of the head's backward.
@@ -163,7 +163,7 @@ def _beside_layers(train: TrainSettings, model: Model, root: int, unit: int, ahe
     return root + (0 if loss_is_apart(train, model) else unit), root + unit
 
 
-def _gathers_ahead(train: TrainSettings) -> bool:
+def _gathers_ahead(train: ResolvedTrain) -> bool:
     """Whether the next unit is gathered while one is in use.
 
     FSDP 1 does so in backward, for units whose forward left a hook on outputs that need gradients
@@ -173,7 +173,7 @@ def _gathers_ahead(train: TrainSettings) -> bool:
     return not (train.fsdp_version == 1 and reentrant(train))
 
 
-def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placement, grad: int) -> int:
+def _unsharded_gradients(model: Model, train: ResolvedTrain, placement: Placement, grad: int) -> int:
     """Gradients that wait whole for the end of a pipeline's step, or come as litgpt's longest micro-batch goes on.
 
     A pipeline stage under FSDP 2 adds them up in the reduction's dtype (torchtitan 0.2 pipeline_parallel.py).
@@ -183,7 +183,7 @@ def _unsharded_gradients(model: Model, train: TrainSettings, placement: Placemen
     return _whole_in_litgpt(model, train) if gradient_life(train).deferred and longest_comes_first(train) else 0
 
 
-def _unsynced_gradients(model: Model, train: TrainSettings, placement: Placement, size: int) -> int:
+def _unsynced_gradients(model: Model, train: ResolvedTrain, placement: Placement, size: int) -> int:
     """Gradients that earlier micro-batches left whole."""
     if not gradient_life(train).deferred or longest_comes_first(train):
         return 0
@@ -192,12 +192,12 @@ def _unsynced_gradients(model: Model, train: TrainSettings, placement: Placement
     return _trained_numel(model, train, placement) * size
 
 
-def _whole_in_litgpt(model: Model, train: TrainSettings) -> int:
+def _whole_in_litgpt(model: Model, train: ResolvedTrain) -> int:
     """Whole gradients in litgpt, where FSDP 1's flat parameters have some for frozen values too."""
-    return sum(p.numel for p in model.parameters) * width(train.param_dtype or "bf16")
+    return sum(p.numel for p in model.parameters) * width(train.param_dtype)
 
 
-def _trained_numel(model: Model, train: TrainSettings, placement: Placement) -> int:
+def _trained_numel(model: Model, train: ResolvedTrain, placement: Placement) -> int:
     """Values of the rank's stage that train."""
     pairs = trained_tensors(model, train)
     return sum(placement.local_numel(base, t.numel) for t, base in pairs if placement.holds(base))

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.scenario import TrainSettings
 from vramwise.training.model_states.states import ModelStates, width
+from vramwise.training.resolved import ResolvedTrain
 
 OPTIMIZER_BUFFERS = 4
 WEIGHT_BUFFERS = 5
@@ -46,7 +46,7 @@ class Offloaded:
     activations: bool
 
 
-def offloaded(train: TrainSettings) -> Offloaded:
+def offloaded(train: ResolvedTrain) -> Offloaded:
     """What these settings move off the GPU."""
     params, optimizer = train.offload_params != "none", train.offload_optimizer != "none"
     by_fsdp = train.fsdp != "none" and params
@@ -58,7 +58,7 @@ def offloaded(train: TrainSettings) -> Offloaded:
     )
 
 
-def host_parts(states: ModelStates, train: TrainSettings, activations: int, staged: int = 0) -> dict[str, int]:
+def host_parts(states: ModelStates, train: ResolvedTrain, activations: int, staged: int = 0) -> dict[str, int]:
     """Bytes of host memory that one rank's offloaded parts take, by term; `staged`: a gradient on its way to it."""
     parts = _zero_parts(states, train, staged) if train.zero_stage else _other_parts(states, train)
     if offloaded(train).activations and train.offload_activations != "nvme":
@@ -66,7 +66,7 @@ def host_parts(states: ModelStates, train: TrainSettings, activations: int, stag
     return {name: size for name, size in parts.items() if size}
 
 
-def _other_parts(states: ModelStates, train: TrainSettings) -> dict[str, int]:
+def _other_parts(states: ModelStates, train: ResolvedTrain) -> dict[str, int]:
     away = offloaded(train)
     parts: dict[str, int] = {}
     if away.weights and train.offload_params != "nvme":
@@ -79,11 +79,11 @@ def _other_parts(states: ModelStates, train: TrainSettings) -> dict[str, int]:
     return parts
 
 
-def _zero_parts(states: ModelStates, train: TrainSettings, staged: int) -> dict[str, int]:
+def _zero_parts(states: ModelStates, train: ResolvedTrain, staged: int) -> dict[str, int]:
     """ZeRO's host memory; `pinned` are blocks that torch's pinned allocator rounds up."""
     parts: dict[str, int] = {}
     pinned: list[int] = []
-    each, stage = width(train.param_dtype or "bf16"), train.zero_stage
+    each, stage = width(train.param_dtype), train.zero_stage
     locks = train.offload_pin_memory is not False
     if stage == 3 and train.offload_params != "none":
         parts |= _offloaded_weights(states, train, each)
@@ -110,13 +110,13 @@ def _zero_parts(states: ModelStates, train: TrainSettings, staged: int) -> dict[
     return parts
 
 
-def _offloaded_weights(states: ModelStates, train: TrainSettings, each: int) -> dict[str, int]:
+def _offloaded_weights(states: ModelStates, train: ResolvedTrain, each: int) -> dict[str, int]:
     weights = states.weights + states.frozen_weights
     if train.offload_params == "cpu":
         return {"weights": weights}
     kept = _first(train.offload_params_max_in_cpu, WEIGHTS_KEPT_IN_MEMORY) * each
     size = _first(train.offload_params_buffer_size, WEIGHTS_OF_A_BUFFER) * each
-    sub_group = states.flat_gradients // width(train.grad_dtype or "fp32") * each
+    sub_group = states.flat_gradients // width(train.grad_dtype) * each
     return {
         "weights": min(weights, kept),
         "buffers of weights": _first(train.offload_params_buffer_count, WEIGHT_BUFFERS) * size,

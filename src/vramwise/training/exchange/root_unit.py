@@ -19,10 +19,10 @@ from functools import lru_cache
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import rounded, trained_tensors, width
 from vramwise.training.recipe.settings import execution
+from vramwise.training.resolved import ResolvedTrain
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +48,26 @@ def shares_output_weights(model: Model) -> bool:
     return any(p.tied_to is not None for block in model.blocks for p in block.parameters)
 
 
-def own_units(train: TrainSettings, model: Model) -> bool:
+def own_units(train: ResolvedTrain, model: Model) -> bool:
     """Whether embedding and output layer are units, so that what is outside the layers is not whole while those run."""
     makes_them = framework_of(train).sharding.outer_units(train)
     return makes_them and train.fsdp_version == 2 and not shares_output_weights(model)
 
 
-def loss_is_apart(train: TrainSettings, model: Model) -> bool:
+def loss_is_apart(train: ResolvedTrain, model: Model) -> bool:
     """Whether the loss comes after the root unit's forward, which makes no logits of its own."""
     return framework_of(train).sharding.loss_after_root and own_units(train, model)
 
 
-def reduced_in(train: TrainSettings, model: Model) -> int:
+def reduced_in(train: ResolvedTrain, model: Model) -> int:
     """Bytes of a value while FSDP 2 reduces it."""
     compute = execution(train, model)
     narrow = width(compute.autocast or compute.param_dtype)
-    return narrow if framework_of(train).gradients.reduced_in_compute_dtype else width(train.grad_dtype or "fp32")
+    return narrow if framework_of(train).gradients.reduced_in_compute_dtype else width(train.grad_dtype)
 
 
 @lru_cache(maxsize=512)
-def root_unit(model: Model, train: TrainSettings, placement: Placement) -> RootUnit:
+def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootUnit:
     """The root unit of one rank; nothing where FSDP does not cut the weights or trains none of the unit's."""
     if train.fsdp == "none" or placement.weight_shards == 1 or placement.stages > 1:
         return RootUnit()
@@ -84,7 +84,7 @@ def root_unit(model: Model, train: TrainSettings, placement: Placement) -> RootU
         for t, base in outside
     )
     above = sum(placement.local_numel(base, t.numel) for t, base in outside if base.name not in embeds)
-    grad = width(train.grad_dtype or "fp32")
+    grad = width(train.grad_dtype)
     waiting = above * narrow - -(-above // placement.gradient_shards) * grad
     if are_apart:  # autograd holds the gradient until its hook returns: the result is beside it
         share = 0

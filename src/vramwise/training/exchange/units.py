@@ -18,11 +18,11 @@ from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Block
 from vramwise.models.model import Model
 from vramwise.models.step import runs_in
-from vramwise.scenario import TrainSettings
 from vramwise.training.exchange.root_unit import own_units
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, stored, trained_tensors, width
 from vramwise.training.recipe.settings import execution
+from vramwise.training.resolved import ResolvedTrain
 
 ROOT, EMBEDDING, HEAD = "root", "embedding", "head"
 
@@ -51,7 +51,7 @@ class Unit:
         return sum(self.whole)
 
 
-def units_of(model: Model, train: TrainSettings, placement: Placement) -> list[Unit]:
+def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[Unit]:
     """The unit of every block that a batch runs, in order; blocks of one unit share the object."""
     compute = execution(train, model)
     size = width(compute.autocast or compute.param_dtype)
@@ -106,7 +106,7 @@ def units_of(model: Model, train: TrainSettings, placement: Placement) -> list[U
     return in_order
 
 
-def _unit_name(block: Block, model: Model, train: TrainSettings) -> str:
+def _unit_name(block: Block, model: Model, train: ResolvedTrain) -> str:
     if block.layer is not None:
         return f"layer {block.layer}"
     if train.fsdp_version == 2 and own_units(train, model):

@@ -7,7 +7,6 @@ from math import prod
 
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
@@ -15,22 +14,23 @@ from vramwise.training.recipe.adapters import adapters
 from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import execution, reentrant
 from vramwise.training.recipe.zero import ZeroSettings
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered, Weight, calls_of_step, gathered, module_tree
 
 BF16_BYTES = 2
 
 
-def bucket_bytes(train: TrainSettings, zero: ZeroSettings) -> int:
+def bucket_bytes(train: ResolvedTrain, zero: ZeroSettings) -> int:
     """The buffers into which gradients are copied: two where stages 1 and 2 reduce one while they fill the other."""
     if not zero.contiguous_gradients:
         return 0
-    own = train.param_dtype or "bf16"
+    own = train.param_dtype
     item = width(train.communication_data_type or own) if train.zero_stage == 3 else width(own)
     count = 2 if zero.overlap_comm and train.zero_stage < 3 else 1
     return count * rounded(zero.reduce_bucket_size * item)
 
 
-def reduction_bytes(model: Model, train: TrainSettings, placement: Placement, zero: ZeroSettings) -> int:
+def reduction_bytes(model: Model, train: ResolvedTrain, placement: Placement, zero: ZeroSettings) -> int:
     """What stands beside the buckets while gradients are reduced.
 
     A bucket is copied into the order of the ranks that its gradients go to: in stage 3 always, before it only where
@@ -41,7 +41,7 @@ def reduction_bytes(model: Model, train: TrainSettings, placement: Placement, ze
         for tensor, base in trained_tensors(model, train)
         if placement.holds(base)
     ]
-    item = width(train.param_dtype or "bf16")
+    item = width(train.param_dtype)
     held = min(zero.reduce_bucket_size, sum(size for size, _ in sizes))
     copies = zero.reduce_scatter and (train.zero_stage == 3 or placement.data_parallel > 1)
     partitions = train.zero_stage >= 2
@@ -49,15 +49,15 @@ def reduction_bytes(model: Model, train: TrainSettings, placement: Placement, ze
     return rounded(held * item if copies else 0) + rounded(waiting * item if partitions else 0)
 
 
-def offload_staging_bytes(model: Model, train: TrainSettings, placement: Placement) -> int:
+def offload_staging_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> int:
     """Stages 1 and 2 send gradients to the host through a buffer of the largest parameter (stage_1_and_2.py)."""
     if train.zero_stage not in (1, 2) or not offloaded(train).optimizer:
         return 0
     numels = (placement.local_numel(base, tensor.numel) for tensor, base in trained_tensors(model, train))
-    return rounded(max(numels, default=0) * width(train.param_dtype or "bf16"))
+    return rounded(max(numels, default=0) * width(train.param_dtype))
 
 
-def secondary_bytes(model: Model, train: TrainSettings, placement: Placement) -> int:
+def secondary_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> int:
     """ZeRO++: the second copy of the weights, which a group of ranks shares (hpZ, arXiv 2306.10209)."""
     ranks = train.zero_hpz_partition_size
     if train.zero_stage != 3 or ranks == 1:
@@ -67,7 +67,7 @@ def secondary_bytes(model: Model, train: TrainSettings, placement: Placement) ->
     return sum(rounded(stored(p, placement.local_numel(p, p.numel), train, rule, ranks)[0]) for p in held)
 
 
-def gathered_weights(model: Model, train: TrainSettings, placement: Placement, zero: ZeroSettings) -> Gathered | None:
+def gathered_weights(model: Model, train: ResolvedTrain, placement: Placement, zero: ZeroSettings) -> Gathered | None:
     """What stage 3 keeps gathered through a step; None where a single rank has its weights on the GPU anyway."""
     if train.zero_stage != 3 or (placement.data_parallel == 1 and not offloaded(train).weights):
         return None

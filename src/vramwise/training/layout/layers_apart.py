@@ -12,12 +12,12 @@ from itertools import pairwise
 
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.step import BlockRun, Forward
-from vramwise.scenario import TrainSettings
 from vramwise.training.layout.parallel import stage_ends
 from vramwise.training.layout.sharding import renewed_run
+from vramwise.training.resolved import ResolvedTrain
 
 
-def with_layers_apart(forward: Forward, train: TrainSettings) -> Forward:
+def with_layers_apart(forward: Forward, train: ResolvedTrain) -> Forward:
     """The forward pass with every layer marked as recomputed or not, where the settings choose by number."""
     rule = next((name.partition(":") for name in train.recompute if name.startswith(("layer:", "block:"))), None)
     if train.checkpointing != "selective" or rule is None or not rule[2].isdecimal() or len(rule[2]) > 6:
@@ -45,7 +45,7 @@ def _every(step: int, layers: int) -> list[bool]:
     return [layer % max(1, step) == 0 for layer in range(layers)]
 
 
-def _first_of_stages(first: int, layers: int, train: TrainSettings) -> list[bool]:
+def _first_of_stages(first: int, layers: int, train: ResolvedTrain) -> list[bool]:
     ends = stage_ends(train, layers)
     chosen: list[bool] = []
     for start, end in pairwise(ends):

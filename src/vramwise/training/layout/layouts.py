@@ -18,18 +18,19 @@ from itertools import islice
 from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
-from vramwise.scenario import Scenario, TrainSettings
+from vramwise.scenario import Scenario
+from vramwise.training.resolved import ResolvedTrain
 
 MOST_SHOWN = 12
 LARGEST_OFFERED = 65_536  # more GPUs than any one job has
 
 
-def check_layout(scenario: Scenario, train: TrainSettings, model: Model) -> None:
+def check_layout(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
     """Raises `ScenarioError` for a layout that cannot run, with the sizes that can."""
     _check_tensor_parallel(scenario, train, model)
     _check_pipeline(scenario, train, model)
     _check_experts(scenario, train, model)
-    cp, sequence = train.context_parallel_size, train.sequence_length or 0
+    cp, sequence = train.context_parallel_size, train.sequence_length
     if cp > 1 and sequence % cp:
         _refuse("context_parallel_size", f"{cp} does not divide the {sequence:,} tokens of a sequence",
                 _valid(scenario, lambda n: sequence % n == 0, most=sequence))  # fmt: skip
@@ -41,7 +42,7 @@ def check_layout(scenario: Scenario, train: TrainSettings, model: Model) -> None
         )
 
 
-def _check_tensor_parallel(scenario: Scenario, train: TrainSettings, model: Model) -> None:
+def _check_tensor_parallel(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
     heads = model.config.size("num_attention_heads", default=0)
     shared = model.config.size("num_key_value_heads", default=heads) or heads
     if train.tensor_parallel_size == 1 or not heads:
@@ -56,7 +57,7 @@ def _check_tensor_parallel(scenario: Scenario, train: TrainSettings, model: Mode
                 _valid(scenario, divides, most=heads))  # fmt: skip
 
 
-def _check_pipeline(scenario: Scenario, train: TrainSettings, model: Model) -> None:
+def _check_pipeline(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
     stages, layers = train.pipeline_parallel_size, model.num_layers
     if stages > max(1, layers):
         _refuse("pipeline_parallel_size", f"{stages} stages are more than the {layers} layers",
@@ -76,7 +77,7 @@ def _check_pipeline(scenario: Scenario, train: TrainSettings, model: Model) -> N
         _refuse("virtual_pipeline_parallel_size", what, [n for n in range(1, max(1, layers // stages) + 1) if fits(n)])
 
 
-def _check_stages(train: TrainSettings, layers: int) -> None:
+def _check_stages(train: ResolvedTrain, layers: int) -> None:
     """Stated stages: one number each, and all layers in all."""
     stages, stated = train.pipeline_parallel_size, train.pipeline_layers
     if len(stated) != stages or sum(stated) != layers:
@@ -88,7 +89,7 @@ def _check_stages(train: TrainSettings, layers: int) -> None:
         )
 
 
-def _check_experts(scenario: Scenario, train: TrainSettings, model: Model) -> None:
+def _check_experts(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
     size = train.expert_parallel_size
     if size == 1:
         return
@@ -98,7 +99,7 @@ def _check_experts(scenario: Scenario, train: TrainSettings, model: Model) -> No
     ranks = max(1, scenario.num_gpus // train.pipeline_parallel_size)
 
     def divides(n: int) -> bool:
-        each = n * (train.expert_tensor_parallel_size or 1)
+        each = n * train.expert_tensor_parallel_size
         return all(count % n == 0 for count in experts) and ranks % each == 0
 
     if not divides(size):

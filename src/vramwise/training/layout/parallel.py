@@ -9,7 +9,8 @@ from itertools import accumulate
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.models.parallel_cut import WHOLE, ParallelCut
-from vramwise.scenario import Scenario, TrainSettings
+from vramwise.scenario import Scenario
+from vramwise.training.resolved import ResolvedTrain
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ ALONE = Placement()
 """The only rank."""
 
 
-def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[Placement, ...]:
+def placements(scenario: Scenario, train: ResolvedTrain, model: Model) -> tuple[Placement, ...]:
     """One placement for every pipeline stage."""
     tp, pp, cp = train.tensor_parallel_size, train.pipeline_parallel_size, train.context_parallel_size
     data = max(1, scenario.num_gpus // (tp * pp * cp))
@@ -95,7 +96,7 @@ def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[
         first, last = ends[stage], ends[stage + 1] - 1
         result.append(
             Placement(
-                cut=ParallelCut(tp, train.expert_parallel_size, train.expert_tensor_parallel_size or 1),
+                cut=ParallelCut(tp, train.expert_parallel_size, train.expert_tensor_parallel_size),
                 weight_shards=weights,
                 gradient_shards=gradients, step_shards=stepped, stages=pp, stage=stage, first_layer=first,
                 last_layer=last, micro_batches_in_flight=in_flight(train, stage), data_parallel=data * cp,
@@ -104,7 +105,7 @@ def placements(scenario: Scenario, train: TrainSettings, model: Model) -> tuple[
     return tuple(result)
 
 
-def stage_ends(train: TrainSettings, layers: int) -> list[int]:
+def stage_ends(train: ResolvedTrain, layers: int) -> list[int]:
     """The first layer of every stage, and the number of layers: as stated (`pipeline_layers`), else even shares."""
     stages = train.pipeline_parallel_size
     if train.pipeline_layers:
@@ -112,7 +113,7 @@ def stage_ends(train: TrainSettings, layers: int) -> list[int]:
     return [stage * layers // stages for stage in range(stages + 1)]
 
 
-def in_flight(train: TrainSettings, stage: int) -> Fraction:
+def in_flight(train: ResolvedTrain, stage: int) -> Fraction:
     """Micro-batches whose activations a stage holds at once.
 
     1F1B: min(stages - stage, micro-batches) (PipeDream-Flush, arXiv 2104.04473); GPipe: all of them. Interleaved, with

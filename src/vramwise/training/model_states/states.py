@@ -15,7 +15,6 @@ from vramwise.frameworks import framework_of
 from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.recipe.adapters import adapters
@@ -29,6 +28,7 @@ from vramwise.training.recipe.settings import (
     narrows_again,
 )
 from vramwise.training.recipe.zero import largest_sub_group, sub_group_numel
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import round_up
 
 
@@ -73,7 +73,7 @@ def width(name: str) -> int:
     return int(dtype(name).bytes_per_value)
 
 
-def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
+def quantizer(model: Model, train: ResolvedTrain) -> QuantFormat | None:
     """What quantizes the frozen base. Experts, linear layers before transformers 5, were replaced with the others."""
     if train.quantization is None:
         return None
@@ -88,14 +88,13 @@ def quantizer(model: Model, train: TrainSettings) -> QuantFormat | None:
 
 
 def stored(
-    parameter: Parameter, numel: int, train: TrainSettings, rule: QuantFormat | None, shards: int = 1
+    parameter: Parameter, numel: int, train: ResolvedTrain, rule: QuantFormat | None, shards: int = 1
 ) -> tuple[int, int]:
     """Bytes of a rank's 1/`shards` of `numel` of a base weight's values, and of what stays whole on every rank.
 
     FSDP and ZeRO-3 cut parameters: of a weight quantized by bitsandbytes the packed values, but not its scales, which
     are attributes of `QuantState`.
     """
-    assert train.param_dtype is not None
     if rule is not None and rule.quantizes(parameter.part, parameter.shape, parameter.is_linear):
         both = rule.bytes_for(parameter.shape) * numel // parameter.numel
         cut = numel * rule.bits // 8 if rule.layout.startswith("bnb-4bit") else both
@@ -106,12 +105,10 @@ def stored(
 
 
 def trained(
-    name: str, shape: tuple[int, ...], part: str, *, is_linear: bool, param_bytes: int, train: TrainSettings,
+    name: str, shape: tuple[int, ...], part: str, *, is_linear: bool, param_bytes: int, train: ResolvedTrain,
     head_dim: int = 1,
 ) -> TrainedTensor:  # fmt: skip
     """A trained tensor under these settings."""
-    assert train.grad_dtype is not None
-    assert train.optimizer_state_dtype is not None
     grad, state = width(train.grad_dtype), width(train.optimizer_state_dtype)
     return TrainedTensor(name, shape, part, is_linear, param_bytes, grad, state, head_dim)
 
@@ -120,9 +117,8 @@ Trained = Sequence[tuple[TrainedTensor, Parameter]]
 
 
 @lru_cache(maxsize=512)
-def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTensor, Parameter], ...]:
+def trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedTensor, Parameter], ...]:
     """Every tensor that the optimizer steps, with the base parameter that decides where it lives."""
-    assert train.param_dtype is not None
     trains = execution(train, model).trains
     head_dim = 1
     if train.optimizer == "adam-mini":
@@ -147,7 +143,7 @@ def trained_tensors(model: Model, train: TrainSettings) -> tuple[tuple[TrainedTe
     return tuple(found)
 
 
-def keeps_originals(train: TrainSettings) -> bool:
+def keeps_originals(train: ResolvedTrain) -> bool:
     """Whether a weight that trains beside adapters is a copy: peft's `modules_to_save` keep the frozen module as well.
 
     peft 0.21 utils/other.py ModulesToSaveWrapper: `original_module`, and a deep copy of it that trains.
@@ -156,7 +152,7 @@ def keeps_originals(train: TrainSettings) -> bool:
 
 
 @lru_cache(maxsize=512)
-def model_states(model: Model, train: TrainSettings, placement: Placement) -> ModelStates:
+def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> ModelStates:
     """The states of one rank (see the module's docstring)."""
     frozen = weights = adapter_weights = copies = grads = master = optimizer = paged = numel_sum = 0
     names = set()
@@ -212,7 +208,7 @@ def _is_small(nbytes: int) -> bool:
     return nbytes <= SMALL_SIZE
 
 
-def steps_narrow(train: TrainSettings) -> bool:
+def steps_narrow(train: ResolvedTrain) -> bool:
     """Whether Megatron's optimizer reads gradients and weights as they are, and keeps the master weights itself.
 
     That takes --use-precision-aware-optimizer, and products in 16 bits, delayed scaling or a narrow master (core 0.16
@@ -223,7 +219,7 @@ def steps_narrow(train: TrainSettings) -> bool:
     return bool(train.precision_aware_optimizer) and not wide_recipe
 
 
-def master_bytes(train: TrainSettings) -> int:
+def master_bytes(train: ResolvedTrain) -> int:
     """Bytes of a master weight's value: of fp32 the 16 bits that a bf16 weight lacks, where the optimizer steps narrow.
 
     (core 0.16 OptimizerConfig `store_param_remainders`.)
@@ -233,7 +229,7 @@ def master_bytes(train: TrainSettings) -> int:
     return width(train.master_dtype or "fp32")
 
 
-def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[str, int]:
+def _gradient_copies(pairs: Trained, train: ResolvedTrain, placement: Placement) -> dict[str, int]:
     """What a step makes of this rank's part of the gradients: one piece, and fp32.
 
     ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a sub-group at a time. Megatron's optimizer
@@ -241,7 +237,7 @@ def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement)
     optimizer.py, `_copy_model_grads_to_main_grads`).
     """
     numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
-    narrow, wide = width(train.grad_dtype or "fp32"), width(train.master_dtype or train.grad_dtype or "fp32")
+    narrow, wide = width(train.grad_dtype), width(train.master_dtype or train.grad_dtype)
     if framework_of(train).gradients.main_buffer:
         copied = numel * 4 if narrow < 4 and train.master_dtype is not None and not steps_narrow(train) else 0
         return {"flat_gradients": 0, "fp32_gradients": rounded(copied)}
@@ -252,13 +248,13 @@ def _gradient_copies(pairs: Trained, train: TrainSettings, placement: Placement)
     return {"flat_gradients": rounded(numel * narrow), "fp32_gradients": rounded(numel * wide)}
 
 
-def _stepped_at_once(pairs: Trained, train: TrainSettings, placement: Placement) -> int:
+def _stepped_at_once(pairs: Trained, train: ResolvedTrain, placement: Placement) -> int:
     """Values that an optimizer steps at a time: its whole share, or under ZeRO-3 the largest sub-group of it."""
     sizes = [placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs]
     return largest_sub_group(sizes, sub_group_numel(train)) if train.zero_stage == 3 else sum(sizes)
 
 
-def _released(pairs: Trained, train: TrainSettings, placement: Placement) -> dict[int | str, tuple[int, int]]:
+def _released(pairs: Trained, train: ResolvedTrain, placement: Placement) -> dict[int | str, tuple[int, int]]:
     found: dict[int | str, tuple[int, int]] = {}
     for tensor, base in pairs:
         key = base.layer if base.layer is not None else "embedding" if base.part == "embedding" else "head"

@@ -6,6 +6,7 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+from vramwise.training.resolved import ResolvedTrain
 
 KEEPS_NO_SCORES = frozenset({"flash", "flex"})
 _WITHOUT_SCORES = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"})
@@ -19,7 +20,7 @@ def attention_of(given: TrainSettings, train: TrainSettings, model: Model) -> st
     return framework_of(train).attention(given, train, model)
 
 
-def attention_note(asked: TrainSettings, train: TrainSettings, model: Model) -> str:
+def attention_note(asked: TrainSettings, train: ResolvedTrain, model: Model) -> str:
     """What runs in the place of the attention that was asked for, or grows with the square; empty where neither is."""
     kind = str(model.config.model_type)
     own = framework_of(train).attention_note(asked, train, kind)

@@ -26,6 +26,7 @@ from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Parameter
 from vramwise.scenario import TrainSettings
+from vramwise.training.resolved import ResolvedTrain
 
 _PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
 _SCALE_BYTES = {"mxfp8": Fraction(1, 32), "blockwise": Fraction(4, 128 * 128)}
@@ -73,15 +74,14 @@ def multiplies_in_8_bits(parameter: Parameter) -> bool:
     return in_layer and (parameter.is_linear or (parameter.part == "experts" and len(parameter.shape) == 3))
 
 
-def stored_dtype(parameter: Parameter, train: TrainSettings) -> str:
+def stored_dtype(parameter: Parameter, train: ResolvedTrain) -> str:
     """A weight's own dtype: 8 bits only for what multiplies in 8 bits."""
-    dtype = train.param_dtype or "fp32"
-    if is_8_bit(dtype) and not multiplies_in_8_bits(parameter):
-        return train.compute_dtype or "bf16"
-    return dtype
+    if is_8_bit(train.param_dtype) and not multiplies_in_8_bits(parameter):
+        return train.compute_dtype
+    return train.param_dtype
 
 
-def copy_bytes(parameter: Parameter, numel: int, train: TrainSettings) -> int:
+def copy_bytes(parameter: Parameter, numel: int, train: ResolvedTrain) -> int:
     """Bytes of 8-bit copies, transposes and scales that stay beside `numel` values of a weight."""
     stays = framework_of(train).casts.caches_8_bit_weights or is_8_bit(train.param_dtype)
     if not runs_transformer_engine(train) or not stays or not multiplies_in_8_bits(parameter):
@@ -90,7 +90,7 @@ def copy_bytes(parameter: Parameter, numel: int, train: TrainSettings) -> int:
     return all_copies_bytes(numel, train) - own * numel
 
 
-def all_copies_bytes(numel: int, train: TrainSettings) -> int:
+def all_copies_bytes(numel: int, train: ResolvedTrain) -> int:
     """Bytes of the 8-bit values that products need of `numel` values of a weight, with their scales."""
     directions = 2 if train.fp8_transposes else 1
     return directions * (numel + int(numel * _SCALE_BYTES.get(train.fp8_recipe or "", Fraction(0))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.frameworks import framework_of
-from vramwise.scenario import TrainSettings
+from vramwise.training.resolved import ResolvedTrain
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class GradientLife:
         return self.stays or self.released or self.reduced_at_once
 
 
-def gradient_life(train: TrainSettings) -> GradientLife:
+def gradient_life(train: ResolvedTrain) -> GradientLife:
     """The life of gradients under these (resolved) settings; sizes play no part in it."""
     rules = framework_of(train).gradients
     accumulates = train.gradient_accumulation_steps > 1

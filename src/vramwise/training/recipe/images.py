@@ -8,14 +8,14 @@ from vramwise.errors import ScenarioError, UnsupportedModelError, clipped
 from vramwise.models.execution import Images
 from vramwise.models.images import ImageTokens, image_tokens
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.recipe.towers import cuts_towers
+from vramwise.training.resolved import ResolvedTrain
 
 DEFAULT_SIZE = "1024x1024"
 _SIZE = re.compile(r"(\d{1,6})\s*[x×]\s*(\d{1,6})", re.IGNORECASE)
 
 
-def images_of(train: TrainSettings, model: Model) -> Images | None:
+def images_of(train: ResolvedTrain, model: Model) -> Images | None:
     """The images of a batch, None without any; pixels come in fp32, as processors make them.
 
     Raises ScenarioError for a model that reads none and UnsupportedModelError where what its tower keeps for backward
@@ -30,16 +30,16 @@ def images_of(train: TrainSettings, model: Model) -> Images | None:
     )  # fmt: skip
 
 
-def image_tokens_of(train: TrainSettings, model: Model) -> int:
+def image_tokens_of(train: ResolvedTrain, model: Model) -> int:
     """Tokens of a sequence that its images take: no sequence is shorter; 1 without any."""
     return _tokens(train, model).tokens * train.images_per_sequence if train.images_per_sequence else 1
 
 
-def check_images(train: TrainSettings, model: Model) -> None:
+def check_images(train: ResolvedTrain, model: Model) -> None:
     """Raises ScenarioError where the tokens of the images are more than a sequence has."""
     if not train.images_per_sequence:
         return
-    tokens, sequence = _tokens(train, model).tokens * train.images_per_sequence, train.sequence_length or 0
+    tokens, sequence = _tokens(train, model).tokens * train.images_per_sequence, train.sequence_length
     if tokens > sequence:
         images = "1 image takes" if train.images_per_sequence == 1 else f"{train.images_per_sequence} images take"
         problem = f"{images} {tokens:,} tokens of a sequence of {sequence:,}"
@@ -52,7 +52,7 @@ def check_images(train: TrainSettings, model: Model) -> None:
         )
 
 
-def images_note(train: TrainSettings, model: Model) -> str:
+def images_note(train: ResolvedTrain, model: Model) -> str:
     """What is counted for images; empty without any."""
     if not train.images_per_sequence:
         return ""
@@ -61,7 +61,7 @@ def images_note(train: TrainSettings, model: Model) -> str:
     return f"images of {train.image_size or DEFAULT_SIZE} pixels, {train.images_per_sequence} a sequence: {each}"
 
 
-def _tokens(train: TrainSettings, model: Model) -> ImageTokens:
+def _tokens(train: ResolvedTrain, model: Model) -> ImageTokens:
     size = train.image_size or DEFAULT_SIZE
     match = _SIZE.fullmatch(size.strip())
     if match is None:

@@ -19,6 +19,7 @@ from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
+from vramwise.training.resolved import ResolvedTrain
 
 BOOLEAN_SINCE = (4, 53)  # transformers masking_utils.py sdpa_mask
 # trl trainer/sft_trainer.py: packing flattens a batch into one row, in 0.19 and later; its positions tell samples
@@ -54,12 +55,12 @@ def check_padding(train: TrainSettings) -> None:
         raise ScenarioError("train.padding", "samples that stand in one row have no padding; leave out one of the two")
 
 
-def rows_of(train: TrainSettings, batch: int, sequence: int) -> tuple[int, int]:
+def rows_of(train: ResolvedTrain, batch: int, sequence: int) -> tuple[int, int]:
     """Rows and tokens of a row that the model gets for a batch of samples."""
-    return (1, batch * sequence) if joins_rows(train) else (batch, sequence)
+    return (1, batch * sequence) if train.padding_free else (batch, sequence)
 
 
-def masks_note(train: TrainSettings) -> str:
+def masks_note(train: ResolvedTrain) -> str:
     """What attention is handed for padding or packed samples, in one sentence; empty for a batch without either."""
     if framework_of(train).classes != "as they are" or not (train.padding or train.document_mask):
         return ""
@@ -69,17 +70,17 @@ def masks_note(train: TrainSettings) -> str:
         )
     if train.attention == "flex":
         return ""  # a mask of blocks
-    batch, sequence = rows_of(train, train.micro_batch_size, train.sequence_length or 1)
+    batch, sequence = rows_of(train, train.micro_batch_size, train.sequence_length)
     why = f"{train.padding:.0%} padding" if train.padding else "packed samples that do not see one another"
     kernel = "; SDPA's flash kernel takes none" if train.attention == "sdpa" else ""
     return f"{why}: attention gets a mask of {batch} × {sequence:,} × {sequence:,} entries{kernel}"
 
 
-def with_masks(execution: Execution, train: TrainSettings) -> Execution:
+def with_masks(execution: Execution, train: ResolvedTrain) -> Execution:
     """The execution with what a batch of these samples hands attention."""
     if framework_of(train).classes != "as they are" or train.attention == "flex":
         return execution
-    documents = separates_documents(train) and train.attention != "flash"
+    documents = train.document_mask and train.attention != "flash"
     given = documents and framework_of(train).brings_masks
     form: Literal["bool", "float", "given"] = (
         "given" if given else "float" if library_version(train) < BOOLEAN_SINCE else "bool"

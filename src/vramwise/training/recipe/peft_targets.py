@@ -14,14 +14,14 @@ from vramwise.frameworks.framework import Peft
 from vramwise.frameworks.versions import stated
 from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact
-from vramwise.scenario import TrainSettings
 from vramwise.training.recipe.adapters import ALL_LINEAR, is_expression, module_of, targeted, wrapped_experts
+from vramwise.training.resolved import ResolvedTrain
 
 EXPERTS, ROUTER = "experts", "gate.weight"
 NAMES_EXPERTS, ALL_LINEAR_MEANS_EXPERTS = (0, 19), (0, 20)
 
 
-def peft_targets(model: Model, train: TrainSettings) -> str | tuple[str, ...]:
+def peft_targets(model: Model, train: ResolvedTrain) -> str | tuple[str, ...]:
     """The targets of `train` as peft reads them for this model: `experts` and `gate.weight` in place of former names.
 
     Raises `ScenarioError` where peft refuses them.
@@ -45,7 +45,7 @@ def peft_targets(model: Model, train: TrainSettings) -> str | tuple[str, ...]:
     return (*sorted(kept), *([EXPERTS] if experts else []), *([ROUTER] if "gate" in asked else []))
 
 
-def former_names(model: Model, train: TrainSettings) -> tuple[str, ...]:
+def former_names(model: Model, train: ResolvedTrain) -> tuple[str, ...]:
     """What experts' layers were called before they were one tensor, where peft still knows them by that; else none."""
     peft = framework_of(train).peft
     if peft is None or peft_version(train, peft) < NAMES_EXPERTS:
@@ -58,12 +58,12 @@ def former_names(model: Model, train: TrainSettings) -> tuple[str, ...]:
     return ("gate_proj", "up_proj", "down_proj") if like_qwen2_moe else ()
 
 
-def peft_version(train: TrainSettings, peft: Peft) -> tuple[int, ...]:
+def peft_version(train: ResolvedTrain, peft: Peft) -> tuple[int, ...]:
     """The peft version that the scenario names, else the framework's own."""
     return stated(train, "peft") or peft.version
 
 
-def _of_all_linear(train: TrainSettings, peft: Peft, former: tuple[str, ...]) -> tuple[str, ...]:
+def _of_all_linear(train: ResolvedTrain, peft: Peft, former: tuple[str, ...]) -> tuple[str, ...]:
     if peft.names_linear_layers:
         return ()
     if peft_version(train, peft) < ALL_LINEAR_MEANS_EXPERTS:
@@ -79,7 +79,7 @@ def _incomplete(experts: list[str], former: tuple[str, ...]) -> str:
     return f"adapters on experts' {' and '.join(experts)} alone are not described: name {whole}, or none of them"
 
 
-def _check_parameters_adapter(train: TrainSettings, peft: Peft) -> None:
+def _check_parameters_adapter(train: ResolvedTrain, peft: Peft) -> None:
     """peft 0.21 tuners/lora/layer.py ParamWrapper: it adds up a whole tensor, before any input is known."""
     if train.dora:
         raise ScenarioError("train.dora", "peft refuses DoRA on experts that are one tensor: name other lora_targets")

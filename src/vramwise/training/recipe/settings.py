@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TypeVar
 
 from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
@@ -27,6 +28,7 @@ from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
 from vramwise.training.recipe.peft_targets import peft_targets
+from vramwise.training.resolved import ResolvedTrain
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
@@ -37,6 +39,8 @@ PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 COMPUTE_ADAPTERS = frozenset({"fms", "unsloth"})
 """Kernel libraries with adapters of their own."""
 NARROWED_AGAIN = frozenset({"embedding", "head"})
+
+Settings = TypeVar("Settings", bound=TrainSettings)
 
 # precision -> weights, gradients, master copy, optimizer states, compute
 _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
@@ -51,21 +55,17 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 }
 
 
-def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> TrainSettings:
+def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> ResolvedTrain:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
     train = with_framework_defaults(scenario.train, model, scenario.num_gpus, weights_dtype)
     train = _quantized_experts(train, model)
     attention = attention_of(scenario.train, train, model)
     train = train if attention == train.attention else train.replace(attention=attention)
-    sequence = train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE)
-    decided = _resolved(_open(train, sequence), train.method).replace(
-        micro_batch_size=train.micro_batch_size, sequence_length=sequence,
-        gradient_accumulation_steps=train.gradient_accumulation_steps,
-    )  # fmt: skip
+    decided = _decided(train, model)
     return _with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided
 
 
-def _with_fp8(train: TrainSettings, gpu: Gpu | None) -> TrainSettings:
+def _with_fp8(train: ResolvedTrain, gpu: Gpu | None) -> ResolvedTrain:
     """Recipe and copies of 8-bit weights, by framework and GPU."""
     capability = gpu.compute_capability if gpu is not None else None
     recipe = train.fp8_recipe or framework_of(train).casts.fp8_recipe or default_recipe(capability)
@@ -75,14 +75,10 @@ def _with_fp8(train: TrainSettings, gpu: Gpu | None) -> TrainSettings:
     return train.replace(fp8_recipe=recipe, fp8_transposes=transposes)
 
 
-def structural(train: TrainSettings) -> TrainSettings:
+def structural(train: Settings) -> Settings:
     """The same settings with sizes taken out: equal for scenarios that run the same operations."""
     accumulates = 1 if train.gradient_accumulation_steps == 1 else 2
     return train.replace(micro_batch_size=1, sequence_length=1, gradient_accumulation_steps=accumulates)
-
-
-def _open(train: TrainSettings, sequence: int) -> TrainSettings:
-    return train.replace(micro_batch_size=1, sequence_length=sequence, gradient_accumulation_steps=1)
 
 
 def weights_dtype(train: TrainSettings) -> str:
@@ -90,9 +86,8 @@ def weights_dtype(train: TrainSettings) -> str:
     return train.param_dtype or _DTYPES[train.precision][0]
 
 
-@lru_cache(maxsize=512)
-def _resolved(train: TrainSettings, method: str) -> TrainSettings:
-    precision = train.precision
+def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
+    method, precision = train.method, train.precision
     params, grads, master, states, compute = _DTYPES[precision]
     framework = framework_of(train)
     if precision == "fp8-mixed" and framework.casts.fp8_weights is not None:
@@ -120,7 +115,9 @@ def _resolved(train: TrainSettings, method: str) -> TrainSettings:
     quantization = train.quantization or ("nf4" if method == "qlora" else None)
     if method == "full" and train.quantization:
         raise ScenarioError("train.quantization", f'"{train.quantization}" weights cannot train; use method = qlora')
-    return train.replace(
+    return ResolvedTrain.of(
+        train,
+        sequence_length=train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE),
         param_dtype=params,
         grad_dtype=train.grad_dtype or grads,
         master_dtype=train.master_dtype or master,
@@ -152,28 +149,28 @@ def has_fused_experts(train: TrainSettings, model: Model) -> bool:
     return fused and not has_expert_modules(train, model)
 
 
-def pads(train: TrainSettings) -> bool:
+def pads(train: ResolvedTrain) -> bool:
     """Whether a batch is padded to its longest sample, so that lengths differ from step to step."""
     return not train.packing and framework_of(train).batches != "full"
 
 
-def lengths_vary(train: TrainSettings) -> bool:
+def lengths_vary(train: ResolvedTrain) -> bool:
     """Whether micro-batches are conversations of any length up to `sequence_length`, which only cuts or drops them."""
     holds_conversations = framework_of(train).batches == "conversations"
     return holds_conversations and not train.packing and not samples_completions(train)
 
 
-def longest_comes_first(train: TrainSettings) -> bool:
+def longest_comes_first(train: ResolvedTrain) -> bool:
     """Whether the longest sample is in a micro-batch that no earlier one left gradients for."""
     return framework_of(train).longest_first(train)
 
 
-def samples_completions(train: TrainSettings) -> bool:
+def samples_completions(train: ResolvedTrain) -> bool:
     """Whether a rollout engine makes the sequences: `sequence_length` is the longest they can get."""
     return any(name.startswith("rollout") for name in train.extra_models)
 
 
-def autocasts(train: TrainSettings) -> bool:
+def autocasts(train: ResolvedTrain) -> bool:
     """Whether Trainer runs the model under autocast; over a quantized base it is what `bf16` and `fp16` can mean."""
     runs = framework_of(train).casts.autocast
     over_quantized = train.method == "qlora" and runs == "quantized"
@@ -181,17 +178,17 @@ def autocasts(train: TrainSettings) -> bool:
     return runs != "never" and (train.precision.endswith("-mixed") or on_16_bit)
 
 
-def sharded(train: TrainSettings) -> bool:
+def sharded(train: ResolvedTrain) -> bool:
     """Whether some weights live on other ranks between their uses."""
     return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
 
 
-def narrows_again(train: TrainSettings) -> bool:
+def narrows_again(train: ResolvedTrain) -> bool:
     """Whether embedding and output layer are back in 16 bit after k-bit preparation: trl's SFTTrainer does that.
 
     trl 0.13 trainer/utils.py peft_module_casting_to_bf16; weights that are sharded are left alone.
     """
-    return bool(train.kbit_preparation) and not sharded(train) and names(train, "trl")
+    return train.kbit_preparation and not sharded(train) and names(train, "trl")
 
 
 def has_expert_modules(train: TrainSettings, model: Model) -> bool:
@@ -204,7 +201,7 @@ def had_expert_modules(model: Model) -> bool:
     return not has_fact("transformers", "always_fused_experts", model.config.model_type)
 
 
-def reentrant(train: TrainSettings) -> bool:
+def reentrant(train: ResolvedTrain) -> bool:
     """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5, or asked for."""
     framework = framework_of(train)
     if train.checkpointing != "full" or not framework.trainer:
@@ -212,17 +209,15 @@ def reentrant(train: TrainSettings) -> bool:
     return framework.asks_for_reentry(train) or library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
 
 
-def frozen_units_keep_inputs(train: TrainSettings) -> bool:
+def frozen_units_keep_inputs(train: ResolvedTrain) -> bool:
     """Whether FSDP 1 keeps inputs of checkpointed frozen layers: peft's policy wraps adapters in units of their own."""
     return train.method in ("lora", "qlora") and train.fsdp != "none" and train.fsdp_version == 1 and reentrant(train)
 
 
 @lru_cache(maxsize=512)
-def execution(train: TrainSettings, model: Model) -> Execution:
+def execution(train: ResolvedTrain, model: Model) -> Execution:
     """How the forward pass runs under these (resolved) settings."""
     framework = framework_of(train)
-    assert train.param_dtype is not None
-    assert train.compute_dtype is not None
     params, autocast = train.param_dtype, None
     if train.compute_dtype != params or train.precision.endswith("-mixed") or autocasts(train):
         if framework.casts.autocast == "never":

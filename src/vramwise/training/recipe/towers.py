@@ -13,10 +13,10 @@ from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Block, Parameter
 from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact
-from vramwise.scenario import TrainSettings
+from vramwise.training.resolved import ResolvedTrain
 
 
-def cuts_towers(train: TrainSettings, model: Model) -> bool:
+def cuts_towers(train: ResolvedTrain, model: Model) -> bool:
     """Whether tensor parallelism cuts what is not text, too."""
     if train.tensor_parallel_size == 1:
         return False
@@ -24,7 +24,7 @@ def cuts_towers(train: TrainSettings, model: Model) -> bool:
     return planned or framework_of(train).sharding.cuts_towers
 
 
-def with_whole_towers(train: TrainSettings, model: Model) -> Model:
+def with_whole_towers(train: ResolvedTrain, model: Model) -> Model:
     """The model with every weight that is not text's on every rank, where its implementation leaves them so."""
     if train.tensor_parallel_size == 1 or cuts_towers(train, model):
         return model

@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vramwise.frameworks import framework_of
-from vramwise.scenario import TrainSettings
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Limits
 
 BUCKET_NUMEL = 500_000_000
@@ -52,7 +52,7 @@ class ZeroSettings:
     limits: Limits
 
 
-def zero_settings(train: TrainSettings, hidden_size: int) -> ZeroSettings:
+def zero_settings(train: ResolvedTrain, hidden_size: int) -> ZeroSettings:
     """The settings as DeepSpeed would have them; Trainer's `auto` follows the hidden size."""
     auto = framework_of(train).trainer
     square = hidden_size * hidden_size
@@ -81,7 +81,7 @@ def _first(stated: int | None, default: int) -> int:
     return default if stated is None else stated
 
 
-def sub_group_numel(train: TrainSettings) -> int:
+def sub_group_numel(train: ResolvedTrain) -> int:
     """Values that stage 3's optimizer steps at a time."""
     return _first(train.sub_group_size, SUB_GROUP_NUMEL)
 

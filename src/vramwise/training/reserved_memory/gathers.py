@@ -28,13 +28,13 @@ from dataclasses import dataclass
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import ROOT, Unit, units_of
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import trained_tensors, width
 from vramwise.training.recipe.settings import execution, reentrant
 from vramwise.training.reserved_memory.held import Held, Memory
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import MIB
 
 COMPUTE, GATHERING, SHARDS, REDUCING = range(4)
@@ -345,7 +345,7 @@ class Fsdp1(_Sharded):
             self.freed.append(self.memory.mark)
 
 
-def around_blocks(memory: Memory, model: Model, train: TrainSettings, placement: Placement) -> Alone:
+def around_blocks(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement) -> Alone:
     """What this rank does around its blocks."""
     if placement.weight_shards == 1 and placement.data_parallel > 1:
         return Replicated(memory, [tensor.numel * tensor.grad_bytes for tensor, _ in trained_tensors(model, train)])
@@ -353,7 +353,7 @@ def around_blocks(memory: Memory, model: Model, train: TrainSettings, placement:
         return Alone(memory)
     units, away = units_of(model, train, placement), offloaded(train)
     compute = execution(train, model)
-    computed, kept = width(compute.autocast or compute.param_dtype), width(train.grad_dtype or "fp32")
+    computed, kept = width(compute.autocast or compute.param_dtype), width(train.grad_dtype)
     widths = Widths(computed, computed if framework_of(train).gradients.reduced_in_compute_dtype else kept, kept)
     if train.fsdp_version == 2:
         return Fsdp2(memory, units, widths, weights_away=away.weights, gradients_away=away.gradients)
@@ -365,7 +365,7 @@ def around_blocks(memory: Memory, model: Model, train: TrainSettings, placement:
     )  # fmt: skip
 
 
-def loads_whole(train: TrainSettings) -> bool:
+def loads_whole(train: ResolvedTrain) -> bool:
     """Whether every GPU has the whole quantized model before FSDP cuts it.
 
     transformers quantizes on the GPU and leaves the model there, unless accelerate's `cpu_ram_efficient_loading` is set

@@ -21,7 +21,6 @@ from vramwise.models.allocator import NoRoomError
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import ALONE, Placement
@@ -35,6 +34,7 @@ from vramwise.training.recipe.settings import (
 from vramwise.training.reserved_memory.gathers import around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, scripts_of, streams_of
+from vramwise.training.resolved import ResolvedTrain
 
 STEPS = 2
 
@@ -52,7 +52,7 @@ class Replayed:
     wanted: int = 0
 
 
-def is_replayed(train: TrainSettings, placement: Placement) -> bool:
+def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
     """Whether the replay has everything that allocates under these settings."""
     away, cut = offloaded(train), placement.cut
     if train.extra_models or not framework_of(train).replayed:
@@ -72,7 +72,7 @@ def is_replayed(train: TrainSettings, placement: Placement) -> bool:
 
 @lru_cache(maxsize=4096)
 def replay(
-    model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
+    model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
     capacity_bytes: int | None = None, lengths: tuple[int, ...] = (), placement: Placement = ALONE,
 ) -> Replayed:  # fmt: skip
     """The first steps of one rank (see the module's docstring).
@@ -94,7 +94,7 @@ Table = list[Held | None]
 
 class _Replay:
     def __init__(
-        self, model: Model, train: TrainSettings, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
+        self, model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
         capacity_bytes: int | None, lengths: tuple[int, ...], placement: Placement,
     ) -> None:  # fmt: skip
         self.placement = placement

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.result import Node, Quantity
-from vramwise.scenario import TrainSettings
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.components import Component
 from vramwise.training.counters import plus, scaled
@@ -20,6 +19,7 @@ from vramwise.training.recipe.masks import rows_of
 from vramwise.training.recipe.settings import lengths_vary, pads
 from vramwise.training.reserved_memory.gathers import loads_whole
 from vramwise.training.reserved_memory.replay import Replayed, replay
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
 
 REPLAY_TOLERANCE = 0.03
@@ -28,7 +28,7 @@ NEARLY_FULL = 0.7
 """Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""
 
 
-def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
+def reserved_ratio(train: ResolvedTrain, placement: Placement) -> Calibrated:
     """Reserved over allocated of one stream's memory, by who allocates."""
     own = framework_of(train).reserved_ratio
     if own:
@@ -45,12 +45,12 @@ def reserved_ratio(train: TrainSettings, placement: Placement) -> Calibrated:
     return calibrated("reserved_over_allocated")
 
 
-def _has_stream_pools(train: TrainSettings, placement: Placement) -> bool:
+def _has_stream_pools(train: ResolvedTrain, placement: Placement) -> bool:
     return placement.weight_shards > 1 and train.fsdp != "none" and train.fsdp_version == 2
 
 
 def reserved(
-    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, placement: Placement, states: ModelStates,
+    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, placement: Placement, states: ModelStates,
     exchanged: Buffers,
 ) -> Quantity:  # fmt: skip
     """What torch's allocator keeps.
@@ -101,7 +101,7 @@ class Play:
     """A step that can be replayed: on a card with `room` bytes for torch, or without limit."""
 
     model: Model
-    train: TrainSettings
+    train: ResolvedTrain
     batch: int
     sequence: int
     accumulating: bool
@@ -155,7 +155,7 @@ def with_segment(needed: Quantity, stuck: Replayed, outside: Sequence[Node]) -> 
 
 
 def replayed_reserved(
-    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, played: Replayed, room: int | None, play: Play
+    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, room: int | None, play: Play
 ) -> Quantity:
     """Reserved memory from a replay, with the interval that published runs have around theirs.
 
@@ -181,7 +181,7 @@ def replayed_reserved(
 
 
 def _around(
-    allocated: Quantity, moments: Sequence[Moment], train: TrainSettings, played: Replayed, name: str
+    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, name: str
 ) -> Quantity:
     share = max(1.0, played.reserved / allocated.expected)
     kept = Quantity(allocated.low * share, max(played.reserved, allocated.expected), allocated.high * share)

@@ -11,12 +11,12 @@ from vramwise.models.forward_walk import walk_forward
 from vramwise.models.liveness import BackwardWalk, Event, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, runs_in
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import cached_by_outputs, kept_storages
 from vramwise.training.activations.loss import replacing_logits
 from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
 from vramwise.training.activations.sizes import StepShape, is_dequantized, shared_leaves
 from vramwise.training.recipe.settings import execution
+from vramwise.training.resolved import ResolvedTrain
 
 RELEASED = -1
 Line = tuple[int, int]
@@ -59,7 +59,7 @@ class _Writer:
     """Writes the scripts of one micro-batch; `sizes` are those of all blocks."""
 
     model: Model
-    train: TrainSettings
+    train: ResolvedTrain
     shared: frozenset[Storage]
     accumulating: bool
     sizes: dict[Dim, int] = field(default_factory=dict)
@@ -127,14 +127,14 @@ class Scripts:
     sizes: list[Dim]
 
 
-def streams_of(model: Model, train: TrainSettings) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+def streams_of(model: Model, train: ResolvedTrain) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Names of what goes into and comes out of every block that a batch runs."""
     blocks = (block for block in model.blocks if runs_in(block, execution(train, model)))
     return [(tuple(block.inputs), tuple(block.outputs)) for block in blocks]
 
 
 @lru_cache(maxsize=256)
-def scripts_of(shape: StepShape, model: Model, train: TrainSettings, accumulating: bool) -> Scripts:
+def scripts_of(shape: StepShape, model: Model, train: ResolvedTrain, accumulating: bool) -> Scripts:
     runs = shape.recorded.runs
     streams = streams_of(model, train)
     if len(runs) == len(streams) + 1:

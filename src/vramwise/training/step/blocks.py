@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from vramwise.models.autograd.size import Axes, Dim, evaluate
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.kernels import inputs_kept
 from vramwise.training.activations.sizes import RunBytes, StepShape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.micro_batches import inputs_linger
 
 
@@ -33,7 +33,7 @@ class Blocks:
     """
 
     def __init__(
-        self, shape: StepShape, runs: Sequence[RunBytes], train: TrainSettings, placement: Placement, axes: Axes
+        self, shape: StepShape, runs: Sequence[RunBytes], train: ResolvedTrain, placement: Placement, axes: Axes
     ) -> None:
         self.shape, self.runs, self._axes = shape, runs, axes
         self._offloads, self._hooks = offloaded(train).activations, frozen_units_keep_inputs(train)

@@ -20,13 +20,13 @@ from vramwise.errors import ScenarioError, clipped, nearest
 from vramwise.models import describe
 from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.sources import resolve
 from vramwise.training.activations.sizes import step_shape
 from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.heads import with_head
+from vramwise.training.resolved import ResolvedTrain
 
 FROZEN = ("reference", "teacher", "reward")
 TRAINED = ("critic", "value")
@@ -44,14 +44,14 @@ def role_of(name: str) -> str:
     return role
 
 
-def takes_nothing(name: str, train: TrainSettings) -> bool:
+def takes_nothing(name: str, train: ResolvedTrain) -> bool:
     """Whether a model of `extra_models` adds no memory here: an engine's own, or adapters switched off."""
     role = role_of(name)
     return role in ELSEWHERE or (role == "reference" and ":" not in name and train.method in ("lora", "qlora"))
 
 
 @lru_cache(maxsize=256)
-def extra_model_bytes(model: Model, train: TrainSettings, placement: Placement) -> Mapping[Component, int]:
+def extra_model_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> Mapping[Component, int]:
     """Bytes that stay on a rank for each other model."""
     found: dict[Component, int] = {}
     for name in train.extra_models:
@@ -80,7 +80,7 @@ class CriticPass:
     peak: int = 0
 
 
-def critic_pass(model: Model, train: TrainSettings, axes: Axes, *, accumulating: bool) -> CriticPass:
+def critic_pass(model: Model, train: ResolvedTrain, axes: Axes, *, accumulating: bool) -> CriticPass:
     """Activations of the trained models of `extra_models`, each with a head of few classes instead of the output layer.
 
     One stage holds them whole: where a pipeline cuts the policy, the critic's activations are an upper bound.

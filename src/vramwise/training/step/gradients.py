@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import longest_comes_first
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.micro_batches import gradient_ratio
 
 
@@ -47,7 +47,7 @@ class Gradients:
 
 
 def gradients_of(
-    model: Model, states: ModelStates, train: TrainSettings, placement: Placement, exchanged: Buffers
+    model: Model, states: ModelStates, train: ResolvedTrain, placement: Placement, exchanged: Buffers
 ) -> Gradients:
     """The gradients of one rank."""
     life = gradient_life(train)

@@ -66,7 +66,7 @@ def _later_micro_batch(state: StepState) -> Moment:
 def _clipping(state: StepState) -> Moment:
     """Norms of all gradients, one fp32 or 16-bit scalar each, and the same stacked (torch 2.13 clip_grad.py)."""
     count, gradients = state.states.num_trained_tensors, state.gradients
-    norms = (count + 1) * SCALAR_BYTES + rounded(count * width(state.train.grad_dtype or "fp32"))
+    norms = (count + 1) * SCALAR_BYTES + rounded(count * width(state.train.grad_dtype))
     held = state.after_backward((gradients.partition or gradients.all) if gradients.all else 0, gathered=0)
     return Moment("clipping", held | {Component.GRADIENT_NORMS: norms})
 

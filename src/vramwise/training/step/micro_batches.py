@@ -5,17 +5,16 @@ from __future__ import annotations
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.kernels import INPUTS_LEFT_SINCE
 from vramwise.training.activations.sizes import RunBytes
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import width
 from vramwise.training.recipe.settings import execution, longest_comes_first
+from vramwise.training.resolved import ResolvedTrain
 
 
-def gradient_ratio(model: Model, train: TrainSettings, placement: Placement) -> tuple[int, int]:
+def gradient_ratio(model: Model, train: ResolvedTrain, placement: Placement) -> tuple[int, int]:
     """A finished gradient's bytes over those with which it left backward: its dtype and its shards."""
-    assert train.grad_dtype is not None
     made = train.lora_dtype if train.method in ("lora", "qlora") else execution(train, model).param_dtype
     return width(train.grad_dtype), width(made) * placement.gradient_shards
 
@@ -35,7 +34,7 @@ def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
     return kept
 
 
-def inputs_linger(train: TrainSettings) -> bool:
+def inputs_linger(train: ResolvedTrain) -> bool:
     """Whether the inputs that products with 4-bit weights keep outlive their backward pass until the next logits.
 
     bitsandbytes before 0.43.2 keeps them as attributes of the autograd node, which backward does not empty, and

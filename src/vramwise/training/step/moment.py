@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vramwise.frameworks import framework_of
-from vramwise.scenario import TrainSettings
 from vramwise.training.components import Component
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.extra_models import CriticPass
 
 _OF_ONE_PASS = frozenset({Component.ACTIVATIONS, Component.WEIGHT_CASTS, Component.LOGITS_AND_LOSS})
@@ -31,7 +31,7 @@ class Moment:
         return self.parts.get(component, 0)
 
 
-def with_critics(moments: list[Moment], critics: CriticPass, train: TrainSettings) -> list[Moment]:
+def with_critics(moments: list[Moment], critics: CriticPass, train: ResolvedTrain) -> list[Moment]:
     """The moments with the critics' activations: beside the policy's in transformers' trainers, else after them."""
     joined = framework_of(train).trainer
     beside = ("forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "first step")

@@ -28,12 +28,12 @@ from __future__ import annotations
 from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.backward_moments import Backward
 from vramwise.training.step.extra_models import TRAINED, critic_pass, role_of
 from vramwise.training.step.forward_moments import forward_moments
@@ -47,7 +47,7 @@ _LOADED = (Component.WEIGHTS, Component.ADAPTERS, *OTHER_MODELS.values())
 
 
 def step_moments(
-    shape: StepShape, model: Model, states: ModelStates, train: TrainSettings, placement: Placement, axes: Axes
+    shape: StepShape, model: Model, states: ModelStates, train: ResolvedTrain, placement: Placement, axes: Axes
 ) -> list[Moment]:
     """Every moment of a steady step (the optimizer's states exist), in order."""
     found = _moments(state_of(shape, model, states, train, placement, axes))

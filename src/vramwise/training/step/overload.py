@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from vramwise.models.autograd.size import Axes, evaluate
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.sizes import RunBytes, step_shape
 from vramwise.training.layout.parallel import Placement
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.micro_batches import on_stage
 
 ASSUMED_FACTOR = 1.5
 """Nobody publishes it: a router with a balancing loss keeps its fullest rank below one and a half even shares."""
 
 
-def overload_factor(model: Model, train: TrainSettings) -> float:
+def overload_factor(model: Model, train: ResolvedTrain) -> float:
     """Even shares of tokens that the fullest rank may get; 1 where experts are not spread over ranks."""
     if train.expert_parallel_size == 1 or all(p.part != "experts" for p in model.parameters):
         return 1.0
@@ -30,13 +30,13 @@ def overload_factor(model: Model, train: TrainSettings) -> float:
     return max(1.0, min(factor, train.moe_capacity_factor or factor))
 
 
-def overload_bytes(model: Model, train: TrainSettings, placement: Placement, axes: Axes, *, accumulating: bool) -> int:
+def overload_bytes(model: Model, train: ResolvedTrain, placement: Placement, axes: Axes, *, accumulating: bool) -> int:
     """What the fullest rank needs beyond an even share of tokens."""
     factor = overload_factor(model, train)
     if factor == 1:
         return 0
 
-    def kept(settings: TrainSettings) -> list[int]:
+    def kept(settings: ResolvedTrain) -> list[int]:
         sizes = int(axes["batch"]), int(axes["sequence"])
         shape = step_shape(model, settings, *sizes, accumulating=accumulating)
         return [_kept_by_experts(run, axes) for run in on_stage(shape.at(axes), placement)]

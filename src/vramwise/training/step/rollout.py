@@ -11,9 +11,9 @@ and KV cache leave, everything else stays. Without `rollout_gpu_memory_utilizati
 from __future__ import annotations
 
 from vramwise.result import Capacity, Node, Phase, Quantity
-from vramwise.scenario import TrainSettings
 from vramwise.training.calibration import calibrated
 from vramwise.training.components import OTHER_MODELS, Component
+from vramwise.training.resolved import ResolvedTrain
 
 NAME = "rollout engine"
 _STAY = (
@@ -25,12 +25,12 @@ _STAY = (
 )
 
 
-def is_counted(train: TrainSettings, capacity: Capacity | None) -> bool:
+def is_counted(train: ResolvedTrain, capacity: Capacity | None) -> bool:
     """Whether the engine's share is known, in bytes."""
     return train.rollout_gpu_memory_utilization is not None and capacity is not None
 
 
-def during_training(train: TrainSettings, capacity: Capacity | None) -> list[Node]:
+def during_training(train: ResolvedTrain, capacity: Capacity | None) -> list[Node]:
     """The engine's bytes while the policy trains; none where they are not known."""
     if not is_counted(train, capacity):
         return []
@@ -41,7 +41,7 @@ def during_training(train: TrainSettings, capacity: Capacity | None) -> list[Nod
     return [Node(NAME, int(left.expected), "calibrated", *ends, formula="asleep", source=left.source)]
 
 
-def _awake(train: TrainSettings, capacity: Capacity | None) -> Node:
+def _awake(train: ResolvedTrain, capacity: Capacity | None) -> Node:
     assert capacity is not None
     assert train.rollout_gpu_memory_utilization is not None
     share = train.rollout_gpu_memory_utilization
@@ -51,7 +51,7 @@ def _awake(train: TrainSettings, capacity: Capacity | None) -> Node:
     )  # fmt: skip
 
 
-def generation(train: TrainSettings, capacity: Capacity | None, step: Phase, outside: tuple[Node, ...]) -> Phase | None:
+def generation(train: ResolvedTrain, capacity: Capacity | None, step: Phase, outside: tuple[Node, ...]) -> Phase | None:
     """The moment in which an engine that sleeps between generations is awake; None for every other engine.
 
     `step` is a moment with optimizer states, whose terms for what stays on the card are those of this one.

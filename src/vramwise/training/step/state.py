@@ -9,7 +9,6 @@ from functools import lru_cache
 from vramwise.models.autograd.size import Axes
 from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.activations.dummy_gradients import dummy_gradient_bytes
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import Component
@@ -17,6 +16,7 @@ from vramwise.training.exchange.communication import Buffers, buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates, model_states
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.blocks import Blocks
 from vramwise.training.step.extra_models import extra_model_bytes
 from vramwise.training.step.gradients import Gradients, gradients_of
@@ -32,7 +32,7 @@ class StepState:
     shape: StepShape
     model: Model
     states: ModelStates
-    train: TrainSettings
+    train: ResolvedTrain
     placement: Placement
     axes: Axes
     blocks: Blocks
@@ -66,7 +66,7 @@ class StepState:
 
 
 def state_of(
-    shape: StepShape, model: Model, states: ModelStates, train: TrainSettings, placement: Placement, axes: Axes
+    shape: StepShape, model: Model, states: ModelStates, train: ResolvedTrain, placement: Placement, axes: Axes
 ) -> StepState:
     """The state of one rank at these sizes."""
     exchanged, gradients, stays = _whatever_the_size(model, train, placement)
@@ -88,7 +88,7 @@ def state_of(
 
 @lru_cache(maxsize=512)
 def _whatever_the_size(
-    model: Model, train: TrainSettings, placement: Placement
+    model: Model, train: ResolvedTrain, placement: Placement
 ) -> tuple[Buffers, Gradients, Mapping[Component, int]]:
     """What a rank has in steps of any micro-batch and sequence."""
     states, exchanged = model_states(model, train, placement), buffers(model, train, placement)

@@ -1,0 +1,34 @@
+"""The train table with every setting decided that an estimate needs: those are never None any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from vramwise.scenario import TrainSettings
+
+
+def _decided(key: str) -> Any:
+    """The field of the train table, without None among its types."""
+    of_table = TrainSettings.__dataclass_fields__[key]
+    return field(default=of_table.default, metadata=of_table.metadata)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ResolvedTrain(TrainSettings):
+    """Settings as `recipe.settings.resolved` decides them, of the scenario, its framework, the model and the card."""
+
+    param_dtype: str = _decided("param_dtype")
+    grad_dtype: str = _decided("grad_dtype")
+    optimizer_state_dtype: str = _decided("optimizer_state_dtype")
+    compute_dtype: str = _decided("compute_dtype")
+    sequence_length: int = _decided("sequence_length")
+    expert_tensor_parallel_size: int = _decided("expert_tensor_parallel_size")
+    padding_free: bool = _decided("padding_free")
+    document_mask: bool = _decided("document_mask")
+    kbit_preparation: bool = _decided("kbit_preparation")
+
+    @classmethod
+    def of(cls, train: TrainSettings, **decided: Any) -> Self:
+        """The settings with these keys decided, which count as given."""
+        return cls(**{**vars(train), **decided, "explicit": train.explicit | decided.keys()})
