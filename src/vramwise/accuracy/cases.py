@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
-from vramwise.errors import ScenarioError, SourceError, UsageError, clipped
+from vramwise.errors import ScenarioError, SourceError, UnknownNameError, UsageError, clipped, nearest
 from vramwise.files import open_to_read, shown_path
+from vramwise.plugins import installed, plugin_named
 from vramwise.scenario.definition import TABLES
 from vramwise.scenario.lines import numbered_lines, parse_line
 
@@ -32,6 +33,8 @@ FIELDS = frozenset(
 CONFIDENCES = ("high", "medium", "low")
 SPECIFIED = ("full", "most", "poor")
 NOT_STATED = "not stated"
+OF_PLUGIN = "plugin:"
+"""What stands before the name of a plug-in whose cases are meant, in place of a path."""
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -103,10 +106,14 @@ class _NotACase(Exception):
 def case_files(paths: Iterable[str | Path]) -> list[Path]:
     """The case files that `paths` name: a file is itself, a folder its `*.jsonl` in order; each file once.
 
-    Raises SourceError for a path that does not exist, UsageError for a folder without case files.
+    `plugin:NAME` are those that a plug-in brings. Raises SourceError for a path that does not exist, UsageError for a
+    folder without case files, UnknownNameError for a plug-in that is not installed.
     """
     files: dict[Path, Path] = {}
     for given in paths:
+        if str(given).startswith(OF_PLUGIN):
+            files.update((file.resolve(), file) for file in _cases_of_plugin(str(given)))
+            continue
         path, where = Path(given), shown_path(str(given))
         try:
             if path.is_dir():
@@ -123,6 +130,18 @@ def case_files(paths: Iterable[str | Path]) -> list[Path]:
         for file in found:
             files.setdefault(file.resolve(), file)
     return list(files.values())
+
+
+def _cases_of_plugin(given: str) -> tuple[Path, ...]:
+    name = given.removeprefix(OF_PLUGIN)
+    plugin = plugin_named(name)
+    if plugin is None:
+        raise UnknownNameError(
+            "plug-in", name, nearest(name, [one.name for one in installed()]), "vramwise --version lists them"
+        )
+    if not plugin.cases:
+        raise SourceError(f"plug-in {name} brings no measured cases")
+    return plugin.cases
 
 
 def read_cases(path: str | Path) -> Iterator[Case | UnusableLine]:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="+",
         metavar="FILE_OR_DIR",
-        help="measured cases (JSON Lines), or a folder of them",
+        help="measured cases (JSON Lines), a folder of them, or plugin:NAME",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON, fractions in place of percent")
     parser.add_argument(

@@ -19,7 +19,7 @@ from vramwise.errors import ScenarioError, SourceError, VramwiseError, clipped
 from vramwise.files import open_to_read, shown_path, written
 from vramwise.scenario import Scenario
 from vramwise.scenario.lines import numbered_lines, parse_line
-from vramwise.scenario.values import shown
+from vramwise.scenario.messages import shown
 
 HELP = "estimate one scenario (or measured case) a line; write one result a line"
 STANDARD_INPUT = "-"

@@ -103,7 +103,9 @@ def _dispatch(arguments: list[str]) -> int:
         print(_overview())
         return 0
     if first in ("-V", "--version"):
-        print(f"vramwise {__version__}")
+        from vramwise.plugins import installed
+
+        print("\n".join([f"vramwise {__version__}", *(plugin.summary() for plugin in installed())]))
         return 0
     if first not in COMMANDS:
         raise UsageError(_unknown_command(first))

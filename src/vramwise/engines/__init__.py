@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
+from vramwise import plugins
 from vramwise.engines.engine import CommandLine, Engine, Log, Shortage
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Engine",
     "Log",
     "Shortage",
+    "added_engines",
     "engine_named",
     "engine_titled",
     "engines",
@@ -46,12 +48,18 @@ PLAIN: Final = "transformers"
 @cache
 def engine_named(name: str) -> Engine:
     """The record of an engine by its name in a scenario; its file is imported when it is first asked for."""
-    record: Engine = import_module(f"vramwise.engines.{module_of(name)}").RECORD
+    module = f"vramwise.engines.{module_of(name)}" if name in ENGINES else added_engines()[name]
+    record: Engine = import_module(module).RECORD
     return record
 
 
+def added_engines() -> dict[str, str]:
+    """Engines of plug-ins, each with its record's module."""
+    return plugins.engines(ENGINES)
+
+
 def engines() -> Iterator[Engine]:
-    """Every record, in the order of their names."""
+    """Every record of this package, in the order of their names."""
     return (engine_named(name) for name in ENGINES)
 
 

@@ -62,13 +62,16 @@ class Engine:
     title: str
     """As its makers write it."""
     serving: str
-    """The package of `vramwise.serving` with its rules."""
+    """The package of `vramwise.serving` with its rules; with a dot, the module of a plug-in that has `RULES`."""
     runs: str = ""
     """The engine that it starts, whose name stands for both where several are listed."""
     newest: str = ""
     """The version whose rules are taken where a scenario states none."""
     dated: tuple[tuple[str, str], ...] = ()
     """Versions and the days they came out, ascending: as far as somebody stated them."""
+
+    like: str = ""
+    """The engine whose settings it takes too: of one that a plug-in brings."""
 
     memory_share: str | None = None
     """The setting for the share of the card that weights and cache fill; None: the engine takes what it needs."""

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from vramwise.frameworks.framework import Framework
 from vramwise.scenario import TrainSettings
+from vramwise.scenario.names import FRAMEWORKS, added_frameworks
 
 __all__ = ["Framework", "framework_named", "framework_of"]
 
@@ -17,7 +18,8 @@ __all__ = ["Framework", "framework_named", "framework_of"]
 @cache
 def framework_named(name: str) -> Framework:
     """The record of a framework by its name in a scenario; its file is imported when it is first asked for."""
-    record: Framework = import_module(f"vramwise.frameworks.{name.replace('-', '_')}").RECORD
+    module = f"vramwise.frameworks.{name.replace('-', '_')}" if name in FRAMEWORKS else added_frameworks()[name]
+    record: Framework = import_module(module).RECORD
     return record
 
 

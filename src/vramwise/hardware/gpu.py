@@ -8,7 +8,8 @@ from functools import cache
 from vramwise.hardware.memory import MemoryEstimate, nominal_total, reported_bytes, usable_memory
 from vramwise.hardware.shared_memory import share_note, shared_memory
 from vramwise.hardware.support import Support, support_of
-from vramwise.tables import Row, table
+from vramwise.plugins import Installed, check_names, installed
+from vramwise.tables import Row, rows_of, table
 
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
@@ -90,7 +91,7 @@ def gpus(query: str | None = None) -> list[Gpu]:
     words = (query or "").lower().split()
     return [
         gpu_of(row["id"])
-        for row in table(__file__, "gpus")
+        for row in (*table(__file__, "gpus"), *added_rows().values())
         if all(word in f"{row['id']} {row['name']} {row['vendor']} {row['arch']}".lower() for word in words)
     ]
 
@@ -99,6 +100,18 @@ def gpus(query: str | None = None) -> list[Gpu]:
 def rows_by_id() -> dict[str, Row]:
     """Rows of gpus.csv by id."""
     return {row["id"]: row for row in table(__file__, "gpus")}
+
+
+@cache
+def added_rows() -> dict[str, Row]:
+    """Rows of cards that plug-ins add, by id. Raises VramwiseError for a card that is known already."""
+    known: dict[str, Installed] = {}
+    rows: dict[str, Row] = {}
+    for one in installed():
+        for row in (row for path in one.plugin.gpus for row in rows_of(path)):
+            check_names(known, row["id"], "the card", one, rows_by_id())
+            known[row["id"]], rows[row["id"]] = one, row
+    return rows
 
 
 @cache
@@ -123,7 +136,7 @@ def memory_options(row: Row) -> tuple[int, ...]:
 def gpu_of(gpu_id: str) -> Gpu:
     """The accelerator with exactly this id; the smallest of shared memory where the id says no size."""
     base, size = sized_ids().get(gpu_id, (gpu_id, 0))
-    row = rows_by_id()[base]
+    row = rows_by_id().get(base) or added_rows()[base]
     sizes = memory_options(row)
     shared = size or (sizes[0] if sizes else 0)
     rates = ((name, row.number_or_none(f"{name}_{'tops' if name == 'int8' else 'tflops'}")) for name in _RATES)

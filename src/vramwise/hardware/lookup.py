@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from vramwise.errors import UnknownNameError, clipped, nearest
-from vramwise.hardware.gpu import Gpu, gpu_of, rows_by_id, sized_ids
+from vramwise.hardware.gpu import Gpu, added_rows, gpu_of, rows_by_id, sized_ids
+from vramwise.tables import Row
 from vramwise.units import GIB
 
 # Words that tell cards of one maker apart from nothing else.
@@ -90,9 +92,20 @@ def find_gpu(name: str) -> GpuMatch:
     if not fitting:
         fitting, missing = _fitting(asked)
     if not fitting:
+        fitting = _added(exact, asked)
+    if not fitting:
         raise UnknownNameError("GPU", name, _nearest_ids(name), "vramwise gpus lists all")
     chosen = min(fitting, key=_preference)
     return GpuMatch(gpu_of(chosen), _note(name, chosen, fitting, missing))
+
+
+def _added(exact: str, asked: frozenset[str]) -> list[str]:
+    """The one card of a plug-in that a name means; none where several do."""
+    if exact in added_rows():
+        return [exact]
+    cards = _cards_of(added_rows())
+    fitting = [card.id for card in cards if asked and (asked in card.aliases or card.core <= asked <= card.allowed)]
+    return fitting if len(fitting) == 1 else []
 
 
 def find_installed_gpu(name: str, total_bytes: int | None) -> GpuMatch:
@@ -123,11 +136,15 @@ class _Card:
 @cache
 def _cards() -> tuple[_Card, ...]:
     """Every card, one with shared memory once for each size."""
+    return _cards_of(rows_by_id())
+
+
+def _cards_of(rows: Mapping[str, Row]) -> tuple[_Card, ...]:
     cards = []
     sized: dict[str, list[str]] = {}
     for gpu_id, (base, _) in sized_ids().items():
         sized.setdefault(base, []).append(gpu_id)
-    for row in rows_by_id().values():
+    for row in rows.values():
         name = _tokens(row["name"])
         others = [_tokens(alias) for alias in row["aliases"].split(";") if alias]
         for gpu_id in sized.get(row["id"], [row["id"]]):

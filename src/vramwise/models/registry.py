@@ -9,6 +9,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from vramwise import plugins
 from vramwise.errors import UndescribedTypeError, clipped, nearest
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -286,8 +287,16 @@ _TYPE_OF_CLASS = {"MiniCPM3ForCausalLM": "minicpm3"}
 
 
 def supported_types() -> tuple[str, ...]:
-    """Every `model_type` whose family is described."""
-    return tuple(FAMILY_OF_TYPE)
+    """Every `model_type` whose family is described, those of plug-ins last."""
+    return (*FAMILY_OF_TYPE, *plugins.families(FAMILY_OF_TYPE))
+
+
+def family_module(model_type: str) -> str | None:
+    """The module that describes a `model_type`: of this package, else of a plug-in; None where none does."""
+    family = FAMILY_OF_TYPE.get(model_type)
+    if family is not None:
+        return f"vramwise.models.families.{family}"
+    return plugins.families(FAMILY_OF_TYPE).get(model_type) if model_type else None
 
 
 def describe(config: Mapping[str, Any], model_id: str = "") -> Model:
@@ -316,11 +325,11 @@ def _typed(c: Config) -> Config:
 def _described(key: str, model_id: str) -> Model:
     config = _typed(Config(json.loads(key), model_id))
     model_type = config.model_type
-    family = FAMILY_OF_TYPE.get(model_type)
-    if family is None:
+    described_in = family_module(model_type)
+    if described_in is None:
         given = f'model_type "{clipped(model_type)}"' if model_type else "a config without model_type"
         raise UndescribedTypeError(model_id, given, likely_type(config), brings_code=config.has("auto_map"))
-    module = import_module(f"vramwise.models.families.{family}")
+    module = import_module(described_in)
     blocks = module.blocks(config)
     _check_shapes(blocks, config)
     head = module.task(config) if hasattr(module, "task") else getattr(module, "HEAD", "causal-lm")
@@ -328,7 +337,7 @@ def _described(key: str, model_id: str) -> Model:
     loss = module.loss(config) if hasattr(module, "loss") else ""
     not_counted = module.not_counted(config) if hasattr(module, "not_counted") else ""
     counted_as = module.counted_as(config) if hasattr(module, "counted_as") else ""
-    return Model(model_id, family, config, blocks, head, loss, not_counted, counted_as)
+    return Model(model_id, described_in.rpartition(".")[2], config, blocks, head, loss, not_counted, counted_as)
 
 
 def likely_type(c: Config) -> str:

@@ -6,7 +6,7 @@ What a helper returns is what the field holds, so that a field's annotation is c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TypedDict, TypeVar, Unpack, overload
 
@@ -44,10 +44,10 @@ def key(kind: Kind[V], default: D, *, hash: bool | None = None, **whose: Unpack[
 
 def choice(
     help: str, names_: Sequence[str], spellings: Mapping[str, str] | None = None, *, default: str | None = None,
-    **whose: Unpack[Whose],
+    more: Callable[[], Mapping[str, object]] | None = None, **whose: Unpack[Whose],
 ) -> str:  # fmt: skip
-    """One of several names, the first where none is given."""
-    return key(choice_kind(help, names_, spellings), default or names_[0], **whose)
+    """One of several names, the first where none is given; `more`: names that plug-ins add."""
+    return key(choice_kind(help, names_, spellings, more), default or names_[0], **whose)
 
 
 def maybe(

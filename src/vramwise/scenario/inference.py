@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from vramwise.engines import added_engines
 from vramwise.scenario import names
 from vramwise.scenario.fields import choice, key, maybe, size, switch, text, texts, whole
 from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
@@ -29,7 +30,7 @@ _SPECULATIVE: dict[str, Kind[str | int]] = {
 class ServeSettings(Settings):
     """The `serve` table: an inference engine and its budgets."""
 
-    engine: str = choice("the inference engine", names.ENGINES, names.ENGINE_SPELLINGS)
+    engine: str = choice("the inference engine", names.ENGINES, names.ENGINE_SPELLINGS, more=added_engines)
     engine_version: str | None = text("its version, as text; defaults differ by version")
     dtype: str = choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS, owner=SERVERS)
     quantization: str | None = maybe(
@@ -141,7 +142,7 @@ class ServeSettings(Settings):
     def to_dict(self) -> dict[str, object]:
         """Every key that has a value and belongs to the engine, as JSON-able data."""
         table = super().to_dict()
-        return {key: value for key, value in table.items() if self.engine in engines_of(key)}
+        return {key: value for key, value in table.items() if has_key(self.engine, key)}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -167,6 +168,12 @@ class GenerateSettings(Settings):
 def engines_of(key: str) -> tuple[str, ...]:
     """The engines that have a key of the `serve` table."""
     return owners_of(ServeSettings, key, decided_by="engine") or names.ENGINES
+
+
+def has_key(engine: str, key: str) -> bool:
+    """Whether an engine has a key of the `serve` table."""
+    whose = ownership_of(ServeSettings)[key].all
+    return not whose or any((owner.within or owner).is_there(engine) for owner in whose)
 
 
 def counts(engine: str, key: str) -> bool:

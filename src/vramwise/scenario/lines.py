@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from vramwise.errors import ScenarioError
 from vramwise.scenario.files import parse_json
-from vramwise.scenario.values import shown
+from vramwise.scenario.messages import shown
 from vramwise.units import MIB, format_bytes
 
 LONGEST_LINE_BYTES = 16 * MIB

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from vramwise import plugins
 from vramwise.engines import ENGINES as SPELLED_ENGINES
 
 TASKS: Final = ("train", "serve", "generate", "load")
@@ -54,6 +55,13 @@ FRAMEWORK_SPELLINGS: Final[Mapping[str, str]] = {
     "swift": "ms-swift",
     "torch": "pytorch",
 }
+
+
+def added_frameworks() -> dict[str, str]:
+    """Frameworks of plug-ins, each with its record's module."""
+    return plugins.frameworks(FRAMEWORKS)
+
+
 METHODS: Final = ("full", "lora", "qlora", "freeze")
 PRECISIONS: Final = (
     "bf16-mixed",

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from vramwise.errors import ScenarioError
+from vramwise.scenario.messages import refusal, unknown_key
 from vramwise.scenario.owners import Owner, title_of
 from vramwise.scenario.settings import Settings, ownership_of
-from vramwise.scenario.values import refusal, unknown_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class Owner:
 
     def is_there(self, value: object) -> bool:
         """Whether it is there where `key` holds `value`."""
+        if self.key == "engine" and isinstance(value, str) and engine_named(value).like in self.values:
+            return True
         return value in self.values if self.values else value not in self.absent
 
 

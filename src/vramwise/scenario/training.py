@@ -29,7 +29,9 @@ from vramwise.scenario.values import AllOrSeveral, Fraction, Several, Share, Tex
 class TrainSettings(Settings):
     """The `train` table: one step of training or fine-tuning."""
 
-    framework: str = choice("what runs the training", names.FRAMEWORKS, names.FRAMEWORK_SPELLINGS)
+    framework: str = choice(
+        "what runs the training", names.FRAMEWORKS, names.FRAMEWORK_SPELLINGS, more=names.added_frameworks
+    )
     framework_version: str | None = text("versions of what runs it, as text")
     method: str = choice("which weights train", names.METHODS, {"full-finetuning": "full"})
     precision: str = choice("dtypes of weights and compute", names.PRECISIONS, names.PRECISION_SPELLINGS)

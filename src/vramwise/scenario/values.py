@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from vramwise.errors import ScenarioError, UsageError, clipped, nearest
+from vramwise.errors import ScenarioError, UsageError, nearest
+from vramwise.scenario.messages import refusal, shown, unknown_key
 from vramwise.units import parse_bytes
 
 LARGEST_WHOLE_NUMBER = 2**53 - 1
@@ -205,6 +206,7 @@ class Choice(Kind[N]):
     names: tuple[str, ...]
     spellings: Mapping[str, N]
     _by_spelling: Mapping[str, N]
+    more: Callable[[], Mapping[str, object]] | None = None
 
     def read(self, value: object, path: str) -> N:
         if type(value) is str:
@@ -214,6 +216,8 @@ class Choice(Kind[N]):
             plain = _plain(value)
             if plain in by_spelling:
                 return by_spelling[plain]
+            if value in _added(self.more):
+                return value
         raise ScenarioError(path, self._problem(value))
 
     def _problem(self, value: object) -> str:
@@ -223,18 +227,21 @@ class Choice(Kind[N]):
         return f"expected one of {listed}; got {shown(value)}{meant}"
 
     def schema(self) -> Schema:
-        return {"enum": sorted({*self.names, *self.spellings}, key=[*self.names, *self.spellings].index)}
+        return {"enum": [*dict.fromkeys([*self.names, *self.spellings, *_added(self.more)])]}
 
     @property
     def metavar(self) -> str:
         return "NAME"
 
 
-def choice_kind(help: str, names: Sequence[str], spellings: Mapping[str, str] | None = None) -> Choice[str]:
-    """A `Choice` with its lookup table worked out once."""
+def choice_kind(
+    help: str, names: Sequence[str], spellings: Mapping[str, str] | None = None,
+    more: Callable[[], Mapping[str, object]] | None = None,
+) -> Choice[str]:  # fmt: skip
+    """A `Choice` with its lookup table worked out once; `more`: names that plug-ins add, asked for when none fits."""
     by_spelling = {**(spellings or {}), **{name: name for name in names}}
     by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
-    return Choice(help=help, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling)
+    return Choice(help=help, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling, more=more)
 
 
 def optional_choice_kind(
@@ -376,32 +383,6 @@ class ModelReference(Kind[str | Mapping[str, object]]):
         return {"anyOf": [text, {"type": "object", "minProperties": 1}]}
 
 
-def refusal(path: str, expected: str, value: object) -> ScenarioError:
-    return ScenarioError(path, f"expected {expected}, got {shown(value)}")
-
-
-def unknown_key(path: str, key: object, known: Sequence[str] | Mapping[str, object]) -> ScenarioError:
-    """The refusal of a key that a table does not have, with its nearest neighbours."""
-    near = nearest(str(key), known)
-    meant = f"did you mean {', '.join(near)}?" if near else f"expected one of {', '.join(known)}"
-    full = f"{path}.{key}" if path else str(key)
-    return ScenarioError(clipped(full), f"unknown key: {clipped(meant, 200)}")
-
-
-def shown(value: object) -> str:
-    """A given value for a message: as JSON writes it, on one short line."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**30:
-        return f"a number of {len(str(abs(value)))} digits" if abs(value) < 10**300 else "a huge number"
-    if isinstance(value, Mapping):
-        return "a table"
-    if isinstance(value, list | tuple):
-        return "a list"
-    try:
-        return clipped(json.dumps(value, ensure_ascii=False))
-    except (TypeError, ValueError):
-        return clipped(str(value))
-
-
 def _without_infinities(value: object) -> object:
     """A config as strict JSON: an infinite bound (Mamba-2's time_step_limit) becomes the text "Infinity"."""
     if isinstance(value, float) and math.isinf(value):
@@ -409,6 +390,10 @@ def _without_infinities(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _without_infinities(entry) for key, entry in value.items()}
     return [_without_infinities(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _added(more: Callable[[], Mapping[str, object]] | None) -> Mapping[str, object]:
+    return more() if more is not None else {}
 
 
 def _plain(text: str) -> str:

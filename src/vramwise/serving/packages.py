@@ -12,5 +12,6 @@ from vramwise.serving.common.rules import Rules
 @cache
 def rules_of(name: str) -> Rules:
     """The functions of an engine, by its name in a scenario; its package is imported when it is first asked for."""
-    rules: Rules = import_module(f"vramwise.serving.{engine_named(name).serving}.rules").RULES
+    package = engine_named(name).serving
+    rules: Rules = import_module(package if "." in package else f"vramwise.serving.{package}.rules").RULES
     return rules

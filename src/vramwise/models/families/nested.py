@@ -9,18 +9,18 @@ from importlib import import_module
 from vramwise.errors import UnsupportedModelError, clipped
 from vramwise.models.blocks import Block, Parameter
 from vramwise.models.config import Config
-from vramwise.models.registry import FAMILY_OF_TYPE
+from vramwise.models.registry import family_module
 
 
 def language_model(c: Config, rename: Callable[[str], str]) -> tuple[Block, ...]:
     """The blocks of a nested config by its `model_type`; `rename` makes the outer name of each parameter."""
-    family = FAMILY_OF_TYPE.get(c.model_type)
-    if family is None:
+    described_in = family_module(c.model_type)
+    if described_in is None:
         name = clipped(c.model_type)
         raise UnsupportedModelError(
             f'{c.model_id or "model"}: its language model\'s model_type "{name}" is not described'
         )
-    blocks = import_module(f"vramwise.models.families.{family}").blocks(c)
+    blocks = import_module(described_in).blocks(c)
     return tuple(renamed(block, rename) for block in blocks)
 
 
