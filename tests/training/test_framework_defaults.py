@@ -237,4 +237,18 @@ def test_torchtitan_follows_its_own_configurations(model: str, version: str, exp
     train = {"framework": "torchtitan", **({"framework_version": version} if version else {})}
     found = estimate({"model": model, "task": "train", "num_gpus": 64, "train": {**train, "fsdp": "full-shard"}})
     assert (found.scenario["train"]["checkpointing"], found.scenario["train"]["loss"]) == expected
-    assert any("so as torchtitan does it: " in note for note in found.notes)
+    assert any(note.startswith("not stated, so as torchtitan ") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "said"),
+    [
+        ("llamafactory", "", "as LLaMA-Factory 0.9.5 does it"),
+        ("axolotl", "axolotl 0.4.1", "as axolotl 0.4.1 does it"),
+        ("axolotl", "torch 2.5", "as axolotl 0.19 does it"),
+        ("torchtitan", "2024-06", "as torchtitan does it"),
+        ("llm-foundry", "", "as llm-foundry does it"),
+    ],
+)
+def test_which_version_is_taken_is_said(framework: str, version: str, said: str) -> None:
+    assert said in " ".join(step(framework, version, method="full").notes)

@@ -50,6 +50,7 @@ RECORD = Framework(
     name="axolotl",
     title="axolotl",
     package="axolotl",
+    newest="0.19",
     commands=(
         Command("axolotl", "axolotl", ("train",), example="axolotl train"),
         Command("axolotl", module="axolotl.cli.train"),

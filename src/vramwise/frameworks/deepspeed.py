@@ -31,6 +31,7 @@ RECORD = Framework(
     name="deepspeed",
     title="deepspeed",
     package="deepspeed",
+    newest="0.19",
     defaults=DEFAULTS,
     batches="padded",
     own_optimizer=True,

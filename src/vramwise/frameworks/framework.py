@@ -1,7 +1,7 @@
 """The record of a framework: what it does that another does not, each fact once.
 
-A fact that depends on settings is a `Rule`. Defaults are those of a script of one's own around torch and transformers'
-classes, so a record states where its framework differs. Sources stand beside each record's facts.
+What a record leaves out is as in a loop of torch alone around classes of its own. A fact that depends on settings is a
+`Rule`. Sources stand beside each record's facts; versions are those of the record where no other is named.
 """
 
 from __future__ import annotations
@@ -172,12 +172,15 @@ class Framework:
     package: str
     """The package whose version a bare number in `framework_version` is."""
 
+    newest: str = ""
+    """The version of the package that is described; empty where nobody stated it."""
+
     commands: tuple[Command, ...] = ()
     """What starts it; a script of one's own is read as Trainer's."""
     defaults: tuple[Default, ...] = ()
     """What it does where a scenario says nothing."""
     as_run: Callable[[TrainSettings], str] | None = None
-    """The program, version and flags that the defaults are those of; None: the title says it."""
+    """The program, version and flags whose defaults these are; None: title and version say it."""
 
     trainer: bool = False
     """transformers' Trainer runs the loop, through accelerate: autocast, fp32 copies of outputs, Trainer's losses."""

@@ -41,6 +41,7 @@ RECORD = Framework(
     name="litgpt",
     title="litgpt",
     package="litgpt",
+    newest="0.5.13",
     commands=(
         Command(
             "litgpt", "litgpt", ("finetune", "finetune_lora", "finetune_full", "pretrain"), example="litgpt finetune"

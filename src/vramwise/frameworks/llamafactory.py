@@ -34,6 +34,7 @@ RECORD = Framework(
     name="llamafactory",
     title="LLaMA-Factory",
     package="llamafactory",
+    newest="0.9.5",
     commands=(
         Command("llamafactory", "llamafactory-cli", ("train",), example="llamafactory-cli train"),
         Command("llamafactory", "lmf", ("train",)),

@@ -52,6 +52,7 @@ RECORD = Framework(
     name="megatron",
     title="Megatron",
     package="megatron",
+    newest="0.16",
     commands=(Command("megatron", "pretrain_gpt.py", example="torchrun pretrain_gpt.py"),),
     defaults=DEFAULTS,
     states_from_start=True,

@@ -40,6 +40,7 @@ RECORD = Framework(
     name="ms-swift",
     title="ms-swift",
     package="ms-swift",
+    newest="4.6",
     commands=(Command("swift", "swift", ("sft", "rlhf", "pt"), example="swift sft"),),
     defaults=DEFAULTS,
     trainer=True,

@@ -16,6 +16,7 @@ RECORD = Framework(
     name="pytorch",
     title="plain PyTorch",
     package="torch",
+    newest="2.13",
     defaults=DEFAULTS,
     classes="as they are",
     attention=attention_of_classes,

@@ -45,6 +45,7 @@ RECORD = Framework(
     name="torchtitan",
     title="torchtitan",
     package="torchtitan",
+    newest="0.3",
     defaults=DEFAULTS,
     casts=Casts(autocast="never"),  # FSDP's mixed precision casts whole units
     quantizing=Quantizing(keeps_originals=False),

@@ -39,6 +39,7 @@ RECORD = Framework(
     name="torchtune",
     title="torchtune",
     package="torchtune",
+    newest="0.6.1",
     commands=(Command("torchtune", "tune", ("run",), example="tune run"),),
     defaults=DEFAULTS,
     batches="padded",

@@ -51,6 +51,7 @@ RECORD = Framework(
     name="transformers",
     title="Trainer",
     package="transformers",
+    newest="5.23",
     commands=(
         Command("trainer", "trl", ("sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"), example="trl sft"),
         Command("trainer", module="trl.scripts."),

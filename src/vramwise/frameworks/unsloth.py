@@ -56,6 +56,7 @@ RECORD = Framework(
     name="unsloth",
     title="unsloth",
     package="unsloth",
+    newest="2026.10",
     defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `max_seq_length` cuts what is longer

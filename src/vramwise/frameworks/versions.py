@@ -7,14 +7,12 @@ What is not stated is the newest that is described.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from vramwise.frameworks import framework_of
+from vramwise.frameworks import framework_named, framework_of
 from vramwise.scenario import TrainSettings
 
 MET_LIGER_0_6_2 = (4, 56)  # transformers of 29 August 2025; Liger 0.6.2 is of 21 August
-DESCRIBED_TRANSFORMERS = (5, 23)
-DESCRIBED_TORCH = (2, 13)
 _BARE = re.compile(r"v?\d+(\.\d+)*\S*")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
@@ -52,20 +50,27 @@ def month_named(train: TrainSettings) -> tuple[int, int] | None:
     return (int(found[2]), _MONTHS.index(found[1].lower()) + 1) if found else None
 
 
+def titled(train: TrainSettings) -> str:
+    """The framework as its users call it, with the version whose rules are taken; a month stands for none."""
+    framework = framework_of(train)
+    version = ".".join(map(str, stated(train, framework.package) or ()))
+    return f"{framework.title} {version or ('' if month_named(train) else framework.newest)}".rstrip()
+
+
 def library_version(train: TrainSettings) -> tuple[int, int]:
     """The transformers version that the scenario names; the described one without."""
-    return _two(stated(train, "transformers")) or DESCRIBED_TRANSFORMERS
+    return _two(stated(train, "transformers") or described("transformers"))
 
 
 def liger_version(train: TrainSettings) -> tuple[int, int, int]:
     """The Liger kernels' version that the scenario names, else the newest that its transformers version met."""
     found = stated(train, r"liger(?:[-_ ]kernel)?")
-    return _three(found) or ((0, 8, 5) if library_version(train) >= MET_LIGER_0_6_2 else (0, 6, 1))
+    return _three(found or ((0, 8, 5) if library_version(train) >= MET_LIGER_0_6_2 else (0, 6, 1)))
 
 
 def torch_version(train: TrainSettings) -> tuple[int, int]:
     """The torch version that the scenario names; the described one without."""
-    return _two(stated(train, "torch")) or DESCRIBED_TORCH
+    return _two(stated(train, "torch") or described("pytorch"))
 
 
 def loads_kernels_lazily(train: TrainSettings) -> bool:
@@ -75,12 +80,20 @@ def loads_kernels_lazily(train: TrainSettings) -> bool:
 
 def bitsandbytes_version(train: TrainSettings) -> tuple[int, int, int]:
     """The bitsandbytes version that the scenario names; the described one without."""
-    return _three(stated(train, "bitsandbytes")) or (0, 50, 2)
+    return _three(stated(train, "bitsandbytes") or (0, 50, 2))
 
 
-def _two(version: tuple[int, ...] | None) -> tuple[int, int] | None:
-    return None if version is None else (*version, 0)[:2]  # type: ignore[return-value]
+@cache
+def described(framework: str) -> tuple[int, ...]:
+    """The version of a framework's package that is described."""
+    return tuple(int(piece) for piece in framework_named(framework).newest.split("."))
 
 
-def _three(version: tuple[int, ...] | None) -> tuple[int, int, int] | None:
-    return None if version is None else (*version, 0, 0)[:3]  # type: ignore[return-value]
+def _two(version: tuple[int, ...]) -> tuple[int, int]:
+    first, second, *_ = (*version, 0)
+    return first, second
+
+
+def _three(version: tuple[int, ...]) -> tuple[int, int, int]:
+    first, second, third, *_ = (*version, 0, 0)
+    return first, second, third

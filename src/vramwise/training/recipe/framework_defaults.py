@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.versions import month_named, names, stated
+from vramwise.frameworks.versions import month_named, names, stated, titled
 from vramwise.models.checkpoint_dtype import loaded_dtype
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
@@ -63,7 +63,7 @@ def taken_note(given: TrainSettings, decided: TrainSettings) -> str:
         and (key != "param_dtype" or ("precision" not in given.explicit and decided.precision.endswith("-mixed")))
     ]  # fmt: skip
     framework = framework_of(given)
-    program = framework.title if framework.as_run is None else framework.as_run(given)
+    program = titled(given) if framework.as_run is None else framework.as_run(given)
     return f"not stated, so as {program} does it: {', '.join(taken)}" if taken else ""
 
 
