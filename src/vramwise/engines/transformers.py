@@ -8,6 +8,7 @@ RECORD = Engine(
     name="transformers",
     title="transformers",
     serving="transformers",
+    newest="5.23.0",
     fuses_layers=False,
     narrower_weights=("bitsandbytes-int8", "bitsandbytes-nf4"),
     words={"n_ctx": "max_model_len", "n_parallel": "max_num_seqs"},

@@ -16,6 +16,7 @@ from vramwise.models import Model
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.inference import ServeSettings, counts
+from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import storage_of
 
 MOST_RANKS = 8
@@ -34,7 +35,7 @@ class Trials:
     is the whole answer to another scenario."""
 
     scenario: Scenario
-    resolved: ServeSettings
+    resolved: ResolvedServe
     model: Model
     again: Again
     gpu: Gpu | None
@@ -49,9 +50,9 @@ class Trials:
             answer = self.again(changed)
         except VramwiseError:
             return self.usable_bytes + 1
-        assert answer.verdict is not None
         needed = int(answer.quantities["total_needed"].expected)
-        return needed if answer.verdict.fits else max(needed, self.usable_bytes + 1)
+        fits = answer.verdict is not None and answer.verdict.fits
+        return needed if fits else max(needed, self.usable_bytes + 1)
 
     def fit(self, changes: Change) -> bool:
         return self.need(changes) <= self.usable_bytes
@@ -105,21 +106,22 @@ def _text(key: str, value: object) -> str:
 
 def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:
     """The least power of two of tensor-parallel ranks, with the GPUs that it takes."""
-    ranks = trials.resolved.tensor_parallel_size
+    settings = trials.resolved.settings
+    ranks = settings.tensor_parallel_size
     while ranks < MOST_RANKS:
         ranks *= 2
         for beside in _experts(trials):
             change = {"tensor_parallel_size": ranks, **beside}
             if trials.fit(change):
-                yield gpus_used(trials.resolved.replace(**change)), change
+                yield gpus_used(settings.replace(**change)), change
                 return
 
 
 def _experts(trials: Trials) -> tuple[Change, ...]:
     """As it is, then with whole experts on each rank, where an engine refuses to cut them (blocks of fp8)."""
     cut = (
-        counts(trials.resolved.engine, "expert_parallel")
-        and not trials.resolved.expert_parallel
+        counts(trials.resolved.settings.engine, "expert_parallel")
+        and not trials.resolved.settings.expert_parallel
         and trials.model.parts.get("experts")
     )
     return (NO_CHANGE, {"expert_parallel": True}) if cut else (NO_CHANGE,)
@@ -127,7 +129,7 @@ def _experts(trials: Trials) -> tuple[Change, ...]:
 
 def _length(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
     """The longest requests that fit, where that is less than was asked for and not below LEAST_LENGTH."""
-    asked, below = trials.resolved.max_model_len or 0, LEAST_LENGTH - 1
+    asked, below = trials.resolved.max_model_len, LEAST_LENGTH - 1
     if asked <= LEAST_LENGTH:
         return
 
@@ -141,11 +143,10 @@ def _length(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
 
 def _share(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
     """The least larger share that fits, else the largest smaller one, in steps of a hundredth."""
-    key = engine_named(trials.resolved.engine).memory_share
-    present = getattr(trials.resolved, key) if key is not None else None
-    if key is None or present is None or trials.resolved.kv_cache_memory_bytes is not None:
+    key = engine_named(trials.resolved.settings.engine).memory_share
+    if key is None or trials.resolved.settings.kv_cache_memory_bytes is not None:
         return
-    percent = round(100 * present, 6)
+    percent = round(100 * trials.resolved.share, 6)
     up = range(int(percent) + 1, HIGHEST_RAISED + 1)
     down = range(min(-int(-percent // 1) - 1, HIGHEST_LOWERED), 0, -1)
     for steps in (up, down):
@@ -163,7 +164,7 @@ def _share(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
 
 def _cache(trials: Trials) -> Iterator[Change]:
     """The largest cache of a given size that fits, with shorter requests where it holds none of those asked for."""
-    given = trials.resolved.kv_cache_memory_bytes
+    given = trials.resolved.settings.kv_cache_memory_bytes
     if given is None:
         return
     most = given - (trials.need(NO_CHANGE) - trials.usable_bytes)
@@ -176,7 +177,7 @@ def _cache(trials: Trials) -> Iterator[Change]:
 
 def _eager(trials: Trials) -> Iterator[Change]:
     change = {"enforce_eager": True}
-    if not trials.resolved.enforce_eager and trials.fit(change):
+    if not trials.resolved.settings.enforce_eager and trials.fit(change):
         yield change
 
 
@@ -200,7 +201,7 @@ def _together(trials: Trials) -> Iterator[Change]:
     """Several changes where no single one is enough: share and length, with fewer bits where that takes it."""
     for beside in (NO_CHANGE, *_formats(trials)):
         found = [change for search in (_length, _share) if beside for change in search(trials, beside)]
-        if not found and (trials.resolved.max_model_len or 0) > LEAST_LENGTH:
+        if not found and trials.resolved.max_model_len > LEAST_LENGTH:
             short = {**beside, "max_model_len": LEAST_LENGTH}
             found = [change for share in _share(trials, short) for change in _length(trials, share)]
         if found:

@@ -9,9 +9,9 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again, Trials, advice
 from vramwise.serving.common.answer import amount, assemble, capacity_of, interval, resolved
+from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.verdict import LateReasons, verdict_of
 
 
@@ -83,7 +83,7 @@ class PooledBudget:
 
 
 def pooled_result(
-    scenario: Scenario, settings: ServeSettings, model: Model, source: str, gpu: Gpu | None, again: Again,
+    scenario: Scenario, r: ResolvedServe, model: Model, source: str, gpu: Gpu | None, again: Again,
     budget: PooledBudget, available: Quantity | None, notes: Iterable[str], stages: Sequence[PooledBudget] = (),
 ) -> Result:  # fmt: skip
     """The answer of an engine whose pool got `available` bytes (None without a card), for settings with nothing left
@@ -100,7 +100,7 @@ def pooled_result(
     held = budget.one_request
     if capacity is not None and available is not None:
         quantities.update(_pool(budget, available))
-        trials = Trials(scenario, settings, model, again, gpu, capacity.usable_bytes)
+        trials = Trials(scenario, r, model, again, gpu, capacity.usable_bytes)
         verdict = _verdict(budget, capacity, int(available.expected), lambda: advice(trials))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         held = max(0, int(available.expected))
@@ -108,7 +108,7 @@ def pooled_result(
     quantities["nvidia_smi"] = interval(phases[-1].components)
     quantities["total_needed"] = budget.needed
     ranks = _ranks(budget, held, stages, phases[-1].bytes) if len(stages) > 1 else None
-    table = resolved(scenario, "serve", settings.replace(max_model_len=None) if budget.length_follows else settings)
+    table = resolved(scenario, "serve", r.settings.replace(max_model_len=None) if budget.length_follows else r.settings)
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
 
 

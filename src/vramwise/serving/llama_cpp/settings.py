@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from vramwise.engines.llama_cpp import RECORD
+from vramwise.engines.ollama import RECORD as OLLAMA
 from vramwise.errors import ScenarioError
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
@@ -48,12 +50,10 @@ OLD_PADDING = 32  # without flash attention, before the unified cache
 
 _BUILD = re.compile(r"\bb(\d{3,5})\b|\bbuild:? (\d{3,5})\b|^(?:version: )?(\d{4,5})(?= \()")
 _DATE = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b")
-_DATED_BUILDS = (("2024-03-18", 2459), ("2024-12-05", 4273), ("2025-04-15", 5130), ("2025-05-20", 5427),
-                 ("2025-08-20", 6209), ("2025-10-31", 6895), ("2025-12-10", 7342), ("2026-05-22", 9293),
-                 ("2026-08-26", 10586))  # fmt: skip
+_DATED_BUILDS = tuple((day, int(build.removeprefix("b"))) for build, day in RECORD.dated)
 """Days of llama.cpp's builds: a version that is a day lies between the two next to it, by the days that passed."""
 _LAST_RUNNERS_OWN = "2025-12-10"
-_OLLAMA_0_30 = "2026-05-29"  # before, ollama built runners of its own from older sources
+_OLLAMA_0_30 = dict(OLLAMA.dated)["0.30.0"]  # before, ollama built runners of its own from older sources
 IK_BY_BYTES_BUILD = 4327  # ik_llama.cpp PR 1466 (March 2026): devices are filled by bytes, not by layers
 _NEEDS_IMATRIX = ("IQ1", "IQ2", "IQ3_XXS")
 

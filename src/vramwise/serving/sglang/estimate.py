@@ -5,9 +5,10 @@ Source: SGLang 0.5.4 model_executor/model_runner.py profile_max_num_token, 0.5.2
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 
+from vramwise.engines.sglang import RECORD
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Model
@@ -22,21 +23,19 @@ from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
-from vramwise.serving.common.storage import Storage, dtype_notes
-from vramwise.serving.common.versions import version_notes, version_of
+from vramwise.serving.common.resolved import ResolvedServe
+from vramwise.serving.common.storage import dtype_notes
+from vramwise.serving.common.versions import Version, version_notes, version_of
 from vramwise.serving.common.widest_layer import widest_layer
 from vramwise.serving.sglang.defaults import batch_defaults, static_fraction
 from vramwise.serving.sglang.weights import sglang_weights
 from vramwise.units import GIB, MIB
 
-DEFAULT_VERSION = "0.5.23"
+DEFAULT_VERSION = RECORD.newest
 DEFAULT_MAX_RUNNING = 2048
 WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio
-STATE_RATIO, STATE_SLOTS_OF_A_REQUEST, STATE_SLOTS = (
-    0.9,
-    3,
-    512,
-)  # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
+# mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
+STATE_RATIO, STATE_SLOTS_OF_A_REQUEST = 0.9, 3
 PADDED_STATES_VERSION = (0, 5, 23)  # one more slot of states; read there, 0.5.4 has none
 # from the first a windowed layer has a pool of its own, from the second only in types that are named
 WINDOW_POOLS, WINDOW_POOLS_BY_TYPE = (0, 4, 9), (0, 5, 8)
@@ -47,55 +46,52 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     """pool = free before load · mem_fraction_static − weights; activations and graphs must fit in the rest."""
     capacity = capacity_of(scenario, gpu)
     total = capacity.usable_bytes if capacity is not None else None
-    settings = _settings(scenario.serve, model, total)
-    storage = server_storage(model, settings, gpu)
-    settings = settings.replace(dtype=storage.dtype)
-    stages = [_budget(model, settings, storage, gpu, stage) for stage in range(settings.pipeline_parallel_size)]
+    r = resolve(scenario.serve, model, gpu, total)
+    stages = [_budget(model, r, gpu, stage) for stage in range(r.settings.pipeline_parallel_size)]
     budget = fullest(stages)
     available = None
     if total is not None:
-        fraction = settings.mem_fraction_static or 0.0
         ends = []
         for context, weights in (
             (budget.context.high, budget.weights.high),
             (budget.context.bytes, budget.weights.bytes),
             (budget.context.low, budget.weights.low),
         ):
-            ends.append(round((total - context) * fraction) - weights)
+            ends.append(round((total - context) * r.share) - weights)
         if budget.fixed_bytes:
-            budget, ends = _with_states(budget, ends, settings)
-        available = Quantity(*sorted(_at_most(end, budget, settings.max_total_tokens) for end in ends))
+            budget, ends = _with_states(budget, ends, r)
+        available = Quantity(*sorted(_at_most(end, budget, r.settings.max_total_tokens) for end in ends))
     shorter = None
     cut = budget.most_pool is not None and budget.most_pool < budget.one_request
     if available is not None and (scenario.serve.max_model_len is None or cut):
         # managers/tp_worker.py of 0.5.4: max_req_len = min(context_len, max_total_num_tokens) − 1
         budget = budget.following(int(available.expected))
-        shorter = budget.max_model_len if budget.max_model_len < (settings.max_model_len or 0) else None
-        settings = settings.replace(max_model_len=budget.max_model_len)
-    budget = replace(budget, least_card=_least_card(budget, settings))
+        shorter = budget.max_model_len if budget.max_model_len < r.max_model_len else None
+        r = r.limited_to(budget.max_model_len)
+    budget = replace(budget, least_card=_least_card(budget, r.share))
     limited = [f"SGLang starts all the same and takes requests of {shorter:,} tokens at most"] if shorter else []
     notes = (
-        *version_notes("SGLang", scenario.serve.engine_version, DEFAULT_VERSION),
+        *version_notes(RECORD.title, scenario.serve.engine_version, DEFAULT_VERSION),
         *limited,
         *dtype_notes(model, scenario.serve.dtype),
-        *card_notes(gpu, storage.dtype, settings.quantization),
+        *card_notes(gpu, r.storage.dtype, r.settings.quantization),
     )
-    return pooled_result(scenario, settings, model, source, gpu, again, budget, available, notes, stages)
+    return pooled_result(scenario, r, model, source, gpu, again, budget, available, notes, stages)
 
 
-def _least_card(budget: PooledBudget, settings: ServeSettings) -> Quantity:
+def _least_card(budget: PooledBudget, fraction: float) -> Quantity:
     """The smallest card whose share holds weights and the least pool, and which holds all else beside the share.
 
     share = (card − context) · fraction; states take 0.9 / 1.9 of what it leaves to pools, with padding for one more.
     """
-    fraction, pool = settings.mem_fraction_static or 0.0, budget.least_pool
+    pool = budget.least_pool
     if budget.states is not None:
         pool = max(ceil(pool * (1 + STATE_RATIO)), pool + 2 * budget.fixed_bytes)
 
     def least(end: str) -> int:
         context, weights = int(getattr(budget.context, end)), int(getattr(budget.weights, end))
         room = budget.beside(end) - context - weights  # what lies in the rest of the share
-        cards = [context + ceil((weights + pool) / fraction)] if fraction else []
+        cards = [context + ceil((weights + pool) / fraction)]
         if budget.most_pool is not None:
             cards.append(budget.beside(end) + budget.most_pool)
         elif fraction < 1:
@@ -106,7 +102,7 @@ def _least_card(budget: PooledBudget, settings: ServeSettings) -> Quantity:
 
 
 def _with_states(
-    budget: PooledBudget, rest: list[int], settings: ServeSettings
+    budget: PooledBudget, rest: list[int], r: SglangResolved
 ) -> tuple[PooledBudget, list[int]]:  # fmt: skip
     """Split what is left between states and tokens: slots = rest · 0.9 / 1.9 // bytes of a sequence's states.
 
@@ -114,13 +110,13 @@ def _with_states(
     there are as many slots as requests. Since PADDED_STATES_VERSION the pool has one slot more, for padding.
     Source: handle_max_mamba_cache of 0.5.4 and 0.5.23.
     """
-    padding = 1 if version_of(settings.engine_version) >= PADDED_STATES_VERSION else 0
+    padding = 1 if r.version >= PADDED_STATES_VERSION else 0
     size = budget.fixed_bytes
-    cached = settings.enable_prefix_caching is not False
+    cached = r.settings.enable_prefix_caching is not False
     counts = []
     for left in rest:
         fitting = max(0, int(left * STATE_RATIO / (1 + STATE_RATIO)) // size - padding)
-        counts.append(fitting if cached else min(fitting, settings.max_num_seqs or STATE_SLOTS))
+        counts.append(fitting if cached else min(fitting, r.max_num_seqs))
     low, slots, high = sorted(counts)
     states = Node(
         "state pool", (slots + padding) * size, "derived", (low + padding) * size, (high + padding) * size,
@@ -138,57 +134,66 @@ def _at_most(size: int, budget: PooledBudget, tokens: int | None) -> int:
     return size if tokens is None or not budget.cell_bytes else min(size, tokens * budget.cell_bytes)
 
 
-def _settings(given: ServeSettings, model: Model, total: int | None) -> ServeSettings:
-    """Defaults by version and by the card's size."""
-    version = version_of(given.engine_version or DEFAULT_VERSION)
-    card = total or 80 * GIB
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SglangResolved(ResolvedServe):
+    """`batched_tokens` is chunked_prefill_size; batches of up to `cuda_graph_max_bs` are captured."""
+
+    cuda_graph_max_bs: int
+
+
+def resolve(given: ServeSettings, model: Model, gpu: Gpu | None, total: int | None) -> SglangResolved:
+    """Defaults by version and by the card's size; without a card those of 80 GiB."""
+    text, storage = given.engine_version or DEFAULT_VERSION, server_storage(model, given, gpu)
+    version, card = version_of(text), total or 80 * GIB
     chunk, batch = batch_defaults(given, version, card)
-    return given.replace(
-        engine_version=given.engine_version or DEFAULT_VERSION,
-        max_model_len=given.max_model_len or model_length(model),
-        max_num_seqs=given.max_num_seqs or DEFAULT_MAX_RUNNING,
-        chunked_prefill_size=chunk,
-        cuda_graph_max_bs=batch,
-        block_size=given.block_size or 1,
-        mem_fraction_static=given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch),
-    )
+    length = given.max_model_len or model_length(model)
+    seqs, block = given.max_num_seqs or DEFAULT_MAX_RUNNING, given.block_size or 1
+    share = given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch)
+    settings = given.replace(
+        engine_version=text, dtype=storage.dtype, max_model_len=length, max_num_seqs=seqs, chunked_prefill_size=chunk,
+        cuda_graph_max_bs=batch, block_size=block, mem_fraction_static=share,
+    )  # fmt: skip
+    return SglangResolved(
+        settings=settings, version=version, storage=storage, max_model_len=length, batched_tokens=chunk,
+        max_num_seqs=seqs, block_size=block, share=share, cuda_graph_max_bs=batch,
+    )  # fmt: skip
 
 
-def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None, stage: int) -> PooledBudget:
-    cell, fixed = _cell(model, settings, storage, stage)
-    most = settings.max_total_tokens
+def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> PooledBudget:
+    cell, fixed = _cell(model, r, stage)
+    most = r.settings.max_total_tokens
     return PooledBudget(
-        weights=_weights(model, settings, storage, stage),
-        working=(_working(model, settings, storage),),
-        graphs=_graphs(model, settings),
-        context=_outside(settings, gpu),
+        weights=_weights(model, r, stage),
+        working=(_working(model, r),),
+        graphs=_graphs(model, r),
+        context=_outside(r, gpu),
         cell_bytes=cell,
         fixed_bytes=fixed,
-        block_size=settings.block_size or 1,
-        max_model_len=settings.max_model_len or 1,
-        max_num_seqs=settings.max_num_seqs or 1,
+        block_size=r.block_size,
+        max_model_len=r.max_model_len,
+        max_num_seqs=r.max_num_seqs,
         share_name="mem_fraction_static",
-        share=settings.mem_fraction_static or 0.0,
+        share=r.share,
         most_pool=most * cell if most is not None and cell else None,
     )
 
 
-def _outside(settings: ServeSettings, gpu: Gpu | None) -> Node:
+def _outside(r: SglangResolved, gpu: Gpu | None) -> Node:
     """The CUDA context, and what the ranks' communicators take before the free memory is read that the share is of."""
     context = context_node(gpu)
-    if settings.tensor_parallel_size == 1:
+    if r.settings.tensor_parallel_size == 1:
         return context
     links = "distributed_unlinked" if gpu is not None and not gpu.is_linked else "distributed_linked"
-    rest = constant("sglang", links, version_of(settings.engine_version))
+    rest = constant("sglang", links, r.version)
     low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
     return Node.group(
         "outside torch", (context, Node("communicators", expected, rest.kind, low, high, source=rest.source))
     )
 
 
-def _weights(model: Model, settings: ServeSettings, storage: Storage, stage: int) -> Node:
+def _weights(model: Model, r: SglangResolved, stage: int) -> Node:
     """Weights with the little that loading takes beside them."""
-    weights = sglang_weights(model, settings, storage, stage)
+    weights = sglang_weights(model, r.settings, r.storage, stage)
     rest = constant("sglang", "rest_bytes", (0,))
     low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
     return Node.group(
@@ -196,36 +201,32 @@ def _weights(model: Model, settings: ServeSettings, storage: Storage, stage: int
     )
 
 
-def _cell(model: Model, settings: ServeSettings, storage: Storage, stage: int) -> tuple[int, int]:
+def _cell(model: Model, r: SglangResolved, stage: int) -> tuple[int, int]:
     """Bytes of a token in a stage's layers, and of a sequence's states; windowed layers hold a share of the tokens."""
-    name = settings.kv_cache_dtype
-    own = storage.bytes_per_element
-    size = own if name == "auto" else dtype(name).bits / 8
     state = text_config(model).get("mamba_ssm_dtype")  # SGLang's own default is fp32 (SGLANG_MAMBA_SSM_DTYPE)
     states = dtype(state).bits // 8 if isinstance(state, str) else 4
+    dtypes = CacheDtypes(r.cache_element_bytes, r.storage.bytes_per_element, states)
     specs = model_specs(
-        model, settings.tensor_parallel_size, CacheDtypes(size, own, states), _window_pools(model, settings),
-        settings.pipeline_parallel_size, stage,
+        model, r.settings.tensor_parallel_size, dtypes, _window_pools(model, r.version),
+        r.settings.pipeline_parallel_size, stage,
     )  # fmt: skip
     return sequence_bytes(specs, WINDOW_TOKEN_SHARE)
 
 
-def _window_pools(model: Model, settings: ServeSettings) -> bool:
+def _window_pools(model: Model, version: Version) -> bool:
     """Whether windowed layers hold fewer tokens than full ones."""
-    version = version_of(settings.engine_version)
     if version < WINDOW_POOLS_BY_TYPE:
         return version >= WINDOW_POOLS
     types = (model.config.model_type, text_config(model).model_type)
     return any(has_fact("sglang", "window_pool", kind, version) for kind in types)
 
 
-def _working(model: Model, settings: ServeSettings, storage: Storage) -> Node:
+def _working(model: Model, r: SglangResolved) -> Node:
     """One prefill chunk through the widest layer, which is not profiled but must find room."""
-    ranks = settings.tensor_parallel_size
-    copies = constant("sglang", "layer_hidden_copies", version_of(settings.engine_version)).expected
-    tokens = settings.chunked_prefill_size or 1
-    width = widest_layer(model, ranks) * storage.bytes_per_element
-    size = tokens * (width + round(copies * model.hidden_size * storage.bytes_per_element / 2))
+    copies = constant("sglang", "layer_hidden_copies", r.version).expected
+    tokens, own = r.batched_tokens, r.storage.bytes_per_element
+    width = widest_layer(model, r.settings.tensor_parallel_size) * own
+    size = tokens * (width + round(copies * model.hidden_size * own / 2))
     return Node(
         "activations", size, "calibrated", size // 2, size * 3 // 2,
         formula="chunked_prefill_size × (widest layer + hidden-size copies) × dtype",
@@ -233,12 +234,11 @@ def _working(model: Model, settings: ServeSettings, storage: Storage) -> Node:
     )  # fmt: skip
 
 
-def _graphs(model: Model, settings: ServeSettings) -> Node:
-    largest = settings.cuda_graph_max_bs or 0
-    if settings.enforce_eager or not largest:
+def _graphs(model: Model, r: SglangResolved) -> Node:
+    if r.settings.enforce_eager:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    sizes = sum(size <= largest for size in _CAPTURED)
-    value = constant("sglang", "graph_bytes_per_layer", version_of(settings.engine_version))
+    sizes = sum(size <= r.cuda_graph_max_bs for size in _CAPTURED)
+    value = constant("sglang", "graph_bytes_per_layer", r.version)
     low, expected, high = (round(x * MIB * sizes * model.num_layers) for x in (value.low, value.expected, value.high))
     return Node(
         "CUDA graphs", expected, value.kind, low, high, formula="sizes × layers × bytes",

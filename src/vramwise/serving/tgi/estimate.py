@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from vramwise.formats import dtype
+from vramwise.engines.tgi import RECORD
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, text_config
@@ -22,11 +22,12 @@ from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, pooled_result
-from vramwise.serving.common.storage import Storage, dtype_notes
+from vramwise.serving.common.resolved import ResolvedServe
+from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes, version_of
 from vramwise.serving.common.widest_layer import widest_layer
 
-DEFAULT_VERSION = "3.3.7"
+DEFAULT_VERSION = RECORD.newest
 DEFAULT_FRACTION = 1.0  # --cuda-memory-fraction
 DEFAULT_PREFILL_TOKENS = 4096
 DEFAULT_REQUESTS = 128  # --max-concurrent-requests
@@ -76,43 +77,44 @@ class Share:
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
     """pool = what `Share.pool` leaves of the card beside context, weights and the warm-up prefill."""
-    storage = server_storage(model, scenario.serve, gpu)
-    settings = _settings(scenario.serve, model, storage, gpu)
-    budget = _budget(model, settings, storage, gpu)
-    share, batch = _share(settings), (settings.max_num_batched_tokens or 0) * budget.cell_bytes
+    r = resolve(scenario.serve, model, gpu)
+    budget = _budget(model, r, gpu)
+    share, batch = _share(r), r.batched_tokens * budget.cell_bytes
     capacity = capacity_of(scenario, gpu)
     available = None
     if capacity is not None:
         terms = (budget.weights, *budget.working, budget.context)
         taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
         available = Quantity(*(share.pool(capacity.usable_bytes, size, batch) for size in taken))
-        if scenario.serve.max_model_len is None and _chunks(settings):
+        if scenario.serve.max_model_len is None and _chunks(r):
             # the server itself lowers max_total_tokens to what its blocks hold
             budget = budget.following(int(available.expected))
-            settings = settings.replace(max_model_len=budget.max_model_len)
+            r = r.limited_to(budget.max_model_len)
     least = (share.least_card(budget.beside(end), batch, budget.least_pool) for end in ("low", "bytes", "high"))
     budget = replace(budget, least_card=Quantity(*least))
     notes = (
-        *version_notes("text-generation-inference", scenario.serve.engine_version, DEFAULT_VERSION),
+        *version_notes(RECORD.title, scenario.serve.engine_version, DEFAULT_VERSION),
         *dtype_notes(model, scenario.serve.dtype),
-        *card_notes(gpu, storage.dtype, settings.quantization),
+        *card_notes(gpu, r.storage.dtype, r.settings.quantization),
     )
-    return pooled_result(scenario, settings, model, source, gpu, again, budget, available, notes)
+    return pooled_result(scenario, r, model, source, gpu, again, budget, available, notes)
 
 
-def _chunks(settings: ServeSettings) -> bool:
+def _chunks(r: ResolvedServe) -> bool:
     """Prefills in chunks (3.x with FlashInfer or flash decoding): lengths then follow the blocks."""
-    return version_of(settings.engine_version) >= (3,) and settings.block_size != PAGED_BLOCK
+    return r.version >= (3,) and r.block_size != PAGED_BLOCK
 
 
-def _share(settings: ServeSettings) -> Share:
-    version = version_of(settings.engine_version)
-    wiggle, of_card = next((w, card) for start, w, card in reversed(_WIGGLE) if version >= start)
-    return Share(settings.gpu_memory_utilization or DEFAULT_FRACTION, wiggle, of_card)
+def _share(r: ResolvedServe) -> Share:
+    wiggle, of_card = next((w, card) for start, w, card in reversed(_WIGGLE) if r.version >= start)
+    return Share(r.share, wiggle, of_card)
 
 
-def _settings(given: ServeSettings, model: Model, storage: Storage, gpu: Gpu | None) -> ServeSettings:
-    version = version_of(given.engine_version or DEFAULT_VERSION)
+def resolve(given: ServeSettings, model: Model, gpu: Gpu | None) -> ResolvedServe:
+    """Defaults of the launcher, by version and from 3.0 on by what the card computes and holds."""
+    storage = server_storage(model, given, gpu)
+    text = given.engine_version or DEFAULT_VERSION
+    version, share = version_of(text), given.gpu_memory_utilization or DEFAULT_FRACTION
     positions = model_length(model)
     if version < (2,):
         length, prefill = V1_TOTAL_TOKENS, DEFAULT_PREFILL_TOKENS
@@ -121,19 +123,21 @@ def _settings(given: ServeSettings, model: Model, storage: Storage, gpu: Gpu | N
         prefill = length - 1 + V2_PREFILL_MARGIN
     else:
         length = positions
-        prefill = min(_launcher_prefill(model, gpu, given), positions)
-    return given.replace(
-        engine_version=given.engine_version or DEFAULT_VERSION,
-        dtype=storage.dtype,
-        max_model_len=given.max_model_len or length,
-        max_num_seqs=given.max_num_seqs or DEFAULT_REQUESTS,
-        max_num_batched_tokens=given.max_num_batched_tokens or prefill,
-        gpu_memory_utilization=given.gpu_memory_utilization or DEFAULT_FRACTION,
-        block_size=given.block_size or _block_size(model, version, capability_of(gpu)),
-    )
+        prefill = min(_launcher_prefill(model, gpu, given, share), positions)
+    length = given.max_model_len or length
+    tokens, seqs = given.max_num_batched_tokens or prefill, given.max_num_seqs or DEFAULT_REQUESTS
+    block = given.block_size or _block_size(model, version, capability_of(gpu))
+    settings = given.replace(
+        engine_version=text, dtype=storage.dtype, max_model_len=length, max_num_seqs=seqs,
+        max_num_batched_tokens=tokens, gpu_memory_utilization=share, block_size=block,
+    )  # fmt: skip
+    return ResolvedServe(
+        settings=settings, version=version, storage=storage, max_model_len=length, batched_tokens=tokens,
+        max_num_seqs=seqs, block_size=block, share=share,
+    )  # fmt: skip
 
 
-def _launcher_prefill(model: Model, gpu: Gpu | None, given: ServeSettings) -> int:
+def _launcher_prefill(model: Model, gpu: Gpu | None, given: ServeSettings, share: float) -> int:
     """3.x: the fewer of the tokens that keep the cards busy for a second and those that their memory takes.
 
     FLOPs of a token = layers · hidden · (2 · head size · (3 · heads + 2 · kv heads) + 6 · intermediate · experts used);
@@ -159,8 +163,7 @@ def _launcher_prefill(model: Model, gpu: Gpu | None, given: ServeSettings) -> in
         layers * (3 * inner * experts * hidden + (heads + 2 * kv_heads) * head_dim + heads * head_dim * hidden)
         + 2 * hidden * model.logit_width
     )
-    fraction = given.gpu_memory_utilization or DEFAULT_FRACTION
-    room = int(gpu.memory_total_bytes * given.tensor_parallel_size * fraction * LAUNCHER_WIGGLE) - weights
+    room = int(gpu.memory_total_bytes * given.tensor_parallel_size * share * LAUNCHER_WIGGLE) - weights
     return min(tokens, room // (layers * 4 * kv_heads * head_dim + 9 * inner * experts)) if room > 0 else tokens
 
 
@@ -172,31 +175,28 @@ def _block_size(model: Model, version: tuple[int, ...], capability: float | None
     return FLASHINFER_BLOCK if widths and widths <= FLASHINFER_HEADS else FLASH_DECODING_BLOCK
 
 
-def _budget(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> PooledBudget:
-    name, own = settings.kv_cache_dtype, storage.bytes_per_element
-    size = own if name == "auto" else dtype(name).bits / 8
-    ranks = settings.tensor_parallel_size
-    specs = model_specs(model, ranks, CacheDtypes(size, own, own), False)
+def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None) -> PooledBudget:
+    own, ranks, tokens = r.storage.bytes_per_element, r.settings.tensor_parallel_size, r.batched_tokens
+    specs = model_specs(model, ranks, CacheDtypes(r.cache_element_bytes, own, own), False)
     token, state = sequence_bytes(specs)
-    tokens = settings.max_num_batched_tokens or 1
-    copies = constant("tgi", "layer_hidden_copies", version_of(settings.engine_version)).expected
+    copies = constant("tgi", "layer_hidden_copies", r.version).expected
     prefill = tokens * own * (widest_layer(model, ranks) + round(copies * model.hidden_size / 2))
     working = Node(
         "warm-up prefill", prefill, "assumed", prefill // 2, prefill * 3 // 2,
         formula="tokens × (widest layer + hidden-size copies) × dtype", inputs={"tokens": tokens},
         source="as in vLLM's forward pass",
     )  # fmt: skip
-    share = _share(settings)
+    share = _share(r)
     return PooledBudget(
-        weights=engine_weights(model, settings, storage),
+        weights=engine_weights(model, r.settings, r.storage),
         working=(working,),
         graphs=Node("CUDA graphs", 0, "assumed", formula="inside what the share leaves", source="not split in any log"),
         context=context_node(gpu),
         cell_bytes=token,
         fixed_bytes=state,
-        block_size=settings.block_size or 1,
-        max_model_len=settings.max_model_len or 1,
-        max_num_seqs=settings.max_num_seqs or 1,
+        block_size=r.block_size,
+        max_model_len=r.max_model_len,
+        max_num_seqs=r.max_num_seqs,
         share_name="cuda_memory_fraction × TGI_WIGGLE_ROOM",
         share=share.fraction * share.wiggle,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from vramwise.engines.transformers import RECORD
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
@@ -14,6 +15,7 @@ from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
 from vramwise.serving.common.answer import amount, assemble, capacity_of, context_node, interval, resolved
+from vramwise.serving.common.resolved import AS_THE_MODEL
 from vramwise.serving.common.storage import dtype_notes, storage_of
 from vramwise.serving.common.versions import version_of
 from vramwise.serving.transformers.moments import Plan, generate_weights, moments_of, transient_bytes
@@ -21,7 +23,7 @@ from vramwise.verdict import verdict_of
 
 DEFAULT_PROMPT_TOKENS = 1024
 DEFAULT_NEW_TOKENS = 256
-DEFAULT_VERSION = "5.23.0"  # the version whose rules are the latest that were read
+DEFAULT_VERSION = RECORD.newest
 QUANTIZED_DTYPES, QUANTIZED_DEFAULT = ("int4", "int8"), "int4"
 LARGEST_BATCH = 1_000_000
 
@@ -71,20 +73,18 @@ def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     `max_seq` is the longest prompt with these new tokens. The allocator's fragmentation and kernels loaded later are
     not counted.
     """
-    settings = generate_settings(scenario.generate, model)
-    prompt, new = settings.prompt_tokens or 1, settings.new_tokens or 1
-    longest = model_length(model) - (0 if model.head == "seq2seq-lm" else new)
-    sizes = Sizes("batch_size", "prompt_tokens", prompt, max(1, longest), lambda length: (length, new))
+    settings, plan = resolve(scenario.generate, model)
+    longest = model_length(model) - (0 if model.head == "seq2seq-lm" else plan.new)
+    sizes = Sizes("batch_size", "prompt_tokens", plan.prompt, max(1, longest), lambda length: (length, plan.new))
     table = resolved(scenario, "generate", settings)
-    return generation(scenario, settings, sizes, model, source, gpu, table)
+    return generation(scenario, plan, sizes, model, source, gpu, table)
 
 
 def generation(
-    scenario: Scenario, settings: GenerateSettings, sizes: Sizes, model: Model, source: str, gpu: Gpu | None,
+    scenario: Scenario, plan: Plan, sizes: Sizes, model: Model, source: str, gpu: Gpu | None,
     table: Mapping[str, object],
 ) -> Result:  # fmt: skip
-    """The answer for settings with nothing left open; `table` is the scenario that it states."""
-    plan = _plan(settings, model)
+    """The answer for a plan; `table` is the scenario that it states."""
     context = context_node(gpu)
     run = _Run(model, plan, generate_weights(model, plan.storage), context)
     moments = run.moments(plan)
@@ -116,41 +116,29 @@ def generation(
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
 
 
-def generate_settings(settings: GenerateSettings, model: Model) -> GenerateSettings:
-    """Settings with defaults written in."""
+def resolve(given: GenerateSettings, model: Model) -> tuple[GenerateSettings, Plan]:
+    """Settings with defaults written in, as the answer states them, and as it works with them."""
     longest = model_length(model)
-    prompt = settings.prompt_tokens or max(1, min(DEFAULT_PROMPT_TOKENS, longest // 2))
+    prompt = given.prompt_tokens or max(1, min(DEFAULT_PROMPT_TOKENS, longest // 2))
     # an encoder's positions are not the decoder's
     left = longest if model.head == "seq2seq-lm" else longest - prompt
-    new = settings.new_tokens or max(1, min(DEFAULT_NEW_TOKENS, left))
-    storage = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size)
-    cache, kind = settings.kv_cache_dtype, settings.cache_implementation
-    if cache == "auto":
+    new = given.new_tokens or max(1, min(DEFAULT_NEW_TOKENS, left))
+    storage = storage_of(model, given.dtype, given.quantization, given.quantization_group_size)
+    cache, kind = given.kv_cache_dtype, given.cache_implementation
+    if cache == AS_THE_MODEL:
         cache = QUANTIZED_DEFAULT if kind == "quantized" else storage.dtype
-    return settings.replace(
-        prompt_tokens=prompt,
-        new_tokens=new,
-        dtype=storage.dtype,
-        kv_cache_dtype=cache,
-        cache_implementation="quantized" if cache in QUANTIZED_DTYPES else kind,
-        engine_version=settings.engine_version or DEFAULT_VERSION,
-    )
-
-
-def _plan(settings: GenerateSettings, model: Model) -> Plan:
-    storage = storage_of(model, settings.dtype, settings.quantization, settings.quantization_group_size)
-    return Plan(
-        settings.batch_size,
-        settings.prompt_tokens or 1,
-        settings.new_tokens or 1,
-        settings.attention,
-        settings.num_beams,
-        storage,
-        version_of(settings.engine_version),
-        max(1, dtype(settings.kv_cache_dtype).bits // 8),
-        settings.cache_implementation,
-        dtype(settings.kv_cache_dtype).bits,
-    )
+    kind = "quantized" if cache in QUANTIZED_DTYPES else kind
+    version, bits = given.engine_version or DEFAULT_VERSION, dtype(cache).bits
+    settings = given.replace(
+        prompt_tokens=prompt, new_tokens=new, dtype=storage.dtype, kv_cache_dtype=cache, cache_implementation=kind,
+        engine_version=version,
+    )  # fmt: skip
+    plan = Plan(
+        batch=given.batch_size, prompt=prompt, new=new, attention=given.attention, beams=given.num_beams,
+        storage=storage,
+        version=version_of(version), cache_bytes_per_element=max(1, bits // 8), cache=kind, cache_bits=bits,
+    )  # fmt: skip
+    return settings, plan
 
 
 def _limits(run: _Run, sizes: Sizes, room: int, need: int) -> dict[str, int]:

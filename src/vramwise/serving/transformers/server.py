@@ -9,7 +9,7 @@ from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
 from vramwise.serving.common.answer import resolved
-from vramwise.serving.transformers.generate import Sizes, generate_settings, generation
+from vramwise.serving.transformers.generate import Sizes, generation, resolve
 
 DEFAULT_LENGTH = 4096
 DEFAULT_NEW_TOKENS = 256
@@ -19,23 +19,23 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     """max_num_seqs prompts at once, each filled up to max_model_len by the last new token."""
     given = scenario.serve
     longest = model_length(model)
-    length = given.max_model_len or min(DEFAULT_LENGTH, longest)
+    length, batch = given.max_model_len or min(DEFAULT_LENGTH, longest), given.max_num_seqs or 1
     prompt, new = _prompt_and_new(length)
     generate = GenerateSettings(
         engine_version=given.engine_version,
         dtype=given.dtype,
         quantization=given.quantization,
         quantization_group_size=given.quantization_group_size,
-        batch_size=given.max_num_seqs or 1,
+        batch_size=batch,
         prompt_tokens=prompt,
         new_tokens=new,
         kv_cache_dtype=given.kv_cache_dtype,
     )
-    settings = given.replace(max_model_len=length, max_num_seqs=given.max_num_seqs or 1)
+    settings = given.replace(max_model_len=length, max_num_seqs=batch)
     sizes = Sizes("max_num_seqs", "max_model_len", length, longest, _prompt_and_new)
     table = resolved(scenario, "serve", settings)
-    same = scenario.replace(generate=generate)
-    return generation(same, generate_settings(generate, model), sizes, model, source, gpu, table)
+    _, plan = resolve(generate, model)
+    return generation(scenario.replace(generate=generate), plan, sizes, model, source, gpu, table)
 
 
 def _prompt_and_new(length: int) -> tuple[int, int]:

@@ -232,12 +232,10 @@ def _state_pages(r: Resolved) -> int:
 
 
 def _dtypes(model: Model, r: Resolved) -> CacheDtypes:
-    name = r.settings.kv_cache_dtype
     own = r.storage.bytes_per_element
-    cache = own if name == "auto" else dtype(name).bits / 8
     state = text_config(model).get("mamba_ssm_dtype")
     return CacheDtypes(
-        cache,
+        r.cache_element_bytes,
         conv_bytes=own,
         state_bytes=dtype(state).bits // 8 if isinstance(state, str) else own,
         latent_row_alignment=MLA_ROW_ALIGNMENT if r.profile.generation == "V0" else 1,

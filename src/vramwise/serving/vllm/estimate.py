@@ -42,7 +42,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     if capacity is not None:
         pool = pool_quantities(budget, *_totals(scenario, gpu, capacity))
         quantities.update(pool)
-        trials = Trials(scenario, r.settings, model, again, gpu, capacity.usable_bytes)
+        trials = Trials(scenario, r, model, again, gpu, capacity.usable_bytes)
         verdict = pool_verdict(budget, capacity, lambda: advice(trials))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))
@@ -112,7 +112,7 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int) -> dict[s
     if not pool.block_bytes and r.version >= CACHELESS_VERSION:
         return {"kv_cache_bytes": Quantity.exact(0)}
     # where the terms alone exceed the share, vLLM logs a negative size; nothing is what it gets
-    sizes = [max(0, budget.available(size, r.utilization, end)) for size, end in ends]
+    sizes = [max(0, budget.available(size, r.share, end)) for size, end in ends]
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     blocks = [pool.num_blocks(size) for size in sizes]

@@ -17,7 +17,7 @@ def pool_verdict(budget: Budget, capacity: Capacity, advice: Callable[[], Iterab
     total = capacity.usable_bytes
     needed = least_card(budget, total)
     if needed.expected <= total:
-        spare = budget.available(total, budget.resolved.utilization) - budget.one_request
+        spare = budget.available(total, budget.resolved.share) - budget.one_request
         return verdict_of(needed, total, [_fits(budget, capacity, spare)])
     return verdict_of(needed, total, LateReasons([_problem(budget, total)], advice))
 
@@ -37,9 +37,9 @@ def least_card(budget: Budget, total: int | None = None) -> Quantity:
         if given is not None:
             return charged + given + outside
         held = charged + budget.one_request
-        cards = [ceil(held / r.utilization), held + outside]
-        if budget.pool.block_bytes and r.utilization < 1:
-            cards.append(ceil(outside / (1 - r.utilization)))
+        cards = [ceil(held / r.share), held + outside]
+        if budget.pool.block_bytes and r.share < 1:
+            cards.append(ceil(outside / (1 - r.share)))
         elif budget.pool.block_bytes and total is not None:
             cards.append(total + outside)
         return max(cards)
@@ -63,7 +63,7 @@ def _fits(budget: Budget, capacity: Capacity, spare: int) -> str:
     r = budget.resolved
     if not budget.pool.block_bytes:
         return f"the model keeps no KV cache; {amount(spare)} of its share are left"
-    blocks = budget.pool.num_blocks(budget.available(capacity.usable_bytes, r.utilization))
+    blocks = budget.pool.num_blocks(budget.available(capacity.usable_bytes, r.share))
     many = budget.pool.max_concurrency(blocks, r.max_model_len, r.in_flight_tokens)
     return (
         f"the KV cache of {amount(spare + budget.one_request)} holds {many:.2f} requests of {r.max_model_len:,} tokens"
@@ -73,13 +73,13 @@ def _fits(budget: Budget, capacity: Capacity, spare: int) -> str:
 def _problem(budget: Budget, total: int) -> str:
     """What is short, in the engine's own terms."""
     r = budget.resolved
-    requested = ceil(total * r.utilization)
-    left = budget.available(total, r.utilization)
+    requested = ceil(total * r.share)
+    left = budget.available(total, r.share)
     given = r.settings.kv_cache_memory_bytes
     if given is not None:
         lack = least_card(budget, total).expected - total
         return f"kv_cache_memory_bytes {amount(given)} and all else lack {amount(lack)} on {amount(total)}"
-    share = f"{amount(requested)} (gpu_memory_utilization {r.utilization:g} of {amount(total)})"
+    share = f"{amount(requested)} (gpu_memory_utilization {r.share:g} of {amount(total)})"
     taken = f"weights, profile run and the rest take {amount(total_of(budget.charged))} of {share}"
     if budget.weights.bytes > requested:
         return f"weights of {amount(budget.weights.bytes)} do not fit in {share}"

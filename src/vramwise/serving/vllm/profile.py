@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from vramwise.engines.vllm import RECORD
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.type_facts import has_fact
@@ -13,7 +14,7 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.versions import version_of
 from vramwise.units import GIB
 
-DEFAULT_VERSION = "0.33.0"
+DEFAULT_VERSION = RECORD.newest
 
 LARGE_CARD_BYTES = 70 * GIB
 LARGEST_CARD_BYTES = 160 * GIB

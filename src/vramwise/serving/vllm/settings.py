@@ -10,7 +10,7 @@ from vramwise.models.lengths import model_length
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.layouts import capability_of
-from vramwise.serving.common.storage import Storage
+from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
 from vramwise.serving.vllm.dtypes import vllm_storage
 from vramwise.serving.vllm.profile import (
@@ -35,20 +35,11 @@ V0_LEAST_MULTIMODAL_TOKENS = 5120
 DEFAULT_BLOCK_SIZE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """Settings with nothing left open, and what follows from version and card."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved(ResolvedServe):
+    """Settings with nothing left open, and how the version accounts on this card; `share` is the utilization."""
 
-    settings: ServeSettings
-    version: tuple[int, ...]
     profile: Profile
-    storage: Storage
-    max_model_len: int
-    batched_tokens: int
-    max_num_seqs: int
-    utilization: float
-    block_size: int
-    capability: float | None
 
     @property
     def in_flight_tokens(self) -> int:
@@ -97,7 +88,8 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         enable_prefix_caching=_caches_prefixes(given, model, version, profile),
     )
     return Resolved(
-        settings, version, profile, storage, length, tokens, seqs, utilization, block, capability_of(gpu)
+        settings=settings, version=version, profile=profile, storage=storage, max_model_len=length,
+        batched_tokens=tokens, max_num_seqs=seqs, share=utilization, block_size=block, capability=capability_of(gpu),
     )  # fmt: skip
 
 
