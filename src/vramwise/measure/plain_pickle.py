@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickletools
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from vramwise.errors import SourceError
 from vramwise.units import GIB
@@ -34,7 +34,7 @@ def looks_like_pickle(data: bytes) -> bool:
     return len(data) > 1 and data[0] == 0x80 and data[1] <= 5
 
 
-def plain_from_pickle(data: bytes) -> Any:
+def plain_from_pickle(data: bytes) -> object:
     """The value that a pickle of plain data holds.
 
     Raises PlainPickleError for anything that names a global, calls, persists, shares memory outside of the file, is
@@ -59,12 +59,12 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
+        self.stack: list[object] = []
+        self.memo: dict[int, object] = {}
         self.objects = 0
         self.most_objects = FREE_OBJECTS + len(data) // LEAST_BYTES_AN_OBJECT
 
-    def value(self) -> Any:
+    def value(self) -> object:
         operations = self._operations()
         data = self.data
         while True:
@@ -147,7 +147,7 @@ class _Reader:
             raise ValueError(width)
         return int.from_bytes(self._take(width), "little", signed=True)
 
-    def _counted(self, value: Any) -> Any:
+    def _counted(self, value: object) -> object:
         self.objects += 1
         if self.objects > self.most_objects:
             raise PlainPickleError(f"the pickle builds more than {self.most_objects:,} lists and tables, for its size")
@@ -167,7 +167,7 @@ class _Reader:
         del self.stack[-count:]
         self.stack.append(self._counted(items))
 
-    def _above_mark(self) -> list[Any]:
+    def _above_mark(self) -> list[object]:
         stack = self.stack
         start = len(stack) - 1
         while stack[start] is not _MARK:  # an IndexError for a missing mark: start runs below zero only after it
@@ -186,7 +186,7 @@ class _Reader:
         items = self._above_mark()
         self._list().extend(items)
 
-    def _list(self) -> list[Any]:
+    def _list(self) -> list[object]:
         target = self.stack[-1]
         if type(target) is not list:
             raise TypeError(type(target))
@@ -200,7 +200,7 @@ class _Reader:
     def _set_items(self) -> None:
         self._put(self._above_mark())
 
-    def _put(self, items: list[Any]) -> None:
+    def _put(self, items: list[object]) -> None:
         target = self.stack[-1]
         if type(target) is not dict or len(items) % 2:
             raise TypeError(type(target))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from vramwise.errors import SourceError
 from vramwise.measure.plain_pickle import plain_from_pickle
@@ -90,7 +90,7 @@ class Snapshot:
 
     segments: tuple[Segment, ...]
     histories: tuple[tuple[Event, ...], ...]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
 
     @property
     def devices(self) -> list[int]:
@@ -110,7 +110,7 @@ def snapshot_from_pickle(data: bytes) -> Snapshot:
     return snapshot_from(plain_from_pickle(data))
 
 
-def snapshot_from(value: Any) -> Snapshot:
+def snapshot_from(value: object) -> Snapshot:
     """Check plain data and make rows of it. Raises SnapshotError, which says what is not as torch writes it."""
     table = {"segments": value, "device_traces": []} if isinstance(value, list) else value
     if not isinstance(table, dict) or "segments" not in table:
@@ -131,9 +131,9 @@ class _Rows:
     def __init__(self) -> None:
         self.seen = 0
         self.stacks: dict[int, Stack] = {}
-        self.kept: list[Any] = []  # keeps the identities above alive
+        self.kept: list[object] = []  # keeps the identities above alive
 
-    def items(self, value: Any, where: str) -> Iterator[Any]:
+    def items(self, value: object, where: str) -> Iterator[object]:
         if not isinstance(value, list | tuple):
             raise SnapshotError(f"not a memory snapshot: {where} is no list")
         for item in value:
@@ -142,7 +142,7 @@ class _Rows:
                 raise SnapshotError(f"the snapshot has more than {MOST_ROWS:,} rows")
             yield item
 
-    def segment(self, row: Any) -> Segment:
+    def segment(self, row: object) -> Segment:
         row = _table(row, "a segment")
         address = _whole(row, "address", 0)
         device = _whole(row, "device", 0)
@@ -158,7 +158,7 @@ class _Rows:
             row.get("is_expandable") is True, (_number(first), _number(second)),
         )  # fmt: skip
 
-    def block(self, row: Any, at: int) -> Block:
+    def block(self, row: object, at: int) -> Block:
         row = _table(row, "a block")
         size = _whole(row, "size")
         state = row.get("state")
@@ -171,7 +171,7 @@ class _Rows:
             stack = stack or self.stack(past[0].get("frames"))
         return Block(_whole(row, "address", at), size, requested, state, stack)
 
-    def event(self, row: Any) -> Event:
+    def event(self, row: object) -> Event:
         row = _table(row, "an entry of a device's history")
         action = row.get("action")
         if not isinstance(action, str):
@@ -182,7 +182,7 @@ class _Rows:
             _whole(row, "time_us", 0), self.stack(row.get("frames")), free if isinstance(free, int) else None,
         )  # fmt: skip
 
-    def stack(self, frames: Any) -> Stack:
+    def stack(self, frames: object) -> Stack:
         if not isinstance(frames, list | tuple) or not frames:
             return ()
         known = self.stacks.get(id(frames))
@@ -193,28 +193,28 @@ class _Rows:
         return known
 
 
-def _frame(row: Any) -> Frame:
+def _frame(row: object) -> Frame:
     row = _table(row, "a frame")
     return Frame(_text(row.get("filename")), _number(row.get("line", 0)), _text(row.get("name")))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Text alone: `str` of a list of lists that share their items writes out what the file holds once."""
     return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
 
 
-def _table(value: Any, what: str) -> dict[Any, Any]:
+def _table(value: object, what: str) -> dict[object, object]:
     if not isinstance(value, dict):
         raise SnapshotError(f"not a memory snapshot: {what} is no table")
     return value
 
 
-def _whole(row: Mapping[Any, Any], key: str, default: int | None = None) -> int:
+def _whole(row: Mapping[object, object], key: str, default: int | None = None) -> int:
     value = row.get(key, default)
     if type(value) is not int or value < 0:
         raise SnapshotError(f"not a memory snapshot: {key} is no size or address")
     return value
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     return value if type(value) is int else 0

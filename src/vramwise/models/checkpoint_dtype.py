@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.formats import dtype
 
@@ -15,7 +14,7 @@ _PUBLISHED_IN_FP32 = frozenset(
 _TRAINS_IN = frozenset({"bf16", "fp16", "fp32"})
 
 
-def stated_dtype(config: Mapping[str, Any]) -> str | None:
+def stated_dtype(config: Mapping[str, object]) -> str | None:
     """`torch_dtype` (or `dtype`) of a config, None where it says nothing."""
     inner = config.get("text_config")
     for table in (config, inner if isinstance(inner, Mapping) else {}):
@@ -25,12 +24,12 @@ def stated_dtype(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def checkpoint_dtype(config: Mapping[str, Any]) -> str:
+def checkpoint_dtype(config: Mapping[str, object]) -> str:
     """The config's dtype; where it states none, fp32 for architectures from before bf16, else bf16 (assumed)."""
     return stated_dtype(config) or ("fp32" if config.get("model_type") in _PUBLISHED_IN_FP32 else "bf16")
 
 
-def loaded_dtype(config: Mapping[str, Any]) -> str:
+def loaded_dtype(config: Mapping[str, object]) -> str:
     """The dtype in which training loads the weights; those of 8 bits and less are widened to bf16."""
     found = checkpoint_dtype(config)
     return found if found in _TRAINS_IN else "bf16"

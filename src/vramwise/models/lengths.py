@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.model import Model
@@ -35,7 +34,7 @@ def text_config(model: Model) -> Config:
     return config
 
 
-def rope_scaling(model: Model) -> Mapping[str, Any]:
+def rope_scaling(model: Model) -> Mapping[str, object]:
     """`rope_scaling` (`rope_parameters` in newer configs); empty without one."""
     config = text_config(model)
     for key in ("rope_scaling", "rope_parameters"):

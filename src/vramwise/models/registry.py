@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
 
 from vramwise import plugins
 from vramwise.errors import UndescribedTypeError, clipped, nearest
@@ -299,7 +298,7 @@ def family_module(model_type: str) -> str | None:
     return plugins.families(FAMILY_OF_TYPE).get(model_type) if model_type else None
 
 
-def describe(config: Mapping[str, Any], model_id: str = "") -> Model:
+def describe(config: Mapping[str, object], model_id: str = "") -> Model:
     """The model of a `config.json`, as blocks of operations.
 
     Raises `UndescribedTypeError` for a `model_type` that no family describes yet and `SourceError` for values that

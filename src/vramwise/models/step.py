@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
-from typing import Any
 
 from vramwise.models.autograd.size import Dim, axis, total
 from vramwise.models.autograd.tape import Tape
@@ -159,7 +158,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     lowered.chunks_filled, lowered.one_behind_chunks = structure.chunks_filled, structure.one_behind_chunks
     runs: list[BlockRun] = []
     repeats: list[Repeat | None] = []
-    seen: dict[tuple[Any, ...], _Known] = {}
+    seen: dict[tuple[object, ...], _Known] = {}
     for block in model.blocks:
         if not runs_in(block, execution):
             continue
@@ -233,7 +232,7 @@ def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object])
     return BlockRun(name, layer, tuple(tape.nodes[first_node:]), saved)
 
 
-def _state(block: Block, lowered: Lowering) -> tuple[Any, ...]:
+def _state(block: Block, lowered: Lowering) -> tuple[object, ...]:
     """Blocks with equal states record equal operations: same ops, same trainability, same incoming tensors."""
     incoming = []
     for name in block.inputs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from vramwise.models.blocks import Block, Parameter, Part
 from vramwise.models.config import Config
@@ -33,7 +32,7 @@ _LINEAR_PARTS = frozenset({"attention", "mlp", "experts", "mixer", "head", "visi
 
 
 def model_of_tensors(
-    config: Mapping[str, Any], model_id: str, tensors: Iterable[tuple[str, tuple[int, ...]]]
+    config: Mapping[str, object], model_id: str, tensors: Iterable[tuple[str, tuple[int, ...]]]
 ) -> Model:  # fmt: skip
     """The tensors as the parameters of a model without operations.
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 _IMPLEMENTATIONS: Final = tuple(
     f"{mark}{what}_implementation{rest}"
@@ -33,12 +33,12 @@ _SWITCHES: Final = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("transform
 """Where huggingface_hub, and transformers before 5, keep what they read from the environment when imported."""
 
 
-def without_code(config: Mapping[str, Any]) -> dict[str, Any]:
+def without_code(config: Mapping[str, object]) -> dict[str, object]:
     """The config with LEFT_OUT's keys gone at every depth."""
     return {key: _cleaned(value) for key, value in config.items() if key not in LEFT_OUT}
 
 
-def names_a_backbone(config: Mapping[str, Any]) -> bool:
+def names_a_backbone(config: Mapping[str, object]) -> bool:
     """Whether a part of the model is another checkpoint's by name: without it the class would build a default."""
     found = config.get("backbone")
     return bool(found) or any(isinstance(value, Mapping) and names_a_backbone(value) for value in config.values())
@@ -67,7 +67,7 @@ def _restore(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-def _cleaned(value: Any) -> Any:
+def _cleaned(value: object) -> object:
     if isinstance(value, Mapping):
         return without_code(value)
     return [_cleaned(item) for item in value] if isinstance(value, list | tuple) else value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from vramwise.errors import UnknownNameError, UsageError
 from vramwise.estimation import estimate
@@ -13,7 +12,7 @@ from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.files import read_table_file
 
-Given = Scenario | Result | Mapping[str, Any] | str | Path
+Given = Scenario | Result | Mapping[str, object] | str | Path
 COUNTERS = ("peak_allocated", "peak_reserved", "nvidia_smi")
 
 
@@ -62,7 +61,7 @@ def expected(result: Result, *, on_cpu: bool) -> dict[str, Quantity]:
     return {"peak_allocated": without_workspaces(result)}
 
 
-def estimated_again(scenario: Scenario, changes: Mapping[str, Any]) -> Result:
+def estimated_again(scenario: Scenario, changes: Mapping[str, object]) -> Result:
     """The estimate with other values in the task's table."""
     table = scenario.settings.replace(**changes)
     return estimate(scenario.replace(**{scenario.task: table}))

@@ -5,8 +5,6 @@ A patcher that is never trained says where patches end; how many there are depen
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -14,7 +12,7 @@ from vramwise.models.layers.byte_patches import crosses, gathered, last_blocks, 
 from vramwise.models.operations.byte_patches import HashedEmbedding
 
 # Defaults of the configuration classes of transformers 5.23.
-_PARTS: dict[str, dict[str, Any]] = {
+_PARTS: dict[str, dict[str, object]] = {
     "patcher_config": {"hidden_size": 768, "num_hidden_layers": 14, "num_attention_heads": 12,
                        "intermediate_size": 2048},
     "encoder_config": {"hidden_size": 1024, "num_hidden_layers": 1, "num_attention_heads": 16},

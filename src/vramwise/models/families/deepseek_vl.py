@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -15,7 +13,7 @@ from vramwise.models.towers.tower_design import pair
 from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 # Defaults of SamVisionConfig (transformers 5.23) that Segment Anything's tower does not have already.
-_SAM: dict[str, Any] = tower_defaults.DEFAULTS["got_ocr2_vision"]
+_SAM: dict[str, object] = tower_defaults.DEFAULTS["got_ocr2_vision"]
 _HIGH = "model.high_res_vision_model.vision_encoder"
 
 

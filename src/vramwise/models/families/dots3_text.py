@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -15,7 +14,7 @@ from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mixture import Mixture, experts, grouped, model, sparse_layers
 
 # Defaults of Dots3NoteTextConfig (transformers 5.23), and those of the layers with a window.
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 152_064, "hidden_size": 5120, "intermediate_size": 13_824, "moe_intermediate_size": 1536,
     "num_hidden_layers": 46, "num_attention_heads": 128, "n_shared_experts": 1, "n_routed_experts": 256,
     "kv_lora_rank": 512, "q_lora_rank": 1024, "qk_rope_head_dim": 64, "v_head_dim": 128, "qk_nope_head_dim": 128,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
@@ -12,7 +10,7 @@ from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.towers.emu3_tokenizer import tokenizer_blocks
 
 # Defaults of Emu3TextConfig (transformers 5.23).
-_TEXT: dict[str, Any] = {
+_TEXT: dict[str, object] = {
     "vocab_size": 184_622, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "attention_dropout": 0.1,
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -17,7 +16,7 @@ from vramwise.models.towers.ernie_vision import VISION_DEFAULTS, resampler, towe
 from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 # Defaults of Ernie4_5_VLMoeTextConfig (transformers 5.23).
-_TEXT: dict[str, Any] = {
+_TEXT: dict[str, object] = {
     "vocab_size": 103_424, "hidden_size": 2560, "intermediate_size": 12_288, "num_hidden_layers": 28,
     "num_attention_heads": 20, "num_key_value_heads": 4, "moe_k": 6, "moe_num_experts": 64,
     "moe_num_shared_experts": 2, "moe_intermediate_size": [1536, 512],

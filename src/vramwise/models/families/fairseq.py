@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -12,7 +10,7 @@ from vramwise.models.operations.attention import PLAIN, Attention
 from vramwise.models.operations.old_attention import XGLM
 
 # Defaults of the configuration classes (transformers 5.23); XGLM's names for the same things are its own.
-_DEFAULTS: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, object]] = {
     "biogpt": {
         "vocab_size": 42_384, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
         "intermediate_size": 4096, "max_position_embeddings": 1024,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -11,7 +9,7 @@ from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.operations.undescribed import Undescribed
 
 # What FuyuConfig (transformers 5.23) gives a text config that is absent.
-_TEXT: dict[str, Any] = {
+_TEXT: dict[str, object] = {
     "vocab_size": 262_144, "hidden_size": 4096, "intermediate_size": 16_384, "num_hidden_layers": 36,
     "num_attention_heads": 64, "hidden_act": "relu2", "qk_layernorm": True,
 }  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Modality, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -17,8 +15,8 @@ from vramwise.models.towers.gemma_sound import AUDIO_3N_DEFAULTS, audio_tower_3n
 from vramwise.models.towers.vision_tower import image_tokens
 
 # Defaults of Gemma3nVisionConfig and Gemma3nAudioConfig (transformers 5.23).
-_VISION: dict[str, Any] = {"hidden_size": 2048, "vocab_size": 128}
-_AUDIO: dict[str, Any] = {**AUDIO_3N_DEFAULTS, "vocab_size": 128}
+_VISION: dict[str, object] = {"hidden_size": 2048, "vocab_size": 128}
+_AUDIO: dict[str, object] = {**AUDIO_3N_DEFAULTS, "vocab_size": 128}
 _TEXT = "model.language_model"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
@@ -16,7 +15,7 @@ from vramwise.models.layers.sparse_activations import mlp, sparsities
 from vramwise.models.operations.streams import AddToStreams, OneStream
 
 # Defaults of Gemma3nTextConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 262_400, "hidden_size": 2048, "intermediate_size": 16_384, "num_hidden_layers": 35,
     "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "sliding_window": 512,
     "vocab_size_per_layer_input": 262_144, "hidden_size_per_layer_input": 256, "altup_num_inputs": 4,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
@@ -15,7 +14,7 @@ from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.operations.streams import RepeatedVector
 
 # Defaults of HrmTextConfig (transformers 5.23); its class has no grouped queries.
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 151_808, "hidden_size": 1536, "intermediate_size": 4096, "num_hidden_layers": 16,
     "num_attention_heads": 12, "head_dim": 128,
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
@@ -18,7 +17,7 @@ from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.operations.simple import ToParameterDtype
 
 # Defaults of HYV4Config (transformers 5.23); the layers for multi-token prediction are not part of the class.
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 120_832, "hidden_size": 2816, "intermediate_size": 6912, "moe_intermediate_size": 768,
     "num_hidden_layers": 34, "num_attention_heads": 32, "n_routed_experts": 256, "n_shared_experts": 1,
     "num_experts_per_tok": 8, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 192,

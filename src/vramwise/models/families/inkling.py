@@ -5,8 +5,6 @@ The layers for multi-token prediction that checkpoints hold are not part of the 
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -18,7 +16,7 @@ from vramwise.models.layers.weighed_experts import sparse_mlp
 from vramwise.models.operations.simple import ScaleBy
 
 # Defaults of InklingTextConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 201_024, "hidden_size": 6144, "num_hidden_layers": 66, "num_attention_heads": 64,
     "num_key_value_heads": 8, "head_dim": 128, "swa_num_attention_heads": 64, "swa_num_key_value_heads": 16,
     "swa_head_dim": 128, "sliding_window_size": 512, "d_rel": 16, "rel_extent": 1024, "conv_kernel_size": 4,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
@@ -17,7 +16,7 @@ from vramwise.models.operations.inkling2 import AppendState, BackTo, ReadStates
 from vramwise.models.operations.mixers import ToFp32
 
 # Defaults of Inkling2TextConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 201_024, "unpadded_vocab_size": 200_058, "hidden_size": 4608, "num_hidden_layers": 48,
     "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "swa_num_attention_heads": 48,
     "swa_num_key_value_heads": 8, "swa_head_dim": 128, "sliding_window_size": 1024, "d_rel": 16, "rel_extent": 1024,

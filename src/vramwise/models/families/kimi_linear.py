@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
@@ -15,12 +14,12 @@ from vramwise.models.layers.kimi_delta import delta_attention
 from vramwise.models.layers.layer_kinds import every, layer_kinds
 from vramwise.models.layers.mixture import Mixture, experts, grouped, model, narrowed, sparse_layers
 
-_SHARED: dict[str, Any] = {
+_SHARED: dict[str, object] = {
     "num_attention_heads": 32, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128,
     "qk_nope_head_dim": 128, "n_shared_experts": 1, "num_experts_per_tok": 8, "hidden_act": "silu",
     "linear_head_dim": 128, "linear_conv_kernel_dim": 4, "norm_topk_prob": True,
 }  # fmt: skip
-_DEFAULTS: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, object]] = {
     "kimi_linear": {
         **_SHARED, "vocab_size": 163_840, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 27,
         "moe_intermediate_size": 1024, "n_group": 1, "topk_group": 1, "num_local_experts": 256,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -21,7 +20,7 @@ _SAME_DECODER = {
 _NEVER_SLIDES = frozenset({"qwen3_omni_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text"})
 
 
-def text_config(c: Config, default_type: str, absent: Mapping[str, Any]) -> Config:
+def text_config(c: Config, default_type: str, absent: Mapping[str, object]) -> Config:
     """The text config with its class's defaults; of a model without one, the keys of its flat config over `absent`."""
     text = c.table("text_config") or Config({**absent, **c.values, "model_type": default_type}, c.model_id)
     model_type = text.model_type or default_type

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -17,11 +16,11 @@ from vramwise.models.layers.mixture import experts
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.routed_experts import routed_experts
 
-_SHARED: dict[str, Any] = {
+_SHARED: dict[str, object] = {
     "vocab_size": 65_536, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
     "conv_L_cache": 3,
 }  # fmt: skip
-_DEFAULTS: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, object]] = {
     "lfm2": {
         **_SHARED, "hidden_size": 2560, "intermediate_size": 12_288, "block_multiple_of": 256,
         "block_auto_adjust_ff_dim": True,

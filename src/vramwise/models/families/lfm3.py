@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -14,7 +13,7 @@ from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mlp import gated_mlp
 
 # Defaults of Lfm3Config (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 128_000, "hidden_size": 2048, "intermediate_size": 7680, "num_hidden_layers": 24,
     "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "conv_L_cache": 7, "sliding_window": 256,
 }  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -13,14 +11,14 @@ from vramwise.models.layers.mamba_mixer import Mamba, low_rank
 from vramwise.models.operations.mixers import ToFp32
 from vramwise.models.operations.simple import ToParameterDtype
 
-_SHARED: dict[str, Any] = {
+_SHARED: dict[str, object] = {
     "expand": 2, "conv_kernel": 4, "use_conv_bias": True, "hidden_act": "silu", "residual_in_fp32": True,
 }  # fmt: skip
 _MAMBA = {
     **_SHARED, "vocab_size": 50_280, "hidden_size": 768, "num_hidden_layers": 32, "state_size": 16,
     "tie_word_embeddings": True,
 }  # fmt: skip
-_DEFAULTS: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, object]] = {
     "mamba": _MAMBA,
     "falcon_mamba": _MAMBA,
     "mamba2": {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.blocks import Block, Value
@@ -16,7 +15,7 @@ from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.operations.attention import Attention
 
 # Defaults of MoshiConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 32_000, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
     "sliding_window": 3000, "ffn_dim": 22_528,
 }  # fmt: skip

@@ -5,8 +5,6 @@ MusicGen Melody's decoder has no cross-attention: what it is conditioned on come
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -21,7 +19,7 @@ from vramwise.models.towers.encodec import codec_weights
 
 HEAD = "seq2seq-lm"
 # Defaults of MusicgenDecoderConfig and MusicgenMelodyDecoderConfig (transformers 5.23).
-_DECODER: dict[str, Any] = {
+_DECODER: dict[str, object] = {
     "vocab_size": 2048, "hidden_size": 1024, "num_hidden_layers": 24, "ffn_dim": 4096, "num_attention_heads": 16,
     "num_codebooks": 4,
 }  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -14,7 +12,7 @@ from vramwise.models.layers.delta_net import mixer_of_pieces, sizes
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mlp import gated_mlp
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "vocab_size": 100_352, "hidden_size": 3840, "intermediate_size": 11_008, "num_hidden_layers": 32,
     "num_attention_heads": 30, "hidden_act": "silu", "linear_conv_kernel_dim": 4,
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block, Modality
 from vramwise.models.builder import BlockBuilder
@@ -22,11 +21,11 @@ from vramwise.models.towers.tower_design import own_size
 from vramwise.models.towers.vision_tower import tower_blocks
 
 # Defaults of Phi4MultimodalConfig and Phi4MultimodalVisionConfig (transformers 5.23).
-_TEXT: dict[str, Any] = {
+_TEXT: dict[str, object] = {
     "vocab_size": 200_064, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8,
 }  # fmt: skip
-_VISION: dict[str, Any] = {
+_VISION: dict[str, object] = {
     "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
     "num_channels": 3, "image_size": 448, "patch_size": 14, "hidden_act": "gelu_pytorch_tanh",
 }  # fmt: skip

@@ -5,8 +5,6 @@ The decoder runs on ngram + 1 times the tokens: the text, and a stream for each 
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -15,7 +13,7 @@ from vramwise.models.layers.tasks import Task, task_of
 from vramwise.models.operations.ngram_streams import OnlyPredictingStreams, PredictingStreams
 from vramwise.models.operations.simple import Embedding, Hold
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "vocab_size": 30522, "hidden_size": 1024, "encoder_ffn_dim": 4096, "num_encoder_layers": 12,
     "num_encoder_attention_heads": 16, "decoder_ffn_dim": 4096, "num_decoder_layers": 12,
     "num_decoder_attention_heads": 16, "max_position_embeddings": 512, "ngram": 2, "num_buckets": 32, "dropout": 0.1,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families import qwen3_next
@@ -11,7 +9,7 @@ from vramwise.models.towers.qwen3_vision import vision_tower
 from vramwise.models.towers.vision_tower import image_tokens
 
 # Defaults of the configuration classes (transformers 5.23).
-_DEFAULTS: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, object]] = {
     "qwen3_5_text": {
         **qwen3_next.SHARED, "vocab_size": 248_320, "hidden_size": 4096, "intermediate_size": 12_288,
         "num_hidden_layers": 32, "num_key_value_heads": 4,

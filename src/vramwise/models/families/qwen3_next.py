@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -15,12 +14,12 @@ from vramwise.models.layers.mixture import Mixture, experts
 from vramwise.models.layers.routed_experts import Experts
 
 # Defaults of the configuration classes (transformers 5.23): those of Qwen 3 Next, 3.5 and 4, and of Qwen 3 Next.
-SHARED: dict[str, Any] = {
+SHARED: dict[str, object] = {
     "num_attention_heads": 16, "head_dim": 256, "hidden_act": "silu", "linear_conv_kernel_dim": 4,
     "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16,
     "linear_num_value_heads": 32, "full_attention_interval": 4,
 }  # fmt: skip
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     **SHARED, "vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 48,
     "num_key_value_heads": 2, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
     "num_experts_per_tok": 10, "num_experts": 512, "norm_topk_prob": True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
@@ -20,7 +19,7 @@ from vramwise.models.operations.residual_streams import Injected, RepeatStreams
 from vramwise.models.towers.qwen3_vision import vision_tower
 
 # Defaults of Qwen4ExpTextConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     **SHARED, "vocab_size": 248_320, "hidden_size": 2048, "num_hidden_layers": 40, "num_key_value_heads": 2,
     "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "num_experts_per_tok": 10,
     "num_experts": 512, "hc_count": 4, "hc_lowrank": 320,

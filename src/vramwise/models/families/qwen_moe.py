@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -13,7 +12,7 @@ from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mixture import Mixture, experts
 
 # Defaults of the configuration classes (transformers 5.23).
-_DEFAULTS: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, object]] = {
     "qwen2_moe": {
         "num_experts_per_tok": 4, "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632,
         "sliding_window": 4096,

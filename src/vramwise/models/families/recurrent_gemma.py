@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
@@ -15,7 +13,7 @@ from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.operations.linear_recurrence import PlainCausalConv1d, RealGatedRecurrence
 from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "vocab_size": 256_000, "hidden_size": 2560, "intermediate_size": 7680, "num_hidden_layers": 26,
     "num_attention_heads": 10, "attention_window_size": 2048, "conv1d_width": 4,
     "hidden_activation": "gelu_pytorch_tanh", "block_types": ["recurrent", "recurrent", "attention"],

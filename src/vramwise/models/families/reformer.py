@@ -6,8 +6,6 @@ are not counted.
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
@@ -16,7 +14,7 @@ from vramwise.models.operations.simple import AddBias
 from vramwise.models.operations.undescribed import Undescribed
 
 # Defaults of ReformerConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 320, "hidden_size": 256, "num_attention_heads": 12, "attention_head_size": 64,
     "feed_forward_size": 512, "max_position_embeddings": 4096, "attn_layers": ["local", "lsh"] * 3,
     "axial_pos_shape": [64, 64], "axial_pos_embds_dim": [64, 192],

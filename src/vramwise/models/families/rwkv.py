@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
@@ -11,7 +9,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.operations.rwkv import MixedWithPast, WeightedSum
 
-CLASS_DEFAULTS: dict[str, Any] = {"vocab_size": 50_277, "hidden_size": 4096, "num_hidden_layers": 32}
+CLASS_DEFAULTS: dict[str, object] = {"vocab_size": 50_277, "hidden_size": 4096, "num_hidden_layers": 32}
 """Defaults of `RwkvConfig` (transformers 5.23)."""
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import t5_layers, t5_stack
 
 HEAD = "seq2seq-lm"
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "vocab_size": 32_128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8,
     "relative_attention_num_buckets": 32, "dropout_rate": 0.1, "feed_forward_proj": "relu",
 }  # fmt: skip

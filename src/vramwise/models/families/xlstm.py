@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.matrix_lstm import cell, norm
 from vramwise.models.operations.mixers import ToFp32
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "vocab_size": 50_304, "num_heads": 8, "qk_dim_factor": 0.5, "v_dim_factor": 1.0,
     "ffn_proj_factor": 2.667, "ffn_round_up_to_multiple_of": 64, "weight_mode": "single",
     "chunk_size": 64, "inference_state_dtype": "float32", "mode": "inference",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -16,7 +14,7 @@ from vramwise.models.operations.routers import Router
 from vramwise.models.operations.simple import ToParameterDtype
 
 # Defaults of ZayaConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "vocab_size": 262_272, "hidden_size": 2048, "num_hidden_layers": 40, "num_attention_heads": 8,
     "num_key_value_heads": 2, "head_dim": 128, "moe_intermediate_size": 2048, "num_experts": 16,
     "num_experts_per_tok": 1, "router_hidden_size": 256, "cca_time0": 2, "cca_time1": 2,

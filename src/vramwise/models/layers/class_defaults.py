@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.config import Config
 
 _SIZES = (
@@ -56,7 +54,7 @@ _DEFAULT_SIZES: dict[str, tuple[int, ...]] = {
     "starcoder2": (49_152, 3072, 12_288, 30, 24, 2),
     "vaultgemma": (256_000, 2304, 9216, 26, 8, 4),
 }
-_OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
+_OTHER_DEFAULTS: dict[str, dict[str, object]] = {
     "apertus": {"hidden_act": "xielu"},
     "arcee": {"hidden_act": "relu2"},
     "bitnet": {"hidden_act": "relu2"},
@@ -90,7 +88,7 @@ _OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def class_defaults(model_type: str) -> dict[str, Any]:
+def class_defaults(model_type: str) -> dict[str, object]:
     """What the class of a model type takes for keys that a config leaves out."""
     sizes = zip(_SIZES, _DEFAULT_SIZES[model_type], strict=True)
     return {**{name: size for name, size in sizes if size}, **_OTHER_DEFAULTS.get(model_type, {})}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-_ZAMBA: dict[str, Any] = {
+_ZAMBA: dict[str, object] = {
     "vocab_size": 32_000, "hidden_act": "gelu", "mamba_d_conv": 4, "mamba_expand": 2, "tie_word_embeddings": True,
 }  # fmt: skip
-HYBRID_DEFAULTS: dict[str, dict[str, Any]] = {
+HYBRID_DEFAULTS: dict[str, dict[str, object]] = {
     "nemotron_h": {
         "vocab_size": 131_072, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
         "head_dim": 128, "intermediate_size": 21_504, "mlp_hidden_act": "relu2", "ssm_state_size": 128,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -15,12 +13,12 @@ _OTHER_NAMES = {
 """Names in published configs -> the classes' own."""
 
 
-def own_names(c: Config) -> dict[str, Any]:
+def own_names(c: Config) -> dict[str, object]:
     """The config's values under the classes' own names."""
     return {_OTHER_NAMES.get(name, name): value for name, value in c.values.items()}
 
 
-def sliding_layers(c: Config, local: list[Any] | None = None) -> list[bool]:
+def sliding_layers(c: Config, local: list[object] | None = None) -> list[bool]:
     """By the kinds of layers, else those that `local` numbers, else five layers of six."""
     types = c.layer_types()
     if types is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
@@ -13,7 +12,7 @@ from vramwise.models.operations.mixers import PaddingZeroed
 from vramwise.models.operations.residual_streams import DilatedConv1d, HashedNgrams, StreamGate, StreamNorm
 
 # Defaults of Qwen4ExpTextConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "ple_conv_kernel_size": 4, "ngram_size": 3, "heads_per_ngram": 8, "ngram_vocab_size_base": 20_000_000,
     "make_ngram_vocab_size_divisible_by": 128,
 }  # fmt: skip

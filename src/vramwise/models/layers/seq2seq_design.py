@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from vramwise.models.config import Config
 
@@ -70,7 +70,7 @@ _SIZES = {
     "trocr": (50265, 1024, 12, 16, 4096, 12, 16, 4096, 512),
     "whisper": (51865, 384, 4, 6, 1536, 4, 6, 1536, 448),
 }
-_OTHERS: dict[str, dict[str, Any]] = {
+_OTHERS: dict[str, dict[str, object]] = {
     "bigbird_pegasus": {"activation_function": "gelu_new"},
     "m2m_100": {"activation_function": "relu", "attention_dropout": 0.1},
     "plbart": {"attention_dropout": 0.1},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from vramwise.models.config import Config
 from vramwise.models.layers.mixture import Mixture, experts, grouped
@@ -21,7 +20,7 @@ def deepseek_style(c: Config, count: int | None) -> Mixture:
 
 def corrected(
     c: Config, count: int | None, *, keys: Sequence[str] = _KEYS, shared: int = 0, router: str = "mlp.gate",
-    **routing: Any,
+    **routing: object,
 ) -> Mixture:  # fmt: skip
     """Sigmoid scores, corrected for the choice only, and normalized weights; `keys` may hold the number of experts."""
     e = experts(c, count, keys=keys, routing="corrected", router=router)
