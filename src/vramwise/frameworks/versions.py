@@ -53,8 +53,10 @@ def month_named(train: TrainSettings) -> tuple[int, int] | None:
 def titled(train: TrainSettings) -> str:
     """The framework as its users call it, with the version whose rules are taken; a month stands for none."""
     framework = framework_of(train)
-    version = ".".join(map(str, stated(train, framework.package) or ()))
-    return f"{framework.title} {version or ('' if month_named(train) else framework.newest)}".rstrip()
+    if month_named(train):
+        return framework.title
+    version = stated(train, framework.package)
+    return f"{framework.title} {'.'.join(map(str, version)) if version else framework.newest}".rstrip()
 
 
 def library_version(train: TrainSettings) -> tuple[int, int]:
