@@ -10,7 +10,9 @@ from described_types import small_model
 from vramwise import estimate
 from vramwise.errors import ScenarioError
 from vramwise.models import describe, supported_types
+from vramwise.models.adapters import adapter_shapes
 from vramwise.models.model import Model
+from vramwise.models.operations.simple import Conv1dLinear, Linear
 from vramwise.models.step import BlockRun, record_forward
 from vramwise.scenario import Scenario
 from vramwise.training.answer import job_of
@@ -51,6 +53,14 @@ def test_adapters_of_experts_are_counted_as_they_are_recorded(model_type: str) -
     )
 
 
+@pytest.mark.parametrize("model_type", supported_types())
+def test_adapters_read_what_their_layer_reads_and_give_what_it_gives(model_type: str) -> None:
+    for op in (op for block in small_model(model_type).blocks for op in block.ops):
+        if isinstance(op, Linear | Conv1dLinear):
+            down, up = adapter_shapes(op, op.parameters[0], 8)
+            assert (down, up) == ((8, op.inputs[0].width), (op.outputs[0].width, 8))
+
+
 def estimated(**train: Any) -> Any:
     return estimate({"model": MIXTRAL, "task": "train", "train": {"method": "lora", "sequence_length": 128, **train}})
 
@@ -78,13 +88,13 @@ def placed_by_us(config: dict[str, Any], targets: Any, **train: Any) -> list[tup
     return sorted(shape for one in adapters(model, peft_targets(model, settings), 2) for shape in one.shapes)
 
 
-def placed_by_peft(config: dict[str, Any], targets: Any) -> list[tuple[int, ...]]:
+def placed_by_peft(config: dict[str, Any], targets: Any, **more: Any) -> list[tuple[int, ...]]:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     peft = pytest.importorskip("peft")
     kind = transformers.AutoConfig.for_model(**config)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(kind)
-        lora = peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM")
+        lora = peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM", **more)
         real = peft.get_peft_model(model, lora, low_cpu_mem_usage=True)
     return sorted(tuple(weight.shape) for weight in real.parameters() if weight.requires_grad)
 
@@ -139,7 +149,49 @@ def test_peft_0_19_refuses_all_linear() -> None:
 def test_what_adds_up_whole_experts_takes_neither_dropout_nor_dora(key: str, value: Any) -> None:
     with pytest.raises(ScenarioError, match=f"train.{key}: peft refuses"):
         estimated(**{key: value})
+    for parameters in ("experts", "experts.down_proj", "gate.weight"):
+        with pytest.raises(ScenarioError, match=f"train.{key}: peft refuses"):
+            estimated(**{key: value}, lora_targets=["q_proj", parameters])
     estimated(**{key: value}, lora_targets=["q_proj"])
+
+
+PARAMETERS = ("mlp.experts.gate_up_proj", "experts.down_proj", "mlp.gate.weight")
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("config", [MIXTRAL, QWEN3, QWEN2, DEEPSEEK])
+@pytest.mark.parametrize("parameters", [PARAMETERS[:1], PARAMETERS[1:2], PARAMETERS[2:], PARAMETERS])
+def test_named_parameters_get_the_adapters_that_peft_gives_them(
+    config: dict[str, Any], parameters: tuple[str, ...]
+) -> None:
+    """Named by itself, a tensor that stands for two layers has the rank of one."""
+    ours = placed_by_us(config, ["q_proj", "o_proj", *parameters])
+    assert ours == placed_by_peft(config, ["q_proj", "o_proj"], target_parameters=list(parameters))
+
+
+def recorded_and_counted(config: dict[str, Any], targets: Any) -> tuple[int, int]:
+    """Trained parameters that the layers record, and those of the states."""
+    train = {"method": "lora", "lora_targets": targets, "precision": "bf16"}
+    job = job_of(Scenario.from_dict({"model": "x", "task": "train", "train": train}), describe(config), None)
+    forward = record_forward(job.model, execution(job.structure, job.model), batch=2, sequence=128)
+    recorded = sum(trained_bytes(run) for run in forward.runs) // 4
+    return recorded, model_states(job.model, job.structure, job.ranks[0]).num_trainable
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        ".*layers\\.0\\.self_attn\\.(q|v)_proj",
+        ["layers.1.self_attn.q_proj", "o_proj"],
+        ["shared_expert.up_proj"],
+        ["q_proj", "mlp.experts.gate_up_proj"],
+        ["layers.1.mlp.experts.down_proj", "mlp.gate.weight"],
+    ],
+)
+def test_layers_have_the_adapters_that_paths_and_expressions_name(targets: Any) -> None:
+    recorded, counted = recorded_and_counted(QWEN2, targets)
+    assert recorded == counted > 0
 
 
 def test_the_note_says_what_all_linear_means() -> None:

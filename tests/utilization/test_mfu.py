@@ -10,7 +10,7 @@ from vramwise.cli.main import main
 from vramwise.estimation import described_model
 from vramwise.models.execution import Lora
 from vramwise.models.flops import step_flops
-from vramwise.training.recipe.adapters import target_names
+from vramwise.training.recipe.adapters import target_paths
 from vramwise.utilization.conventions import Sizes, convention
 from vramwise.utilization.published import comparable_runs, inference_runs, training_runs
 from vramwise.utilization.roofline import decode_bound, published_band
@@ -100,7 +100,7 @@ def test_recomputation_repeats_the_layers():
 def test_lora_needs_no_gradient_of_frozen_weights():
     _, model = described_model("llama-3.1-8b")
     full = step_flops(model, 1, 2048)
-    lora = step_flops(model, 1, 2048, Lora(8, target_names(model, "all-linear")))
+    lora = step_flops(model, 1, 2048, Lora(8, target_paths(model, "all-linear")))
     products = full.forward - full.attention_forward
     assert 0.60 < (lora.model() - full.attention_forward * 3) / (3 * products) < 0.70  # two products of three
 

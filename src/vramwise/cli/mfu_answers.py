@@ -124,9 +124,9 @@ def _lora(model: Model, rank: int | None) -> Lora | None:
     if rank is None:
         return None
     from vramwise.models.execution import Lora
-    from vramwise.training.recipe.adapters import target_names
+    from vramwise.training.recipe.adapters import target_paths
 
-    return Lora(rank, target_names(model, "all-linear"))
+    return Lora(rank, target_paths(model, "all-linear"))
 
 
 def _share(flops_per_s: float, peak_tflops: float | None) -> float | None:

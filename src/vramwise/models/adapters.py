@@ -1,7 +1,7 @@
 """The shapes of low-rank adapters (peft 0.21 tuners/lora/layer.py), stated once for states, activations and engines.
 
 beside a linear layer or an embedding     A (rank, inputs), B (outputs, rank), with DoRA a magnitude (outputs)
-    added to experts that are one tensor      A (ranks of all, inputs), B (outputs, ranks of all), by `ParamWrapper`
+added to experts that are one tensor      A (ranks of all, inputs), B (outputs, ranks of all), by `ParamWrapper`
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ def low_rank_shapes(rank: int, inputs: int, outputs: int, *, groups: int = 1, do
     return (*pair, (outputs,)) if dora else pair
 
 
-def adapter_shapes(op: Operation, weight: Parameter, rank: int, *, dora: bool = False) -> tuple[Shape, ...]:
+def adapter_shapes(
+    op: Operation, weight: Parameter, rank: int, *, dora: bool = False, by_itself: bool = False
+) -> tuple[Shape, ...]:
     """What is added for one weight of an operation.
 
     Each expert has ranks of its own, and a weight that stands for two linear layers of older checkpoints has those of
-    both (peft utils/transformers_weight_conversion.py).
+    both (peft utils/transformers_weight_conversion.py), unless it was named `by_itself`.
     """
     inputs, outputs = _widths(op, weight)
     if len(weight.shape) == 2:
         return low_rank_shapes(rank, inputs, outputs, dora=dora)
-    layers = op.fused_branches if isinstance(op, StackedExperts) and weight == op.parameters[0] else 1
-    ranks = rank * layers * weight.shape[0]
+    ranks = rank * weight.shape[0]
+    if isinstance(op, StackedExperts) and weight == op.parameters[0] and not by_itself:
+        ranks *= op.fused_branches
     return low_rank_shapes(ranks, inputs, outputs)
 
 
@@ -41,5 +44,5 @@ def _widths(op: Operation, weight: Parameter) -> tuple[int, int]:
     if isinstance(op, StackedExperts) and len(weight.shape) == 3:
         inputs_first = op.transposed
     else:
-        inputs_first = op.inputs_first or weight.part == "embedding"
+        inputs_first = op.inputs_first or (weight.part == "embedding" and not weight.is_linear)
     return (first, second) if inputs_first else (second, first)

@@ -45,6 +45,11 @@ class Parameter:
             count *= size
         return count
 
+    @property
+    def module(self) -> str:
+        """The path of the module that owns it."""
+        return self.name.rpartition(".")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,13 +12,32 @@ from vramwise.models.blocks import Parameter
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Low-rank adapters: rank, module names they wrap (last path component), dropout, dtype, magnitudes of DoRA."""
+    """Low-rank adapters: rank, what they wrap, dropout, dtype, magnitudes of DoRA.
+
+    `targets`: paths, or ends of paths, of linear layers, and of the parameters of routers and of experts that are one
+    tensor, or of the modules that own those.
+    """
 
     rank: int
     targets: frozenset[str]
     dropout: float = 0.0
     dtype: str = "fp32"
     dora: bool = False
+
+    def wraps(self, weight: Parameter) -> bool:
+        """Whether a weight has adapters, by the path of its module or by its own."""
+        return self.wraps_module(weight) or any(end in self.targets for end in _ends(weight.name))
+
+    def wraps_module(self, weight: Parameter) -> bool:
+        """Whether the module of a weight is named."""
+        return any(end in self.targets for end in _ends(weight.module))
+
+
+def _ends(path: str) -> Iterator[str]:
+    """`a.b.c`, `b.c`, `c`."""
+    while path:
+        yield path
+        path = path.partition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class _LitGpt:
 
     def _adapted(self, parameters: list[Parameter]) -> bool:
         lora = self.execution.lora
-        return lora is not None and any(p.name.rsplit(".", 2)[-2] in lora.targets for p in parameters)
+        return lora is not None and any(lora.wraps(p) for p in parameters)
 
     def _linear(self, x: Tensor, width: int, parameters: list[Parameter]) -> Tensor:
         """`LoRALinear`, whose adapter is two plain products."""
@@ -263,11 +263,12 @@ class _LitGpt:
         lora = self.execution.lora
         if lora is None:
             return []
-        if any(name in lora.targets for name in _FUSED_QUERY_KEY_VALUE):
+        adapted = {p.module.rpartition(".")[2] for p in parameters if lora.wraps(p)}
+        if adapted & _FUSED_QUERY_KEY_VALUE:
             in_mlp = self._adapted([p for p in self.block.parameters if p.part == "mlp" and len(p.shape) == 2])
             return list(self.sizes.widths) if in_mlp else [self.sizes.widths[0], self.sizes.widths[2]]
         names = ("q_proj", "k_proj", "v_proj")
-        return [width for name, width in zip(names, self.sizes.widths, strict=True) if name in lora.targets]
+        return [width for name, width in zip(names, self.sizes.widths, strict=True) if name in adapted]
 
     def _scattered(self, x: Tensor, width: int) -> Tensor:
         """`new_zeros(...).index_copy_(-1, indices, x)`: keeps x, of which backward asks the shape."""

@@ -233,12 +233,14 @@ def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object])
 
 
 def _state(block: Block, lowered: Lowering) -> tuple[object, ...]:
-    """Blocks with equal states record equal operations: same ops, same trainability, same incoming tensors."""
+    """Blocks with equal states record equal operations: same ops, trainability, adapters, same incoming tensors."""
     incoming = []
     for name in block.inputs:
         x = lowered.streams[name]
         incoming.append((x.shape, x.strides, x.dtype, x.requires_grad, x.storage in lowered.tape.saved))
+    lora = lowered.execution.lora
     trains = tuple(lowered.execution.trains(p.name) for p in block.parameters)
+    trains += tuple(lora.wraps(p) for p in block.parameters) if lora is not None else ()
     names = tuple(p.tied_to or p.name for p in block.parameters)
     met = tuple(name in lowered.parameters and lowered.tape.keeps_cast(lowered.parameters[name]) for name in names)
     met += tuple(name in lowered.parameters for name in names)

@@ -14,7 +14,7 @@ from vramwise.models.operations.dora import with_dora
 def with_adapter(run: Lowering, op: Operation, x: Tensor, result: Tensor) -> Tensor:
     """PEFT's `lora.Linear.forward` (0.21): result + B(A(dropout(x as adapter dtype))) · scaling."""
     lora = run.execution.lora
-    if lora is None or op.module.rsplit(".", 1)[-1] not in lora.targets:
+    if lora is None or not lora.wraps(op.parameters[0]):
         return result
     tape = run.tape
     a, b, *magnitude = _adapters(run, lora, op, op.parameters[0])
@@ -31,7 +31,7 @@ def with_adapter(run: Lowering, op: Operation, x: Tensor, result: Tensor) -> Ten
 def _adapters(run: Lowering, lora: Lora, op: Operation, weight: Parameter) -> list[Tensor]:
     """A, B and DoRA's magnitude of one weight, the same wherever that is used."""
     names = [f"{weight.name}.{leaf}" for leaf in ADAPTER_LEAVES]
-    shapes = adapter_shapes(op, weight, lora.rank, dora=lora.dora)
+    shapes = adapter_shapes(op, weight, lora.rank, dora=lora.dora, by_itself=not lora.wraps_module(weight))
     for name, shape in zip(names, shapes, strict=False):
         if name not in run.parameters:
             run.parameters[name] = run.tape.parameter(shape, lora.dtype, requires_grad=True)
@@ -41,11 +41,11 @@ def _adapters(run: Lowering, lora: Lora, op: Operation, weight: Parameter) -> li
 def adapted_parameters(run: Lowering, op: Operation) -> list[Tensor]:
     """The parameters of a router or of experts, with the update of their adapters added where there are any."""
     lora = run.execution.lora
-    if lora is None or op.module.rsplit(".", 1)[-1] not in lora.targets:
+    if lora is None:
         return run.parameters_of(op)
     # Innermost wrapper last: PEFT activates the adapter of the outermost one, the last weight, first.
     adapted = [
-        _adapted(run, lora, op, p) if len(p.shape) > 1 and not p.name.endswith("bias")
+        _adapted(run, lora, op, p) if lora.wraps(p) and len(p.shape) > 1 and not p.name.endswith("bias")
         else run.parameter(p)
         for p in reversed(op.parameters)
     ]  # fmt: skip

@@ -64,7 +64,7 @@ def _runs_in_turn(run: Lowering, op: ExpertMlps) -> bool:
     """Experts of two halves that nothing trains."""
     trained = any(parameter.requires_grad for parameter in run.parameters_of(op))
     lora = run.execution.lora
-    adapted = lora is not None and op.module.rsplit(".", 1)[-1] in lora.targets
+    adapted = lora is not None and any(lora.wraps(parameter) for parameter in op.parameters)
     return len(op.parameters) == 2 and op.gating == "halves" and not trained and not adapted
 
 

@@ -14,7 +14,6 @@ from vramwise.models.model import Model
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Hold
 
-_WEIGHT = ".weight"
 _EXPRESSION = frozenset("*+?()[]{}|\\^$")
 """Characters that make a target an expression; a point is in every path."""
 ALL_LINEAR = "all-linear"
@@ -30,21 +29,16 @@ class Adapter:
     shapes: tuple[tuple[int, ...], ...]
 
 
-def module_of(parameter: Parameter) -> str:
-    """The module that owns a parameter."""
-    return parameter.name.rpartition(".")[0]
-
-
-def target_names(model: Model, targets: str | tuple[str, ...]) -> frozenset[str]:
-    """Last components of the module names that get adapters.
+def target_paths(model: Model, targets: str | tuple[str, ...]) -> frozenset[str]:
+    """Paths of the layers that get adapters, and of the parameters of routers and experts that do.
 
     `all-linear` is every linear layer but the output head (peft `_maybe_include_all_linear_layers`). A name may
     be a path's end (`mlp.up_proj`), or an expression that a whole path matches (`.*self_attn.(q|v)_proj`), as a string
     is in peft. Raises `ScenarioError` when nothing in the model has such a name.
     """
-    found = {module_of(p).rpartition(".")[2] for p in targeted(model, targets)}
+    found = {p.name if by_itself else p.module for p, by_itself in _targeted(model, targets)}
     if not found:
-        known = sorted({module_of(p).rpartition(".")[2] for p in model.parameters if p.is_linear})
+        known = sorted({p.module.rpartition(".")[2] for p in model.parameters if p.is_linear})
         asked = targets if isinstance(targets, str) else ", ".join(targets)
         why = of_experts(model, (targets,) if isinstance(targets, str) else targets)
         if why:
@@ -99,9 +93,13 @@ def without_adapter(model: Model, targets: str | tuple[str, ...]) -> tuple[str, 
     """Targets of a list that are no linear layer's name, though others are."""
     if isinstance(targets, str):
         return ()
-    modules = {module_of(parameter) for parameter in targeted(model, (ALL_LINEAR, *targets))}
-    found = (any(_named(module, (target,)) for module in modules) for target in targets)
-    return tuple(name for name, is_there in zip(targets, found, strict=True) if not is_there and name != ALL_LINEAR)
+    found = tuple(targeted(model, (ALL_LINEAR, *targets)))
+
+    def is_there(target: str) -> bool:
+        by_itself = _names_parameters(target)
+        return any(_named(p.module, (target,)) or (by_itself and _named(p.name, (target,))) for p in found)
+
+    return tuple(name for name in targets if name != ALL_LINEAR and not is_there(name))
 
 
 def check_trainable(model: Model, pieces: tuple[str, ...]) -> None:
@@ -115,21 +113,42 @@ def check_trainable(model: Model, pieces: tuple[str, ...]) -> None:
 
 
 def targeted(model: Model, targets: str | tuple[str, ...]) -> Iterator[Parameter]:
-    """The weights that get adapters; one that ends in `.weight` names a parameter (peft's `target_parameters`)."""
+    """The weights that get adapters."""
+    return (parameter for parameter, _ in _targeted(model, targets))
+
+
+def _targeted(model: Model, targets: str | tuple[str, ...]) -> Iterator[tuple[Parameter, bool]]:
+    """The weights that get adapters, and whether each is named by itself, as in peft's `target_parameters`."""
     named = (targets,) if isinstance(targets, str) else targets
     all_linear, named = ALL_LINEAR in named, tuple(name for name in named if name != ALL_LINEAR)
     experts = wrapped_experts(model) if named else frozenset()
-    whole_names = tuple(name for name in named if name.endswith(_WEIGHT))
+    paths = tuple(name for name in named if _names_parameters(name))
     for parameter in model.all_parameters:
-        if whole_names and len(parameter.shape) == 2 and _named(parameter.name, whole_names):
-            yield parameter
-            continue
-        is_matrix = len(parameter.shape) == 2 and (parameter.is_linear or parameter.part == "embedding")
-        if not is_matrix and parameter not in experts:
-            continue
-        wanted = all_linear and parameter.is_linear and parameter.part != "head"
-        if wanted or _named(module_of(parameter), named):
-            yield parameter
+        is_matrix = len(parameter.shape) == 2
+        is_layer = is_matrix and (parameter.is_linear or parameter.part == "embedding")
+        is_wanted = all_linear and is_layer and parameter.is_linear and parameter.part != "head"
+        if is_wanted or ((is_layer or parameter in experts) and _named(parameter.module, named)):
+            yield parameter, False
+        elif (is_matrix or parameter in experts) and _named(parameter.name, paths):
+            yield parameter, True
+
+
+def wraps_parameters(model: Model, targets: str | tuple[str, ...]) -> bool:
+    """Whether some adapters are added to a parameter, not beside a layer (peft's `ParamWrapper`)."""
+    return any(by_itself or len(parameter.shape) == 3 for parameter, by_itself in _targeted(model, targets))
+
+
+def names_experts(model: Model, target: str) -> bool:
+    """Whether a target is the path, or the end of it, of a tensor of experts."""
+    return _names_parameters(target) and any(_named(p.name, (target,)) for p in wrapped_experts(model))
+
+
+def _names_parameters(target: str) -> bool:
+    """Whether a target may be a parameter's: `experts.gate_up_proj` of experts in one tensor, a router's `gate.weight`.
+
+    Without a point it is a layer's name.
+    """
+    return "." in target and not is_expression(target)
 
 
 def _named(module: str, targets: tuple[str, ...]) -> bool:
@@ -154,5 +173,6 @@ def adapters(model: Model, targets: str | tuple[str, ...], rank: int, *, dora: b
     """Every adapter: rank · (in + out) parameters each, with DoRA one more for each output."""
     ops = _operations(model)
     return tuple(
-        Adapter(module_of(p), p.layer, p, adapter_shapes(ops[p], p, rank, dora=dora)) for p in targeted(model, targets)
+        Adapter(p.module, p.layer, p, adapter_shapes(ops[p], p, rank, dora=dora, by_itself=by_itself))
+        for p, by_itself in _targeted(model, targets)
     )

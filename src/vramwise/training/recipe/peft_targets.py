@@ -14,7 +14,14 @@ from vramwise.frameworks.framework import Peft
 from vramwise.frameworks.versions import stated
 from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact
-from vramwise.training.recipe.adapters import ALL_LINEAR, is_expression, module_of, targeted, wrapped_experts
+from vramwise.training.recipe.adapters import (
+    ALL_LINEAR,
+    is_expression,
+    names_experts,
+    targeted,
+    wrapped_experts,
+    wraps_parameters,
+)
 from vramwise.training.resolved import ResolvedTrain
 
 EXPERTS, ROUTER = "experts", "gate.weight"
@@ -26,22 +33,30 @@ def peft_targets(model: Model, train: ResolvedTrain) -> str | tuple[str, ...]:
 
     Raises `ScenarioError` where peft refuses them.
     """
-    given = train.lora_targets
-    peft, former = framework_of(train).peft, former_names(model, train)
+    peft = framework_of(train).peft
+    if peft is None:
+        return train.lora_targets
+    found = _renamed(model, train, peft)
+    if wraps_parameters(model, found):
+        _check_parameters_adapter(train, peft)
+    return found
+
+
+def _renamed(model: Model, train: ResolvedTrain, peft: Peft) -> str | tuple[str, ...]:
+    given, former = train.lora_targets, former_names(model, train)
     named = (given,) if isinstance(given, str) else given
-    if peft is None or not former or any(map(is_expression, named)):
+    if not former or any(map(is_expression, named)):
         return given
-    names = {name for name in named if name != ALL_LINEAR}
+    parameters = {name for name in named if names_experts(model, name)}
+    names = {name for name in named if name != ALL_LINEAR} - parameters
     if ALL_LINEAR in named:
-        names |= {module_of(parameter).rpartition(".")[2] for parameter in targeted(model, ALL_LINEAR)}
+        names |= {parameter.module.rpartition(".")[2] for parameter in targeted(model, ALL_LINEAR)}
         names |= set(_of_all_linear(train, peft, former))
     asked = {own for own in (*former, "gate") for name in names if name == own or name.endswith(f".{own}")}
-    kept = {name for name in names if name.rpartition(".")[2] not in asked}
+    kept = {name for name in names if name.rpartition(".")[2] not in asked} | parameters
     experts = asked - {"gate"}
     if experts and experts != set(former):
         raise ScenarioError("train.lora_targets", _incomplete(sorted(experts), former))
-    if experts:
-        _check_parameters_adapter(train, peft)
     return (*sorted(kept), *([EXPERTS] if experts else []), *([ROUTER] if "gate" in asked else []))
 
 

@@ -15,7 +15,7 @@ from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario, TrainSettings
-from vramwise.training.recipe.adapters import target_names
+from vramwise.training.recipe.adapters import target_paths
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES, attention_of
 from vramwise.training.recipe.fp8_weights import (
     default_recipe,
@@ -237,7 +237,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         fused = bool(COMPUTE_ADAPTERS & {*train.kernels, *framework.kernels})
         dtype = params if fused else train.lora_dtype
         lora = Lora(
-            train.lora_rank, target_names(model, peft_targets(model, train)), train.lora_dropout, dtype, train.dora
+            train.lora_rank, target_paths(model, peft_targets(model, train)), train.lora_dropout, dtype, train.dora
         )
     elif train.method == "full":
         trainable = trainable or None
