@@ -30,7 +30,6 @@ ENGINE_ROOMS = frozenset(
 ENGINE_REGISTRY = frozenset({"engines/__init__.py"})
 # `transformers` names a library too: known versions of packages, and what a training runs on
 OF_LIBRARIES = (
-    "planner/training_changes.py",
     "hardware/",
     "training/",
     "frameworks/",

@@ -176,7 +176,6 @@ def _limits(
 ) -> dict[str, Callable[[], Quantity]]:
     """The searches for the largest sizes, by quantity."""
     beside, batch, sequence = sum(node.bytes for node in outside), job.train.micro_batch_size, job.train.sequence_length
-    assert sequence is not None
     awake = 0 if generating is None else generating.bytes
     of = Room(
         job.model, job.structure, job.ranks, job.accumulates, room + beside, beside, workspace.bytes, awake, replays

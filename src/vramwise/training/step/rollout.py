@@ -27,24 +27,25 @@ _STAY = (
 
 def is_counted(train: ResolvedTrain, capacity: Capacity | None) -> bool:
     """Whether the engine's share is known, in bytes."""
-    return train.rollout_gpu_memory_utilization is not None and capacity is not None
+    return _awake(train, capacity) is not None
 
 
 def during_training(train: ResolvedTrain, capacity: Capacity | None) -> list[Node]:
     """The engine's bytes while the policy trains; none where they are not known."""
-    if not is_counted(train, capacity):
+    awake = _awake(train, capacity)
+    if awake is None:
         return []
     if not train.rollout_sleep:
-        return [_awake(train, capacity)]
+        return [awake]
     left = calibrated("rollout_asleep")
     ends = int(left.low), int(left.high)
     return [Node(NAME, int(left.expected), "calibrated", *ends, formula="asleep", source=left.source)]
 
 
-def _awake(train: ResolvedTrain, capacity: Capacity | None) -> Node:
-    assert capacity is not None
-    assert train.rollout_gpu_memory_utilization is not None
+def _awake(train: ResolvedTrain, capacity: Capacity | None) -> Node | None:
     share = train.rollout_gpu_memory_utilization
+    if share is None or capacity is None:
+        return None
     return Node(
         NAME, round(share * capacity.usable_bytes), "derived", formula=f"{share:g} of the card",
         source="vLLM v1/worker/utils.py request_memory: gpu_memory_utilization · total memory",
@@ -56,11 +57,12 @@ def generation(train: ResolvedTrain, capacity: Capacity | None, step: Phase, out
 
     `step` is a moment with optimizer states, whose terms for what stays on the card are those of this one.
     """
-    if not train.rollout_sleep or not is_counted(train, capacity):
+    awake = _awake(train, capacity)
+    if awake is None or not train.rollout_sleep:
         return None
     stays = (child for child in step.components.children if child.name in _STAY)
     others = (node for node in outside if node.name != NAME)
-    return Phase("rollout", Node.group("rollout", (*stays, *others, _awake(train, capacity))))
+    return Phase("rollout", Node.group("rollout", (*stays, *others, awake)))
 
 
 def at_least(quantity: Quantity, generating: Phase | None) -> Quantity:
