@@ -1,8 +1,10 @@
 """Live bytes of a step under FSDP 2 on one rank of a process group that exchanges nothing: a script, not a test.
 
     python tests/training/live_fsdp.py fp32|bf16 [units]
+    python tests/training/live_fsdp.py chunked LENGTH [alone]
 
-`units`: embedding and output layer as units of their own, as torchtitan has them. Every storage counts from the
+`units`: embedding and output layer as units of their own, as torchtitan has them. `chunked`: torchtitan's chunked loss
+with them, and without FSDP where a GPU is `alone`. Every storage counts from the
 operation that shows it first until it is gone or resized to nothing.
 """
 
@@ -10,13 +12,14 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed
 import transformers
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -54,12 +57,71 @@ class Live(TorchDispatchMode):
         return out
 
 
+class HandsBack(torch.autograd.Function):
+    """A loss whose gradient of the hidden states is there already."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, gradient: torch.Tensor, loss: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(gradient)
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return ctx.saved_tensors[0], None, None
+
+
+def loss_of_chunks(head: Any, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """As torchtitan 0.3 does it: an eighth of the positions at a time through head, loss and backward of both."""
+    size = hidden.shape[1] // 8
+    rows = [rows.contiguous().detach().requires_grad_() for rows in hidden.split(size, dim=1)]
+    summed, total = torch.zeros_like(hidden, dtype=torch.float32), torch.zeros(())
+    if isinstance(head, FSDPModule):
+        head.set_reshard_after_forward(False)
+        head.set_reshard_after_backward(False)
+        head.set_requires_gradient_sync(False, recurse=False)
+        head.unshard()
+    for place, (chunk, target) in enumerate(zip(rows, labels.split(size, dim=1), strict=True)):
+        if isinstance(head, FSDPModule) and chunk is rows[-1]:
+            head.set_requires_gradient_sync(True, recurse=False)
+        logits = head(chunk)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), target.flatten(0, 1), reduction="sum")
+        total = total + loss.detach()
+        loss.backward()
+        summed[:, place * size : (place + 1) * size] = chunk.grad
+        chunk.grad = None
+    if isinstance(head, FSDPModule):
+        head.set_reshard_after_forward(True)
+        head.set_reshard_after_backward(True)
+        head.reshard()
+    result: torch.Tensor = HandsBack.apply(hidden, summed.to(hidden.dtype), total)
+    return result
+
+
+def chunked(alone: bool, length: int) -> None:
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**TINY, "max_position_embeddings": 4096}))
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.forward = lambda input_ids: model.model(input_ids=input_ids).last_hidden_state
+    if alone:
+        model = model.bfloat16()
+    else:
+        cut(model.float(), MixedPrecisionPolicy(torch.bfloat16, torch.float32), units=True)
+    tokens = torch.randint(0, 100, (1, length))
+    steps(model, lambda: model(input_ids=tokens), lambda hidden: loss_of_chunks(model.lm_head, hidden, tokens))
+
+
 def main(reduced: str, *, units: bool) -> None:
-    torch.distributed.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
-    mesh = init_device_mesh("cpu", (RANKS,))
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY)).float()
     model.gradient_checkpointing_enable({"use_reentrant": False})
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32 if reduced == "fp32" else torch.bfloat16)
+    cut(
+        model, MixedPrecisionPolicy(torch.bfloat16, torch.float32 if reduced == "fp32" else torch.bfloat16), units=units
+    )
+    tokens = torch.randint(0, 100, (1, 8))
+    steps(model, lambda: model(input_ids=tokens, labels=tokens).loss, lambda loss: loss)
+
+
+def cut(model: Any, policy: MixedPrecisionPolicy, *, units: bool) -> None:
+    torch.distributed.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
+    mesh = init_device_mesh("cpu", (RANKS,))
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     if units:
@@ -67,14 +129,18 @@ def main(reduced: str, *, units: bool) -> None:
         last = [model.model.norm, model.lm_head]
         fully_shard(last, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     fully_shard(model, mesh=mesh, mp_policy=policy)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    tokens, live = torch.randint(0, 100, (1, 8)), Live()
+
+
+def steps(model: Any, forward: Callable[[], torch.Tensor], loss_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    optimizer, live = torch.optim.AdamW(model.parameters(), foreach=True), Live()
     for parameter in model.parameters():
-        live.see(parameter._local_tensor)
+        live.see(getattr(parameter, "_local_tensor", parameter))
     with live:
         for step in (1, 2):
             live.phase = f"step {step} forward"
-            loss = model(input_ids=tokens, labels=tokens).loss
+            loss = forward()
+            live.phase = f"step {step} loss"
+            loss = loss_of(loss)
             live.phase = f"step {step} backward"
             loss.backward()
             live.phase = f"step {step} backward end"
@@ -87,4 +153,7 @@ def main(reduced: str, *, units: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], units="units" in sys.argv)
+    if sys.argv[1] == "chunked":
+        chunked("alone" in sys.argv, int(sys.argv[2]))
+    else:
+        main(sys.argv[1], units="units" in sys.argv)

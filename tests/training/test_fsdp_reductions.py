@@ -28,12 +28,14 @@ RECORDED = {
 }
 
 
-def moments(framework: str, model: dict[str, Any] | str = TINY, **train: Any) -> dict[str, dict[str, int]]:
+def moments(
+    framework: str, model: dict[str, Any] | str = TINY, gpus: int = 8, **train: Any
+) -> dict[str, dict[str, int]]:
     settings = {"framework": framework, "fsdp": "full-shard", "checkpointing": "full", "loss": "standard",
                 "sequence_length": 8, "precision": "bf16-mixed", "optimizer_impl": "foreach", **train}  # fmt: skip
     found = resolve(model) if isinstance(model, str) else None
     described = describe(model) if isinstance(model, dict) else describe(found.config, found.id)  # type: ignore[union-attr]
-    scenario = Scenario.from_dict({"model": "tiny", "task": "train", "num_gpus": 8, "train": settings})
+    scenario = Scenario.from_dict({"model": "tiny", "task": "train", "num_gpus": gpus, "train": settings})
     made = job_of(scenario, described, None)
     return {moment.name: dict(moment.parts) for moment in made.moments(made.ranks[0])}
 
@@ -52,6 +54,37 @@ def test_units_of_their_own_are_reduced_before_the_layers(framework: str) -> Non
     found = moments(framework)
     assert sum(found["gradient reduction"].values()) == pytest.approx(49_812_328, rel=0.002)
     assert not found["backward: layers"].get("unsharded gradients")
+
+
+CHUNKS_RECORDED = {
+    # length, GPUs: largest moment of forward with the loss, of backward (of eight GPUs' short one a reduction is)
+    (1024, 8): (78_536_876, None),
+    (4096, 8): (183_193_772, 115_678_756),
+    (1024, 1): (117_212_908, 108_455_140),
+    (4096, 1): (221_869_804, 167_950_564),
+}
+
+
+@pytest.mark.parametrize(("length", "gpus"), CHUNKS_RECORDED)
+def test_torchtitans_chunks_pass_the_output_layer_forward_and_backward(length: int, gpus: int) -> None:
+    """A few small copies of hidden states, and the reduced share of the output layer's gradient, are not counted."""
+    many: dict[str, Any] = {"fsdp": "full-shard", "precision": "bf16-mixed"}
+    one: dict[str, Any] = {"fsdp": "none", "precision": "bf16"}
+    sizes = {"loss": "chunked", "sequence_length": length, "gpus": gpus}
+    found = {
+        name: sum(parts.values())
+        for name, parts in moments("torchtitan", **(many if gpus > 1 else one), **sizes).items()
+    }
+    of_loss, of_backward = CHUNKS_RECORDED[length, gpus]
+    assert max(found["forward"], found["loss"]) == pytest.approx(of_loss, rel=0.015)
+    backward = max(found[name] for name in found if name.startswith("backward: "))
+    assert of_backward is None or backward == pytest.approx(of_backward, rel=0.015)
+
+
+def test_older_torchtitans_chunk_logits_alone() -> None:
+    older = moments("torchtitan", loss="chunked", sequence_length=1024, framework_version="torchtitan of 2025-03")
+    newer = moments("torchtitan", loss="chunked", sequence_length=1024)
+    assert older["loss"]["logits and loss"] > 2 * newer["loss"]["logits and loss"]
 
 
 def test_torchtunes_embedding_and_output_layer_are_whole_only_while_they_run() -> None:

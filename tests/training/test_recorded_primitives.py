@@ -45,6 +45,7 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             "kernels": ["liger"],
         },
     ),
+    (LLAMA, {"framework": "torchtitan", "loss": "chunked"}),
     (LLAMA, {"framework": "torchtitan", "loss": "vocab-parallel", "tensor_parallel_size": 2}),
     (LLAMA, {"framework": "torchtitan", "loss": "standard", "tensor_parallel_size": 2}),
     (LLAMA, {"framework": "llm-foundry"}),

@@ -95,6 +95,8 @@ class Loss:
     chunks: Literal["upcast", "as they are", "tiles"] = "upcast"
     """What `loss = chunked` is: logits of which an eighth at a time becomes fp32, 128 positions at a time in their own
     dtype, or tiles of positions that are made again in backward, so that all logits never exist."""
+    chunks_with_head: Rule = never
+    """Chunks go through the output layer too, and backward through both, while forward runs."""
     compiled_chunks: bool = False
     """With compile a chunk's upcast and loss are one kernel."""
     one_kernel: bool = False

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Framework, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Framework, Loss, Quantizing, Sharding
 from vramwise.frameworks.versions import month_named, stated
 from vramwise.scenario import TrainSettings
 
 HEAD_APART_SINCE, FROM_AUGUST_2025 = (0, 2), (2025, 8)
+CHUNKS_SINCE, FROM_APRIL_2026 = (0, 3), (2026, 4)
 
 
 def _has_outer_units(train: TrainSettings) -> bool:
     """Since pull request 1094 of July 2025; before it both were in the root unit (parallelize.py, apply_fsdp)."""
     version, month = stated(train, "torchtitan"), month_named(train)
     return (version or HEAD_APART_SINCE) >= HEAD_APART_SINCE and (month or FROM_AUGUST_2025) >= FROM_AUGUST_2025
+
+
+def _chunks_with_head(train: TrainSettings) -> bool:
+    """Since pull request 2937 (27 April 2026) ChunkedCELoss, in 0.3 ChunkedLossWrapper, takes `lm_head` along."""
+    version, month = stated(train, "torchtitan"), month_named(train)
+    return (version or CHUNKS_SINCE) >= CHUNKS_SINCE and (month or FROM_APRIL_2026) >= FROM_APRIL_2026
 
 
 DEFAULTS = (
@@ -48,6 +55,7 @@ RECORD = Framework(
     newest="0.3",
     defaults=DEFAULTS,
     casts=Casts(autocast="never"),  # FSDP's mixed precision casts whole units
+    loss=Loss(chunks_with_head=_chunks_with_head),
     quantizing=Quantizing(keeps_originals=False),
     peft=None,
     sharding=Sharding(

@@ -218,6 +218,7 @@ _ROWS = (
     Primitive("fused_cross_entropy", "in place", ("logits", "logsumexp", "log-probabilities")),
     Primitive("fused_linear_cross_entropy", "in place", ("gradient",)),
     Primitive("gradient_of_a_tile", "new"),
+    Primitive("sums_of_gradients", "none"),
     Primitive("tile_of_logits", "none"),
     Primitive("tiled_log_probabilities", "new", ("hidden",)),
     Primitive("chunk_of_logits", "none"),

@@ -143,14 +143,21 @@ def _with_copies_of_experts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             continue
         storage = Storage(2 * weight.numel, "activation", "dequantize", node.module)
         copy = Tensor(weight.shape, contiguous_strides(weight.shape), "bf16", storage)
+        result.append(Node("dequantize", node.module, (weight,), (copy,)))
+        if node.op == _ADDS_ADAPTERS:  # a sum keeps nothing of it
+            result.append(replace(node, inputs=tuple(copy if t is weight else t for t in node.inputs)))
+            continue
         keeps = ((storage, "mat2"),) if any(t.requires_grad for t in node.inputs) else ()
-        result += [Node("dequantize", node.module, (weight,), (copy,)), replace(node, saved=(*node.saved, *keeps))]
+        result.append(replace(node, saved=(*node.saved, *keeps)))
     return tuple(result)
 
 
+_ADDS_ADAPTERS = "baddbmm"
+
+
 def _frozen_experts(node: Node) -> Tensor | None:
-    """The frozen weights of all experts that a product reads."""
-    if node.primitive.product != "grouped":
+    """The frozen weights of all experts that a product reads, or to which it adds adapters."""
+    if node.primitive.product != "grouped" and node.op != _ADDS_ADAPTERS:
         return None
     return next((t for t in node.inputs if t.is_parameter and not t.requires_grad and t.ndim == 3), None)
 

@@ -4,7 +4,8 @@ shifted       the library's loss before transformers 4.50: a shifted copy of fp3
 fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
 one kernel    llm-foundry's default, flash-attn's: its gradient beside the logits     models/mpt/modeling_mpt.py
 fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
-chunked       logits exist, the loss upcasts an eighth at a time                       torchtune 0.6, torchtitan
+chunked       logits exist, the loss upcasts an eighth at a time           torchtune 0.6, torchtitan before April 2026
+              torchtitan since: output layer, loss and backward of an eighth, all in forward   components/loss.py
               torchtune with compile: upcast and loss of a chunk are one kernel     training/_compile.py compile_loss
               litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
 vocab-parallel  logits and loss divided over tensor parallel ranks
@@ -29,7 +30,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.models.type_facts import has_fact
 from vramwise.training.activations.rewriting import recounted
-from vramwise.training.recipe.settings import execution
+from vramwise.training.recipe.settings import execution, sharded
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import MIB
 
@@ -85,6 +86,8 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
     if variant == "chunked":
         if own.chunks == "as they are":
             return _replaced(forward, partial(chunked, logits=logits, upcast=False))
+        if own.chunks_with_head(train):
+            return _without_logits(forward, partial(looped, reduced=sharded(train)))
         if own.chunks == "tiles":
             return _without_logits(forward, tiled)
         if own.compiled_chunks and train.compile:
@@ -117,7 +120,9 @@ def _is_causal(loss: BlockRun) -> bool:
 
 def makes_logits(train: ResolvedTrain) -> bool:
     """Whether all logits exist at once."""
-    return train.loss != "fused-linear" and not (train.loss == "chunked" and framework_of(train).loss.chunks == "tiles")
+    own = framework_of(train).loss
+    tiles = train.loss == "chunked" and (own.chunks == "tiles" or own.chunks_with_head(train))
+    return train.loss != "fused-linear" and not tiles
 
 
 def replacing_logits(loss: BlockRun, train: ResolvedTrain, model: Model) -> Storage | None:
@@ -276,6 +281,36 @@ def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor, sums_in_fp32: bool 
             read += made
     outputs = [_loss_of(tape, hidden), *(tensor for tensor, _ in saves)]
     tape.record("fused_linear_cross_entropy", read, outputs, saves)
+
+
+def looped(tape: Tape, hidden: Tensor, weight: Tensor, reduced: bool) -> None:
+    """An eighth of the positions at a time through output layer, loss and backward of both, before forward is over.
+
+    A chunk holds its logits, their log-probabilities and two fp32 gradients of them, then both 16-bit ones and the
+    weight's gradient. Hidden states' gradient is summed up in fp32 and kept in their own dtype, a trained weight's in
+    its own; under FSDP (`reduced`) that sum is in fp32, and a copy of it is reduced at last (torchtitan 0.3
+    components/loss.py ChunkedLossWrapper; torch 2.13 fsdp/_fully_shard/_fsdp_param.py to_accumulated_grad_if_needed).
+    """
+    vocabulary = weight.shape[0]
+    assert isinstance(vocabulary, int)
+    chunk = _rows(hidden), -(-vocabulary // CHUNKS)
+    sums = [tape.new(hidden.shape, "fp32", op="sum of gradients")]
+    of_weight, copies = [], []
+    if weight.requires_grad:
+        sums.append(tape.new(weight.shape, "fp32" if reduced else hidden.dtype, op="sum of gradients"))
+        of_weight = [tape.new(weight.shape, hidden.dtype, op="gradient of a chunk")]
+        copies = [tape.new(weight.shape, "fp32", op="gradient to reduce")] if reduced else []
+    tape.record("sums_of_gradients", [hidden], sums)
+    logits = tape.new(chunk, hidden.dtype, op="chunk of logits")
+    wide = [tape.new(chunk, "fp32", op=name) for name in ("log-probabilities", "gradient", "gradient")]
+    tape.record("chunk_of_logits", [hidden, weight], [logits, *wide])
+    narrow = tape.new(chunk, hidden.dtype, op="gradient")
+    tape.record("gradient_of_a_tile", [logits], [narrow, *of_weight])
+    tape.record("sums_of_gradients", [*sums, logits], copies)  # a variable names a chunk's logits until the next ones
+    gradient = tape.new(hidden.shape, hidden.dtype, op="gradient of hidden states")
+    saves = [(gradient, "gradient")] if hidden.requires_grad else []
+    outputs = [_loss_of(tape, hidden), *(tensor for tensor, _ in saves)]
+    tape.record("fused_linear_cross_entropy", [hidden, weight, *sums], outputs, saves)
 
 
 def tiled(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
