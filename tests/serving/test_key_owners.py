@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
-from vramwise.scenario import Scenario
+from vramwise.scenario import Scenario, ownership
 from vramwise.scenario.definition import KINDS, ServeSettings, engines_of
 from vramwise.scenario.inference import counts
 from vramwise.scenario.names import ENGINES, LLAMA_CPP_ENGINES
@@ -167,3 +169,16 @@ def test_a_gguf_type_needs_gguf_weights() -> None:
         Scenario.from_dict({"model": MOE, "task": "serve", "serve": {"engine": "vllm", "gguf_quant": "Q4_K_M"}})
     read = Scenario.from_dict({"model": MOE, "task": "serve", "serve": {"engine": "llama.cpp", "quantization": "gguf"}})
     assert read.notes == ()
+
+
+def test_an_engine_like_another_may_lack_settings_or_leave_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = replace(engine_named("tgi"), lacks=("block_size",), uncounted=("max_num_seqs",))
+    monkeypatch.setattr(ownership, "engine_named", lambda name: record)
+
+    def read(**serve: Any) -> Scenario:
+        return Scenario.from_dict({"model": MOE, "task": "serve", "serve": {"engine": "tgi", **serve}})
+
+    assert read(max_num_batched_tokens=512).notes == ()
+    assert read(max_num_seqs=4).notes == ("max_num_seqs of tgi is accepted, and left out of the answer",)
+    with pytest.raises(ScenarioError, match=r"belongs to the engines .*; the engine is tgi"):
+        read(block_size=16)

@@ -37,7 +37,8 @@ def test_every_engine_has_a_record_and_rules() -> None:
 @pytest.mark.parametrize("gpu", [None, "h100-sxm-80gb", "rtx-3060-12gb"])
 def test_every_engine_answers_with_and_without_a_card(engine: str, gpu: str | None) -> None:
     result = serve(engine, gpu=gpu)
-    assert result.peak_phase in {phase.name for phase in result.phases}
+    assert tuple(phase.name for phase in result.phases) == engine_named(engine).phases
+    assert result.peak_phase in engine_named(engine).phases
     assert result.quantities["weights"].expected > 4 * GIB
     assert result.quantities["total_needed"].expected > result.quantities["weights"].expected
     assert ("oom" in result.quantities) == (gpu is not None)

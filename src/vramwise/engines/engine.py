@@ -71,8 +71,14 @@ class Engine:
     """Versions and the days they came out, ascending: as far as somebody stated them."""
 
     like: str = ""
-    """The engine whose settings it takes too: of one that a plug-in brings."""
+    """An engine whose settings it has too, so that no setting's owners need to name it."""
+    lacks: tuple[str, ...] = ()
+    """Of those, settings that it does not have."""
+    uncounted: tuple[str, ...] = ()
+    """Of those, settings that it has and its answer leaves out."""
 
+    phases: tuple[str, ...] = ("load", "prefill", "decode")
+    """The moments that its answer tells, in order."""
     memory_share: str | None = None
     """The setting for the share of the card that weights and cache fill; None: the engine takes what it needs."""
     cache_dtypes: tuple[str, ...] = ()

@@ -16,6 +16,8 @@ WORDS = {
     "expert_parallel": "cpu_moe or override_tensor",
 }
 
+PHASES = ("load", "context", "prompt")
+
 RECORD = Engine(
     name="llama.cpp",
     title="llama.cpp",
@@ -31,6 +33,7 @@ RECORD = Engine(
         ("b9293", "2026-05-22"),
         ("b10586", "2026-08-26"),
     ),
+    phases=PHASES,
     reads_gguf=True,
     runs_on_cpu=True,
     words=WORDS,

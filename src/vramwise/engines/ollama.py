@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.engines.engine import CommandLine, Engine
-from vramwise.engines.llama_cpp import WORDS
+from vramwise.engines.llama_cpp import PHASES, WORDS
 
 RECORD = Engine(
     name="ollama",
@@ -11,6 +11,7 @@ RECORD = Engine(
     serving="llama_cpp",
     runs="llama.cpp",
     dated=(("0.30.0", "2026-05-29"),),
+    phases=PHASES,
     reads_gguf=True,
     runs_on_cpu=True,
     words=WORDS,

@@ -16,6 +16,7 @@ RECORD = Engine(
     title="vLLM",
     serving="vllm",
     newest="0.33.0",
+    phases=("load", "profile run", "graph capture", "decode"),
     memory_share="gpu_memory_utilization",
     cache_dtypes=("auto", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "nvfp4"),
     vocab_multiple=64,  # DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py

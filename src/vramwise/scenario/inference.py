@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vramwise.engines import added_engines
+from vramwise.engines import added_engines, engine_named
 from vramwise.scenario import names
 from vramwise.scenario.fields import choice, key, maybe, size, switch, text, texts, whole
 from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
-from vramwise.scenario.ownership import owners_of
 from vramwise.scenario.settings import Settings, ownership_of
 from vramwise.scenario.values import Fraction, Kind, Several, Share, Table, Text, Whole, choice_kind
 
@@ -167,16 +166,20 @@ class GenerateSettings(Settings):
 
 def engines_of(key: str) -> tuple[str, ...]:
     """The engines that have a key of the `serve` table."""
-    return owners_of(ServeSettings, key, decided_by="engine") or names.ENGINES
+    return tuple(engine for engine in names.ENGINES if has_key(engine, key))
 
 
 def has_key(engine: str, key: str) -> bool:
     """Whether an engine has a key of the `serve` table."""
     whose = ownership_of(ServeSettings)[key].all
-    return not whose or any((owner.within or owner).is_there(engine) for owner in whose)
+    if not whose:
+        return True
+    return key not in engine_named(engine).lacks and any((owner.within or owner).is_there(engine) for owner in whose)
 
 
 def counts(engine: str, key: str) -> bool:
     """Whether an engine's answer follows a key of the `serve` table."""
-    owners = ownership_of(ServeSettings)[key].owners
+    owners, record = ownership_of(ServeSettings)[key].owners, engine_named(engine)
+    if key in record.lacks or key in record.uncounted:
+        return False
     return not owners or any((owner.within or owner).is_there(engine) for owner in owners)

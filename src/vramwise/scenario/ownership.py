@@ -18,13 +18,19 @@ def check_owners(settings: Settings, path: str, *, but: Collection[str] = ()) ->
     absent owner that refuses it.
     """
     notes = []
+    engine = getattr(settings, "engine", None)
+    record = engine_named(engine) if engine is not None else None
     for key in sorted(settings.explicit.difference(but)):
         whose = ownership_of(type(settings))[key]
-        if not settings.changes(key) or any(is_there(owner, settings) for owner in whose.owners):
+        if not settings.changes(key):
             continue
-        leaving_out = next((owner for owner in whose.uncounted if is_there(owner, settings)), None)
-        if leaving_out is not None:
-            notes.append(f"{key} of {leaving_out.needs} is accepted, and left out of the answer")
+        lacks = record is not None and key in record.lacks
+        left_out = record is not None and key in record.uncounted
+        left_out = left_out or any(is_there(owner, settings) for owner in whose.uncounted)
+        if not lacks and not left_out and any(is_there(owner, settings) for owner in whose.owners):
+            continue
+        if left_out and not lacks:
+            notes.append(f"{key} of {engine} is accepted, and left out of the answer")
         elif whose.owners:
             why = _why(settings, whose.all)
             if whose.owners[0].refuses:
@@ -37,12 +43,6 @@ def is_there(owner: Owner, settings: Settings) -> bool:
     """Whether an owner is there under these settings."""
     within = owner.within is None or is_there(owner.within, settings)
     return within and owner.is_there(getattr(settings, owner.key))
-
-
-def owners_of(table: type[Settings], key: str, *, decided_by: str) -> tuple[str, ...]:
-    """The names of the engines (or frameworks) that have a key of a table; none where it is everybody's."""
-    found = (owner.within or owner for owner in ownership_of(table)[key].all)
-    return tuple(owner.needs for owner in found if owner.key == decided_by)
 
 
 def _why(settings: Settings, owners: Owners) -> str:
