@@ -24,13 +24,19 @@ def test_without_docstrings(arguments):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def _heeds_signals() -> None:
+    """Where the tests run in the background or under nohup, their children are born deaf."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_no_temporary_file_and_what_was_there(number, tmp_path):
     (tmp_path / "out.jsonl").write_text("before")
     running = subprocess.Popen(
         [sys.executable, "-m", "vramwise", "batch", "-", "-o", "out.jsonl"],
         stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where the tests run in background
+        preexec_fn=_heeds_signals,
     )  # fmt: skip
     assert running.stdin is not None
     running.stdin.write(json.dumps({"model": "gpt2", "task": "load"}).encode() + b"\n")

@@ -41,7 +41,7 @@ def gpt2() -> st.SearchStrategy[Config]:
             "n_layer": st.integers(1, 4),
             "n_head": st.sampled_from([1, 2, 4]),
             "n_inner": st.none() | st.integers(3, 90),
-            "n_positions": st.integers(8, 64),
+            "n_positions": st.integers(16, 64),
             "vocab_size": st.integers(17, 90),
             "tie_word_embeddings": st.booleans(),
         }
