@@ -185,10 +185,9 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
                 seen[key] = _Known(run, kept, taken, block)
         runs.append(run)
         repeats.append(repeat)
-    loss = LOSSES.get(model.loss or model.head)
-    if loss is not None:
+    if (name := model.loss or model.head) != "none":
         logits = lowered.streams["logits"]
-        runs.append(replace(_run("loss", None, tape, partial(loss, lowered, logits)), incoming=(logits,)))
+        runs.append(replace(_run("loss", None, tape, partial(LOSSES[name], lowered, logits)), incoming=(logits,)))
     return Forward(tuple(runs), tuple(repeats))
 
 

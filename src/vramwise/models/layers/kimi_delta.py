@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from vramwise.models.blocks import Value
+from vramwise.models.autograd.size import Dim, chunks_of, probe, product
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Operation, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.delta_net import CHUNK
 from vramwise.models.layers.short_convolution import short_convolution
-from vramwise.models.operations.kimi_delta import BailingForgetGate, KimiDeltaRule, KimiForgetGate, SigmoidGatedNorm
+from vramwise.models.lowering import Lowering, lowering
+from vramwise.models.operations.delta_rule import padded_to_chunks
 from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast, PaddingZeroed
 from vramwise.models.operations.simple import Concatenate
 
@@ -54,3 +58,180 @@ def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, mo
     h = b.linear(x, f"{module}.f_proj", width)
     bounded = c.flag("kda_safe_gate", True)
     return b.unary(BailingForgetGate(num_heads=heads, bounded=bounded), h, module, parameters)
+
+
+# -- as transformers 5.23 runs it -------------------------------------------------------------------------
+# Its decays are for every channel of a key, so that every pair of positions of a chunk has a vector of them: 64 times
+# the keys, several times over. fla's kernels (`chunk_kda`), which are used where that package is installed, keep none
+# of it.
+
+
+# -- gates ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KimiForgetGate(Operation):
+    num_heads: int
+
+
+@lowering(KimiForgetGate)
+def kimi_forget_gate(run: Lowering, op: KimiForgetGate, x: Tensor) -> Tensor:
+    """−exp(A)·log(1 + exp(x + bias)) in fp32, the logarithm left out where x is large: (b, s, h, d)."""
+    tape, heads = run.tape, op.num_heads
+    bias, a_log = (tape.to(p, "fp32") for p in run.parameters_of(op))
+    g = tape.add(tape.to(x, "fp32"), tape.view(bias, 1, 1, -1))
+    g = tape.view(g, *g.shape[:2], heads, -1)
+    rate = tape.unary("exp", a_log)
+    large = tape.new(g.shape, "bool", op="gt")
+    soft = tape.unary("log", tape.scale(tape.unary("exp", g), "add_scalar"))
+    return tape.mul(tape.unary("neg", rate), tape.where(large, g, soft))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BailingForgetGate(Operation):
+    num_heads: int
+    bounded: bool
+
+
+@lowering(BailingForgetGate)
+def bailing_forget_gate(run: Lowering, op: BailingForgetGate, x: Tensor) -> Tensor:
+    """bound·sigmoid(exp(A)·(x + bias)), or −exp(A)·softplus(x + bias), cast back to the layer's dtype."""
+    tape, heads = run.tape, op.num_heads
+    bias, a_log = run.parameters_of(op)
+    g = tape.to(x, "fp32")
+    g = tape.add(tape.view(g, *g.shape[:2], heads, -1), tape.view(bias, 1, 1, heads, -1))
+    rate = tape.view(tape.unary("exp", a_log), 1, 1, heads, 1)
+    if op.bounded:
+        g = tape.scale(tape.unary("sigmoid", tape.mul(rate, g)))
+    else:
+        g = tape.mul(tape.unary("neg", rate), tape.unary("softplus", g))
+    return tape.to(g, run.hidden_dtype)
+
+
+class SigmoidGatedNorm(Operation):
+    __slots__ = ()
+
+
+@lowering(SigmoidGatedNorm)
+def sigmoid_gated_norm(run: Lowering, op: SigmoidGatedNorm, x: Tensor, gate: Tensor) -> Tensor:
+    """Root-mean-square norm of every head and the product with sigmoid(gate), all in fp32: (b, s, h·d)."""
+    tape, (weight,) = run.tape, run.parameters_of(op)
+    h = tape.to(x, "fp32")
+    variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
+    h = tape.mul(tape.to(weight, "fp32"), tape.mul(h, tape.unary("rsqrt", variance)))
+    gate = tape.to(tape.view(gate, *x.shape), "fp32")
+    h = tape.to(tape.mul(h, tape.unary("sigmoid", gate)), x.dtype)
+    return tape.reshape(h, *x.shape[:2], -1)
+
+
+# -- the rule ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KimiDeltaRule(Operation):
+    package = "flash-linear-attention"
+
+    num_heads: int
+    chunk_size: int
+
+
+@lowering(KimiDeltaRule)
+def kimi_delta_rule(
+    run: Lowering, op: KimiDeltaRule, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor
+) -> Tensor:
+    """`chunk_kimi_delta_attention`: (b, s, h·d) -> (b, s, h, d)."""
+    tape, length, heads = run.tape, op.chunk_size, op.num_heads
+    dtype, beta = q.dtype, tape.unary("sigmoid", beta)
+    q, k, v = (tape.view(x, *x.shape[:2], heads, -1) for x in (q, k, v))
+    q, k, v, beta, decay = (tape.to(tape.contiguous(tape.transpose(x, 1, 2)), "fp32") for x in (q, k, v, beta, decay))
+    q, k = (_over_root(run, x) for x in (q, k))
+    many = length in run.windows_reached
+    chunks = chunks_of(run.sequence, length) if many else 1
+    q, k, v, decay, beta = (padded_to_chunks(run, x, chunks * length, length) for x in (q, k, v, decay, beta))
+    q, rates = tape.scale(q), tape.unsqueeze(beta, -1)
+    v_beta, k_beta = tape.mul(v, rates), tape.mul(k, rates)
+    shape = (*q.shape[:2], chunks, length)
+    q, k, decay, k_beta, v_beta = (tape.reshape(x, *shape, x.shape[-1]) for x in (q, k, decay, k_beta, v_beta))
+    total = tape.cumsum(decay, -2)
+    pairs = _pair_decays(run, total, length)
+    system = _inverted(run, tape.unary("neg", _masked_products(run, k_beta, k, pairs)), length)
+    values = tape.matmul(system, v_beta)
+    keys_read = tape.matmul(system, tape.mul(k_beta, tape.unary("exp", total)))
+    out = _kimi_walk(run, q, k, keys_read, total, pairs, values)
+    out = tape.narrow(tape.reshape(out, *out.shape[:2], -1, out.shape[-1]), 2, run.sequence)
+    return tape.to(tape.contiguous(tape.transpose(out, 1, 2)), dtype)
+
+
+def _over_root(run: Lowering, x: Tensor) -> Tensor:
+    """x / |x|, by a root and a quotient."""
+    tape = run.tape
+    squares = tape.scale(tape.reduce("sum", tape.mul(x, x)), "add_scalar")
+    return tape.div(x, tape.unary("sqrt", squares))
+
+
+def _triangle(run: Lowering, length: Dim) -> Tensor:
+    return run.tape.new((length, length), "bool", op="triu")
+
+
+def _pair_decays(run: Lowering, total: Tensor, length: int) -> Tensor:
+    """exp(g_i − g_j) for every pair of positions of a chunk and every channel: (b, h, n, c, c, d)."""
+    tape = run.tape
+    apart = tape.add(tape.unsqueeze(total, -2), tape.unsqueeze(total, -3))
+    return tape.unary("exp", tape.masked_fill(apart, tape.unsqueeze(_triangle(run, length), -1)))
+
+
+def _masked_products(run: Lowering, left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
+    """Sums over channels of left_i · right_j · decay_ij, without what lies ahead."""
+    tape = run.tape
+    products = tape.mul(tape.mul(tape.unsqueeze(left, -2), tape.unsqueeze(right, -3)), pairs)
+    return tape.masked_fill(tape.reduce("sum", products, keepdim=False), _triangle(run, left.shape[-2]))
+
+
+def _inverted(run: Lowering, system: Tensor, length: int) -> Tensor:
+    """The triangular system solved row by row: each step keeps clones of its row and of all rows above."""
+    tape, batch = run.tape, system.shape[:3]
+    rows = tape.new((*batch, length * (length - 1) // 2), "fp32", requires_grad=True, op="clone")
+    above = tape.new((*batch, (length - 1) * length * (2 * length - 1) // 6), "fp32", op="clone")
+    tape.record("mul", [system], [rows], [(rows, "self"), (above, "other")])
+    return tape.scale(system, "add_scalar")
+
+
+def _kimi_walk(
+    run: Lowering, q: Tensor, k: Tensor, keys_read: Tensor, total: Tensor, pairs: Tensor, values: Tensor
+) -> Tensor:  # fmt: skip
+    """From chunk to chunk: new = values − keys·S; out = q·S + scores·new; S = decay·S + kᵀ·new.
+
+    S begins as zeros without a gradient, and the last S is not read: what leads there is dropped. Under autocast
+    each product casts its own operands, an fp32 S once for each of two; S itself is kept by the product with the
+    decay. Steps are alike, so that they are recorded once.
+    """
+    tape = run.tape
+    b, h, chunks, length, d = q.shape
+    later, low, many = chunks - 1, values.dtype, probe(chunks) > 1
+    state, rows = (b, h, d, d), (b, h, length, d)
+    zeros = tape.new(state, low, op="zeros")
+    entered = tape.unary("exp", total)
+    read = tape.mul(q, entered)
+    scores = _masked_products(run, q, k, pairs)
+    (scores,) = tape.autocast_low(scores)
+    corrections = tape.new((chunks, *rows), low, requires_grad=True, op="sub")
+    out = tape.new(values.shape, low, requires_grad=True, op="zeros_like")
+    kept = [zeros, scores, corrections]
+    if many:
+        states = tape.new((later, *state), "fp32", requires_grad=True, op="add")
+        read_later = tape.new((later, *rows), low, op="clone")
+        left = [tape.new((later, *rows), "fp32", op="exp"), tape.new((later, b, h, d), "fp32", op="exp")]
+        written = tape.new((later, *rows), low, op="mul")
+        kept += [keys_read, read_later, *left, written, k]
+        if low == "fp32":
+            kept.append(states)
+        else:
+            kept += [tape.new((later - 1, *state), "fp32", op="add"), tape.new((2 * later, *state), low)]
+    work = 2 * product(state) * length
+    within = 2 * product((b, h, chunks, length, length, d))
+    tape.record(
+        "bmm", [read, k, keys_read, total, scores, values, zeros], [corrections, out],
+        [(x, "chunks") for x in kept], flops=3 * work * chunks + within,
+        backward_flops=2 * within + work * (2 * (chunks + later) + 2 * later),
+    )  # fmt: skip
+    return out

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.models.operations.losses import LOSSES
 
 
 class CodesEmbedding(Operation):
@@ -64,6 +65,7 @@ def code_heads(run: Lowering, op: CodeHeads, x: Tensor) -> Tensor:
     return run.tape.stack([run.tape.linear(x, weight) for weight in run.parameters_of(op)], 1)
 
 
+@LOSSES.named("codes-lm")
 def codes_lm_loss(run: Lowering, logits: Tensor) -> Tensor:
     """The mean of a cross entropy for each codebook over its own copy of the codes' logits and labels."""
     tape, (_, codes, _, width) = run.tape, logits.shape

@@ -8,6 +8,7 @@ from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.models.operations.losses import LOSSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +109,14 @@ def similarities(run: Lowering, op: Similarities, text: Tensor, image: Tensor) -
 # -- losses --------------------------------------------------------------------------------------------
 
 
+@LOSSES.named("image-classification")
 def classification_loss(run: Lowering, logits: Tensor) -> Tensor:
     """`ForSequenceClassificationLoss` with one label to an image, in the logits' dtype."""
     with run.tape.inside("loss"):
         return run.tape.cross_entropy(logits, _row_labels(run, "labels"))
 
 
+@LOSSES.named("contrastive")
 def contrastive_loss(run: Lowering, logits: Tensor) -> Tensor:
     """`image_text_contrastive_loss`: cross entropy over rows and over columns."""
     tape = run.tape

@@ -9,6 +9,7 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.inputs import input_tensor, text_length
+from vramwise.models.operations.losses import LOSSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ def images_before_text(run: Lowering, op: ImagesBeforeText, x: Tensor, image: Te
     return run.tape.cat([run.tape.repeat_rows(image, 1), x], 1)
 
 
+@LOSSES.named("text-after-images-lm")
 def text_after_images_loss(run: Lowering, logits: Tensor) -> Tensor:
     """`ForCausalLMLoss` over a copy of the text's logits but the last token's."""
     tape, text = run.tape, text_length(run)

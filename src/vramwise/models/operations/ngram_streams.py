@@ -12,6 +12,7 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import Attention, AttentionStyle, HeadedAttention, attention_dropout
+from vramwise.models.operations.losses import LOSSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,7 @@ def _eager_contracted(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Ten
     return tape.transpose(tape.einsum("bsij,bsjk->bsik", weights, v), 1, 2)
 
 
+@LOSSES.named("ngram-lm")
 def ngram_lm_loss(run: Lowering, logits: Tensor) -> Tensor:
     """Cross entropy in fp32 over a copy of every stream's logits."""
     tape, (batch, ngram, tokens, width) = run.tape, logits.shape
@@ -154,6 +156,7 @@ def ngram_lm_loss(run: Lowering, logits: Tensor) -> Tensor:
         return tape.cross_entropy(tape.to(rows, "fp32"), labels)
 
 
+@LOSSES.named("smoothed-ngram-lm")
 def smoothed_ngram_lm_loss(run: Lowering, logits: Tensor) -> Tensor:
     """The same and the mean of all log-probabilities of the tokens that count, which a mask picks out."""
     tape = run.tape

@@ -8,6 +8,7 @@ from vramwise.models.autograd.recorder import promote
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.models.operations.losses import LOSSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,7 @@ def shifted_similarities(run: Lowering, op: ShiftedSimilarities, text: Tensor, i
     return tape.add(tape.mul(tape.mm("mm", rows, columns), tape.unary("exp", scale)), shift)
 
 
+@LOSSES.named("pairwise-sigmoid")
 def pairwise_sigmoid_loss(run: Lowering, logits: Tensor) -> Tensor:
     """Every pair of the batch for itself: log-sigmoid, which on the CPU keeps a buffer too, of signed logits."""
     tape = run.tape
