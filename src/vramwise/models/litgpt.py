@@ -188,7 +188,7 @@ class _LitGpt:
 
     def _norm(self, x: Tensor, parameters: list[Parameter]) -> Tensor:
         tape = self.tape
-        with tape.inside(parameters[0].name.rpartition(".")[0]):
+        with tape.inside(parameters[0].module):
             weights = [self._weight(p.shape, p) for p in parameters]
             if not self.sizes.is_rms:
                 return tape.layer_norm(x, weights[0], weights[1] if len(weights) > 1 else None)
@@ -201,7 +201,7 @@ class _LitGpt:
         modules: dict[str, list[Parameter]] = {}
         for parameter in self.block.parameters:
             if parameter.part == "norm":
-                modules.setdefault(parameter.name.rpartition(".")[0], []).append(parameter)
+                modules.setdefault(parameter.module, []).append(parameter)
         return list(modules.values())
 
     def _layer(self, x: Tensor) -> Tensor:
@@ -289,8 +289,8 @@ class _LitGpt:
     def _mlp(self, x: Tensor) -> Tensor:
         tape, sizes = self.tape, self.sizes
         own = [p for p in self.block.parameters if p.part == "mlp"]
-        modules = list(dict.fromkeys(p.name.rpartition(".")[0] for p in own))
-        parts = [[p for p in own if p.name.rpartition(".")[0] == module] for module in modules]
+        modules = list(dict.fromkeys(p.module for p in own))
+        parts = [[p for p in own if p.module == module] for module in modules]
         if not sizes.is_gated:
             return self._linear(tape.unary("gelu", self._linear(x, sizes.inner, parts[0])), sizes.hidden, parts[-1])
         gate, up = self._linear(x, sizes.inner, parts[0]), self._linear(x, sizes.inner, parts[-2])

@@ -110,7 +110,7 @@ def key_value_rows(block: Block) -> dict[str, KeyValueRows]:
         for value in op.inputs[1:3]:
             linear = _made_by_linear(maker, value.id)
             if linear is not None and linear.parameters:
-                module = linear.parameters[0].name.rpartition(".")[0]
+                module = linear.parameters[0].module
                 before = found[module].rows if module in found else 0
                 found[module] = KeyValueRows(before + heads * value.width, heads)
     return found

@@ -67,7 +67,6 @@ class Recorder:
         *,
         flops: Dim = 0,
         backward_flops: Dim = 0,
-        tags: frozenset[str] = frozenset(),
     ) -> None:
         """Record a node; what it saves joins the set of saved storages if a gradient flows through it.
 
@@ -82,7 +81,7 @@ class Recorder:
         kept = tuple((tensor.storage, role) for tensor, role in saves if tensor.storage.kind != "parameter")
         for storage, role in kept:
             self.saved.setdefault(storage, f"{op}.{role}")
-        self.nodes.append(Node(op, self.module, tuple(inputs), tuple(outputs), kept, flops, backward_flops, tags=tags))
+        self.nodes.append(Node(op, self.module, tuple(inputs), tuple(outputs), kept, flops, backward_flops))
 
     @contextmanager
     def inside(self, module: str) -> Iterator[None]:

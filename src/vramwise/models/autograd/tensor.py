@@ -98,7 +98,6 @@ class Node:
     flops: Dim = 0
     backward_flops: Dim = 0
     workspace_bytes: Dim = 0
-    tags: frozenset[str] = field(default_factory=frozenset)
     primitive: Primitive = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -69,7 +69,7 @@ def _shards(block: Block, layout: Layout) -> Iterator[Shard]:
             elif parameter.shard == "row" and isinstance(op, Linear):
                 yield _row(parameter, cut)
             elif parameter.shard == "column" and isinstance(op, Linear):
-                made = key_values.get(parameter.name.rpartition(".")[0])
+                made = key_values.get(parameter.module)
                 shape = cut.shape(parameter, key_values=made)
                 even = made is not None or _divides(cut.tensor_parallel_size, parameter.shape[0])
                 _join(

@@ -49,7 +49,7 @@ class Storage:
             return False
         if not rule.quantizes(parameter.part, parameter.shape, parameter.is_linear):
             return False
-        return not (self.ignored and _is_ignored(parameter.name.rpartition(".")[0], self.ignored))
+        return not (self.ignored and _is_ignored(parameter.module, self.ignored))
 
 
 def dtype_notes(model: Model, wanted: str) -> tuple[str, ...]:

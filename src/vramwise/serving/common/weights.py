@@ -113,7 +113,7 @@ def _tensors(block: Block, layout: Layout, held: set[str]) -> Tensors:
             if layout.fused and parameter.part == "speech":
                 continue
             held.add(parameter.name)
-            made = key_values.get(parameter.name.rpartition(".")[0])
+            made = key_values.get(parameter.module)
             shape = layout.cut.shape(parameter, inputs_first=op.inputs_first, key_values=made)
             if layout.fused and isinstance(op, Linear) and parameter.shard == "column":
                 key = (op.inputs[0].id, len(shape) == 1)

@@ -154,7 +154,7 @@ def _adapted_elements(block: Block, cut: ParallelCut, rank: int) -> int:
     elements = 0
     for parameter in block.parameters:
         if parameter.is_linear and len(parameter.shape) == 2 and parameter.part in ("attention", "mlp", "mixer"):
-            op, made = ops[parameter], key_values.get(parameter.name.rpartition(".")[0])
+            op, made = ops[parameter], key_values.get(parameter.module)
             shape = cut.shape(parameter, inputs_first=op.inputs_first, key_values=made)
             elements += sum(prod(tensor) for tensor in adapter_shapes(op, replace(parameter, shape=shape), rank))
     return elements

@@ -106,7 +106,7 @@ def module_tree(
         for op in block.ops:
             _place(root, block.name, op, place, weight_of, added)
             if isinstance(op, Embedding) and not input_gradients:
-                frozen = _reach(root, op.parameters[0].name.rpartition(".")[0], place)
+                frozen = _reach(root, op.parameters[0].module, place)
                 frozen.differentiable = any(weight.trains for weight in frozen.weights)
     return root
 
@@ -127,7 +127,7 @@ def _place(
         return
     owners: dict[str, list[Parameter]] = {}
     for parameter in op.parameters:
-        owners.setdefault(parameter.name.rpartition(".")[0], []).append(parameter)
+        owners.setdefault(parameter.module, []).append(parameter)
     for owner, parameters in owners.items():
         is_head = "." not in owner and any(p.part == "head" for p in parameters)
         module = _reach(root, owner, HEAD if is_head else place)
