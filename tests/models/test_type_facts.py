@@ -8,7 +8,7 @@ from vramwise.models.registry import FAMILY_OF_TYPE
 from vramwise.models.type_facts import ANY, fact_value, facts, has_fact, types_with
 
 # named in a program's list, and by no family here
-UNDESCRIBED = frozenset({"mimo_v2", "qwen3_vl_moe_text", "step3p5"})
+UNDESCRIBED = frozenset({"inkling_model", "mimo_v2", "qwen3_vl_moe_text", "step3p5"})
 
 
 @pytest.mark.parametrize(("program", "fact"), sorted(facts()))

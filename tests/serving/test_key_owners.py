@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from vramwise.engines import engine_named
+from vramwise.engines import engine_named, engines
 from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
 from vramwise.scenario import Scenario, ownership
 from vramwise.scenario.definition import KINDS, ServeSettings, engines_of
 from vramwise.scenario.inference import counts
-from vramwise.scenario.names import ENGINES, LLAMA_CPP_ENGINES
+from vramwise.scenario.names import ENGINES
 from vramwise.units import GIB
 
+LLAMA_CPP_ENGINES = tuple(engine.name for engine in engines() if engine.reads_gguf)
 MOE, GEMMA, LATENT, HYBRID = (
     "Qwen/Qwen3-30B-A3B",
     "google/gemma-3-27b-it",

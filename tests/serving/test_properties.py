@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError, VramwiseError
 from vramwise.estimation import estimate
 from vramwise.scenario import names
@@ -57,7 +58,7 @@ LLAMA_CPP = {
 @st.composite
 def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     engine = draw(one(*names.ENGINES))
-    optional = COMMON | (LLAMA_CPP if engine in names.LLAMA_CPP_ENGINES else {})
+    optional = COMMON | (LLAMA_CPP if engine_named(engine).reads_gguf else {})
     serve = draw(st.fixed_dictionaries({"engine": st.just(engine)}, optional=optional))
     ranks = draw(one(1, 2, 8))
     card = draw(st.fixed_dictionaries({}, optional={"gpu": one(*CARDS), "gpu_total_bytes": one(1, 10**9, 10**12)}))
@@ -80,7 +81,7 @@ def test_any_settings(scenario: dict[str, Any]) -> None:
         assert phase.components.low <= phase.bytes <= phase.components.high
     assert (again.verdict is None) == (result.verdict is None)
     if result.verdict is not None:
-        if scenario["serve"]["engine"] not in names.LLAMA_CPP_ENGINES:  # whose need is that of the fullest card
+        if not engine_named(scenario["serve"]["engine"]).reads_gguf:  # whose need is that of the fullest card
             needed, card = result.quantities["total_needed"].expected, result.capacity
             assert card is not None
             assert result.verdict.fits == (needed <= card.usable_bytes)

@@ -283,4 +283,3 @@ GGUF_QUANT_SPELLINGS: Final[Mapping[str, str]] = {
 }
 
 LLAMA_CPP_SPLIT_MODES: Final = ("layer", "row", "none", "tensor", "graph", "attn")
-LLAMA_CPP_ENGINES: Final = ("llama.cpp", "ollama")

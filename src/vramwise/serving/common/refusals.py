@@ -14,6 +14,7 @@ from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads, shares_evenly
@@ -100,10 +101,11 @@ def check_format(settings: ServeSettings, model: Model, storage: Storage) -> Non
     )
 
 
-def check_expert_ranks(settings: ServeSettings, model: Model, asking: frozenset[str]) -> None:
+def check_expert_ranks(settings: ServeSettings, model: Model) -> None:
     """Raise ScenarioError for more ranks than experts, in the types whose classes ask."""
     experts, ranks = expert_count(model), settings.tensor_parallel_size
-    if model.config.model_type in asking and 0 < experts < ranks:
+    asks = has_fact(settings.engine, "asks_for_experts", model.config.model_type)
+    if asks and 0 < experts < ranks:
         raise ScenarioError(
             "serve.tensor_parallel_size",
             f"{ranks} ranks are more than the {experts} experts, {_with_version(settings)} refuses it (the model's "

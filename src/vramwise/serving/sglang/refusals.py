@@ -24,8 +24,6 @@ from vramwise.serving.common.versions import at_version, shown_version, version_
 from vramwise.serving.sglang.shards import quantized
 
 _CACHE_DTYPES_SINCE = {"bf16": (0, 5)}  # server_args.py --kv-cache-dtype (0.4.9 no, 0.5.4 yes)
-# models/qwen2_moe.py, qwen3_moe.py, deepseek_v2.py, each from 0.4.6 to 0.5.23
-_NO_MORE_RANKS_THAN_EXPERTS = frozenset({"deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe"})
 UNEVEN_EXPERTS = (0, 5, 10)  # moe/fused_moe_triton/layer.py: num_experts % ep_size == 0 (0.5.4 yes, 0.5.10 no)
 
 
@@ -36,7 +34,7 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     storage = server_storage(model, settings, gpu)
     check_format(settings, model, storage)
     if not settings.expert_parallel:  # with it, only ranks that share an expert count
-        check_expert_ranks(settings, model, _NO_MORE_RANKS_THAN_EXPERTS)
+        check_expert_ranks(settings, model)
     _check_arguments(settings, model)
     shards = ShardCheck(model, storage, gpu, quantized)
     shards.check(settings)

@@ -12,18 +12,8 @@ from typing import Any
 from vramwise.errors import ScenarioError
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
+from vramwise.models.type_facts import has_fact
 from vramwise.serving.common.versions import Version, at_version
-
-_WITH_MTP = frozenset(
-    {
-        "bailing_hybrid", "deepseek_v3", "deepseek_v32", "deepseek_v4", "dots3_note", "ernie4_5_moe", "exaone_moe",
-        "gemma4_assistant", "gemma4_unified_assistant", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "hy_v3", "hy_v4",
-        "inkling_model", "inkling_text", "inkling2_text", "kimi_k2", "kimi_k3", "longcat_flash", "mimo",
-        "mimo_v2_flash", "minimax_m3", "minimax_m3_vl", "nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text",
-        "qwen3_5_text", "qwen3_next", "qwen4_exp", "qwen4_exp_text", "step3p5", "step3p7",
-    }
-)  # fmt: skip
-"""Types of which 0.33.0 makes an MTP draft (older versions know fewer)."""
 
 _LAYERS_OF_MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 _DRAFT_MODELS_REFUSED = ((0, 11), (0, 11, 99))  # "not supported yet": 0.11.2 with V1 alone; 0.15.1 has them
@@ -44,7 +34,8 @@ def check_drafts(speculative: Mapping[str, Any] | None, model: Model, version: V
 
 def _check_mtp(tokens: int | None, model: Model, version: Version) -> None:
     config, text = model.config, text_config(model)
-    if not {config.model_type, text.model_type} & _WITH_MTP:
+    types = (config.model_type, text.model_type)
+    if not any(has_fact("vllm", "predicts_further_tokens", one) for one in types):
         _refuse(f"{config.model_type} has no layers that predict further tokens", version, "take method eagle or ngram")
     layers = next((n for key in _LAYERS_OF_MTP for n in (config.get(key), text.get(key)) if type(n) is int), None)
     if layers == 0:

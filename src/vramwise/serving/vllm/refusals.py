@@ -46,8 +46,6 @@ _RANKS = {1: (0, 11, 1), 8: (0,), 16: (0,), 32: (0,), 64: (0,), 128: (0,), 256: 
 CONTEXT_PARALLEL = (0, 10, 2)  # 0.10.0 has none
 # v1/attention/backends/flash_attn.py of 0.8.5, the one backend of V1 there; later versions fall back to others
 _FLASH_HEAD_SIZES, _FLASH_ALONE = (32, 64, 96, 128, 160, 192, 224, 256), ((0, 8), (0, 9))
-# model_executor/models/qwen2_moe.py, qwen3_moe.py, each from 0.8.5 to 0.33.0
-_NO_MORE_RANKS_THAN_EXPERTS = frozenset({"qwen2_moe", "qwen3_moe"})
 EXPERT_CHECK = (0, 8)  # config: _verify_with_expert_parallelism; 0.7.3 has none
 MM_LIMITS_FOR_ALL = (0, 10, 2)  # before, limits for a model of text alone are an error (0.10.0)
 # layers/quantization/__init__.py: the first version without it, and what the version before is called
@@ -79,7 +77,7 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     check_settings(settings, model)
     storage = vllm_storage(model, settings, gpu)
     check_format(settings, model, storage)
-    check_expert_ranks(settings, model, _NO_MORE_RANKS_THAN_EXPERTS)
+    check_expert_ranks(settings, model)
     _check_configuration(settings, model, storage, gpu)
     shards = ShardCheck(model, storage, gpu, quantized)
     shards.check(settings)
