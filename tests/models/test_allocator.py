@@ -44,6 +44,19 @@ def test_the_smallest_block_that_is_large_enough_is_split_and_joined_again() -> 
     assert memory.reserved == memory.allocated == memory.peak_allocated == 140 * MIB
 
 
+def test_emptying_the_cache_leaves_segments_that_are_in_use_in_part() -> None:
+    allocator = CachingAllocator()
+    held, freed = allocator.take(2 * MIB), allocator.take(2 * MIB)
+    alone = allocator.take(30 * MIB)
+    allocator.free(freed)
+    allocator.free(alone)
+    allocator.empty_cache()
+    assert (allocator.allocated, allocator.reserved) == (2 * MIB, 20 * MIB)
+    allocator.free(held)
+    allocator.empty_cache()
+    assert allocator.reserved == 0
+
+
 def test_small_blocks_do_not_serve_large_ones() -> None:
     memory = CachingAllocator()
     memory.free(memory.take(2 * MIB))  # 20 MiB are free

@@ -142,6 +142,14 @@ class CachingAllocator:
         while len(self._in_use_elsewhere) > left:
             self._join(self._in_use_elsewhere.popleft())
 
+    def empty_cache(self) -> None:
+        """Give back every segment that is free as a whole (`torch.cuda.empty_cache`), after what `settle` returns."""
+        self.settle()
+        for pool in chain.from_iterable(self._pools.values()):
+            whole = [entry for entry in pool if entry[2].before is None and entry[2].after is None]
+            self.reserved -= sum(entry[0] for entry in whole)
+            pool[:] = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
+
     def _join(self, block: Block) -> None:
         free = block.pool
         block.used = False
@@ -186,11 +194,7 @@ class CachingAllocator:
 
     def _reserve(self, size: int) -> None:
         if self.capacity is not None and self.reserved + size > self.capacity:
-            self.settle()
-            for pool in chain.from_iterable(self._pools.values()):
-                whole = [entry for entry in pool if entry[2].before is None and entry[2].after is None]
-                self.reserved -= sum(entry[0] for entry in whole)
-                pool[:] = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
+            self.empty_cache()
             if self.reserved + size > self.capacity:
                 raise NoRoomError(size)
         self.reserved += size
