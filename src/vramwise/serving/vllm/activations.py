@@ -6,13 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vramwise.models import Model
+from vramwise.models.allocator import block_bytes
+from vramwise.models.lengths import text_config
+from vramwise.models.operations.routers import Router
+from vramwise.models.operations.simple import Conv1dLinear, Linear
 from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
-from vramwise.serving.common.constants import Constant, constant
 from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.weights import stage_weights
-from vramwise.serving.common.widest_layer import widest_layer
-from vramwise.serving.vllm.profile import runs_v2_runner
+from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
+from vramwise.serving.vllm.forward import Pass, experts_workspace, largest_live_set, widest_attention
+from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.towers import has_encoder, sees_nothing
 
@@ -21,7 +25,13 @@ if TYPE_CHECKING:
 
 UNPACK_ABOVE_TOKENS = 256
 MARLIN_CAPABILITY = 8.0
-MASKS_VERSION = (0, 17)  # nothing is sorted any more, with FlashInfer or without
+HOPPER, FP8_CAPABILITY = 9.0, 8.9
+CUBLAS, EXPERTS = "cuBLAS work space", "experts' work space"
+CUBLAS_BYTES = {True: 33_554_432, False: 8_519_680}
+KEPT_WORKSPACE_VERSION = (0, 14)  # experts in 16 bits too: their kernel is modular in 0.14.1, not in 0.13.0
+EXPERT_CHUNKS = (((0, 12), 65_536), ((0, 18), 16_384))  # VLLM_FUSED_MOE_CHUNK_SIZE; none from 0.18.1 on
+# determine_chunked_prefill_workspace_size: asked in profile runs of 0.11.2, not in 0.10.2
+CONTEXT_VERSION, MOST_CONTEXT_ROWS = (0, 11), 65_536
 # Qwen3-VL's largest video (25,165,824 values = 12,288 tokens of 2 × 32 × 32) counts 12.5 tokens for each of its own,
 # more than an image; its outputs are padded to that (0.11.2 models/qwen3_vl.py get_max_video_tokens,
 # v1/worker/gpu_model_runner.py; the logs say "a budget of 153600 tokens")
@@ -53,67 +63,119 @@ def _fullest(*phases: Node) -> Node:
 
 
 def _sampler(model: Model, r: Resolved) -> Node:
-    """Sampling over max_num_seqs rows of the whole vocabulary, on every rank alike, beside the hidden states."""
-    rows = min(r.max_num_seqs, r.batched_tokens)
-    name = "sampler_v2_bytes_per_logit" if on_v2_runner(model, r) else "sampler_bytes_per_logit"
-    if r.settings.flashinfer_sampler and r.profile.generation == "V1" and r.version < MASKS_VERSION:
-        name = "sampler_flashinfer_bytes_per_logit"
-    per_logit = constant("vllm", name, r.version)
-    per_row = constant("vllm", "sampler_hidden_bytes_per_row", r.version)
-    hidden = model.hidden_size * (r.storage.bytes_per_element * r.batched_tokens + round(per_row.expected) * rows)
-    logits = rows * model.logit_width
-    return Node(
-        "profile run: sampler",
-        round(per_logit.expected * logits) + hidden,
-        per_logit.kind,
-        round(per_logit.low * logits) + hidden,
-        round(per_logit.high * logits) + hidden,
-        formula="bytes per logit × rows × vocabulary + hidden states",
-        inputs={"rows": rows, "vocabulary": model.logit_width, "bytes_per_logit": per_logit.expected},
-        source=f"{_RUN}; {per_logit.source}",
-    )
-
-
-def on_v2_runner(model: Model, r: Resolved) -> bool:
-    """Whether the second model runner samples."""
-    return r.profile.generation == "V1" and runs_v2_runner(r.version, model, r.storage.quantization is not None)
-
-
-def sampler_state(model: Model, r: Resolved) -> Node | None:
-    """What the second model runner's sampler keeps from its start on: counts of tokens for penalties."""
-    if not on_v2_runner(model, r):
-        return None
-    per_logit = constant("vllm", "sampler_v2_state_bytes_per_logit", r.version)
-    return Node(
-        "sampler state", round(per_logit.expected * r.max_num_seqs * model.logit_width), "exact",
-        formula="max_num_seqs × vocabulary × (4 + 1/8)",
-        inputs={"max_num_seqs": r.max_num_seqs, "vocabulary": model.logit_width}, source=per_logit.source,
-    )  # fmt: skip
+    """Sampling, beside what the forward pass left."""
+    terms = (*sampler_nodes(model, r), *_libraries(model, r, at_forward=False), *_experts(model, r))
+    return Node.group("profile run: sampler", terms, source=_RUN)
 
 
 def forward_pass(model: Model, r: Resolved) -> Node:
-    """One pass of max_num_batched_tokens through the widest layer."""
-    copies = constant("vllm", "layer_hidden_copies", r.version)
-    ranks = r.settings.tensor_parallel_size
-    extra = constant("vllm", "all_reduce_hidden_copies", r.version) if ranks > 1 else Constant(0, 0, 0, "exact", "")
-    width = widest_layer(model, ranks, engine_layout(r.settings).cut.expert_parallel_size)
-    size = r.storage.bytes_per_element
-    tokens = r.batched_tokens
-
-    def bytes_with(hidden_bytes: float) -> int:
-        return tokens * (width * size + round(hidden_bytes * model.hidden_size * size / 2))
-
+    """One pass of max_num_batched_tokens through the layer that holds most; dense layers before the first routed
+    experts run when these have no buffers yet."""
+    beside = list(_libraries(model, r, at_forward=True))
     unpacked = _unpacked(model, r)
-    return Node(
-        "profile run: forward",
-        bytes_with(copies.expected + extra.expected) + unpacked,
-        "calibrated",
-        bytes_with(copies.low + extra.low),
-        bytes_with(copies.high + extra.high) + unpacked,
-        formula="tokens × (widest layer + hidden-size copies) × dtype + unpacked weight",
-        inputs={"tokens": tokens, "widest_layer_elements": width, "unpacked_weight_bytes": unpacked},
-        source=f"{_RUN}; {copies.source}",
+    if unpacked:
+        beside.append(Node("unpacked weight", unpacked, "derived", 0, unpacked, source="vLLM quantization/awq.py"))
+    first = Node.group("profile run: forward", (_layer(model, r, dense=True), *beside), source=_RUN)
+    others = (_layer(model, r, dense=False), *_experts(model, r), *beside)
+    return _fullest(Node.group("profile run: forward", others, source=_RUN), first)
+
+
+def _layer(model: Model, r: Resolved, *, dense: bool) -> Node:
+    """The largest live set of a layer: as Python's names keep it, which is what eager mode holds where a model's code
+    gives them as most do. At least what is still to be read; compiled models (V1 by default) may also hold queries,
+    keys and values until the next attention."""
+    eager = r.profile.generation == "V0" or bool(r.settings.enforce_eager)
+    run = Pass(
+        r.batched_tokens,
+        r.storage.bytes_per_element,
+        r.settings.tensor_parallel_size,
+        engine_layout(r.settings).cut.expert_parallel_size,
+        _context_rows(r),
+        _input_copy_bytes(r),
+        0 if r.version >= KEPT_WORKSPACE_VERSION else _expert_tokens(r),
+        eager and has_fact("vllm", "mlp_reuses_a_name", text_config(model).model_type, r.version),
     )
+    named = largest_live_set(model, run, named=True, dense=dense)
+    low = min(named.bytes, largest_live_set(model, run, named=False, dense=dense).bytes)
+    high = named.bytes
+    if named.bytes and not eager:
+        high += widest_attention(model, run.ranks) * run.tokens * run.element_bytes
+    return Node(
+        "layer", named.bytes, "derived", low, high,
+        formula="Σ blocks alive while its fullest operation runs",
+        inputs={"tokens": r.batched_tokens, "operation": named.moment, "tensor_parallel_size": run.ranks},
+        source="vLLM model_executor/models, model_executor/layers: their kernels and names",
+    )  # fmt: skip
+
+
+def _expert_tokens(r: Resolved) -> int:
+    """Tokens whose routed experts run at once."""
+    chunk = next((size for until, size in EXPERT_CHUNKS if r.version < until), r.batched_tokens)
+    return min(chunk, r.batched_tokens)
+
+
+def _context_rows(r: Resolved) -> int:
+    """Rows of the tensor in which latent attention of a profile run stands for keys and values of earlier tokens."""
+    if r.version < CONTEXT_VERSION:
+        return 0
+    wanted = min(max(8 * r.max_model_len, 4 * r.max_num_seqs * r.block_size), MOST_CONTEXT_ROWS)
+    return max(wanted, r.max_num_seqs * r.block_size)
+
+
+def _input_copy_bytes(r: Resolved) -> float:
+    """Bytes for each value of the copies in 8 bits that products with 8-bit weights read; fp8 from compute capability
+    8.9 on, before Marlin's kernels take 16 bits (quantization/fp8.py, compressed_tensors)."""
+    rule = r.storage.quantization
+    if rule is None or rule.layout not in ("fp8", "by-channel"):
+        return 0
+    if rule.name.startswith("fp8") and r.capability is not None and r.capability < FP8_CAPABILITY:
+        return 0
+    return 1 + 4 / rule.weight_block_size[1] if rule.weight_block_size else 1
+
+
+def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
+    """Buffers of routed experts, which stay after the first pass from KEPT_WORKSPACE_VERSION on."""
+    if r.version < KEPT_WORKSPACE_VERSION:
+        return ()
+    tokens = _expert_tokens(r)
+    ranks, expert_ranks = r.settings.tensor_parallel_size, engine_layout(r.settings).cut.expert_parallel_size
+    held = block_bytes(experts_workspace(model, tokens, ranks, expert_ranks) * r.storage.bytes_per_element)
+    if not held:
+        return ()
+    return (
+        Node(EXPERTS, held, "derived",
+             formula="tokens × chosen × (max(inner, hidden) + max(gate and up, hidden)) × dtype",
+             inputs={"tokens": tokens, "tensor_parallel_size": ranks},
+             source="vLLM 0.14.1 to 0.33.0 v1/worker/workspace.py, layers/fused_moe workspace_shapes"),
+    )  # fmt: skip
+
+
+def _libraries(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ...]:
+    """cuBLAS takes its work space from torch at the first product after the weights are loaded: in the first layer, or,
+    where every product there is another library's, at the logits. 0.7 multiplies latent projections while it loads."""
+    first, last = ABSORBED_VERSIONS
+    if first <= r.version < last and any(cache.kind == "latent" for cache in model.caches):
+        return ()
+    plain = any(
+        isinstance(op, Linear | Conv1dLinear | Router) and p.is_linear and not r.storage.quantizes(p)
+        for block in model.layers()
+        for op in block.ops
+        for p in op.parameters
+    )
+    if at_forward and not plain:
+        return ()
+    held = CUBLAS_BYTES[r.capability is not None and r.capability >= HOPPER]
+    return (
+        Node(CUBLAS, held, "derived", held, CUBLAS_BYTES[True] if r.capability is None else held,
+             source="torch aten/src/ATen/cuda/CublasHandlePool.cpp: 32 MiB from compute capability 9.0 on, before 8.1"),
+    )  # fmt: skip
+
+
+def kept_bytes(activation: Node, end: str = "bytes") -> int:
+    """Bytes of a profile run's peak that are still held when it is over; `end` takes low or high ends."""
+    if activation.children:
+        return sum(kept_bytes(child, end) for child in activation.children)
+    return int(getattr(activation, end)) if activation.name in (CUBLAS, EXPERTS, TOP_K_TOP_P) else 0
 
 
 def _unpacked(model: Model, r: Resolved) -> int:

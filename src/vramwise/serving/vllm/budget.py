@@ -27,11 +27,12 @@ from vramwise.serving.common.kv_cache import (
 )
 from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.weights import stage_layers
-from vramwise.serving.vllm.activations import activation_peak, sampler_state
+from vramwise.serving.vllm.activations import activation_peak
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, graphs_node
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
+from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.weights import vllm_weights
 from vramwise.units import GIB

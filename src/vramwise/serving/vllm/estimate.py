@@ -11,6 +11,7 @@ from vramwise.serving.common.advice import Again, Trials, advice
 from vramwise.serving.common.answer import amount, assemble, capacity_of, card_notes, interval, resolved
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes
+from vramwise.serving.vllm.activations import kept_bytes
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
@@ -20,8 +21,9 @@ from vramwise.serving.vllm.settings import Resolved, resolve_settings
 
 # v1/engine/core.py _initialize_kv_caches: a model without caches is given no memory for them; encoders since 0.10.1
 CACHELESS_VERSION = (0, 10, 1)
-# v1/worker/gpu_worker.py: peak_activation_memory holds cudagraph_memory_estimate_applied in 0.27.1, not in 0.26.0
-PEAK_WITH_GRAPHS_VERSION = (0, 26, 1)
+# v1/worker/gpu_worker.py: peak_activation_memory is transient_peak_headroom (the peak less what is allocated after it)
+# and cudagraph_memory_estimate_applied in 0.27.1, the increase of the peak in 0.26.0
+HEADROOM_VERSION = (0, 26, 1)
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
@@ -88,12 +90,14 @@ def _freed(budget: Budget, printed: Quantity) -> list[str]:
 
 
 def _printed_peak(budget: Budget) -> Quantity:
-    """What is printed as peak activation: since PEAK_WITH_GRAPHS_VERSION with the graphs that the budget estimates."""
+    """What is printed as peak activation: since HEADROOM_VERSION what was given back after it, with the graphs that the
+    budget estimates."""
     r = budget.resolved
-    terms = [budget.activation]
-    if r.version >= PEAK_WITH_GRAPHS_VERSION and r.profile.graphs_in_budget:
-        terms.append(budget.graphs)
-    return Quantity(*(total_of(terms, end) for end in ("low", "bytes", "high")))
+    ends = ("low", "bytes", "high")
+    if r.version < HEADROOM_VERSION:
+        return interval(budget.activation)
+    terms = [budget.activation, budget.graphs] if r.profile.graphs_in_budget else [budget.activation]
+    return Quantity(*(max(0, total_of(terms, end) - kept_bytes(budget.activation, end)) for end in ends))
 
 
 def _totals(scenario: Scenario, gpu: Gpu | None, capacity: Capacity) -> tuple[int, int, int]:

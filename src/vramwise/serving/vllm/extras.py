@@ -11,17 +11,20 @@ from vramwise.models.operations.simple import Linear
 from vramwise.result import Node
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weights import Layout, stage_layers
-from vramwise.units import round_up
+from vramwise.units import MIB, round_up
 
 HOPPER = 9.0
 TRITON_MXFP4_VERSION = (0, 11)
 MARLIN_PADS_VERSION = (0, 10, 1)
 TRITON_HOPPER_VERSION = (0, 13)  # Triton's kernels on 9.0 to 10.x alone; before on everything from 9.0 on
 MARLIN_INTERMEDIATE, FLASHINFER_INTERMEDIATE, TRITON_INTERMEDIATE, PADDED_HIDDEN = 128, 256, 256, 256
+# platforms/cuda.py get_valid_backends imports every backend for latent attention, whichever is taken; not in 0.26.0
+FLASHINFER_MLA_VERSIONS, FLASHINFER_MLA_BYTES = ((0, 12), (0, 26)), 128 * MIB
 MXFP4_BITS = 4.25  # with one 8-bit scale for 32 values
 ABSORBED_VERSIONS = ((0, 7), (0, 8))  # 0.7 multiplies latent up-projections into query and output weights
 
 _MXFP4 = "vLLM quantization/mxfp4.py create_weights; logs of gpt-oss on H100, A100 (0.10.1), H100 (0.11.0) and GB10"
+_FLASHINFER_MLA = "vLLM 0.12.0 to 0.22.0 v1/attention/backends/mla/flashinfer_mla.py: made when the module is imported"
 _MLA = "vLLM attention/backends/mla: process_weights_after_loading"
 
 
@@ -35,6 +38,8 @@ def extra_weights(
     padding = sum(_expert_padding(block, storage, layout, version, capability) for block in layers)
     latent = sum(_latent_copies(block, storage, layout, version) for block in layers)
     nodes = []
+    if _imports_flashinfer_mla(model, version):
+        nodes.append(Node("FlashInfer work space", FLASHINFER_MLA_BYTES, "exact", source=_FLASHINFER_MLA))
     if padding:
         nodes.append(
             Node("expert padding", padding, "derived", formula="rows and columns up to the kernel's multiples",
@@ -46,6 +51,11 @@ def extra_weights(
                  source=_MLA)
         )  # fmt: skip
     return tuple(nodes)
+
+
+def _imports_flashinfer_mla(model: Model, version: tuple[int, ...]) -> bool:
+    first, last = FLASHINFER_MLA_VERSIONS
+    return first <= version < last and any(cache.kind == "latent" for cache in model.caches)
 
 
 def _expert_padding(

@@ -33,6 +33,7 @@ V0_MAX_NUM_SEQS = 256
 V0_LEAST_BATCHED_TOKENS = 2048
 V0_LEAST_MULTIMODAL_TOKENS = 5120
 DEFAULT_BLOCK_SIZE = 16
+UNKNOWN_MULTIPROCESSORS = 132  # an unknown card counts as an H100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Resolved(ResolvedServe):
     """Settings with nothing left open, and how the version accounts on this card; `share` is the utilization."""
 
     profile: Profile
+    multiprocessors: int
 
     @property
     def in_flight_tokens(self) -> int:
@@ -90,6 +92,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     return Resolved(
         settings=settings, version=version, profile=profile, storage=storage, max_model_len=length,
         batched_tokens=tokens, max_num_seqs=seqs, share=utilization, block_size=block, capability=capability_of(gpu),
+        multiprocessors=(gpu.sm_count if gpu is not None else None) or UNKNOWN_MULTIPROCESSORS,
     )  # fmt: skip
 
 
