@@ -75,7 +75,7 @@ PIPELINE = Owner(
     title="pipeline parallel", table="pipeline", key="pipeline_parallel_size", absent=(1,),
     needs="pipeline_parallel_size above 1",
 )  # fmt: skip
-PIPELINE_CHUNKS = replace(PIPELINE, refuses=True)
+PIPELINE_STAGES = replace(PIPELINE, refuses=True)
 EXPERT_PARALLEL = Owner(title="", key="expert_parallel_size", absent=(1,), needs="expert_parallel_size above 1")
 FP8 = Owner(
     title="Transformer Engine", table="fp8", key="precision", values=("fp8-mixed",), needs="precision fp8-mixed"

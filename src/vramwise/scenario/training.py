@@ -14,7 +14,7 @@ from vramwise.scenario.owners import (
     LORA,
     MEGATRON,
     PIPELINE,
-    PIPELINE_CHUNKS,
+    PIPELINE_STAGES,
     QUANTIZED_BASE,
     ROLLOUT,
     TENSOR_PARALLEL,
@@ -113,9 +113,9 @@ class TrainSettings(Settings):
     pipeline_layers: tuple[int, ...] = key(
         Several(help="layers of each pipeline stage, where they are not shared out evenly", item=Whole(help="layers")),
         (),
-        owner=PIPELINE,
+        owner=PIPELINE_STAGES,
     )
-    virtual_pipeline_parallel_size: int = whole("chunks of layers a stage holds", 1, owner=PIPELINE_CHUNKS)
+    virtual_pipeline_parallel_size: int = whole("chunks of layers a stage holds", 1, owner=PIPELINE_STAGES)
     pipeline_schedule: str = choice(
         "order of forward and backward passes",
         names.PIPELINE_SCHEDULES,

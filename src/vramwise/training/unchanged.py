@@ -132,7 +132,15 @@ def _of_loss(asked: TrainSettings, train: ResolvedTrain, model: Model, forward: 
 
 
 def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> Iterator[tuple[str, str]]:
-    given = asked.explicit
+    given, framework = asked.explicit, framework_of(train)
+    if asked.packing and framework.batches == "full":
+        yield "packing", f"samples of {framework.title} are as long as the sequence either way"
+    if framework.classes != "as they are":
+        for key in ("padding", "document_mask"):
+            if key in given and getattr(asked, key):
+                yield key, f"no mask of {framework.title}'s own layers is described"
+    if framework.own_layers and "attention" in given and asked.attention != "sdpa":
+        yield f"attention {asked.attention}", f"{framework.title}'s own layers run one kind of attention"
     if "sequence_length" in given and not reads_tokens(model):
         yield "sequence_length", "a batch is of images alone"
     if "recompute" in given and asked.recompute and train.checkpointing != "selective":
