@@ -403,6 +403,19 @@ def test_a_scenarios_file_may_stand_for_the_model(name, text, tmp_path, monkeypa
     assert json.loads(estimate(capsys, name, "--gpu", "4090", "--json"))["scenario"]["gpu"] == "4090"
 
 
+def test_a_broken_scenario_for_the_model_says_what_is_wrong_with_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text("model: [", encoding="utf-8")
+    assert "job.yaml: not YAML" in refused(capsys, "job.yaml")[1]
+    Path("job.toml").write_text('modle = "gpt2"\ntask = "load"\n', encoding="utf-8")
+    assert "no model: give MODEL" in refused(capsys, "job.toml")[1]
+
+
+def test_a_checkpoint_of_a_known_architecture_keeps_its_own_name(capsys):
+    assert estimate(capsys, "qwen2.5-7b", "--task", "load").startswith("Qwen2.5 7B · load")
+    assert estimate(capsys, "DeepSeek-R1-0528", "--task", "load").startswith("DeepSeek R1 0528")
+
+
 def test_a_file_that_is_nobodys_is_read_as_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.yaml").write_text("model: gpt2\ntask: load\n", encoding="utf-8")

@@ -24,7 +24,7 @@ NAMES = {
     "llama 2 7b": "meta-llama/Llama-2-7b-hf",
     "llama-65b": "huggyllama/llama-65b",
     "qwen2.5 7b instruct": "Qwen/Qwen2.5-7B-Instruct",
-    "qwen 2.5 7b": "Qwen/Qwen2.5-7B-Instruct",
+    "qwen 2.5 7b": "Qwen/Qwen2.5-7B",
     "qwen3 8b": "Qwen/Qwen3-8B",
     "mixtral 8x7b": "mistralai/Mixtral-8x7B-v0.1",
     "gpt2": "openai-community/gpt2",

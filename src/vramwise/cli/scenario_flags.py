@@ -68,16 +68,18 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def take_scenario_file(args: argparse.Namespace) -> None:
-    """A scenario's file that was given for MODEL stands for `--scenario FILE`."""
+    """A scenario's file that was given for MODEL stands for `--scenario FILE`; a model is in no YAML or TOML file."""
     file = args.model
     if not isinstance(file, str) or args.scenario is not None or not os.path.isfile(file):
         return
-    try:
-        table = read_table_file(file)
-    except VramwiseError:
-        return
-    if "model_type" not in table and "architectures" not in table and not _SCENARIO_KEYS.isdisjoint(table):
-        args.model, args.scenario = None, file
+    if not file.lower().endswith((".yaml", ".yml", ".toml")):
+        try:
+            table = read_table_file(file)
+        except VramwiseError:
+            return
+        if "model_type" in table or "architectures" in table or _SCENARIO_KEYS.isdisjoint(table):
+            return
+    args.model, args.scenario = None, file
 
 
 def scenario_from_flags(args: argparse.Namespace) -> Scenario:

@@ -179,8 +179,7 @@ def _variant(model_id: str, spelling: str) -> ModelSource:
     from vramwise.sources.variants import values_of
 
     source = _from_catalog(model_id, f"{spelling}: sizes of {model_id}, the same architecture")
-    values = values_of(spelling)
-    return replace(source, config={**source.config, **values}) if values else source
+    return replace(source, id=spelling, config={**source.config, **values_of(spelling)})
 
 
 def _named(name: str) -> ModelSource:
