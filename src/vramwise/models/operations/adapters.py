@@ -28,6 +28,21 @@ def with_adapter(run: Lowering, op: Operation, x: Tensor, result: Tensor) -> Ten
     return tape.to(tape.add(result, delta), result.dtype)
 
 
+def with_embedding_adapter(run: Lowering, op: Operation, ids: Tensor, result: Tensor) -> Tensor:
+    """PEFT's `lora.Embedding.forward` (0.21): result + A.T[ids] @ B.T · scaling, without dropout.
+
+    Not described: DoRA, whose adapters of embeddings are left out of what is kept.
+    """
+    lora = run.execution.lora
+    if lora is None or lora.dora or not lora.wraps(op.parameters[0]):
+        return result
+    tape = run.tape
+    a, b = _adapters(run, lora, op, op.parameters[0])
+    low, wide = tape.autocast_low(tape.embedding(ids, tape.transpose(a, 0, 1)), tape.transpose(tape.unleafed(b), 0, 1))
+    delta = tape.scale(tape.view(tape.mm("mm", tape.view(low, -1, lora.rank), wide), *result.shape))
+    return tape.to(tape.add(result, delta), result.dtype)
+
+
 def _adapters(run: Lowering, lora: Lora, op: Operation, weight: Parameter) -> list[Tensor]:
     """A, B and DoRA's magnitude of one weight, the same wherever that is used."""
     names = [f"{weight.name}.{leaf}" for leaf in ADAPTER_LEAVES]

@@ -8,7 +8,7 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation, xielu
-from vramwise.models.operations.adapters import with_adapter
+from vramwise.models.operations.adapters import with_adapter, with_embedding_adapter
 from vramwise.models.operations.inputs import input_tensor
 
 
@@ -22,7 +22,7 @@ class Embedding(Operation):
 def embedding(run: Lowering, op: Embedding) -> Tensor:
     (weight,) = run.parameters_of(op)
     ids = input_tensor(run, op.ids, op.buffer_rows)
-    return run.tape.embedding(ids, weight)
+    return with_embedding_adapter(run, op, ids, run.tape.embedding(ids, weight))
 
 
 class Hold(Operation):

@@ -1,4 +1,4 @@
-"""DoRA keeps, byte for byte, what autograd saves under peft's own layers."""
+"""Adapters keep, byte for byte, what autograd saves under peft's own layers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LINEAR = frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_pro
 AXES = {"batch": 2, "sequence": 24}
 
 
-def saved_by_peft(dora: bool, dropout: float, dtype: str) -> int:
+def saved_by_peft(dora: bool, dropout: float, dtype: str, targets: Any = "all-linear") -> int:
     torch = pytest.importorskip("torch")
     transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype]
     config = transformers.LlamaConfig(**TINY)
     base = transformers.LlamaForCausalLM._from_config(config, dtype=kind, attn_implementation="eager")
-    adapters = {"r": 4, "target_modules": "all-linear", "use_dora": dora, "lora_dropout": dropout}
+    adapters = {"r": 4, "target_modules": targets, "use_dora": dora, "lora_dropout": dropout}
     settings = peft.LoraConfig(task_type="CAUSAL_LM", **adapters)
     model = peft.get_peft_model(base, settings).train()
     parameters = {p.untyped_storage()._cdata for p in model.parameters()}
@@ -52,8 +52,8 @@ def saved_by_peft(dora: bool, dropout: float, dtype: str) -> int:
     return sum(size for storage, size in sizes.items() if storage not in parameters)
 
 
-def saved_by_ours(dora: bool, dropout: float, dtype: str) -> int:
-    lora = Lora(4, LINEAR, dropout, "fp32", dora)
+def saved_by_ours(dora: bool, dropout: float, dtype: str, targets: frozenset[str] = LINEAR) -> int:
+    lora = Lora(4, targets, dropout, "fp32", dora)
     execution = Execution(param_dtype=dtype, attention="eager", device="cpu", lora=lora)
     forward = record_forward(describe({"model_type": "llama", **TINY}), execution, **AXES)
     storages = {storage for run in forward.runs for storage, _ in run.saved if storage.kind != "parameter"}
@@ -67,6 +67,16 @@ def saved_by_ours(dora: bool, dropout: float, dtype: str) -> int:
 @pytest.mark.parametrize("dora", [False, True])
 def test_what_is_saved_is_what_peft_saves(dora: bool, dropout: float, dtype: str) -> None:
     assert saved_by_ours(dora, dropout, dtype) == saved_by_peft(dora, dropout, dtype)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "targets", [("embed_tokens",), ("embed_tokens", "q_proj", "down_proj"), ("layers.1.mlp.up_proj",)]
+)
+def test_what_named_adapters_save_is_what_peft_saves(targets: tuple[str, ...], dtype: str) -> None:
+    assert saved_by_ours(False, 0.1, dtype, frozenset(targets)) == saved_by_peft(False, 0.1, dtype, list(targets))
 
 
 def peak(**train: Any) -> float:
