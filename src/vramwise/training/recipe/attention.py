@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
 from vramwise.models.model import Model
+from vramwise.models.type_facts import has_fact, types_with
 from vramwise.scenario import TrainSettings
 from vramwise.training.resolved import ResolvedTrain
 
 KEEPS_NO_SCORES = frozenset({"flash", "flex"})
-_WITHOUT_SCORES = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"})
 
 
 def attention_of(given: TrainSettings, train: TrainSettings, model: Model) -> str:
@@ -31,7 +30,8 @@ def attention_note(asked: TrainSettings, train: ResolvedTrain, model: Model) -> 
     inner = model.config.values.get("text_config")
     text = str(inner.get("model_type")) if isinstance(inner, dict) else kind
     runs_eager = train.attention == "eager" or (train.attention == "sdpa" and text != kind)
-    if runs_eager and text in WITHOUT_SDPA - _WITHOUT_SCORES and framework_of(train).classes == "as they are":
-        kernel = "" if text in WITHOUT_FLASH or kind in WITHOUT_FLASH else "; --attention flash keeps none"
+    scores = has_fact("transformers", "without_sdpa", text) and not has_fact("transformers", "without_attention", text)
+    if runs_eager and scores and framework_of(train).classes == "as they are":
+        kernel = "" if {text, kind} & types_with("transformers", "without_flash") else "; --attention flash keeps none"
         return f"eager attention, as {text} has no SDPA: scores grow with the square of the sequence{kernel}"
     return ""
