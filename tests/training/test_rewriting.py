@@ -10,6 +10,7 @@ from small_configs import BART, LLAMA
 
 from vramwise import estimate
 from vramwise.errors import UnsupportedModelError
+from vramwise.kernels import kernels_named
 from vramwise.models import describe, supported_types
 from vramwise.models.autograd.gradients import input_gradients
 from vramwise.models.autograd.tensor import Node
@@ -22,6 +23,7 @@ EXECUTIONS = (
     Execution(),
     Execution(param_dtype="fp32", autocast="bf16"),
     Execution(attention="eager", padding=True),
+    Execution(kernels=(kernels_named("unsloth"),)),
     Execution(lora=Lora(8, frozenset({"q_proj", "v_proj", "query", "value", "q", "v", "c_attn"})), trainable=()),
 )
 

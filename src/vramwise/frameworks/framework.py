@@ -212,7 +212,7 @@ class Framework:
     kernels: tuple[str, ...] = ()
     """Kernel libraries that it always runs."""
     rewrites: tuple[str, ...] = ()
-    """What its layers do in another way, by the names in training/activations/kernels.py, in order."""
+    """What its layers do in another way, by the names in training/activations/own_layers.py, in order."""
     fuses_norms: bool = False
     """A norm runs together with the column-parallel product behind it."""
     brings_masks: bool = False

@@ -8,6 +8,7 @@ from typing import Literal
 
 from vramwise.models.autograd.primitives import Device
 from vramwise.models.blocks import Parameter
+from vramwise.models.overrides import Kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Execution:
     `images`: None for a batch of text. `fewest_routed`: experts of a limited capacity drop as many tokens as they can.
     `expert_modules`: frozen experts are modules that run one after another, as before transformers 5.
     `flash_repeats_heads`: keys and values are copied to all heads before flash attention.
+    `kernels`: libraries whose kernels run in place of operations.
     """
 
     param_dtype: str = "bf16"
@@ -108,6 +110,7 @@ class Execution:
     narrow_parts: frozenset[str] = frozenset()
     expert_modules: bool = False
     flash_repeats_heads: bool = False
+    kernels: tuple[Kernels, ...] = ()
 
     @property
     def hands_out_masks(self) -> bool:

@@ -1,13 +1,13 @@
 """Blocks run on a tape: each operation as the primitive operations of the library that runs it.
 
 A lowering is a function of the run, an operation and the tensors it reads. It records what the library's own code
-runs, in its order, so that the tape's saved storages are those of `torch.autograd`. `lowerings` has those of
-transformers 5.23.
+runs, in its order, so that the tape's saved storages are those of `torch.autograd`. `operations` has those of
+transformers 5.23; a kernel library in the `Execution` has its own for some (`overrides`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 
 from vramwise.errors import UndescribedOperationError
@@ -16,10 +16,10 @@ from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Storage, Tensor
 from vramwise.models.blocks import Block, Modality, Operation, Parameter
 from vramwise.models.execution import Execution
+from vramwise.models.overrides import Lowered, Override, overrides_in, with_rewrites
 
 ADAPTER_LEAVES = ("lora_A", "lora_B", "lora_magnitude")
 
-Lowered = Callable[..., Tensor | tuple[Tensor, ...]]
 F = TypeVar("F", bound=Lowered)
 LOWERINGS: dict[type[Operation], Lowered] = {}
 
@@ -64,7 +64,8 @@ class Lowering:
     `batch`, `sequence` and `source` (an encoder's length) are numbers or axes. `streams`: tensors that blocks hand on,
     by name. `tables`: what is made once for all layers (cos and sin, masks), by name. `parameters`: those used so far.
     `hidden_dtype`: that of the embeddings, which masks take. `windows_reached`, `chunks_filled`, `one_behind_chunks`:
-    see `step.Structure`. `windows`: (how many, patches in each) into which a tower divides its patches.
+    see `step.Structure`. `overrides`: what kernel libraries run for operations of the block. `windows`: (how many,
+    patches in each) into which a tower divides its patches.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Lowering:
         self.parameters: dict[str, Tensor] = {}
         self.hidden_dtype = execution.param_dtype
         self.modality: Modality = "text"
+        self.overrides: Mapping[type[Operation], Override] = {}
         self.images_see_each_other: Literal["", "windows", "all"] = ""
         self.windows: tuple[tuple[int, int], ...] = ()
 
@@ -96,16 +98,22 @@ class Lowering:
         """Runs a block: reads its streams, replaces those that it hands on."""
         self.tape.grad_enabled = not block.no_grad
         self.modality = block.modality
+        self.overrides = overrides_in(self.execution.kernels, block.modality)
+        block = with_rewrites(block, self.overrides)
         values: dict[int, Tensor] = {value.id: self.streams[name] for name, value in block.inputs.items()}
         for op in block.ops:
             with self.tape.inside(op.module):
-                results = LOWERINGS[type(op)](self, op, *(values[value.id] for value in op.inputs))
-            if isinstance(results, Tensor):
-                results = (results,)
+                results = self.lowered(op, *(values[value.id] for value in op.inputs))
             for value, result in zip(op.outputs, results, strict=True):
                 values[value.id] = result
         for name, value in block.outputs.items():
             self.streams[name] = values[value.id]
+
+    def lowered(self, op: Operation, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """What an operation makes of its inputs: by a kernel library's override, else as it is registered."""
+        override = self.overrides.get(type(op))
+        results = (LOWERINGS[type(op)] if override is None else override.lowering)(self, op, *inputs)
+        return (results,) if isinstance(results, Tensor) else results
 
     def parameter(self, parameter: Parameter) -> Tensor:
         """The tensor of a parameter; tied parameters share one."""

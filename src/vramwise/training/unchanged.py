@@ -7,10 +7,10 @@ is no such loss, what another setting would have to switch on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import is_not
 
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
+from vramwise.kernels import kernels_for, kernels_named
 from vramwise.models.autograd.size import probe
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
@@ -18,8 +18,8 @@ from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
-from vramwise.training.activations.kernels import fused_parts, parts_of, with_kernels, with_parts
 from vramwise.training.activations.loss import with_loss
+from vramwise.training.activations.own_layers import with_own_layers
 from vramwise.training.activations.sizes import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
@@ -31,9 +31,6 @@ from vramwise.training.recipe.peft_targets import former_names
 from vramwise.training.recipe.settings import COMPUTE_ADAPTERS, execution, has_fused_experts, structural
 from vramwise.training.resolved import ResolvedTrain
 
-_REPLACES = {
-    "norm": "RMS norms", "swiglu": "products with SiLU or GELU", "rotary": "rotations by cosine and sine",
-}  # fmt: skip
 _FLASH = "attention flash"
 
 
@@ -61,7 +58,7 @@ def _of_recorded(asked: TrainSettings, train: ResolvedTrain, model: Model, axes:
     def look() -> Found:
         forward = recorded(model, train, axes["batch"], axes["sequence"])
         return (
-            *_of_kernels(asked, train, forward), *_of_loss(asked, train, model, forward),
+            *_of_kernels(asked, train, model, axes), *_of_loss(asked, train, model, forward),
             *_of_attention(asked, train, model, axes, forward), *_of_checkpointing(asked, train, forward),
         )  # fmt: skip
 
@@ -72,27 +69,28 @@ Found = tuple[tuple[str, str], ...]
 _found: Memo[tuple[Model, TrainSettings, frozenset[str], ResolvedTrain, Structure], Found] = Memo(512)
 
 
-def _of_kernels(asked: TrainSettings, train: ResolvedTrain, forward: Forward) -> Iterator[tuple[str, str]]:
+def _of_kernels(
+    asked: TrainSettings, train: ResolvedTrain, model: Model, axes: dict[str, int]
+) -> Iterator[tuple[str, str]]:
     framework = framework_of(train)
-    of_framework = fused_parts(train.replace(kernels=()))
+
+    def operations(*names: str) -> list[tuple[str, ...]]:
+        kernels = kernels_for(names, model.config)
+        forward = recorded(model, train, axes["batch"], axes["sequence"], kernels)
+        return [tuple(node.op for node in run.nodes) for run in forward.runs]
+
     for name in asked.kernels:
-        parts = parts_of((name,))
         in_adapters = name in COMPUTE_ADAPTERS and train.method in ("lora", "qlora")
         in_loss = name == "liger" and train.loss == "fused-linear" and not framework.loss.fused_linear_is_own
         in_products = name == "transformer-engine" and runs_transformer_engine(train)
-        if not parts or in_adapters or in_loss or in_products:
+        if in_adapters or in_loss or in_products:
             continue
-        if _replaces(with_parts(forward, parts), forward):
-            if parts <= of_framework and name not in framework.kernels:
-                yield f"kernels {name}", f"{train.framework}'s own kernels replace the same"
-            continue
-        what = ", ".join(_REPLACES[part] for part in _REPLACES if part in parts)
-        yield f"kernels {name}", f"it replaces {what}, of which this model has none that it finds"
-
-
-def _replaces(new: Forward, old: Forward) -> bool:
-    pairs = zip(new.runs, old.runs, strict=True)
-    return any(len(a.nodes) != len(b.nodes) or any(map(is_not, a.nodes, b.nodes)) for a, b in pairs)
+        if operations(name) == operations():
+            owner = f"{train.framework}'s own layers have" if framework.own_layers else "this model has"
+            what = f"it replaces {kernels_named(name).replaces}"
+            yield f"kernels {name}", f"{what}, of which {owner} none that it finds"
+        elif operations(*framework.kernels, name) == operations(*framework.kernels) and name not in framework.kernels:
+            yield f"kernels {name}", f"{train.framework}'s own kernels replace the same"
 
 
 def _of_attention(
@@ -111,7 +109,7 @@ def _of_attention(
 def _of_checkpointing(asked: TrainSettings, train: ResolvedTrain, forward: Forward) -> Iterator[tuple[str, str]]:
     if "checkpointing" not in asked.explicit or train.checkpointing != "selective":
         return
-    forward = with_layers_apart(with_kernels(forward, train), train)
+    forward = with_layers_apart(with_own_layers(forward, train), train)
     for run in {id(run): run for run in forward.runs}.values():
         kept = kept_storages(run, train)
         if kept is not None and {storage for storage, _ in run.saved} - set(kept):

@@ -96,15 +96,24 @@ class Rotary(AnyRotary):
 
 @lowering(Rotary)
 def rotary(run: Lowering, op: Rotary, *turned: Tensor) -> tuple[Tensor, ...]:
+    cos, sin = tables_of(run, op, turned[0].dtype)
+    rotate = ROTATIONS[op.style]
+    return tuple(_turned_in_part(run, rotate, x, op.rotary_dim, cos, sin) for x in turned)
+
+
+def tables_of(run: Lowering, op: Rotary, dtype: str) -> tuple[Tensor, Tensor]:
+    """cos and sin as an operation reads them: those of all layers, a copy with every column twice, or its own.
+
+    A layer makes one for itself in the dtype of its values, which is `dtype`.
+    """
     width = op.rotary_dim
-    if op.table == "own":  # the layer makes one for itself, in the dtype of its values
-        cos, sin = (run.tape.new((1, run.sequence, width), turned[0].dtype, op=fn) for fn in ("cos", "sin"))
+    if op.table == "own":
+        cos, sin = (run.tape.new((1, run.sequence, width), dtype, op=fn) for fn in ("cos", "sin"))
     else:
         cos, sin = rotary_table(run, op.table, width)
     if op.style in ("pairs", "pairs_joined", "pairs_widened") and not op.table.startswith("rows"):
-        cos, sin = _doubled(run, cos), _doubled(run, sin)
-    rotate = ROTATIONS[op.style]
-    return tuple(_turned_in_part(run, rotate, x, width, cos, sin) for x in turned)
+        return _doubled(run, cos), _doubled(run, sin)
+    return cos, sin
 
 
 def rotary_table(run: Lowering, name: str, width: int) -> tuple[Tensor, ...]:

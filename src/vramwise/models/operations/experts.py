@@ -11,6 +11,7 @@ from vramwise.models.lowering import Lowering, Variants, lowering
 from vramwise.models.operations.activations import apply_activation
 from vramwise.models.operations.adapters import adapted_parameters
 from vramwise.models.operations.chosen_experts import StackedExperts
+from vramwise.models.operations.gated_activation import ExpertGate
 from vramwise.models.operations.gates import WidenedGate, widened_gate
 
 GATES: Variants[Callable[[Lowering, ExpertMlps, Tensor], Tensor]] = Variants("gates of experts")
@@ -89,7 +90,7 @@ def _experts_in_turn(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor) 
         picked = tape.new((rows, width // turns), hidden.dtype, requires_grad=hidden.requires_grad, op="index")
         tape.record("index", [hidden], [picked])
         gate, up = (tape.frozen_product(picked, gate_up, inner // turns, one_matrix) for _ in range(2))
-        h = tape.mul(apply_activation(tape, op.function, gate), up)
+        h = _gated(run, op, gate, up)
         out = tape.mul(tape.frozen_product(h, down, width // turns, one_matrix), own)
         joined = replace(summed, requires_grad=out.requires_grad)
         tape.record("add_", [summed, out], [joined], [(out, "source")])
@@ -106,7 +107,7 @@ def _experts_flat(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *_:
     picked, places = _rows_of_experts(run, op, hidden)
     gate = tape.expert_mm(picked, tape.transpose(w1, 1, 2))
     up = tape.expert_mm(picked, tape.transpose(v1, 1, 2))
-    h = tape.mul(apply_activation(tape, op.function, gate), up)
+    h = _gated(run, op, gate, up)
     return tape.view(_weighted_rows(run, tape.expert_mm(h, w2), weights, places, hidden), *x.shape)
 
 
@@ -132,7 +133,7 @@ def _experts_everywhere(run: Lowering, op: ExpertMlps, x: Tensor, scores: Tensor
     rows = tape.mul(rows, tape.reshape(tape.transpose(scores, 0, 1), -1, 1))
     h = tape.matmul(tape.view(rows, count, hidden.shape[0], x.shape[-1]), gate_up)
     gate, up = tape.chunk(h, 2)
-    out = tape.matmul(tape.mul(up, apply_activation(tape, op.function, gate)), down)
+    out = tape.matmul(_gated(run, op, gate, up), down)
     return tape.view(tape.reduce("sum", out, 0, keepdim=False), *x.shape)
 
 
@@ -143,7 +144,7 @@ def _experts_sorted(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, o
     first, last = (tape.transpose(weight, 1, 2) for weight in run.parameters_of(op))
     rows = tape.index_rows(tape.reshape(x, -1, x.shape[-1]), tokens)
     gate, up = tape.chunk(tape.expert_mm(rows, first), 2)
-    h = tape.expert_mm(tape.mul(apply_activation(tape, op.function, gate), up), last)
+    h = tape.expert_mm(_gated(run, op, gate, up), last)
     return _summed_by_token(run, op, h, weights, tokens)
 
 
@@ -231,6 +232,12 @@ def _grouped_linear(
     return out if bias is None else run.tape.add_(out, bias)
 
 
+def _gated(run: Lowering, op: ExpertMlps, gate: Tensor, up: Tensor) -> Tensor:
+    """act(gate)·up, which kernel libraries replace as in any MLP."""
+    (result,) = run.lowered(ExpertGate(module=op.module, function=op.function), gate, up)
+    return result
+
+
 @GATES.named("none")
 def _gate_none(run: Lowering, op: ExpertMlps, h: Tensor) -> Tensor:
     """Experts of two products (Nemotron H)."""
@@ -240,8 +247,7 @@ def _gate_none(run: Lowering, op: ExpertMlps, h: Tensor) -> Tensor:
 @GATES.named("halves")
 def _gate_halves(run: Lowering, op: ExpertMlps, h: Tensor) -> Tensor:
     """act(gate)·up over the two halves of one projection."""
-    gate, up = run.tape.chunk(h, 2)
-    return run.tape.mul(apply_activation(run.tape, op.function, gate), up)
+    return _gated(run, op, *run.tape.chunk(h, 2))
 
 
 @GATES.named("widened_halves")

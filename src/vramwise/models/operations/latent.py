@@ -88,11 +88,15 @@ class RotaryComplex(AnyRotary):
 @lowering(RotaryComplex)
 def rotary_complex(run: Lowering, op: RotaryComplex, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Pairs of neighbours turned as complex numbers in fp32; one complex table of width/2 for all layers."""
-    tape, half = run.tape, op.inputs[0].width // 2
-    if "complex" not in run.tables:
-        run.tables["complex"] = (tape.new((1, run.sequence, half), "complex64", op="mul"),)
-    turn = tape.unsqueeze(run.tables["complex"][0], op.heads_axis)
+    turn = run.tape.unsqueeze(complex_table(run, op.inputs[0].width), op.heads_axis)
     return turned_with_tables(run, q, turn), turned_with_tables(run, k, turn)
+
+
+def complex_table(run: Lowering, width: int) -> Tensor:
+    """The one table of all layers for heads of a width, made once."""
+    if "complex" not in run.tables:
+        run.tables["complex"] = (run.tape.new((1, run.sequence, width // 2), "complex64", op="mul"),)
+    return run.tables["complex"][0]
 
 
 class Temperature(Operation):

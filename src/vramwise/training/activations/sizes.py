@@ -16,16 +16,19 @@ from vramwise.models.forward_walk import ForwardWalk, walk_forward
 from vramwise.models.litgpt import litgpt_forward
 from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
+from vramwise.models.overrides import Kernels
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, runs_in, structure_of
 from vramwise.training.activations.block_ends import is_head, last_hidden, outputs_held, tables
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
 from vramwise.training.activations.compiled import with_compiled_layers
+from vramwise.training.activations.dequantization import with_dequantization
 from vramwise.training.activations.dummy_gradients import adds_into_main_gradients
 from vramwise.training.activations.fp8 import with_fp8_products
-from vramwise.training.activations.kernels import with_dequantization, with_kernels, with_softmax_inputs
 from vramwise.training.activations.loss import is_litgpt, logits_held, with_loss
+from vramwise.training.activations.own_layers import with_own_layers
 from vramwise.training.activations.shared_streams import shared_streams
 from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
+from vramwise.training.activations.softmax_inputs import with_softmax_inputs
 from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.layout.sharding import local_model, with_sequence_parallel
 from vramwise.training.memo import Memo
@@ -185,14 +188,20 @@ def step_shape(model: Model, train: ResolvedTrain, batch: int, sequence: int, *,
 _shapes: Memo[tuple[Model, ResolvedTrain, Structure, bool], StepShape] = Memo(512)
 
 
-def recorded(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> Forward:
-    """The forward pass of one rank as its layers run it, before kernels and losses take the place of operations."""
+def recorded(
+    model: Model, train: ResolvedTrain, batch: int, sequence: int, kernels: tuple[Kernels, ...] | None = None
+) -> Forward:  # fmt: skip
+    """The forward pass of one rank as its layers run it, before what frameworks and losses do in another way.
+
+    `kernels`: libraries in place of those that the settings name.
+    """
     tensor_parallel = train.tensor_parallel_size
     local = local_model(model, tensor_parallel, train.expert_parallel_size * train.expert_tensor_parallel_size)
+    runs = execution(train, model) if kernels is None else replace(execution(train, model), kernels=kernels)
     try:
         own = litgpt_forward if framework_of(train).own_layers and tensor_parallel == 1 else None
-        found = own(local, execution(train, model), batch=batch, sequence=sequence) if own is not None else None
-        return found or record_forward(local, execution(train, model), batch=batch, sequence=sequence)
+        found = own(local, runs, batch=batch, sequence=sequence) if own is not None else None
+        return found or record_forward(local, runs, batch=batch, sequence=sequence)
     except ViewError as error:
         if tensor_parallel == 1:
             raise
@@ -205,7 +214,7 @@ def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> F
     forward = recorded(model, train, batch, sequence)
     if train.quantization is not None:
         forward = with_dequantization(forward, train, model.config.model_type)
-    forward = with_fp8_products(with_kernels(forward, train), train)
+    forward = with_fp8_products(with_own_layers(forward, train), train)
     if train.compile:
         forward = with_compiled_layers(forward)
     forward = with_loss(forward, train, model)

@@ -10,6 +10,7 @@ from vramwise.formats import dtype
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version, names
 from vramwise.hardware import Gpu
+from vramwise.kernels import kernels_for
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
@@ -214,6 +215,11 @@ def frozen_units_keep_inputs(train: ResolvedTrain) -> bool:
     return train.method in ("lora", "qlora") and train.fsdp != "none" and train.fsdp_version == 1 and reentrant(train)
 
 
+def kernel_names(train: ResolvedTrain) -> tuple[str, ...]:
+    """Kernel libraries that are asked for, and those that the framework always runs."""
+    return (*train.kernels, *framework_of(train).kernels)
+
+
 @lru_cache(maxsize=512)
 def execution(train: ResolvedTrain, model: Model) -> Execution:
     """How the forward pass runs under these (resolved) settings."""
@@ -234,7 +240,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
     lora = None
     if train.method in ("lora", "qlora"):
         # Fused adapters compute in the base's dtype: their input is not cast.
-        fused = bool(COMPUTE_ADAPTERS & {*train.kernels, *framework.kernels})
+        fused = not COMPUTE_ADAPTERS.isdisjoint(kernel_names(train))
         dtype = params if fused else train.lora_dtype
         lora = Lora(
             train.lora_rank, target_paths(model, peft_targets(model, train)), train.lora_dropout, dtype, train.dora
@@ -258,5 +264,6 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         expert_modules=has_expert_modules(train, model),
         images=images_of(train, model),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
+        kernels=kernels_for(kernel_names(train), model.config),
     )
     return with_masks(found, train)

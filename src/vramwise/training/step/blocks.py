@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from vramwise.models.autograd.size import Axes, Dim, evaluate
-from vramwise.training.activations.kernels import inputs_kept
+from vramwise.training.activations.dequantization import inputs_kept
 from vramwise.training.activations.sizes import RunBytes, StepShape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement

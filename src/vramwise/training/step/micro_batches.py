@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.model import Model
-from vramwise.training.activations.kernels import INPUTS_LEFT_SINCE
+from vramwise.training.activations.dequantization import INPUTS_LEFT_SINCE
 from vramwise.training.activations.sizes import RunBytes
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import width

@@ -1,0 +1,27 @@
+"""act(gate)·up as one operation: inside experts, and where a kernel library joins what a block's list has as two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Operation
+from vramwise.models.lowering import Lowering, lowering
+from vramwise.models.operations.activations import apply_activation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedActivation(Operation):
+    function: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertGate(GatedActivation):
+    """The same inside experts."""
+
+
+@lowering(ExpertGate)
+@lowering(GatedActivation)
+def gated_activation(run: Lowering, op: GatedActivation, gate: Tensor, up: Tensor) -> Tensor:
+    """An activation and a product, as transformers runs them."""
+    return run.tape.mul(apply_activation(run.tape, op.function, gate), up)

@@ -1,0 +1,82 @@
+"""Kernel libraries as overrides: lowerings of their own for classes of operations, and rewrites that make such ones.
+
+A library is one `Kernels` record (`vramwise.kernels`). A run takes the overrides of the libraries in its `Execution`
+in place of the lowerings that are registered for those classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Block, Modality, Operation
+
+Lowered = Callable[..., Tensor | tuple[Tensor, ...]]
+"""(run, operation, *tensors) -> tensor or tensors."""
+Rewrite = Callable[[Block], Block]
+
+EVERYWHERE: frozenset[Modality] = frozenset({"text", "image", "audio"})
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What a library runs for one class of operations.
+
+    `replaces`: what that is, in words. `fact`: the library's row in type_facts.csv that says for which types of models,
+    and `vision_` before it for which of their towers; empty: for all. `rewrite` joins operations of a block to one of
+    the class before the block is lowered.
+    """
+
+    kind: type[Operation]
+    lowering: Lowered
+    replaces: str
+    fact: str = ""
+    rewrite: Rewrite | None = None
+    modalities: frozenset[Modality] = EVERYWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """A library of kernels.
+
+    `order`: of two that replace one class of operations, the lower one does. `leaves_out`: libraries whose overrides
+    are not taken beside this one.
+    """
+
+    name: str
+    overrides: tuple[Override, ...]
+    order: int
+    source: str
+    leaves_out: frozenset[str] = frozenset()
+
+    @property
+    def replaces(self) -> str:
+        """What it replaces, in words."""
+        return ", ".join(dict.fromkeys(override.replaces for override in self.overrides))
+
+
+@lru_cache(maxsize=256)
+def overrides_in(kernels: tuple[Kernels, ...], modality: Modality) -> Mapping[type[Operation], Override]:
+    """The override of each class of operations in blocks of a modality.
+
+    Raises ValueError where two libraries of the same order replace one class.
+    """
+    found: dict[type[Operation], tuple[Kernels, Override]] = {}
+    left_out = frozenset[str]().union(*(library.leaves_out for library in kernels))
+    for library in sorted(kernels, key=lambda library: library.order):
+        for override in library.overrides:
+            if modality not in override.modalities or library.name in left_out:
+                continue
+            first, _ = found.setdefault(override.kind, (library, override))
+            if first is not library and first.order == library.order:
+                raise ValueError(f"{first.name} and {library.name} both replace {override.kind.__name__}")
+    return {kind: override for kind, (_, override) in found.items()}
+
+
+def with_rewrites(block: Block, overrides: Mapping[type[Operation], Override]) -> Block:
+    """The block with what the overrides' rewrites join."""
+    for override in overrides.values():
+        block = block if override.rewrite is None else override.rewrite(block)
+    return block

@@ -1,0 +1,143 @@
+"""Kernel libraries: what each runs in place of which operations, in which types of models, and who gives way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from described_types import small_model
+from small_configs import LLAMA
+
+from vramwise.kernels import kernels_for, kernels_named
+from vramwise.kernels.fused import with_joined_gates
+from vramwise.models import describe
+from vramwise.models.blocks import Block, Modality
+from vramwise.models.execution import Execution, Images
+from vramwise.models.lowering import LOWERINGS
+from vramwise.models.operations.attention import Rotary
+from vramwise.models.operations.norms import RmsNorm
+from vramwise.models.overrides import Kernels, Override, overrides_in
+from vramwise.models.step import Forward, record_forward
+from vramwise.scenario.names import KERNELS
+
+MODALITIES: tuple[Modality, ...] = ("text", "image", "audio")
+FUSED = {"fused_rms_norm", "fused_gated_activation", "rotary_in_place"}
+
+
+def forward_of(config: dict[str, object], *names: str, images: Images | None = None) -> Forward:
+    model = describe(config)
+    execution = Execution(kernels=kernels_for(names, model.config), images=images)
+    return record_forward(model, execution, batch=2, sequence=128)
+
+
+def fused(forward: Forward, layer: int = 0) -> dict[str, int]:
+    """How often each fused operation runs in a layer."""
+    run = next(run for run in forward.runs if run.layer == layer)
+    return dict(Counter(node.op for node in run.nodes if node.op in FUSED))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_library_is_a_record_with_its_source(name: str) -> None:
+    record = kernels_named(name)
+    assert record.name == name
+    assert record.source
+    assert record.overrides
+
+
+def test_any_two_libraries_know_which_comes_first() -> None:
+    every = tuple(kernels_named(name) for name in KERNELS)
+    assert len({library.order for library in every}) == len(every)
+    for modality in MODALITIES:
+        overrides_in(every, modality)
+
+
+def test_two_libraries_of_one_order_may_not_replace_the_same() -> None:
+    apex = kernels_named("apex")
+    with pytest.raises(ValueError, match="apex and other both replace RmsNorm"):
+        overrides_in((apex, replace(apex, name="other")), "text")
+
+
+def test_of_two_libraries_the_one_of_lower_order_replaces() -> None:
+    unsloth, liger = kernels_named("unsloth"), kernels_named("liger")
+    found = overrides_in((liger, unsloth), "text")
+    assert found[Rotary] in unsloth.overrides
+    assert overrides_in((unsloth, liger), "text") == found
+
+
+def test_fms_takes_the_loss_alone_from_liger() -> None:
+    assert fused(forward_of(LLAMA, "fms", "liger")) == {"fused_rms_norm": 2, "rotary_in_place": 2}
+
+
+def test_a_layer_with_ligers_kernels() -> None:
+    found = fused(forward_of(LLAMA, "liger"))
+    assert found == {"fused_rms_norm": 2, "rotary_in_place": 2, "fused_gated_activation": 1}
+
+
+def test_a_fused_norm_keeps_its_input_and_a_number_a_row() -> None:
+    run = forward_of(LLAMA, "apex").runs[1]
+    norm = next(node for node in run.nodes if node.op == "fused_rms_norm")
+    (x, _), out, rstd = norm.inputs, *norm.outputs
+    assert [storage for storage, role in norm.saved if role != "weight"] == [x.storage, rstd.storage]
+    assert (out.dtype, rstd.dtype, rstd.shape) == (x.dtype, "fp32", x.shape[:-1])
+
+
+@pytest.mark.parametrize(
+    ("model_type", "expected"),
+    [
+        ("olmo2", FUSED), ("gpt_oss", FUSED - {"fused_gated_activation"}), ("deepseek_v3", FUSED - {"rotary_in_place"}),
+        ("glm4", FUSED - {"rotary_in_place"}), ("cohere", set()), ("olmoe", set()), ("t5", set()),
+    ],
+)  # fmt: skip
+def test_liger_replaces_what_its_patch_of_the_type_does(model_type: str, expected: set[str]) -> None:
+    forward = forward_of(dict(small_model(model_type).config.values), "liger")
+    assert {node.op for run in forward.runs for node in run.nodes} & FUSED == expected
+
+
+def test_gates_of_mixers_are_not_those_of_mlps() -> None:
+    assert fused(forward_of(dict(small_model("falcon_h1").config.values), "liger"))["fused_gated_activation"] == 1
+    assert "fused_gated_activation" not in fused(forward_of(dict(small_model("mamba2").config.values), "unsloth"))
+
+
+def test_a_tower_keeps_its_own_operations_where_liger_patches_the_text_alone() -> None:
+    config = dict(small_model("qwen2_5_vl").config.values)
+    runs = forward_of(config, "liger", images=Images(1, 8, 8, tokens=16)).runs
+    tower = {node.op for run in runs if run.modality == "image" for node in run.nodes}
+    assert tower & FUSED == {"fused_rms_norm"}
+
+
+def test_experts_gates_are_fused_as_those_of_mlps_are() -> None:
+    forward = forward_of(dict(small_model("mixtral").config.values), "liger")
+    assert fused(forward)["fused_gated_activation"] == 1
+
+
+def test_the_kernels_are_part_of_what_a_recording_is_kept_by() -> None:
+    plain, with_kernels = forward_of(LLAMA), forward_of(LLAMA, "liger")
+    assert not fused(plain)
+    assert fused(with_kernels)
+    assert forward_of(LLAMA, "liger") is with_kernels
+
+
+def layer_of(config: dict[str, object]) -> Block:
+    return next(block for block in describe(config).blocks if block.layer == 0)
+
+
+def test_joined_gates_leave_parameters_and_streams() -> None:
+    layer = layer_of(LLAMA)
+    joined = with_joined_gates(layer)
+    assert len(joined.ops) == len(layer.ops) - 1
+    assert (joined.parameters, joined.inputs, joined.outputs) == (layer.parameters, layer.inputs, layer.outputs)
+
+
+def test_a_block_without_gates_is_left_as_it_is() -> None:
+    layer = layer_of(dict(small_model("gpt2").config.values))
+    assert with_joined_gates(layer) is layer
+
+
+def test_an_override_by_the_registered_lowering_changes_nothing() -> None:
+    same = Kernels("same", (Override(RmsNorm, LOWERINGS[RmsNorm], "norms"),), order=0, source="none")
+    model = describe(LLAMA)
+    plain, other = (record_forward(model, Execution(kernels=k), batch=2, sequence=128) for k in ((), (same,)))
+    assert plain is not other
+    assert [[node.op for node in run.nodes] for run in plain.runs] == [[n.op for n in run.nodes] for run in other.runs]
+    assert plain.saved_bytes == other.saved_bytes
