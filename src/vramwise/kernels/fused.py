@@ -18,10 +18,11 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Operation, Value
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.attention import Rotary, rotary_table, tables_of
-from vramwise.models.operations.gated_activation import GatedActivation, gated_activation
+from vramwise.models.operations.gated_activation import ExpertGate, GatedActivation, gated_activation
 from vramwise.models.operations.latent import RotaryComplex, RotaryHalves, complex_table
 from vramwise.models.operations.norms import LayerNorm, RmsNorm, layer_norm, rms_norm
 from vramwise.models.operations.simple import Activation, Multiply
+from vramwise.models.overrides import Override
 
 NORMS = "RMS norms"
 LAYER_NORMS = "layer norms in Python"
@@ -134,3 +135,13 @@ def _is_of_mlp(op: Operation, makers: Mapping[Value, Operation]) -> bool:
     while maker is not None and not maker.parameters and maker.inputs:
         maker = makers.get(maker.inputs[0])
     return maker is not None and any(parameter.part in _MLP for parameter in maker.parameters)
+
+
+OF_EVERY_TYPE = (
+    Override(RmsNorm, fused_norm, NORMS),
+    Override(LayerNorm, fused_layer_norm, LAYER_NORMS),
+    Override(GatedActivation, fused_gate, GATES, rewrite=with_joined_gates),
+    Override(ExpertGate, fused_gate, GATES),
+    Override(Rotary, turned_as_laid_out, ROTATIONS),
+)
+"""What a library replaces that has kernels for whatever type of model runs them."""

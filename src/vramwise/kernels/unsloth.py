@@ -7,31 +7,12 @@ modules of the others are compiled (unsloth_zoo 2026.10 compiler.py), which keep
 
 from __future__ import annotations
 
-from vramwise.kernels.fused import (
-    GATES,
-    LAYER_NORMS,
-    NORMS,
-    ROTATIONS,
-    fused_gate,
-    fused_layer_norm,
-    fused_norm,
-    turned_as_laid_out,
-    with_joined_gates,
-)
-from vramwise.models.operations.attention import Rotary
-from vramwise.models.operations.gated_activation import ExpertGate, GatedActivation
-from vramwise.models.operations.norms import LayerNorm, RmsNorm
-from vramwise.models.overrides import Kernels, Override
+from vramwise.kernels.fused import OF_EVERY_TYPE
+from vramwise.models.overrides import Kernels
 
 RECORD = Kernels(
     name="unsloth",
-    overrides=(
-        Override(RmsNorm, fused_norm, NORMS),
-        Override(LayerNorm, fused_layer_norm, LAYER_NORMS),
-        Override(GatedActivation, fused_gate, GATES, rewrite=with_joined_gates),
-        Override(ExpertGate, fused_gate, GATES),
-        Override(Rotary, turned_as_laid_out, ROTATIONS),
-    ),
+    overrides=OF_EVERY_TYPE,
     order=1,
     source="unsloth 2026.10 models/llama.py, kernels; unsloth_zoo 2026.10 compiler.py",
 )
