@@ -34,7 +34,7 @@ KINDS = sorted(set(kinds()), key=lambda kind: kind.__name__)
 
 
 def test_every_kind_has_its_lowering() -> None:
-    assert {kind.__name__ for kind in KINDS} == {kind.__name__ for kind in LOWERINGS}
+    assert [kind.__name__ for kind in KINDS if kind not in LOWERINGS] == []
 
 
 def test_no_two_kinds_have_one_name() -> None:
@@ -42,10 +42,10 @@ def test_no_two_kinds_have_one_name() -> None:
 
 
 def test_every_kind_is_used() -> None:
-    """By a layer, tower or family, or by what writes them: it is made or named there, not only described."""
+    """By a layer, tower, family or operation, or by what writes them: it is made or named, not only described."""
     source = Path(vramwise.models.__file__).parent
-    written = "\n".join(path.read_text() for path in source.rglob("*.py") if path.parent.name != "operations")
-    described = re.compile(r"^class \w+|@lowering\(\w+\)|op: \w+", re.MULTILINE)
+    written = "\n".join(path.read_text() for path in source.rglob("*.py"))
+    described = re.compile(r"^class \w+|@lowering\(\w+\)|op: \w+|^(from|import) .*|^ +[\w, ]+,$", re.MULTILINE)
     used = set(re.findall(r"\b[A-Z]\w+\b", described.sub("", written)))
     assert [kind.__name__ for kind in KINDS if kind.__name__ not in used] == []
 

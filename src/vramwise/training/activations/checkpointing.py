@@ -144,7 +144,7 @@ class _PartsOf:
         if name == "moe":
             return in_experts
         if name == "moe_act":
-            return node.primitive.is_activation and "experts" in parts if self.experts else "act" in node.module
+            return self.experts is not None and node.primitive.is_activation and "experts" in parts
         if name == "shared_experts":
             return in_experts and any(part.startswith("shared_expert") for part in parts)
         return name == "mla_up_proj" and self.is_latent and parts[-1] in _UP_PROJECTIONS
