@@ -66,7 +66,7 @@ def _rotary_tables(block: Block) -> list[tuple[str, int]]:
 
 
 def _embedding_buffer_bytes(kind: str, config: Config, block: Block) -> int:
-    if not any(True for _ in block.operations(Embedding)):
+    if not block.has(Embedding):
         return 0
     rows = int(fact_value("transformers", "position_id_rows", kind) or 0)
     scale = _FP32_BYTES if has_fact("transformers", "scaled_embeddings", kind) else 0

@@ -123,7 +123,7 @@ def _base_blocks(model: Model) -> Iterator[tuple[Block, list[tuple[str, int]]]]:
 def _group_sizes(model: Model, block: Block, parameters: list[tuple[str, int]], release: str) -> Iterator[int]:
     """Sizes of what the tool keeps together: a layer, BERT's embeddings, else each module's own tensors."""
     kind = model.config.model_type
-    embeds = any(True for _ in block.operations(Embedding))
+    embeds = block.has(Embedding)
     whole_layer = block.layer is not None and not has_fact("accelerate", "layers_in_pieces", kind)
     if whole_layer or (embeds and has_fact("accelerate", "embeddings_in_one", kind)):
         yield _FP32_BYTES * _numel(parameters) + block_buffer_bytes(model, block, release)

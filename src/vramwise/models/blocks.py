@@ -63,12 +63,12 @@ class Value:
     places: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Operation:
     """One operation: the module it belongs to, what it reads and makes, its parameters.
 
     A kind of operation is a class of its own with its settings as further fields; its lowering, which says what runs,
-    is registered for the class (`lowering.lowering`).
+    is registered for the class (`lowering.lowering`). Of the dataclass only __init__ is made: the start stays quick.
     """
 
     module: str = ""
@@ -126,6 +126,10 @@ class Block:
     def operations(self, kind: type[K]) -> Iterator[K]:
         """Its operations of one class, in their order."""
         return (op for op in self.ops if isinstance(op, kind))
+
+    def has(self, kind: type[Operation]) -> bool:
+        """Whether an operation of a class is among its own."""
+        return any(isinstance(op, kind) for op in self.ops)
 
     def signature(self) -> tuple[object, ...]:
         """Equal for blocks that differ only in their layer's number."""

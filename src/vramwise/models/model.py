@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from vramwise.models.blocks import Block, K, Parameter
+from vramwise.models.blocks import Block, K, Operation, Parameter
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import AnyAttention, Attention
@@ -34,6 +34,10 @@ class Model:
     def operations(self, kind: type[K]) -> Iterator[K]:
         """Its operations of one class, in the order in which they run."""
         return (op for block in self.blocks for op in block.operations(kind))
+
+    def has(self, kind: type[Operation]) -> bool:
+        """Whether a block of it has an operation of a class."""
+        return any(block.has(kind) for block in self.blocks)
 
     @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:

@@ -195,7 +195,7 @@ def _headline(model: Model) -> list[Line]:
     if active == model.num_parameters:
         return lines
     lines.append(f"{active:,} of them are active for a token (routed experts)")
-    if any(True for _ in model.operations(ExpertMlps)):
+    if model.has(ExpertMlps):
         lines.append("bitsandbytes (int8, nf4) leaves experts that are one fused tensor in 16 bit")
     return lines
 

@@ -86,7 +86,7 @@ def blocks(config: Config) -> tuple[Block, ...]:
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PromptedEmbedding(Operation):
     prompt_length: int
 
@@ -98,7 +98,7 @@ def prompted_embedding(run: Lowering, op: PromptedEmbedding) -> Tensor:
     return run.tape.embedding(run.tape.new((run.batch, length), "int32", op="cat"), *run.parameters_of(op))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SegmentPositionBias(Operation):
     prompt_length: int
 

@@ -10,7 +10,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import language_model, under
-from vramwise.models.operations.towers import Project
+from vramwise.models.operations.image_tokens import Project
 from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.siglip_vision import siglip_blocks
 

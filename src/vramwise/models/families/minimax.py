@@ -72,7 +72,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
 # Its steps are alike, so that they are recorded once; sums over blocks are sizes of one tensor.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LightningAttention(HeadedAttention):
     chunk_size: int
 

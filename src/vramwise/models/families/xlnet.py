@@ -91,7 +91,7 @@ def batch_first(run: Lowering, op: BatchFirst, x: Tensor) -> Tensor:
     return run.tape.contiguous(run.tape.permute(x, 1, 0, 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class XlnetAttention(HeadedAttention):
     dropout: float
 

@@ -53,7 +53,7 @@ def capped_experts(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CappedRouter(Operation):
     jitters: bool
 

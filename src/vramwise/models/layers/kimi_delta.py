@@ -69,7 +69,7 @@ def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, mo
 # -- gates ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class KimiForgetGate(Operation):
     num_heads: int
 
@@ -87,7 +87,7 @@ def kimi_forget_gate(run: Lowering, op: KimiForgetGate, x: Tensor) -> Tensor:
     return tape.mul(tape.unary("neg", rate), tape.where(large, g, soft))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BailingForgetGate(Operation):
     num_heads: int
     bounded: bool
@@ -127,7 +127,7 @@ def sigmoid_gated_norm(run: Lowering, op: SigmoidGatedNorm, x: Tensor, gate: Ten
 # -- the rule ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class KimiDeltaRule(Operation):
     package = "flash-linear-attention"
 

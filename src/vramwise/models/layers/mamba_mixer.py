@@ -83,7 +83,7 @@ def mixer_by_heads(b: BlockBuilder, x: Value, s: Mamba, heads: int, module: str)
 # mamba-ssm's fused scan (`selective_scan_fn`), which takes its place where that package is installed, keeps far less.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AlternatingHalves(Operation):
     num_heads: int
 
@@ -99,7 +99,7 @@ def alternating_halves(run: Lowering, op: AlternatingHalves, x: Tensor) -> tuple
     return tape.contiguous(tape.squeeze(mixed, 2)), tape.transpose(gate, 0, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ScanByHead(Operation):
     package = "mamba-ssm"
 

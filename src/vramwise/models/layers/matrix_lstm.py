@@ -72,7 +72,7 @@ def cell(b: BlockBuilder, x: Value, c: Config) -> Value:
 Pieces = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MatrixLstm(Operation):
     package = "xlstm"
 
@@ -266,7 +266,7 @@ def _step(run: Lowering, forget: Tensor, take: Tensor, added: Tensor, dtype: str
     return tape.add(tape.mul(forget, state), tape.mul(take, added))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class HeadsLayerNorm(Operation):
     widened: bool
 

@@ -48,7 +48,7 @@ def near_attention(b: BlockBuilder, x: Value, *, c: Config, index: int) -> Value
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class NearBias(Operation):
     chunk_size: int
     means_of: int
@@ -75,7 +75,7 @@ def near_bias(run: Lowering, op: NearBias) -> Tensor:
     return tape.cat([tape.to(bias, dtype), made])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BlockMeans(Operation):
     means_of: int
 
@@ -88,7 +88,7 @@ def block_means(run: Lowering, op: BlockMeans, x: Tensor) -> Tensor:
     return tape.einsum("bnd,bng->bgd", x, member)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class NearAttention(HeadedAttention):
     dropout: float
     chunk_size: int

@@ -58,7 +58,7 @@ def encoder_end(s: Stack, window: int) -> Block:
 # No token attends globally, as in a batch without a `global_attention_mask`.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WholeWindows(Operation):
     chunk_size: int
 
@@ -81,7 +81,7 @@ def whole_windows(run: Lowering, op: WholeWindows, x: Tensor) -> Tensor:
     return tape.as_strided(x, shape, contiguous_strides(shape))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WithoutWindowPadding(Operation):
     chunk_size: int
 
@@ -105,7 +105,7 @@ def tokens_first(run: Lowering, op: TokensFirst, x: Tensor) -> Tensor:
     return run.tape.transpose(x, 0, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WindowAttention(HeadedAttention):
     half_window: int
     dropout: float

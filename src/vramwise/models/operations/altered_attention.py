@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.attention import AnyAttention, attention_dropout, eager_attention, sdpa_attention
+from vramwise.models.operations.attention import (
+    AnyAttention,
+    attention_dropout,
+    eager_attention,
+    repeat_kv,
+    sdpa_attention,
+)
 from vramwise.models.operations.latent import Cached, cached, flash_with_sinks
 
 
@@ -61,8 +67,7 @@ def lse_sink_attention(run: Lowering, op: LseSinkAttention, q: Tensor, k: Tensor
     k, v = cached(run, Cached(), k, v)
     if run.execution.sdpa_backend == "flash":
         return flash_with_sinks(run, op, q, k, v)
-    times = op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    k, v = repeat_kv(run, op, k, v)
     scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
     mask = tape.new((run.batch, 1, run.sequence, run.sequence), run.hidden_dtype, op="mask")
     scores = tape.add(scores, mask)
@@ -86,8 +91,7 @@ def fp32_sink_attention(run: Lowering, op: Fp32SinkAttention, q: Tensor, k: Tens
     k, v = cached(run, Cached(), k, v)
     if run.execution.sdpa_backend == "flash":
         return flash_with_sinks(run, op, q, k, v)
-    times = op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    k, v = repeat_kv(run, op, k, v)
     scores = tape.scale(tape.matmul_plain(tape.to(q, "fp32"), tape.transpose(tape.to(k, "fp32"), 2, 3)))
     mask = tape.new((run.batch, 1, run.sequence, run.sequence), run.hidden_dtype, op="mask")
     (sinks,) = run.parameters_of(op)
@@ -98,7 +102,7 @@ def fp32_sink_attention(run: Lowering, op: Fp32SinkAttention, q: Tensor, k: Tens
     return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), run.batch, run.sequence, -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DynamicMaskAttention(AnyAttention):
     chunk_size: int
 

@@ -54,14 +54,14 @@ GPT2 = AttentionStyle("gpt2", ordinary=True)
 GPT2_UPCAST = AttentionStyle("gpt2 with reorder_and_upcast_attn")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class HeadedAttention(Operation):
     """Attention of so many heads, in whatever layout its values come."""
 
     num_heads: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AnyAttention(HeadedAttention):
     """Queries, keys and values, heads first, to mixed values; `style` names the class's own code path."""
 
@@ -81,7 +81,7 @@ class AnyAttention(HeadedAttention):
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AnyRotary(Operation):
     """Turns columns by the position: `rotary_dim` of each head, 0 for all of them; tables are shared by name."""
 
@@ -89,7 +89,7 @@ class AnyRotary(Operation):
     table: str = "default"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Rotary(AnyRotary):
     style: str
 
@@ -234,7 +234,7 @@ def scale_by_position(run: Lowering, op: ScaleByPosition, q: Tensor) -> Tensor:
     return run.tape.mul(q, run.tape.new((1, 1, run.sequence, 1), q.dtype, op="_to_copy"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ScaleByLogPosition(Operation):
     table: str
 
@@ -251,7 +251,7 @@ def scale_by_log_position(run: Lowering, op: ScaleByLogPosition, q: Tensor) -> T
 # -- attention -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Attention(AnyAttention):
     eager_only: bool = False
     has_flash: bool = False
@@ -310,10 +310,15 @@ def _holds_documents(run: Lowering, op: AnyAttention) -> bool:
     return run.execution.documents and run.modality == "text" and bool(op.causal)
 
 
+def repeat_kv(run: Lowering, op: AnyAttention, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values copied to every head of queries that reads them."""
+    tape, times = run.tape, op.num_heads // op.num_key_value_heads
+    return tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+
+
 def eager_attention(run: Lowering, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     tape = run.tape
-    times = op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    k, v = repeat_kv(run, op, k, v)
     scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
     if op.softcap:
         scores = tape.scale(tape.unary("tanh", tape.scale(scores)))

@@ -17,7 +17,7 @@ FEWEST_PATCHES = 2
 """`patch_lengths_from_entropies`: the first two bytes begin one each, whatever the text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class HashedEmbedding(Operation):
     lookups: int
 
@@ -31,7 +31,7 @@ def hashed_embedding(run: Lowering, op: HashedEmbedding, x: Tensor) -> Tensor:
     return x
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PatchMaxima(Operation):
     chunk_size: int | None
 
@@ -81,7 +81,7 @@ def patches_of_vectors(run: Lowering, op: PatchesOfVectors, x: Tensor) -> Tensor
     return run.tape.view(x, x.shape[0], x.shape[1] // times, op.outputs[0].width)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PatchPositions(Operation):
     table: str
     head_dim: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vramwise.models.blocks import Operation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ChosenExperts(Operation):
     """What picks the best few experts for each token, or runs them."""
 
@@ -15,7 +15,7 @@ class ChosenExperts(Operation):
     num_experts: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StackedExperts(ChosenExperts):
     """Experts whose weights are one tensor.
 

@@ -10,7 +10,7 @@ from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GroupedNorm(Operation):
     """A root-mean-square norm of each group of columns, and a gate."""
 
@@ -77,7 +77,7 @@ def _grouped_norm(run: Lowering, op: GroupedNorm, x: Tensor) -> Tensor:
     return tape.view(h, *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ChunkScan(Operation):
     package = "mamba-ssm"
 

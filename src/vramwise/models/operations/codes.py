@@ -39,7 +39,7 @@ def no_melody(run: Lowering, op: NoMelody) -> Tensor:
     return run.tape.new((run.batch, 1, op.outputs[0].width), run.execution.param_dtype, op="zeros")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MelodyBeforeText(Operation):
     frames: int
 

@@ -38,7 +38,7 @@ def copied(run: Lowering, op: Copied, x: Tensor) -> Tensor:
     return run.tape.clone_contiguous(x)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ConvolvedHeads(Operation):
     num_heads: int
     num_key_value_heads: int

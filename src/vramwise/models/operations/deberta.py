@@ -32,7 +32,7 @@ def times_mask(run: Lowering, op: TimesMask, x: Tensor) -> Tensor:
 # -- distances -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DistanceTable(Operation):
     read: bool
 
@@ -44,7 +44,7 @@ def distance_table(run: Lowering, op: DistanceTable) -> Tensor:
     return run.tape.layer_norm(table, *norm) if norm else table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DistancesWithin(Operation):
     chunk_size: int
 
@@ -82,7 +82,7 @@ def linear_aside(run: Lowering, op: LinearAside, x: Tensor) -> tuple[()]:
 # -- version 1 -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BiasedQkv(Operation):
     num_heads: int
 
@@ -152,7 +152,7 @@ def _eager_deberta_v2(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Ten
     return tape.contiguous(tape.transpose(tape.view(mixed, batch, heads, s, d), 1, 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MixedWithNeighbours(Operation):
     function: str
     p: float

@@ -24,7 +24,7 @@ def flattened(run: Lowering, op: Flattened, x: Tensor) -> Tensor:
     return run.tape.reshape(x, *x.shape[:2], -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeltaPieces(Operation):
     key_heads: int
     key_dim: int
@@ -44,7 +44,7 @@ def delta_pieces(run: Lowering, op: DeltaPieces, joint: Tensor, gates: Tensor) -
     return tape.cat([tape.reshape(x, *x.shape[:2], -1) for x in qkv]), gate, beta, decay
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GatedHeadNorm(Operation):
     function: str = "silu"
 
@@ -61,7 +61,7 @@ def gated_head_norm(run: Lowering, op: GatedHeadNorm, x: Tensor, gate: Tensor) -
     return tape.reshape(h, *x.shape[:2], -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GatedDeltaRule(Operation):
     package = "flash-linear-attention"
 

@@ -8,7 +8,7 @@ from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.attention import AnyRotary, Attention, AttentionStyle, attention_dropout
+from vramwise.models.operations.attention import AnyRotary, Attention, AttentionStyle, attention_dropout, repeat_kv
 
 # -- BLOOM ---------------------------------------------------------------------------------------------
 
@@ -46,8 +46,7 @@ MPT = AttentionStyle("mpt", ordinary=True)
 def _eager_mpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """`MptAttention`: scores plus fp32 ALiBi biases, masked by one bool mask for all layers."""
     tape = run.tape
-    times = op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    k, v = repeat_kv(run, op, k, v)
     scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
     alibi = tape.new((1, q.shape[1], 1, k.shape[2]), "fp32", op="alibi")
     if "mpt" not in run.tables:
@@ -61,7 +60,7 @@ def _eager_mpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) ->
 # -- GPT-J and GPT-Neo ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RotaryEveryTwo(AnyRotary):
     keeps_fp32: bool
 
@@ -129,7 +128,7 @@ def _mixed_by_fp32_scores(run: Lowering, op: Attention, scores: Tensor, v: Tenso
 # -- Falcon --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GroupedQkv(Operation):
     num_heads: int
     num_key_value_heads: int

@@ -21,7 +21,7 @@ EXPERTS: Variants[Callable[..., Tensor]] = Variants("experts")
 MOST_TURNS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ExpertMlps(StackedExperts):
     function: str = ""
     gating: str = ""
@@ -29,6 +29,15 @@ class ExpertMlps(StackedExperts):
     chosen: int = 0
     chunk_size: int = 0
     dropout: float = 0.0
+
+    @property
+    def inner_width(self) -> int:
+        """Values inside one expert for each token: the other side of the weight that is cut by rows; 0 without one."""
+        for parameter in self.parameters:
+            if parameter.shard == "expert_row" and len(parameter.shape) == 3:
+                _, one, other = parameter.shape
+                return one if other == self.inputs[0].width else other
+        return 0
 
 
 @lowering(ExpertMlps)
@@ -178,7 +187,7 @@ def _summed_by_token(run: Lowering, op: ExpertMlps, h: Tensor, weights: Tensor, 
     return tape.view(tape.index_add_(h, tokens, total), run.batch, run.sequence, h.shape[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SortedRouter(Operation):
     num_experts: int
     experts_per_token: int
@@ -195,7 +204,7 @@ def sorted_router(run: Lowering, op: SortedRouter, x: Tensor) -> tuple[Tensor, T
     return tape.index_rows(tape.reshape(weights, -1), order), order, tape.indices_from("div", order)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RepeatHeads(Operation):
     times: int
 

@@ -14,7 +14,7 @@ from vramwise.models.operations.routers import ROUTES, Router
 from vramwise.models.operations.towers import tower_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RowsOfText(Operation):
     marks: int
 
@@ -30,7 +30,7 @@ def rows_of_text(run: Lowering, op: RowsOfText, x: Tensor) -> Tensor:
     return _picked(run, x, mask, run.batch * run.sequence - _image_rows(run, op))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RowsOfImages(Operation):
     marks: int
 

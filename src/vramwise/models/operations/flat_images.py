@@ -8,9 +8,9 @@ from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.models.operations.image_tokens import JoinedTokens
 from vramwise.models.operations.images import image_pixels, num_images
 from vramwise.models.operations.padded_images import mask_patches
-from vramwise.models.operations.towers import JoinedTokens
 
 
 class FlatPatches(Operation):

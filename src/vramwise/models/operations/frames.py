@@ -12,7 +12,7 @@ from vramwise.models.operations.norms import RmsNorm, rms_norm
 from vramwise.models.operations.towers import PATCH_ROTATIONS, FramesEmbedding, frames_embedding, tower_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SampledFramesEmbedding(Operation):
     side: int
 
@@ -61,7 +61,7 @@ def turned_by_thirds(run: Lowering, x: Tensor) -> Tensor:
     return tape.cat([tape.add(tape.mul(part, cos), tape.mul(turned, sin)), rest])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Downsampled(Operation):
     side: int
 
@@ -101,7 +101,7 @@ def stretched_grid(run: Lowering, op: StretchedGrid) -> Tensor:
     return tape.add(x, tape.to(positions, x.dtype))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GatheredSquares(Operation):
     tokens: int
 

@@ -10,12 +10,12 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GatedActivation(Operation):
     function: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ExpertGate(GatedActivation):
     """The same inside experts."""
 

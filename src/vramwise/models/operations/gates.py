@@ -10,7 +10,7 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SoftplusGate(Operation):
     num_heads: int
 
@@ -26,7 +26,7 @@ def softplus_gate(run: Lowering, op: SoftplusGate, x: Tensor, gate: Tensor) -> T
     return tape.view(tape.mul(heads, tape.unsqueeze(gate, -1)), *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SigmoidHeadGate(Operation):
     num_heads: int
 
@@ -39,7 +39,7 @@ def sigmoid_head_gate(run: Lowering, op: SigmoidHeadGate, x: Tensor, gate: Tenso
     return run.tape.view(run.tape.mul(heads, gate), *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Fp32HeadGate(Operation):
     num_heads: int
 
@@ -53,7 +53,7 @@ def fp32_head_gate(run: Lowering, op: Fp32HeadGate, x: Tensor, gate: Tensor) -> 
     return tape.view(tape.mul(heads, tape.unsqueeze(gate, -1)), *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BiasedHeadGate(Operation):
     num_heads: int
 
@@ -68,7 +68,7 @@ def biased_head_gate(run: Lowering, op: BiasedHeadGate, x: Tensor, gate: Tensor)
     return tape.view(product, *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WidenedGate(Operation):
     function: str
 

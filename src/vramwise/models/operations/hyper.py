@@ -9,11 +9,12 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import AnyRotary, rotary_table, turned_neighbours
+from vramwise.models.operations.norms import unweighted
 
 # -- hyper-connections ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CopyStreams(Operation):
     copies: int
 
@@ -30,14 +31,7 @@ def _normed_streams(run: Lowering, x: Tensor) -> Tensor:
     return unweighted(run, flat)
 
 
-def unweighted(run: Lowering, x: Tensor) -> Tensor:
-    """`x · rsqrt(mean(x²) + ε)`, the factor in fp32 and cast to x's dtype."""
-    tape = run.tape
-    squares = tape.reduce("mean", tape.unary("pow", tape.to(x, "fp32")))
-    return tape.mul(x, tape.to(tape.unary("rsqrt", tape.scale(squares, "add_scalar")), x.dtype))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class HyperConnection(Operation):
     iterations: int
 
@@ -93,7 +87,7 @@ def hyper_head(run: Lowering, op: HyperHead, x: Tensor) -> Tensor:
 # -- attention -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RotaryTail(AnyRotary):
     inverse: bool
 
@@ -118,7 +112,7 @@ def _each_twice(run: Lowering, table: Tensor) -> Tensor:
     return run.tape.reshape(wide, *table.shape[:-1], 2 * table.shape[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CompressTokens(Operation):
     rate: int
     chunk_size: int
@@ -162,7 +156,7 @@ def _with_window_before(run: Lowering, x: Tensor, width: int) -> Tensor:
     return out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class IndexScores(Operation):
     num_heads: int
 
@@ -191,7 +185,7 @@ def append_tokens(run: Lowering, op: AppendTokens, kv: Tensor, far: Tensor) -> T
     return run.tape.cat([kv, far], 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GroupedLinear(Operation):
     groups: int
 

@@ -12,7 +12,7 @@ from vramwise.models.operations.inputs import input_tensor, text_length
 from vramwise.models.operations.losses import LOSSES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ImagesOfSequence(Operation):
     count: int
 

@@ -8,13 +8,13 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
-from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout, needs_mask
+from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout, needs_mask, repeat_kv
 from vramwise.models.operations.chosen_experts import ChosenExperts
 from vramwise.models.operations.mixers import PaddingZeroed, padding_zeroed
 from vramwise.models.operations.routers import corrected_choice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ResidualConvolution(Operation):
     scaled: bool
 
@@ -66,8 +66,7 @@ DISTANCE = AttentionStyle("distance", has_float_mask=True)
 @DISTANCE.path("eager")
 def _eager_distance(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     tape = run.tape
-    times = op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    k, v = repeat_kv(run, op, k, v)
     scores = tape.add(tape.scale(tape.matmul(q, tape.transpose(k, 2, 3))), bias)
     mask = tape.new((run.batch, 1, q.shape[2], k.shape[2]), run.hidden_dtype, op="mask")
     weights = tape.to(tape.softmax(tape.add(scores, mask), "fp32"), q.dtype)
@@ -103,7 +102,7 @@ def _shared_mask(run: Lowering, op: Attention) -> Tensor:
     return run.tables[name][0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WeighingRouter(ChosenExperts):
     num_shared: int
 
@@ -130,7 +129,7 @@ def weighing_router(run: Lowering, op: WeighingRouter, x: Tensor) -> tuple[Tenso
     return tape.contiguous(own), indices, tape.contiguous(others)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WeighedExperts(Operation):
     count: int
     function: str

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.attention import AnyAttention, attention_dropout
+from vramwise.models.operations.attention import AnyAttention, attention_dropout, repeat_kv
 from vramwise.models.operations.experts import GATES, ExpertMlps
-from vramwise.models.operations.hyper import unweighted
 from vramwise.models.operations.mixers import PaddingZeroed, padding_zeroed
+from vramwise.models.operations.norms import unweighted
 from vramwise.models.operations.routers import ROUTES, Router, route_corrected
 
 
@@ -85,7 +85,7 @@ def both_by_position(run: Lowering, op: BothByPosition, *scaled: Tensor) -> tupl
     return tuple(tape.to(tape.mul(tape.to(x, "fp32"), factor), x.dtype) for x in scaled)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DynamicConvolution(Operation):
     num_heads: int
     kernel: int
@@ -119,8 +119,7 @@ def distance_sink_attention(
 ) -> Tensor:
     """Scores with a bias by distance, and each token's own sink as one column more of the softmax."""
     tape = run.tape
-    times = op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    k, v = repeat_kv(run, op, k, v)
     scores = tape.add(tape.scale(tape.matmul(q, tape.transpose(k, 2, 3))), bias)
     mask = tape.new((run.batch, 1, run.sequence, run.sequence), run.hidden_dtype, op="mask")
     column = tape.unsqueeze(tape.transpose(sinks, 1, 2), -1)

@@ -12,6 +12,7 @@ from vramwise.models.operations.attention import (
     AnyAttention,
     AnyRotary,
     attention_dropout,
+    repeat_kv,
     rotary_table,
     sdpa_attention,
 )
@@ -41,7 +42,7 @@ def latent_key(run: Lowering, op: LatentKey, own: Tensor, shared: Tensor) -> Ten
     return key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LightningIndexer(Operation):
     num_heads: int
     head_dim: int
@@ -63,7 +64,7 @@ def indexer(run: Lowering, op: LightningIndexer, x: Tensor, compressed_query: Te
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BlockScores(Operation):
     num_heads: int
 
@@ -80,7 +81,7 @@ def block_scores(run: Lowering, op: BlockScores, x: Tensor) -> tuple[()]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RotaryComplex(AnyRotary):
     heads_axis: int = 1
 
@@ -159,8 +160,7 @@ def sink_attention(run: Lowering, op: SinkAttention, q: Tensor, k: Tensor, v: Te
     k, v = (k, v) if op.latent else cached(run, Cached(), k, v)
     if run.execution.sdpa_backend == "flash" and not op.latent:
         return flash_with_sinks(run, op, q, k, v)
-    times = op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    k, v = repeat_kv(run, op, k, v)
     scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
     mask = tape.new((q.shape[0], 1, q.shape[2], k.shape[2]), run.hidden_dtype, op="mask")
     scores = tape.add(scores, mask)

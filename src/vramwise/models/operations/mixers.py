@@ -77,7 +77,7 @@ def row_major(run: Lowering, op: RowMajor, x: Tensor) -> Tensor:
     return run.tape.contiguous(x)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CausalConv1d(Operation):
     function: str | None
 

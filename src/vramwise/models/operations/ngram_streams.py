@@ -15,7 +15,7 @@ from vramwise.models.operations.attention import Attention, AttentionStyle, Head
 from vramwise.models.operations.losses import LOSSES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PredictingStreams(Operation):
     ngram: int
 
@@ -31,7 +31,7 @@ def predicting_streams(run: Lowering, op: PredictingStreams, tokens: Tensor) -> 
     return tape.cat([tape.add(tokens, here), *streams], 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class OnlyPredictingStreams(Operation):
     ngram: int
 
@@ -43,7 +43,7 @@ def only_predicting_streams(run: Lowering, op: OnlyPredictingStreams, x: Tensor)
     return tape.view(tape.narrow(x, 1, ngram * run.sequence), run.batch, ngram, run.sequence, x.shape[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TextAndStreams(Operation):
     ngram: int
 
@@ -55,7 +55,7 @@ def text_and_streams(run: Lowering, op: TextAndStreams, x: Tensor) -> tuple[Tens
     return text, run.tape.transpose(run.tape.stack(streams, 2), 1, 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class NgramAttention(HeadedAttention):
     ngram: int
     dropout: float

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.hyper import unweighted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RmsNorm(Operation):
     style: str = "llama"
 
@@ -43,7 +42,7 @@ def rms_norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:
     return tape.mul(weights[0], tape.to(normalized, dtype))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LayerNorm(Operation):
     style: str = "torch"
 
@@ -120,3 +119,10 @@ def _layer_norm_in_python(run: Lowering, x: Tensor, weight: Tensor | None) -> Te
     variance = tape.reduce("mean", tape.unary("pow", tape.add(h, mean)))
     normalized = tape.mul(tape.add(h, mean), tape.unary("rsqrt", tape.scale(variance, "add_scalar")))
     return tape.to(tape.mul(tape.to(weight, "fp32"), normalized), x.dtype)
+
+
+def unweighted(run: Lowering, x: Tensor) -> Tensor:
+    """`x · rsqrt(mean(x²) + ε)`, the factor in fp32 and cast to x's dtype."""
+    tape = run.tape
+    squares = tape.reduce("mean", tape.unary("pow", tape.to(x, "fp32")))
+    return tape.mul(x, tape.to(tape.unary("rsqrt", tape.scale(squares, "add_scalar")), x.dtype))

@@ -44,7 +44,7 @@ def _eager_openai_gpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Ten
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CodegenQkv(Operation):
     num_heads: int
     slices: int

@@ -109,7 +109,7 @@ def _sdpa_padded_images(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: T
     return sdpa_masked_attention(run, op, q, k, v, run.tables["mask of patches"][0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PoolValid(Operation):
     kernel: int
     standardized: bool

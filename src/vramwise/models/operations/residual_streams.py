@@ -21,7 +21,7 @@ def repeat_streams(run: Lowering, op: RepeatStreams, x: Tensor) -> Tensor:
     return out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StreamNorm(Operation):
     streams: int
 
@@ -40,7 +40,7 @@ def _apart(run: Lowering, op: MixedStreams | StreamGate | StreamNorm, x: Tensor)
     return run.tape.reshape(x, *x.shape[:-1], op.streams, -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MixedStreams(Operation):
     streams: int
 
@@ -64,7 +64,7 @@ def injected(run: Lowering, op: Injected, x: Tensor, h: Tensor, weights: Tensor)
     return tape.add(x, tape.reshape(spread, *x.shape))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class HashedNgrams(Operation):
     heads: int
     context: int
@@ -79,7 +79,7 @@ def hashed_ngrams(run: Lowering, op: HashedNgrams) -> Tensor:
     return tape.reshape(rows, *rows.shape[:2], -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StreamGate(Operation):
     streams: int
 
@@ -97,7 +97,7 @@ def stream_gate(run: Lowering, op: StreamGate, key: Tensor, query: Tensor, value
     return tape.reshape(tape.mul(gate, tape.unsqueeze(value, -2)), *query.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DilatedConv1d(Operation):
     dilation: int
 

@@ -15,7 +15,7 @@ ROUTES: Variants[Callable[..., tuple[Tensor, Tensor]]] = Variants("routers")
 """(run, op, rows, *parameters) -> weights and numbers of the chosen experts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Router(ChosenExperts):
     style: str
     normalized: bool = False
@@ -41,7 +41,7 @@ def router(run: Lowering, op: Router, x: Tensor) -> tuple[Tensor, Tensor]:
     return weights, indices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RouterScores(Operation):
     num_experts: int
     experts_per_token: int
@@ -331,7 +331,7 @@ def _group_mask(run: Lowering, op: Router, scores: Tensor) -> Tensor:
     return outside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LoadBalancingLoss(Operation):
     num_layers: int
     num_experts: int

@@ -11,7 +11,7 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.losses import LOSSES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AttentionPooling(Operation):
     num_heads: int
 

@@ -12,7 +12,7 @@ from vramwise.models.operations.adapters import with_adapter, with_embedding_ada
 from vramwise.models.operations.inputs import input_tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Embedding(Operation):
     ids: str
     buffer_rows: int | None = None
@@ -146,7 +146,7 @@ def clamp_(run: Lowering, op: ClampInPlace, x: Tensor) -> Tensor:
     return run.tape.clamp_(x)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Activation(Operation):
     is_module = True
 
@@ -168,7 +168,7 @@ def xielu_activation(run: Lowering, op: Xielu, x: Tensor) -> Tensor:
     return xielu(run.tape, x, positive, negative)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Dropout(Operation):
     is_module = True
 
@@ -180,7 +180,7 @@ def dropout(run: Lowering, op: Dropout, x: Tensor) -> Tensor:
     return run.tape.dropout(x, op.p) if run.execution.dropout else x
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Split(Operation):
     pieces: tuple[int, ...]
 
@@ -190,7 +190,7 @@ def split(run: Lowering, op: Split, x: Tensor) -> tuple[Tensor, ...]:
     return run.tape.split(x, op.pieces)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Heads(Operation):
     num_heads: int
 

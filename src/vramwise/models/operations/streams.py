@@ -102,7 +102,7 @@ def predict_streams(run: Lowering, op: PredictStreams, x: Tensor, coefficients: 
     return tape.to(tape.contiguous(tape.add_(mixed, x)), x.dtype)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CorrectStreams(Operation):
     clipped: bool
 

@@ -11,13 +11,13 @@ from vramwise.models.autograd.size import exact_quotient
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.attention import AnyAttention, Attention, AttentionStyle, attention_dropout
+from vramwise.models.operations.attention import AnyAttention, Attention, AttentionStyle, attention_dropout, repeat_kv
 from vramwise.models.operations.images import image_pixels, num_images
 from vramwise.models.operations.latent import turned_with_tables
 from vramwise.models.operations.towers import EmbeddedImages, tower_patches
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TilesEmbedding(EmbeddedImages):
     tiles: int
 
@@ -119,7 +119,7 @@ def _mask_of_rows(run: Lowering, k: Tensor) -> Tensor:
 # -- Llama 4 -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class UnfoldedPatches(Operation):
     image_size: int
     num_channels: int
@@ -217,8 +217,7 @@ def _of_rows(run: Lowering, x: Tensor) -> Tensor:
 def eager_masked_attention(
     run: Lowering, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
 ) -> Tensor:
-    tape, times = run.tape, op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    tape, (k, v) = run.tape, repeat_kv(run, op, k, v)
     scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
     scores = tape.add(scores, mask) if mask is not None else scores
     weights = tape.dropout(tape.to(tape.softmax(scores, "fp32"), q.dtype), attention_dropout(run, op.dropout))
@@ -226,8 +225,7 @@ def eager_masked_attention(
 
 
 def sdpa_masked_attention(run: Lowering, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    tape, times = run.tape, op.num_heads // op.num_key_value_heads
-    k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
+    tape, (k, v) = run.tape, repeat_kv(run, op, k, v)
     dropout = attention_dropout(run, op.dropout)
     mixed = tape.sdpa(q, k, v, mask=mask, dropout=dropout, backend=run.execution.sdpa_backend)
     return tape.contiguous(tape.transpose(mixed, 1, 2))

@@ -11,7 +11,7 @@ from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Undescribed(Operation):
     """Known by its parameters only; `name` says what it is."""
 

@@ -6,7 +6,7 @@ from vramwise.errors import clipped
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.operations.towers import AddToImageTokens, Newlines
+from vramwise.models.operations.image_tokens import AddToImageTokens, Newlines
 from vramwise.models.towers.projector_pieces import Ends, deep
 from vramwise.models.towers.tower_design import Tower
 from vramwise.models.towers.vision_language_design import Assembly

@@ -166,7 +166,7 @@ def _fusion(name: str) -> Block:
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SquarePixels(Operation):
     side: int
 
@@ -180,7 +180,7 @@ def square_pixels(run: Lowering, op: SquarePixels) -> Tensor:
     return image_pixels(run, num_images(run), op.outputs[0].width, images.rows * side, images.columns * side)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SameConvolution(Operation):
     stride: int
 
@@ -258,7 +258,7 @@ def joined_scales(run: Lowering, op: JoinedScales, finer: Tensor, coarser: Tenso
     return tape.cat([finer, enlarged], 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PoolToGrid(Operation):
     grid: int
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.operations.towers import JoinedTokens, JoinFeatures, JoinRows, WithoutFirst
+from vramwise.models.operations.image_tokens import JoinedTokens, JoinFeatures, JoinRows, WithoutFirst
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.operations.flat_images import JoinUnpadded
-from vramwise.models.operations.packed_images import JoinUnfolded
-from vramwise.models.operations.sam import AsTokens, HalvingConvolution
-from vramwise.models.operations.tiles import AllRows, WithoutLast
-from vramwise.models.operations.towers import (
+from vramwise.models.operations.image_tokens import (
     AveragePool,
     JoinFeaturesOfOne,
     JoinGrid,
@@ -16,6 +13,9 @@ from vramwise.models.operations.towers import (
     Project,
     WithoutFirst,
 )
+from vramwise.models.operations.packed_images import JoinUnfolded
+from vramwise.models.operations.sam import AsTokens, HalvingConvolution
+from vramwise.models.operations.tiles import AllRows, WithoutLast
 from vramwise.models.towers.projector_pieces import Ends, features, gated, joined, norm, num_features, two_products
 
 

@@ -86,7 +86,7 @@ def idefics2(b: BlockBuilder, x: Value, e: Ends) -> Value:
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Queries(Operation):
     by_patches: tuple[tuple[int, int], ...] = ()
 

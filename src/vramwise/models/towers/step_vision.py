@@ -89,7 +89,7 @@ def _inputs(run: Lowering, tiles: bool) -> tuple[Dim, int, int]:
     return run.batch * (images.per_sequence * (images.tiles - 1 if tiles else 1)), rows, columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ResizedPositionsEmbedding(Operation):
     tiles: bool
 
@@ -132,7 +132,7 @@ def turned_by_grid(run: Lowering, op: TurnedByGrid, *turned: Tensor) -> tuple[Te
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class HalvedTwice(Operation):
     tiles: bool
 

@@ -14,7 +14,8 @@ Weight = tuple[str, tuple[int, ...]]
 """Name below the tower, and shape."""
 
 
-_UNDESCRIBED = Undescribed(name="an embedding of patches"), Undescribed(name="what follows a tower's layers")
+_EMBEDDING = Undescribed(name="an embedding of patches")
+_CLOSING = Undescribed(name="what follows a tower's layers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class Tower:
     rows: int = 0
     part: Part = "vision"
     modality: Modality = "image"
-    embedding: Operation = _UNDESCRIBED[0]
-    closing: Operation = _UNDESCRIBED[1]
+    embedding: Operation = _EMBEDDING
+    closing: Operation = _CLOSING
     pooling: tuple[Weight, ...] = ()
     attention_style: AttentionStyle = LLAMA
     eager_only: bool = False

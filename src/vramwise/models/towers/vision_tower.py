@@ -9,9 +9,10 @@ from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.image_tokens import ImageTokens
 from vramwise.models.operations.sam import GridAttention, IntoWindows, OutOfWindows
 from vramwise.models.operations.simple import Hold
-from vramwise.models.operations.towers import ImageTokens, LayerScale, PackedAttention
+from vramwise.models.operations.towers import LayerScale, PackedAttention
 from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.projector_pieces import tapped
 from vramwise.models.towers.tower_design import Tower

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from vramwise.models import Block, Model, Parameter
+from vramwise.models import Block, Model
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Conv1dLinear, Linear
 
@@ -25,7 +25,7 @@ def _inner(block: Block, ranks: int, expert_ranks: int) -> int:
     for op in block.ops:
         if isinstance(op, ExpertMlps):
             hidden, chosen = op.inputs[0].width, op.experts_per_token
-            inner = _expert_width(op.parameters, hidden) // (1 if expert_ranks > 1 else ranks)
+            inner = op.inner_width // (1 if expert_ranks > 1 else ranks)
             best = max(best, chosen * (inner + max(2 * inner, hidden)))
         elif isinstance(op, Linear | Conv1dLinear) and op.parameters and op.parameters[0].part == "mlp":
             source = op.inputs[0]
@@ -35,12 +35,3 @@ def _inner(block: Block, ranks: int, expert_ranks: int) -> int:
                 best = max(best, -(-(max(made.values(), default=0) + source.width) // ranks))
                 made = {}
     return best
-
-
-def _expert_width(parameters: tuple[Parameter, ...], hidden: int) -> int:
-    """Inner width of one expert: the other side of the weight that is cut by rows."""
-    for parameter in parameters:
-        if parameter.shard == "expert_row" and len(parameter.shape) == 3:
-            _, one, other = parameter.shape
-            return one if other == hidden else other
-    return 0

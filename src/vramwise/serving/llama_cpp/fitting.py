@@ -84,7 +84,7 @@ def most_layers(plan: Plan, room: int, needed: Needed) -> int:
 
 def fewest_host_experts(model: Model, plan: Plan, room: int, needed: Needed) -> int:
     """The fewest layers whose experts go to the host so that the rest fits; 0 where that does not help."""
-    if plan.experts_on_host or not any(True for block in model.layers() for _ in block.operations(ExpertMlps)):
+    if plan.experts_on_host or not any(block.has(ExpertMlps) for block in model.layers()):
         return 0
     layers = plan.num_layers
     kept = largest_within(lambda n: needed(with_host_experts(plan, layers - n)), room, layers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from vramwise.models import Block, Model, Operation
+from vramwise.models import Block, Model
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Linear
@@ -69,7 +69,7 @@ def _expert_padding(
     added = 0
     for op in block.operations(ExpertMlps):
         hidden = op.inputs[0].width
-        inner = _inner_width(op, hidden) // layout.cut.expert_tensor_parallel_size
+        inner = op.inner_width // layout.cut.expert_tensor_parallel_size
         experts = -(-op.num_experts // layout.cut.expert_parallel_size)
         if kernel == "triton":
             added += 3 * experts * (round_up(inner, TRITON_INTERMEDIATE) - inner) * hidden * rule.bits // 8
@@ -86,14 +86,6 @@ def _mxfp4_kernel(version: tuple[int, ...], capability: float) -> str:
     if int(capability) == 10:
         return "flashinfer"
     return "marlin" if version >= TRITON_HOPPER_VERSION and capability >= 11 else "triton"
-
-
-def _inner_width(op: Operation, hidden: int) -> int:
-    for parameter in op.parameters:
-        if parameter.shard == "expert_row" and len(parameter.shape) == 3:
-            _, one, other = parameter.shape
-            return one if other == hidden else other
-    return 0
 
 
 def _latent_copies(block: Block, storage: Storage, layout: Layout, version: tuple[int, ...]) -> int:

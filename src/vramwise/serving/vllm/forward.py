@@ -100,7 +100,7 @@ def largest_live_set(model: Model, run: Pass, *, named: bool, dense: bool = Fals
     `named`: with what Python's names keep.
     """
     layers = list(model.layers())
-    first = next((i for i, block in enumerate(layers) if any(isinstance(op, ExpertMlps) for op in block.ops)), 0)
+    first = next((i for i, block in enumerate(layers) if block.has(ExpertMlps)), 0)
     layers = layers[:first] if dense else layers[first:]
     blocks = {tuple((type(op), op.inputs, op.outputs) for op in block.ops): block for block in layers}
     found = (_Lowered(block, run).fullest(named=named) for block in blocks.values())
@@ -134,15 +134,8 @@ def experts_workspace(model: Model, tokens: int, ranks: int, expert_ranks: int) 
 def _expert_sizes(op: ExpertMlps, ranks: int, expert_ranks: int) -> tuple[int, int, int, int]:
     """Experts of a token, inner width on a rank, width of gate and up, hidden size."""
     hidden, chosen = op.inputs[0].width, op.experts_per_token
-    inner = next((_inner(p.shape, hidden) for p in op.parameters if p.shard == "expert_row" and len(p.shape) == 3), 0)
-    inner = inner if expert_ranks > 1 else -(-inner // ranks)
+    inner = op.inner_width if expert_ranks > 1 else -(-op.inner_width // ranks)
     return chosen, inner, (op.fused_branches or 2) * inner, hidden
-
-
-def _inner(shape: tuple[int, ...], hidden: int) -> int:
-    """The other side of an expert's second weight."""
-    one, other = shape[-2:]
-    return one if other == hidden else other
 
 
 @dataclass

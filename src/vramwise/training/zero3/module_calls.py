@@ -90,7 +90,7 @@ def module_tree(
     Without `input_gradients` nothing below the first trained weight has a backward pass: no frozen embedding.
     """
     root = Module("", OUTSIDE)
-    rotates = any(True for _ in model.operations(Rotary))
+    rotates = model.has(Rotary)
     number = 0
     for block in model.blocks:
         if block.modality != "text" and not images:
