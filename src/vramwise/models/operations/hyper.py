@@ -132,7 +132,7 @@ def compress_tokens(run: Lowering, op: CompressTokens, x: Tensor) -> Tensor:
     kv_weight, gate_weight, bias, norm = parameters
     kv, gate = (tape.linear(x, weight) for weight in (kv_weight, gate_weight))
     if empty:
-        return tape.new((batch, 1, 0, width), x.dtype, op="zeros")
+        return tape.new((batch, 1, 0, width), kv.dtype, op="zeros")
     count = whole_chunks_of(run.sequence, rate)
     kv, gate = (tape.view(tape.narrow(part, 1, count * rate), batch, count, rate, -1) for part in (kv, gate))
     gate = tape.add(gate, bias)
