@@ -1,55 +1,65 @@
-"""What litgpt's own layers keep for backward, beside what its released code keeps.
+"""What litgpt's own layers keep for backward, beside what its real classes keep.
 
-The sizes are those that `torch.autograd.graph.saved_tensors_hooks` saw in the second of three layers of litgpt 0.5's
-GPT (lora.py, model.py) in bf16 on a CPU: 2 × 32 tokens, hidden 64, 4 heads, rank 8 on queries and values, dropout 0.05;
-indices of `index_copy_`, which are a buffer, left out.
+tests/golden/litgpt_layers.jsonl is what `saved_tensors_hooks` saw of litgpt 0.5.13's GPT; litgpt_layers.py writes it.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from litgpt_layers import ADAPTED, BATCH, HF_LLAMA, MODELS, ROWS, SEQUENCE, kept
 
+from vramwise.kernels import kernels_for
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution, Lora
-from vramwise.models.litgpt import litgpt_forward
+from vramwise.models.step import BlockRun, record_forward
 
-SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 256}
-LLAMA = {**SIZES, "model_type": "llama", "intermediate_size": 172, "num_key_value_heads": 4}
-GROUPED = {**LLAMA, "num_key_value_heads": 2}
-PHI = {**SIZES, "model_type": "phi", "intermediate_size": 256}
-STABLELM = {**SIZES, "model_type": "gpt_neox", "intermediate_size": 256}
+GOLDEN = [json.loads(line) for line in ROWS.read_text().splitlines()]
+LLAMA = HF_LLAMA
 QUERIES_AND_VALUES = Lora(8, frozenset({"q_proj", "v_proj"}), 0.05, "bf16")
-FUSED = Lora(8, frozenset({"query_key_value"}), 0.05, "bf16")
-SHARED_BY_ALL = [1024, 2048, *[8192] * 5]
-LLAMA_KEEPS = [*[256] * 4, *SHARED_BY_ALL, 16384, 16384, 16384, *[22016] * 3, 24576]
-GROUPED_KEEPS = [*[256] * 4, 1024, 2048, *[8192] * 6, 12288, 16384, 16384, *[22016] * 3]
-PHI_KEEPS = [128, 128, *SHARED_BY_ALL, 8192, 16384, 24576, 32768]
-STABLELM_KEEPS = [128, 128, *PHI_KEEPS]
-AXES = with_rounded_axes(batch=2, sequence=32)
+FUSED = frozenset({"query_key_value", "qkv_proj"})
+TARGETS = {
+    "query": {"q_proj", *FUSED}, "key": {"k_proj", *FUSED}, "value": {"v_proj", *FUSED},
+    "projection": {"o_proj", "dense", "self_attn.dense"},
+    "mlp": {"gate_proj", "up_proj", "gate_up_proj", "down_proj", "fc1", "fc2", "dense_h_to_4h", "dense_4h_to_h"},
+    "head": {"lm_head", "embed_out"},
+}  # fmt: skip
+AXES = with_rounded_axes(batch=BATCH, sequence=SEQUENCE)
 
 
-def recorded(config: dict[str, Any], lora: Lora | None, device: str = "cpu") -> Any:
-    execution = Execution(param_dtype="bf16", lora=lora, device=device)  # type: ignore[arg-type]
-    forward = litgpt_forward(describe(config), execution, batch=2, sequence=32)
-    assert forward is not None
-    return forward
+def recorded(config: dict[str, Any], lora: Lora | None, device: str = "cpu", dtype: str = "bf16") -> Any:
+    model = describe({**config, "tie_word_embeddings": False})
+    own = kernels_for(("litgpt",), model.config)
+    execution = Execution(param_dtype=dtype, lora=lora, device=device, kernels=own)  # type: ignore[arg-type]
+    return record_forward(model, execution, batch=BATCH, sequence=SEQUENCE)
 
 
-@pytest.mark.parametrize(
-    ("config", "lora", "kept"),
-    [
-        (LLAMA, QUERIES_AND_VALUES, LLAMA_KEEPS),
-        (GROUPED, QUERIES_AND_VALUES, GROUPED_KEEPS),
-        (PHI, QUERIES_AND_VALUES, PHI_KEEPS),
-        (STABLELM, FUSED, STABLELM_KEEPS),
-    ],
-)
-def test_a_layer_keeps_what_litgpt_keeps(config: dict[str, Any], lora: Lora, kept: list[int]) -> None:
-    layer = recorded(config, lora).runs[2]
-    assert sorted(evaluate(storage.nbytes, AXES) for storage, _ in layer.saved) == kept
+def sizes(run: BlockRun) -> list[int]:
+    return sorted(int(evaluate(storage.nbytes, AXES)) for storage, _ in run.saved)
+
+
+def named(row: dict[str, Any]) -> str:
+    return f"{row['model']} {row['trains']} {row['dtype']}"
+
+
+@pytest.mark.parametrize("row", GOLDEN, ids=named)
+def test_a_layer_and_the_head_keep_what_litgpt_keeps(row: dict[str, Any]) -> None:
+    config, parts = MODELS[row["model"]][0], ADAPTED[row["trains"]]
+    targets = frozenset().union(*(TARGETS[part] for part in parts or ()))
+    forward = recorded(config, Lora(8, targets, 0.05, row["dtype"]) if parts else None, dtype=row["dtype"])
+    assert sizes(forward.runs[2]) == row["layer 1"]
+    assert sizes(forward.runs[-2]) == row["head"]
+
+
+@pytest.mark.parametrize("row", GOLDEN, ids=named)
+def test_the_rows_are_litgpts(row: dict[str, Any]) -> None:
+    pytest.importorskip("litgpt")
+    settings = MODELS[row["model"]][1]
+    found = kept(settings, ADAPTED[row["trains"]], row["dtype"])
+    assert found == {name: row[name] for name in found}
 
 
 def test_logits_leave_in_fp32_and_their_gradients_take_the_place_of_log_probabilities() -> None:
@@ -67,8 +77,8 @@ def test_a_product_of_a_trained_weight_keeps_its_input() -> None:
 
 
 def test_what_litgpt_has_no_described_class_for_runs_as_in_transformers() -> None:
-    gemma = {**LLAMA, "model_type": "gemma2", "head_dim": 16}
-    assert litgpt_forward(describe(gemma), Execution(), batch=1, sequence=32) is None
+    gemma = {**LLAMA, "model_type": "gemma3_text", "head_dim": 16}
+    assert kernels_for(("litgpt",), describe(gemma).config)[0].overrides == ()
 
 
 def test_gemma_scales_its_embedding_and_gates_with_gelu() -> None:

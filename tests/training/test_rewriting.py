@@ -10,12 +10,11 @@ from small_configs import BART, LLAMA
 
 from vramwise import estimate
 from vramwise.errors import UnsupportedModelError
-from vramwise.kernels import kernels_named
+from vramwise.kernels import kernels_for, kernels_named
 from vramwise.models import describe, supported_types
 from vramwise.models.autograd.gradients import input_gradients
 from vramwise.models.autograd.tensor import Node
 from vramwise.models.execution import Execution, Lora
-from vramwise.models.litgpt import litgpt_forward
 from vramwise.models.step import BlockRun, Forward, record_forward
 from vramwise.training.activations.rewriting import recounted, rewritten
 
@@ -43,8 +42,9 @@ def test_a_rewrite_that_changes_nothing_leaves_what_every_block_saves(model_type
 
 
 def test_a_rewrite_that_changes_nothing_leaves_litgpts_layers() -> None:
-    forward = litgpt_forward(describe(LLAMA), Execution(), batch=2, sequence=128)
-    assert forward is not None
+    model = describe(LLAMA)
+    own = Execution(kernels=kernels_for(("litgpt",), model.config))
+    forward = record_forward(model, own, batch=2, sequence=128)
     assert same(forward, recounted(forward))
 
 

@@ -39,6 +39,11 @@ def no_notes(train: TrainSettings) -> tuple[str, ...]:
     return ()
 
 
+def no_version(train: TrainSettings) -> tuple[int, ...]:
+    """No version that would matter."""
+    return ()
+
+
 def always(train: TrainSettings) -> bool:
     """A rule that holds under all settings."""
     return True
@@ -203,8 +208,10 @@ class Framework:
     """transformers' classes run as they are, with another attention in place of theirs, or others do."""
     exact: bool = False
     """Its operations are those that are described, one by one; else its own kernels may keep less or more."""
-    own_layers: bool = False
-    """Its layers are described beside transformers' (models/litgpt.py)."""
+    own_layers: str = ""
+    """The record in vramwise.kernels that describes its layers, for the types that it has classes for."""
+    own_layers_version: Callable[[TrainSettings], tuple[int, ...]] = no_version
+    """The version whose layers run."""
     attention: AttentionRule = as_asked
     """The attention that runs; raises `ScenarioError` where it is refused."""
     attention_note: Callable[[TrainSettings, TrainSettings, str], str] = no_attention_note

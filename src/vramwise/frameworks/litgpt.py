@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.framework import Command, Framework, GradientRules, Loss, Quantizing
-from vramwise.frameworks.versions import torch_version
+from vramwise.frameworks.versions import described, stated, torch_version
 from vramwise.scenario import TrainSettings
 
 
@@ -19,6 +19,11 @@ def _longest_first(train: TrainSettings) -> bool:
     So a run goes out of memory at once if it does. What was released as litgpt asks for torch 2.2 and does so no more.
     """
     return not train.packing and torch_version(train) < (2, 2)
+
+
+def _layers_version(train: TrainSettings) -> tuple[int, ...]:
+    """Before litgpt, which asks for torch 2.2, there was lit-gpt, without versions."""
+    return stated(train, "litgpt") or (described("litgpt") if torch_version(train) >= (2, 2) else ())
 
 
 DEFAULTS = (
@@ -50,7 +55,8 @@ RECORD = Framework(
     defaults=DEFAULTS,
     longest_first=_longest_first,
     names_logits=True,  # finetune/lora.py fit
-    own_layers=True,
+    own_layers="litgpt",
+    own_layers_version=_layers_version,
     gradients=GradientRules(deferred=_defers_reductions, deferred_with_frozen=True),
     loss=Loss(chunks="as they are"),  # utils.py chunked_cross_entropy
     # lightning 2.6 fabric/plugins/precision/bitsandbytes.py: every nn.Linear

@@ -7,7 +7,7 @@ transformers 5.23; a kernel library in the `Execution` has its own for some (`ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from vramwise.errors import UndescribedOperationError
@@ -65,7 +65,8 @@ class Lowering:
     by name. `tables`: what is made once for all layers (cos and sin, masks), by name. `parameters`: those used so far.
     `hidden_dtype`: that of the embeddings, which masks take. `windows_reached`, `chunks_filled`, `one_behind_chunks`:
     see `step.Structure`. `overrides`: what kernel libraries run for operations of the block. `windows`: (how many,
-    patches in each) into which a tower divides its patches.
+    patches in each) into which a tower divides its patches. `stand_ins`: by a parameter's name, tensors of other shapes
+    that a framework's own layers have for it.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Lowering:
         self.streams: dict[str, Tensor] = {}
         self.tables: dict[str, tuple[Tensor, ...]] = {}
         self.parameters: dict[str, Tensor] = {}
+        self.stand_ins: dict[str, list[Tensor]] = {}
         self.hidden_dtype = execution.param_dtype
         self.modality: Modality = "text"
         self.overrides: Mapping[type[Operation], Override] = {}
@@ -128,10 +130,19 @@ class Lowering:
         """The tensors of an operation's parameters, in their order."""
         return [self.parameter(parameter) for parameter in op.parameters]
 
+    def stand_in(self, parameter: Parameter, shape: Sequence[int], *, adapter: bool = False) -> Tensor:
+        """A tensor of a shape of its own that trains, and is stored, as a parameter does, or as an adapter of it."""
+        lora, trains = self.execution.lora, self.execution.trains(parameter.name)
+        dtype = lora.dtype if adapter and lora is not None else self.execution.dtype_of(parameter)
+        tensor = self.tape.parameter(shape, dtype, requires_grad=adapter or trains)
+        self.stand_ins.setdefault(parameter.name, []).append(tensor)
+        return tensor
+
     def weights_of(self, block: Block) -> tuple[tuple[Storage, int], ...]:
         """Storages of a block's parameters and of their adapters, as far as they were used, with their places."""
         found: list[tuple[Storage, int]] = []
         for place, parameter in enumerate(block.parameters):
             names = (parameter.tied_to or parameter.name, *(f"{parameter.name}.{leaf}" for leaf in ADAPTER_LEAVES))
             found += [(self.parameters[name].storage, place) for name in names if name in self.parameters]
+            found += [(tensor.storage, place) for tensor in self.stand_ins.get(parameter.name, ())]
         return tuple(found)

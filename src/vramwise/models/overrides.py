@@ -42,7 +42,8 @@ class Kernels:
     """A library of kernels.
 
     `order`: of two that replace one class of operations, the lower one does. `leaves_out`: libraries whose overrides
-    are not taken beside this one.
+    are not taken beside this one. `is_alone`: where it replaces anything, no other is taken: layers of a framework's
+    own. `loss`: (run, logits) -> loss in place of the model's class's, where it replaces anything.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Kernels:
     order: int
     source: str
     leaves_out: frozenset[str] = frozenset()
+    is_alone: bool = False
+    loss: Lowered | None = None
 
     @property
     def replaces(self) -> str:
@@ -64,6 +67,7 @@ def overrides_in(kernels: tuple[Kernels, ...], modality: Modality) -> Mapping[ty
     Raises ValueError where two libraries of the same order replace one class.
     """
     found: dict[type[Operation], tuple[Kernels, Override]] = {}
+    kernels = tuple(library for library in kernels if library.is_alone and library.overrides) or kernels
     left_out = frozenset[str]().union(*(library.leaves_out for library in kernels))
     for library in sorted(kernels, key=lambda library: library.order):
         for override in library.overrides:
@@ -73,6 +77,11 @@ def overrides_in(kernels: tuple[Kernels, ...], modality: Modality) -> Mapping[ty
             if first is not library and first.order == library.order:
                 raise ValueError(f"{first.name} and {library.name} both replace {override.kind.__name__}")
     return {kind: override for kind, (_, override) in found.items()}
+
+
+def loss_of(kernels: tuple[Kernels, ...]) -> Lowered | None:
+    """The loss that one of the libraries runs, None where the model's class runs its own."""
+    return next((library.loss for library in kernels if library.overrides and library.loss is not None), None)
 
 
 def with_rewrites(block: Block, overrides: Mapping[type[Operation], Override]) -> Block:

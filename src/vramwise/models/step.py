@@ -15,6 +15,7 @@ from vramwise.models.execution import Execution
 from vramwise.models.lowering import Lowering
 from vramwise.models.model import Model
 from vramwise.models.operations.losses import LOSSES
+from vramwise.models.overrides import loss_of
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
         runs.append(run)
         repeats.append(repeat)
     if (name := model.loss or model.head) != "none":
-        logits = lowered.streams["logits"]
-        runs.append(replace(_run("loss", None, tape, partial(LOSSES[name], lowered, logits)), incoming=(logits,)))
+        logits, loss = lowered.streams["logits"], loss_of(execution.kernels) or LOSSES[name]
+        runs.append(replace(_run("loss", None, tape, partial(loss, lowered, logits)), incoming=(logits,)))
     return Forward(tuple(runs), tuple(repeats))
 
 

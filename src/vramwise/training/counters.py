@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import loads_kernels_lazily
 from vramwise.hardware import Gpu, context_bytes
-from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.scenario import Scenario
@@ -16,6 +15,7 @@ from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
+from vramwise.training.recipe.settings import runs_own_layers
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
@@ -71,7 +71,7 @@ def profile_error(train: ResolvedTrain, placement: Placement, model: Model) -> t
         framework = framework_of(train)
         if framework.exact:
             kind = "transformers"
-        elif framework.own_layers and is_described(model) and train.method != "full":
+        elif runs_own_layers(train, model) and train.method != "full":
             kind = framework.name
     found = calibrated(f"profile_error_{kind}")
     low, high = found.low, found.high

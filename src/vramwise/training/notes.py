@@ -9,7 +9,6 @@ from vramwise.errors import clipped
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version, names_a_version
 from vramwise.hardware import Gpu
-from vramwise.models.litgpt import is_described
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.model_states.states import ModelStates, quantizer
@@ -22,6 +21,7 @@ from vramwise.training.recipe.settings import (
     EXPERTS_FUSED_SINCE,
     had_expert_modules,
     has_fused_experts,
+    runs_own_layers,
 )
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
@@ -53,7 +53,7 @@ def notes_of(
             "recurrent layers follow transformers' PyTorch code; they keep less where its package "
             f"{' or '.join(sorted(packages))} is installed"
         )
-    if not framework.exact and not _runs_litgpts_layers(train, model):
+    if not framework.exact and not runs_own_layers(train, model):
         notes.append(
             f"activations follow transformers' operations; {train.framework}'s own kernels may keep less or more"
         )
@@ -117,12 +117,6 @@ def experts_note(train: ResolvedTrain, model: Model) -> str:
         f"{skipped}; bitsandbytes leaves it in 16 bits, {format_bytes(2 * size)} in all; to quantize it: "
         + ", or ".join(ways)
     )
-
-
-def _runs_litgpts_layers(train: ResolvedTrain, model: Model) -> bool:
-    """Whether the activations are those of litgpt's own classes."""
-    cut_or_added = train.tensor_parallel_size > 1 or train.images_per_sequence or train.dora
-    return framework_of(train).own_layers and is_described(model) and not cut_or_added
 
 
 def _about_extra_models(train: ResolvedTrain, *, engine_counted: bool) -> list[str]:

@@ -28,7 +28,13 @@ from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.recipe.adapters import of_experts, without_adapter
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
 from vramwise.training.recipe.peft_targets import former_names
-from vramwise.training.recipe.settings import COMPUTE_ADAPTERS, execution, has_fused_experts, structural
+from vramwise.training.recipe.settings import (
+    COMPUTE_ADAPTERS,
+    execution,
+    has_fused_experts,
+    runs_own_layers,
+    structural,
+)  # fmt: skip
 from vramwise.training.resolved import ResolvedTrain
 
 _FLASH = "attention flash"
@@ -73,6 +79,7 @@ def _of_kernels(
     asked: TrainSettings, train: ResolvedTrain, model: Model, axes: dict[str, int]
 ) -> Iterator[tuple[str, str]]:
     framework = framework_of(train)
+    own = (framework.own_layers,) if runs_own_layers(train, model) else framework.kernels
 
     def operations(*names: str) -> list[tuple[str, ...]]:
         kernels = kernels_for(names, model.config)
@@ -86,11 +93,11 @@ def _of_kernels(
         if in_adapters or in_loss or in_products:
             continue
         if operations(name) == operations():
-            owner = f"{train.framework}'s own layers have" if framework.own_layers else "this model has"
             what = f"it replaces {kernels_named(name).replaces}"
-            yield f"kernels {name}", f"{what}, of which {owner} none that it finds"
-        elif operations(*framework.kernels, name) == operations(*framework.kernels) and name not in framework.kernels:
-            yield f"kernels {name}", f"{train.framework}'s own kernels replace the same"
+            yield f"kernels {name}", f"{what}, of which this model has none that it finds"
+        elif name not in own and operations(*own, name) == operations(*own):
+            layers = "own layers run in its place" if kernels_named(own[0]).is_alone else "own kernels replace the same"
+            yield f"kernels {name}", f"{train.framework}'s {layers}"
 
 
 def _of_attention(

@@ -193,7 +193,7 @@ _ROWS = (
     Primitive("index", "new", ("indices",)),
     Primitive("index_select", "new", ("index",)),
     Primitive("index_add_", "new", ("source", "index")),
-    Primitive("index_copy_", "new", ("source",)),
+    Primitive("index_copy_", "new", ("source", "index")),
     Primitive("index_put", "new", ("indices",)),
     Primitive("index_put_", "new", ("indices",)),
     Primitive("gather", "new", ("self", "index")),

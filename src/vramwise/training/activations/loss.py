@@ -25,8 +25,8 @@ from vramwise.frameworks.versions import library_version, liger_version
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage, Tensor
-from vramwise.models.litgpt import WIDENED
 from vramwise.models.model import Model
+from vramwise.models.overrides import loss_of
 from vramwise.models.step import BlockRun, Forward
 from vramwise.models.type_facts import has_fact
 from vramwise.training.activations.rewriting import recounted
@@ -73,7 +73,7 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
     loss = forward.runs[-1]
     logits = loss.incoming[0]
     variant, own = train.loss, framework_of(train).loss
-    if is_litgpt(forward):
+    if loss_of(execution(train, model).kernels) is not None:  # the framework's own
         return forward
     if variant == "chunked" and model.head == "contrastive":
         raise ScenarioError(
@@ -107,11 +107,6 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
         autocast = execution(train, model).autocast
         return _replaced(forward, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast)
     return forward
-
-
-def is_litgpt(forward: Forward) -> bool:
-    """Whether the pass was recorded as litgpt's own, with its loss."""
-    return any(node.op == WIDENED for node in forward.runs[-2].nodes)
 
 
 def _is_causal(loss: BlockRun) -> bool:

@@ -13,7 +13,6 @@ from vramwise.frameworks.versions import torch_version
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, walk_forward
-from vramwise.models.litgpt import litgpt_forward
 from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.overrides import Kernels
@@ -24,7 +23,7 @@ from vramwise.training.activations.compiled import with_compiled_layers
 from vramwise.training.activations.dequantization import with_dequantization
 from vramwise.training.activations.dummy_gradients import adds_into_main_gradients
 from vramwise.training.activations.fp8 import with_fp8_products
-from vramwise.training.activations.loss import is_litgpt, logits_held, with_loss
+from vramwise.training.activations.loss import logits_held, with_loss
 from vramwise.training.activations.own_layers import with_own_layers
 from vramwise.training.activations.shared_streams import shared_streams
 from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
@@ -199,9 +198,7 @@ def recorded(
     local = local_model(model, tensor_parallel, train.expert_parallel_size * train.expert_tensor_parallel_size)
     runs = execution(train, model) if kernels is None else replace(execution(train, model), kernels=kernels)
     try:
-        own = litgpt_forward if framework_of(train).own_layers and tensor_parallel == 1 else None
-        found = own(local, runs, batch=batch, sequence=sequence) if own is not None else None
-        return found or record_forward(local, runs, batch=batch, sequence=sequence)
+        return record_forward(local, runs, batch=batch, sequence=sequence)
     except ViewError as error:
         if tensor_parallel == 1:
             raise
@@ -255,7 +252,7 @@ def _shaped(forward: Forward, model: Model, train: ResolvedTrain, accumulating: 
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
-    looped = logits.nbytes if is_litgpt(forward) else 0
+    looped = logits.nbytes if framework_of(train).names_logits else 0
     return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, brought, looped, forward)
 
 

@@ -14,6 +14,7 @@ from vramwise.kernels import kernels_for
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
+from vramwise.models.overrides import Kernels
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.recipe.adapters import target_paths
@@ -220,6 +221,23 @@ def kernel_names(train: ResolvedTrain) -> tuple[str, ...]:
     return (*train.kernels, *framework_of(train).kernels)
 
 
+def runs_own_layers(train: ResolvedTrain, model: Model) -> bool:
+    """Whether the framework's own layers are described for this model; they know no DoRA, images or cut layers."""
+    own = framework_of(train).own_layers
+    if not own or model.head != "causal-lm" or train.dora or train.images_per_sequence:
+        return False
+    return train.tensor_parallel_size == 1 and bool(kernels_for((own,), model.config)[0].overrides)
+
+
+def kernels_of(train: ResolvedTrain, model: Model) -> tuple[Kernels, ...]:
+    """Records of all kernels that run, the framework's own layers first."""
+    if not runs_own_layers(train, model):
+        return kernels_for(kernel_names(train), model.config)
+    framework = framework_of(train)
+    versions = ((framework.own_layers, framework.own_layers_version(train)),)
+    return kernels_for((framework.own_layers, *kernel_names(train)), model.config, versions)
+
+
 @lru_cache(maxsize=512)
 def execution(train: ResolvedTrain, model: Model) -> Execution:
     """How the forward pass runs under these (resolved) settings."""
@@ -264,6 +282,6 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         expert_modules=has_expert_modules(train, model),
         images=images_of(train, model),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
-        kernels=kernels_for(kernel_names(train), model.config),
+        kernels=kernels_of(train, model),
     )
     return with_masks(found, train)
