@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramwise.errors import VramwiseError, clipped
+from vramwise.records import record
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 GROUP = "vramwise.plugins"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Plugin:
     """What one package adds.
 
@@ -43,7 +44,7 @@ class Plugin:
     cases: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Installed:
     """A plug-in that was imported, its name, and the package that brings it with its version."""
 

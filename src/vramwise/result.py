@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal, cast
 
 from vramwise.errors import UsageError, clipped
+from vramwise.records import record
 
 SCHEMA: Final = 1
 
@@ -60,7 +61,7 @@ _compact = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circul
 _quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)  # names, formulas and sources recur
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Quantity:
     """A predicted counter with its 90 % interval; low = expected = high where it is exact.
 
@@ -85,7 +86,7 @@ class Quantity:
         return {"low": self.low, "expected": self.expected, "high": self.high}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """One term of a moment: its bytes, how they are known, the formula with its inputs, and its parts.
 
@@ -145,7 +146,7 @@ class Node:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Phase:
     """A moment of the run (load, forward, optimizer step, …) and the tree of what is held then."""
 
@@ -160,7 +161,7 @@ class Phase:
         return {"name": self.name, "bytes": self.bytes, "components": self.components.to_dict()}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rank:
     """A kind of rank (a pipeline stage, say) and its peak."""
 
@@ -168,7 +169,7 @@ class Rank:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Capacity:
     """What the card has in total and what a process can use of it."""
 
@@ -177,7 +178,7 @@ class Capacity:
     usable_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """Whether the scenario fits, with how much to spare, and how likely that is.
 
@@ -208,7 +209,7 @@ class Verdict:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelFacts:
     """The model of the scenario in numbers; tied weights count once."""
 
@@ -219,7 +220,7 @@ class ModelFacts:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     """The whole answer. Raises ValueError for a quantity or a peak phase with an unknown name."""
 
@@ -363,7 +364,7 @@ def _table(**properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(row: ModelFacts | Rank | Capacity) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__slots__}
+    return {name: getattr(row, name) for name in row.__match_args__}
 
 
 def _node_json(node: Node, known: dict[int, str]) -> str:

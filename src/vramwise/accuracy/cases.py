@@ -11,13 +11,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TypeGuard
 
 from vramwise.errors import ScenarioError, SourceError, UnknownNameError, UsageError, clipped, nearest
 from vramwise.files import open_to_read, shown_path
 from vramwise.plugins import installed, plugin_named
+from vramwise.records import record
 from vramwise.scenario.definition import TABLES
 from vramwise.scenario.lines import numbered_lines, parse_line
 
@@ -39,7 +40,7 @@ OF_PLUGIN = "plugin:"
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Case:
     """One measured case; the fields are those of the file, `file` and `line` say where it stands.
 
@@ -87,7 +88,7 @@ class Case:
         return re.split(r"[(;]", self.source, maxsplit=1)[0].strip() or NOT_STATED
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnusableLine:
     """A line of a case file that is no case, and why."""
 

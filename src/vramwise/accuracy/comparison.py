@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from vramwise.accuracy.cases import Case
 from vramwise.measure.difference import without_workspaces
+from vramwise.records import record
 from vramwise.result import Quantity, Result
 
 Estimate = Callable[[Mapping[str, object]], Result]
 """What turns a scenario into a result (`vramwise.estimation.estimate`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Comparison:
     """A measured number beside the estimated one and its interval.
 
@@ -47,7 +47,7 @@ class Comparison:
         return self.low <= measured + rounding and self.high >= measured - rounding
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OomComparison:
     """Whether a run went out of memory beside what was expected of it."""
 
@@ -65,7 +65,7 @@ class OomComparison:
         return self.expected and not self.measured
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failure:
     """Why a case has no estimate."""
 
@@ -73,7 +73,7 @@ class Failure:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """What became of one case: every measured quantity is compared, or missing, or the estimate failed."""
 

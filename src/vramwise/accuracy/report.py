@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vramwise.accuracy.cases import Case, UnusableLine, case_files, read_cases
 from vramwise.accuracy.comparison import Comparison, Estimate, Outcome, compare
 from vramwise.accuracy.table import ErrorRow, OomRow, Table, tabulate, worst_comparisons
+from vramwise.records import record
 
 Watched = Callable[[Sequence[Case]], Iterable[Case]]
 """Hands out the cases one by one, to somebody who shows how far it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """What `vramwise accuracy` found: the outcome of every case, and the lines that are none."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from vramwise.accuracy.cases import NOT_STATED, Case
 from vramwise.accuracy.comparison import Comparison, Failure, OomComparison, Outcome
+from vramwise.records import record
 from vramwise.result import QUANTITIES
 
 GROUPS: dict[str, Callable[[Case], str]] = {
@@ -19,7 +20,7 @@ GROUPS: dict[str, Callable[[Case], str]] = {
 """What rows can be grouped by."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ErrorRow:
     """Errors of one quantity in one group; errors and widths are fractions of what was measured.
 
@@ -42,7 +43,7 @@ class ErrorRow:
     median_width: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OomRow:
     """Verdicts of one group: how many runs were called right, and the runs of the two ways to be wrong."""
 
@@ -56,7 +57,7 @@ class OomRow:
     false_ooms: tuple[OomComparison, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failures:
     """Cases whose estimate raised one type of error, with one of them as the example."""
 
@@ -66,7 +67,7 @@ class Failures:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Table:
     rows: tuple[ErrorRow, ...]
     oom_rows: tuple[OomRow, ...]

@@ -6,11 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UnknownNameError, UnsupportedModelError, UsageError, VramwiseError
+from vramwise.records import record
 
 if TYPE_CHECKING:
     from vramwise.measure.job import Job
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     return _single(args, plan)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """What the runs of one command share."""
 

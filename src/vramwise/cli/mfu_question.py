@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vramwise.cli.scenario_flags import flag
 from vramwise.errors import UsageError
 from vramwise.files import read_at_most
+from vramwise.records import record
 
 if TYPE_CHECKING:
     from vramwise.hardware import Gpu
@@ -21,7 +21,7 @@ LARGEST_OUTPUT = 2**26
 _RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "examples_per_second", "step_time", "tflops")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Question:
     """What the flags say, read and looked up."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -12,12 +11,13 @@ from vramwise.errors import UsageError, VramwiseError, clipped
 from vramwise.formats import dtype
 from vramwise.interop.simple_rules import Shape, parameter_count, transformer_parameters
 from vramwise.models import Model
+from vramwise.records import record
 from vramwise.scenario.definition import KINDS, TrainSettings
 
 DEFAULT_SEQUENCE = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SimpleQuestion:
     """Numbers for the formulas; what was not given is None. `model` is described where a name or config was given."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.errors import UsageError, VramwiseError, clipped, nearest
 from vramwise.planner.changes import changed
+from vramwise.records import record
 from vramwise.result import Result, VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES, table_of
@@ -23,7 +23,7 @@ _THOUSANDS = {"k": KIB, "m": MIB}  # as lengths are said: 8k tokens are 8,192
 Estimate = Callable[[Scenario], Result]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Axis:
     """A key and the values that it takes, as they were written and as the scenario keeps them."""
 
@@ -38,7 +38,7 @@ class Axis:
         return tuple(f"{value:,}" if type(value) is int and label.isdecimal() else label for label, value in pairs)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Point:
     """One combination: what it needs and whether it fits, or why it has no answer."""
 

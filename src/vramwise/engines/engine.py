@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
+
+from vramwise.records import record
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CommandLine:
     """How the engine is started; interop/launch/NAME.py reads the flags."""
 
@@ -31,7 +33,7 @@ class CommandLine:
     """A beginning that fits one flag alone is that flag (argparse)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Log:
     """What the engine prints at its start; interop/logs/NAME.py reads the lines."""
 
@@ -41,7 +43,7 @@ class Log:
     """The printed terms add up to the share of the card, so that one explains another's difference."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Shortage:
     """What a message of the engine means that says it had no room: `cause`, and `changes` with their costs.
 
@@ -53,7 +55,7 @@ class Shortage:
     sign: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Engine:
     """One inference engine."""
 

@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.errors import UnknownNameError, nearest
+from vramwise.records import record
 
 _IEEE = "IEEE 754-2019, table 3.5"
 _TF32 = "NVIDIA A100 Tensor Core GPU architecture whitepaper: tf32 = 1 + 8 + 10 bits, stored as fp32"
@@ -20,7 +19,7 @@ _BNB = "bitsandbytes 0.50.2 functional.py get_4bit_type: a 16-entry code"
 _NVFP4 = "NVIDIA TensorRT documentation: NVFP4, e2m1 values with an fp8 scale for 16 of them"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dtype:
     """One number format; `bits` are stored, `used_bits` carry information, scales are not counted."""
 

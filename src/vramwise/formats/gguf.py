@@ -8,13 +8,13 @@ multiple of the block; llama.cpp falls back to another type where they are not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from vramwise.errors import UnknownNameError, UsageError, nearest
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GgufType:
     """One tensor type: `block_size` weights take `block_bytes` bytes, scales included."""
 

@@ -12,13 +12,13 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any, BinaryIO
 
 from vramwise.errors import SourceError, clipped
 from vramwise.files import open_to_read, shown_path
 from vramwise.formats.gguf import gguf_type
+from vramwise.records import record
 from vramwise.units import KIB, MIB, format_bytes
 
 MOST_TENSORS = 200_000
@@ -43,7 +43,7 @@ _STRING, _ARRAY = 8, 9
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileTensor:
     """One tensor: `shape` with columns last, `type` (`type 137` where it has no name here), bytes in the file."""
 
@@ -53,7 +53,7 @@ class FileTensor:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GgufHeader:
     """Metadata and tensors of a file, or of all parts of a split one. Lists that are not kept are their length."""
 

@@ -10,11 +10,12 @@ Not counted: workspaces of kernels, padding that an engine adds, the allocator's
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
 from vramwise.errors import UnknownNameError, UsageError, nearest
+from vramwise.records import record
 
 Tensors = tuple[tuple[str, int], ...]
 """Stored tensors of one weight: name and bytes of each."""
@@ -40,7 +41,7 @@ _OUTSIDE_LAYERS = frozenset({"embedding", "norm", "head"})
 _CHECKPOINT_SKIPS = _OUTSIDE_LAYERS | {"router", "vision", "audio", "speech", "projector"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QuantFormat:
     """How one library stores a quantized linear weight.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NoReturn, TypeGuard
 
 from vramwise.errors import SourceError, clipped
 from vramwise.files import open_to_read, shown_path
+from vramwise.records import record
 from vramwise.units import MIB, format_bytes
 
 SUFFIX = ".safetensors"
@@ -34,7 +34,7 @@ _ADAPTERS = "adapter_"  # peft's files lie beside the model's
 _MISTRAL = "consolidated"  # the same weights again under Mistral's own names
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredTensor:
     """A tensor as a file holds it; `dtype` is the format's word (`BF16`)."""
 
@@ -55,7 +55,7 @@ class StoredTensor:
         return -(-self.numel * _BITS[self.dtype] // 8)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredWeights:
     """All tensors under a path, the number of files that they lie in, and whether those hold their data too."""
 

@@ -21,10 +21,10 @@ is decided only where `precision` is open too: a stated precision has its own dt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Default:
     """A setting of a framework: when it holds, its key and value, and the file and version in which it was read."""
 

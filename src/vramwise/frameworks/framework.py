@@ -7,11 +7,11 @@ What a record leaves out is as in a loop of torch alone around classes of its ow
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.frameworks.defaults import Default
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.scenario import TrainSettings
 
 Rule = Callable[[TrainSettings], bool]
@@ -49,7 +49,7 @@ def always(train: TrainSettings) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Command:
     """What starts a framework on a command line, and who reads the line."""
 
@@ -64,7 +64,7 @@ class Command:
     """The program as a person would type it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GradientRules:
     """How gradients come, stay and are reduced; settings make a life of it (training/recipe/gradient_life.py)."""
 
@@ -78,7 +78,7 @@ class GradientRules:
     """FSDP 2 reduces gradients in the dtype that is computed in, not in their own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Casts:
     """Who casts, and what of a model is in which dtype."""
 
@@ -93,7 +93,7 @@ class Casts:
     """8-bit copies of weights stay from step to step, and are not made anew in each product."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Loss:
     """The ways to the loss, where the framework has its own."""
 
@@ -114,7 +114,7 @@ class Loss:
     """`loss = fused-linear` is the framework's own, whatever kernels are asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Quantizing:
     """What becomes of a quantized base."""
 
@@ -130,7 +130,7 @@ class Quantizing:
     """A weight that trains beside adapters is a copy and the frozen one stays: peft's `modules_to_save`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Peft:
     """How peft is asked for adapters."""
 
@@ -142,7 +142,7 @@ class Peft:
     """Adapters on whole parameters go without the dropout that peft refuses there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Sharding:
     """How layers, weights and sequences are cut."""
 
@@ -168,7 +168,7 @@ class Sharding:
     """States can move to host memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Framework:
     """One training framework."""
 

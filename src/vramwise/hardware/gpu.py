@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from vramwise.hardware.memory import MemoryEstimate, nominal_total, reported_bytes, usable_memory
 from vramwise.hardware.shared_memory import share_note, shared_memory
 from vramwise.hardware.support import Support, support_of
 from vramwise.plugins import Installed, check_names, installed
+from vramwise.records import record
 from vramwise.tables import Row, rows_of, table
 
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
@@ -17,7 +17,7 @@ _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 SERVER_NVLINK_GB_S = 300  # V100
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gpu:
     """One row of gpus.csv. Rates are dense, fp16 and bf16 with fp32 accumulation; None means not known.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from vramwise.errors import UnknownNameError, clipped, nearest
 from vramwise.hardware.gpu import Gpu, added_rows, gpu_of, rows_by_id, sized_ids
+from vramwise.records import record
 from vramwise.tables import Row
 from vramwise.units import GIB
 
@@ -58,7 +58,7 @@ _SAME = {"mobile": "laptop", "notebook": "laptop"}
 _CUT_OFF = re.compile(r"\s*(?:\.{2,}|…)\s*$")  # nvidia-smi's table ends long names so
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GpuMatch:
     """The accelerator that a name means, and what was chosen when several fit."""
 
@@ -120,7 +120,7 @@ def _preference(gpu_id: str) -> tuple[bool, int, str]:
     return "-sxm" not in gpu_id, sized_ids().get(gpu_id, ("", 0))[1], gpu_id
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Card:
     id: str
     required: frozenset[str]

@@ -7,15 +7,15 @@ output is known. Devices that share the host's memory: shared_memory.py. Constan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from vramwise.hardware.calibration import calibrated, median_bytes
+from vramwise.records import record
 from vramwise.tables import Row, table
 from vramwise.units import GB, GIB, MIB
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryEstimate:
     """Bytes with an interval, and the rule and evidence behind them."""
 

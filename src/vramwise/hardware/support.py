@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
+from vramwise.records import record
 from vramwise.tables import table
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Support:
     """Each field is `yes`, `no`, `partial` or `unknown`; `note` says what the words leave out."""
 

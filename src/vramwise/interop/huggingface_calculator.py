@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from vramwise.interop.huggingface_buffers import RELEASES, block_buffer_bytes, loads_with, shared_buffer_bytes
 from vramwise.models import Block, Model, describe
 from vramwise.models.operations.simple import Embedding
 from vramwise.models.type_facts import fact_value, has_fact
+from vramwise.records import record
 
 # commands/estimate.py of accelerate 1.15: sizes in fp32 over these.
 _SMALLER_THAN_FP32 = {"float32": 1, "float16/bfloat16": 2, "int8": 4, "int4": 8}
@@ -16,7 +17,7 @@ _FP32_BYTES = 4
 _INFERENCE_FACTOR = 1.2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CalculatorRow:
     """One dtype's row: what the tool prints, and the true size of the whole model's weights beside it.
 
@@ -30,7 +31,7 @@ class CalculatorRow:
     true_weights_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AdamStages:
     """The tool's four stages of training with Adam, in bytes."""
 
@@ -40,7 +41,7 @@ class AdamStages:
     optimizer_step: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CalculatorTables:
     """Both tables of the tool, as it prints them with one release of transformers, and what they rest on."""
 

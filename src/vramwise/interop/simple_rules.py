@@ -6,10 +6,10 @@ Every function says what it leaves out. Sizes are bytes; a parameter's bytes may
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 
 from vramwise.errors import UsageError, clipped
+from vramwise.records import record
 
 CUDA_KERNELS_BYTES = 1_300_000_000
 """What a widely copied worked example (LLaMA-6B, int8) adds for CUDA kernels: 1.3 GB."""
@@ -19,7 +19,7 @@ _COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,12})?)(?:e\+?(\d{1,2})|([kmbt]))?", re.
 _MOST_PARAMETERS = 10**15
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelStates:
     """Bytes that one parameter costs while training, without activations."""
 
@@ -46,7 +46,7 @@ ADAPTERS_SHARE = Fraction(4785, 10**6)
 """Share of the parameters that an article on LoRA trains: 0.4785 %, without naming the model."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """Sizes that the formulas with activations need."""
 

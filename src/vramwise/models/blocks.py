@@ -7,10 +7,11 @@ parameters here, caches in `caches`, saved activations, live sets and FLOPs thro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import ClassVar, Literal, TypeVar
 
 from vramwise.models.caches import LayerCache
+from vramwise.records import record
 
 Part = Literal[
     "embedding", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "audio", "speech",
@@ -20,7 +21,7 @@ Modality = Literal["text", "image", "audio"]
 Shard = Literal["column", "row", "vocab", "expert_column", "expert_row", "replicated"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parameter:
     """One parameter tensor of a model.
 
@@ -51,7 +52,7 @@ class Parameter:
         return self.name.rpartition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Value:
     """An edge of the dataflow: `width` is the size of its last axis.
 
@@ -63,7 +64,7 @@ class Value:
     places: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Operation:
     """One operation: the module it belongs to, what it reads and makes, its parameters.
 
@@ -95,7 +96,7 @@ _FIELDS_OF_ALL = len(fields(Operation))
 K = TypeVar("K", bound=Operation)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Block:
     """A named run of operations, such as one decoder layer.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from vramwise.records import record
 
 CacheKind = Literal["full", "sliding", "chunked", "latent", "cross", "recurrent", "none"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerCache:
     """One layer's cache.
 

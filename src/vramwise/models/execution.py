@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.models.autograd.primitives import Device
 from vramwise.models.blocks import Parameter
 from vramwise.models.overrides import Kernels
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lora:
     """Low-rank adapters: rank, what they wrap, dropout, dtype, magnitudes of DoRA.
 
@@ -41,7 +41,7 @@ def _ends(path: str) -> Iterator[str]:
         path = path.partition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Images:
     """Images of a batch: `per_sequence` for each row, each `tiles` inputs of the tower of `rows` × `columns` patches.
 
@@ -72,7 +72,7 @@ class Images:
         return self.rows * self.columns
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Execution:
     """The structure of a forward pass; sizes (batch, sequence) are not part of it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -10,12 +9,13 @@ from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.model import Model
 from vramwise.models.step import record_forward
+from vramwise.records import record
 
 Recompute = Literal["none", "selective", "full"]
 AttentionRule = Literal["full", "causal"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepFlops:
     """FLOPs (2 a multiply-add) of one forward and backward pass over `batch` sequences of `sequence` tokens.
 

@@ -17,9 +17,10 @@ from vramwise.models.autograd.gradients import InputGradient, divided_up, input_
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, terms_of, total
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Moment:
     """Bytes alive inside a block at one operation; weights and what other blocks hold are not counted.
 
@@ -39,7 +40,7 @@ class Moment:
         object.__setattr__(self, "total", total((self.saved, self.weight_gradients, self.temporaries)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Peak:
     """The largest of some moments at given sizes."""
 
@@ -107,7 +108,7 @@ class _Bytes:
     stays: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Gradient:
     held: _Bytes
     is_view: bool
@@ -159,7 +160,7 @@ def walk_backward(
     return _BackwardWalker(run, accumulating, shared, external, recomputed, fused).walk()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _SharedWeights:
     """Parameters that several blocks use, by how far their gradient is."""
 

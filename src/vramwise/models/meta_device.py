@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.models.untrusted_config import names_a_backbone, no_network, without_code
+from vramwise.records import record
 
 _LOADERS = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMultimodalLM", "AutoModelForImageTextToText",
             "AutoModelForMaskedLM", "AutoModel")  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClassTensors:
     """Parameters of a class (tied ones once), the class's name and the version that made it."""
 

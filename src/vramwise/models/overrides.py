@@ -7,11 +7,11 @@ in place of the lowerings that are registered for those classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Modality, Operation
+from vramwise.records import record
 
 Lowered = Callable[..., Tensor | tuple[Tensor, ...]]
 """(run, operation, *tensors) -> tensor or tensors."""
@@ -20,7 +20,7 @@ Rewrite = Callable[[Block], Block]
 EVERYWHERE: frozenset[Modality] = frozenset({"text", "image", "audio"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Override:
     """What a library runs for one class of operations.
 
@@ -37,7 +37,7 @@ class Override:
     modalities: frozenset[Modality] = EVERYWHERE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kernels:
     """A library of kernels.
 

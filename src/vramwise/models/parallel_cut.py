@@ -14,16 +14,16 @@ not divide is rounded up. Key and value heads of which there are fewer than rank
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from vramwise.errors import UnevenCutError
 from vramwise.models.blocks import Block, Operation, Parameter
 from vramwise.models.operations.attention import AnyRotary, Attention
 from vramwise.models.operations.simple import Conv1dLinear, Linear
+from vramwise.records import record
 from vramwise.units import round_up
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyValueRows:
     """Of a linear layer's outputs, how many belong to keys or values, and the number of their heads."""
 
@@ -31,7 +31,7 @@ class KeyValueRows:
     heads: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ParallelCut:
     """Over how many ranks parameters are cut.
 

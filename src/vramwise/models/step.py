@@ -16,6 +16,7 @@ from vramwise.models.lowering import Lowering
 from vramwise.models.model import Model
 from vramwise.models.operations.losses import LOSSES
 from vramwise.models.overrides import loss_of
+from vramwise.records import record
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Forward:
         return total(run.backward_flops for run in self.runs)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Structure:
     """What of the sizes changes the list of operations.
 
@@ -192,7 +193,7 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     return Forward(tuple(runs), tuple(repeats))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Known:
     """A recorded layer: what it hands on and saves of that, and the roles in which it is first to save its inputs."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
+from vramwise.records import record
 from vramwise.tables import table
 
 Version = tuple[int, ...]
@@ -20,7 +20,7 @@ LATEST: Version = (999,)
 ANY = "any"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TypeFact:
     """One row: the versions and types that it holds for, and a value where the fact has one."""
 

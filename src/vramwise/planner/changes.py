@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
 from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
+from vramwise.records import record
 from vramwise.result import Node, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES, table_of
@@ -29,7 +29,7 @@ class Cost(IntEnum):
     ANOTHER_ENGINE = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """Values by key of the scenario or of its task's table, and how a person reads them.
 
@@ -68,7 +68,7 @@ def changed(scenario: Scenario, values: Mapping[str, object]) -> Scenario:
     return scenario.replace(**top).checked()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """A scenario with its answer, and what candidates are chosen by."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.errors import VramwiseError
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost
@@ -14,6 +14,7 @@ from vramwise.planner.inference_changes import (
     serving_combinations,
 )
 from vramwise.planner.training_changes import training_changes, training_combinations, with_kernels_of_the_card
+from vramwise.records import record
 from vramwise.result import VERDICT_WORDS, Quantity, Result, Verdict
 from vramwise.scenario import Scenario
 
@@ -35,7 +36,7 @@ _COMBINATIONS: dict[str, Callable[[Asked], Iterator[Change]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Suggestion:
     """A change, what is needed with it, how much less that is, what is then said of the card, and what it costs."""
 

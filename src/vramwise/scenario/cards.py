@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from vramwise.errors import ScenarioError, clipped
+from vramwise.records import record
 from vramwise.scenario.values import Size, Whole
 from vramwise.units import format_bytes
 
@@ -16,7 +16,7 @@ _MEMORY_ALONE = re.compile(r"\s*([\d.,]+)\s*([kmgt]b?|[kmgt]ib)\s*", re.IGNORECA
 _COUNT, _MEMORY = Whole(help="GPUs", minimum=0), Size(help="memory of one")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cards:
     """The GPUs of a scenario: name, number and memory of one, each None where it is not given, and notes."""
 

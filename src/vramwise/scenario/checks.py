@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError
+from vramwise.records import record
 from vramwise.scenario.inference import GenerateSettings, ServeSettings
 from vramwise.scenario.ownership import check_owners
 from vramwise.scenario.training import TrainSettings
@@ -16,7 +17,7 @@ TRAIN_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "context_paral
 SERVE_SPLITS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Checked:
     """A task's table with what follows from its keys filled in, the GPUs where they are known, and notes on both."""
 

@@ -7,15 +7,16 @@ where it begins with it (`lora_rank` is `lora.rank`). The table of an engine or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vramwise.errors import ScenarioError
+from vramwise.records import record
 from vramwise.scenario.messages import refusal, unknown_key
 from vramwise.scenario.owners import Owner, title_of
 from vramwise.scenario.settings import Settings, ownership_of
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NestedTable:
     """A table inside a task's table: `keys` has, by the name in there, the key that it stands for."""
 

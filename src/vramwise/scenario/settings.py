@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Self
 
+from vramwise.records import record
 from vramwise.scenario.owners import Owners
 from vramwise.scenario.values import Kind
 
@@ -43,7 +44,7 @@ class Settings:
         return key in self.explicit and getattr(self, key) != defaults_of(type(self))[key]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ownership:
     """Whose a key is: everybody's where there are no `owners`.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 from vramwise.engines import engine_named
 from vramwise.hardware import Gpu
+from vramwise.records import record
 from vramwise.result import Result
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.packages import rules_of
@@ -14,7 +14,7 @@ from vramwise.serving.packages import rules_of
 Part = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Share:
     """`fraction` of `card_bytes` is `bytes`, which the parts inside make up; with those outside they are the process.
 

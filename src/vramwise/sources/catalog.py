@@ -7,14 +7,15 @@ architecture), so names are indexed without reading the rest; a line is parsed w
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from vramwise.records import record
 
 _HEAD_END = ',"model_type":'
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CatalogEntry:
     """One model: names, type, hyperparameters and where they were read.
 
@@ -31,7 +32,7 @@ class CatalogEntry:
     hyperparameters: dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Names:
     """Names of the catalog: `ids` in order, `lines` by id, `exact` by lower-case name."""
 

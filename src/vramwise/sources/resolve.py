@@ -6,7 +6,7 @@ import marshal
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vramwise.errors import SourceError, UnsupportedModelError, clipped
 from vramwise.files import shown_path
 from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, find_weights
+from vramwise.records import record
 from vramwise.sources.catalog import entry, names
 from vramwise.sources.config_file import checked, read_config
 from vramwise.sources.hub_cache import cached_config
@@ -37,7 +38,7 @@ _LISTED = 6
 _HINT = "(vramwise models lists all; a folder or config.json also works)"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelSource:
     """A model's configuration: `config` has the keys of a config.json, `origin` says where it was read,
     `note` what was chosen where the name left a choice. Treat `config` as read-only: it is shared."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
 from vramwise.training import counters
@@ -186,7 +187,7 @@ def _limits(
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Late:
     """What hangs on reserved memory. `room`: bytes of the card for torch, within which a run that `fits` keeps."""
 

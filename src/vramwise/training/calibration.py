@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
+from vramwise.records import record
 from vramwise.tables import records, table
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Calibrated:
     """One constant: the ends of its 90 % interval, its expected value and where it comes from."""
 

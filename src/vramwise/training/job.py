@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.scenario import Scenario
 from vramwise.training.activations.sizes import RunBytes, step_shape
 from vramwise.training.layout.layouts import check_layout
@@ -28,7 +27,7 @@ from vramwise.training.step.micro_batches import on_stage
 from vramwise.training.step.moments import Moment, step_moments
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Job:
     """A scenario with everything decided: what is needed to evaluate it at other sizes."""
 

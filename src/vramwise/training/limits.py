@@ -10,11 +10,11 @@ a size that was asked for and fits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from vramwise.largest import largest_within
 from vramwise.models.lengths import rows_of_positions
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.result import Quantity
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.job import moments_at
@@ -34,7 +34,7 @@ _FIRST_STEP_DOWN = 64  # a step keeps some per cent in holes: one part in so man
 Fits = Callable[[int], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Room:
     """What the limits of a scenario depend on: everything but the sizes that were asked for.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sizes:
     """What the formulas need of a model. `num_parameters` is N, of a mixture the active ones.
 
@@ -23,7 +24,7 @@ class Sizes:
     position_parameters: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Convention:
     """One formula: FLOPs per token of a training step. `counts_recomputation` makes it a formula for HFU, not MFU."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from vramwise.errors import SourceError
+from vramwise.records import record
 from vramwise.utilization.throughput import GIGA, TERA
 
 CONFIGURATION: dict[str, object] = {
@@ -49,7 +49,7 @@ _KEYS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlopsProfile:
     """The summary that the profiler prints, in plain units; None for what the output lacks."""
 

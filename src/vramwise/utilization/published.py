@@ -6,17 +6,17 @@ ids of the catalog; `measured_on` says where the card was another variant or the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from math import log
 
+from vramwise.records import record
 from vramwise.tables import records, table
 
 SIZE_RATIO, SEQUENCE_RATIO = 1.35, 2.1
 """A run of a model or a sequence that is larger or smaller by more than this is no comparison."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrainingRun:
     """One published training run; percentages as published, None where the source has none."""
 
@@ -43,7 +43,7 @@ class TrainingRun:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InferenceRun:
     """One published inference run: decoding of one sequence, or prefill."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from vramwise.records import record
 from vramwise.utilization.conventions import Sizes, inference_flops_per_token
 from vramwise.utilization.published import inference_runs
 from vramwise.utilization.throughput import GIGA, TERA
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bound:
     """A ceiling in tokens per second of all GPUs together, what limits it, and how it comes about."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from vramwise.records import record
 
 TERA = 1e12
 GIGA = TERA / 1000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Throughput:
     """Tokens per second of one GPU, and how it was worked out."""
 

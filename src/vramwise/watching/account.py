@@ -9,6 +9,7 @@ from typing import Final
 
 from vramwise.measure.outcome import REST
 from vramwise.measure.recorder import Record
+from vramwise.records import record
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Result
 from vramwise.watching.hooks import Observed
 
@@ -16,7 +17,7 @@ MOST_ROWS: Final = 10_000
 _OUTSIDE: Final = ("between", "step")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepRow:
     """One step: its number, the most that tensors took and in which moment, reserved and process memory. Bytes."""
 
@@ -42,8 +43,8 @@ class Account:
     def add(self, records: Sequence[Record], process: int | None) -> StepRow:
         """Take in the pieces of one more step."""
         self.steps += 1
-        for record in records:
-            for name, size in ((record.label, record.peak), *self._points(record)):
+        for one in records:
+            for name, size in ((one.label, one.peak), *self._points(one)):
                 self.moments[name] = max(self.moments.get(name, 0), size)
         largest = max(records, key=lambda record: record.peak)
         reserved = _larger(*(record.reserved for record in records))

@@ -14,11 +14,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from vramwise.errors import VramwiseError
 from vramwise.measure.difference import differences
+from vramwise.records import record
 from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
@@ -36,7 +36,7 @@ _TERMS: Final = {"weights": ("weights", "adapters"), "gradients": ("gradients",)
                  "optimizer states": ("optimizer states", "master weights")}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reason:
     """One cause: the term or setting, its share of the difference in bytes (actual − estimated), a sentence."""
 
@@ -45,7 +45,7 @@ class Reason:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Departure:
     """A counter outside its interval, at which step and in which moment, and why, the largest reason first."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from vramwise.cli.screens.paint import Line, screen_width, wrapped_text
 from vramwise.errors import UsageError, clipped
 from vramwise.formats.safetensors import StoredWeights, find_weights, read_stored_weights
 from vramwise.models import Model
 from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
+from vramwise.records import record
 from vramwise.serving.common.checkpoint import FileContents, file_contents
 from vramwise.serving.common.encoder import tower_bytes
 from vramwise.units import format_bytes
@@ -18,7 +18,7 @@ _SIZE = re.compile(r"(\d{1,9})\s*[x×]\s*(\d{1,9})", re.IGNORECASE)
 _BF16_BYTES = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImageCost:
     """One image of `width` × `height`: its tokens, and bytes that the vision part holds while it computes in bf16."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vramwise.errors import SourceError, clipped
+from vramwise.records import record
 
 FIELDS = {
     "DCGM_FI_DEV_GPU_TEMP": ("temperature", "°C", 1.0),
@@ -50,7 +50,7 @@ _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: \d+)?$")
 _LABEL = re.compile(r'(?<!\w)(\w++)="((?:[^"\\]|\\.)*+)"')
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sample:
     """One value of one GPU, in `unit`."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Process:
     """One process on a GPU; its memory is None where the driver does not tell (containers, WSL)."""
 
@@ -14,7 +16,7 @@ class Process:
     used_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GpuFacts:
     """What the driver says of one GPU; None where it says nothing.
 
@@ -45,7 +47,7 @@ class GpuFacts:
     processes: tuple[Process, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DriverFacts:
     """A machine's GPUs and driver; `cuda` is the newest CUDA version that the driver runs."""
 

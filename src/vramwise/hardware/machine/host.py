@@ -6,16 +6,16 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from vramwise.records import record
 from vramwise.units import KIB
 
 MEMINFO = Path("/proc/meminfo")
 SHARED_MEMORY = "/dev/shm"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Disk:
     """One file system by a path on it."""
 
@@ -24,7 +24,7 @@ class Disk:
     free_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Host:
     """What an offload, a DataLoader or a checkpoint has at hand; None where the system does not tell."""
 

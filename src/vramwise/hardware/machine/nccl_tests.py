@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from vramwise.errors import SourceError
+from vramwise.records import record
 
 _TAG = re.compile(r"^(?:\[[\d,]+\]<std(?:out|err)>:|\s*\d+:)\s?")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,7})\b")
@@ -19,7 +20,7 @@ TOLERANCE = 0.02
 """Of a rate printed with two decimals and a time of four digits."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NcclRow:
     """One message size: time in µs, rates in GB/s (1e9) out of place and in place; None where not run."""
 

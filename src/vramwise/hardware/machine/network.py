@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from vramwise.errors import SourceError
+from vramwise.records import record
 
 NET_DEV = Path("/proc/net/dev")
 CLASS_NET = Path("/sys/class/net")
@@ -14,7 +14,7 @@ WORD_BYTES = 4  # InfiniBand's port_xmit_data and port_rcv_data count words of 4
 _RECEIVED, _SENT, _FIELDS = 0, 8, 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Counters:
     """Bytes since boot."""
 
@@ -22,7 +22,7 @@ class Counters:
     sent_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Interface:
     """One network interface or InfiniBand port; its speed in Gbit/s where the driver tells."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from vramwise.records import record
 
 PACKAGES = (
     "torch", "transformers", "accelerate", "peft", "deepspeed", "flash-attn", "bitsandbytes", "vllm", "sglang",
@@ -15,7 +16,7 @@ PACKAGES = (
 LOW_SHARED_MEMORY_GB = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Software:
     """Versions that were found; None where a tool did not say."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
@@ -18,6 +18,7 @@ from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.values import Meaning
+from vramwise.records import record
 from vramwise.scenario.names import FRAMEWORKS
 
 _STARTED = tuple((engine.name, engine.command_line) for engine in engines() if engine.command_line is not None)
@@ -37,7 +38,7 @@ PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """What a command line says: the engine, the scenario as a table, and what was passed over."""
 
@@ -46,7 +47,7 @@ class Launch:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Start:
     """The program that was found, the words after it and those `before` it.
 

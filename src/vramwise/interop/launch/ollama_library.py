@@ -8,11 +8,11 @@ they tell the types apart, as files from before September 2024 are Q4_0 and late
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.interop.launch.gguf_names import file_type_named
+from vramwise.records import record
 from vramwise.tables import Row, table
 
 _TYPE_AT_END = re.compile(r"(?:^|-)(i?q\d\w*|[bm]?x?fp?(?:4|8|16|32)|nvfp4|int\d|qat)$", re.I)
@@ -20,7 +20,7 @@ _QAT = "Q4_0"  # what models trained for quantization are published in
 _ELSEWHERE = "vramwise estimate MODEL --task serve --engine ollama describes any model"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LibraryModel:
     """What a name of the library stands for: the model, its file type, and the library's size where none was named."""
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from vramwise.errors import ScenarioError, UsageError, clipped
 from vramwise.interop.launch.values import is_number, switch, whole
+from vramwise.records import record
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import KINDS
 from vramwise.scenario.values import Kind, Switch, Whole
@@ -28,7 +29,7 @@ _BOOLEANS = frozenset({"true", "false", "yes", "no", "1", "0", "on", "off"})
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Option:
     """One row of training.csv."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from vramwise.errors import UsageError, clipped
+from vramwise.records import record
 from vramwise.units import GB, GIB, KB, KIB, MB, MIB
 
 Reader = Callable[[str], object]
@@ -19,7 +19,7 @@ _OFF = frozenset({"0", "off", "false", "no", "disabled"})
 _AUTO = frozenset({"auto", "none", "default"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Meaning:
     """The scenario's key that a flag sets, and how its text is read."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from vramwise.engines import engine_named
 from vramwise.errors import UsageError
 from vramwise.estimation import estimate
 from vramwise.interop.logs.reading import Printed, Reading, read_log
+from vramwise.records import record
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.sources import model_elsewhere
@@ -30,7 +30,7 @@ _NODES = {
 _SHOWN_INPUTS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """One quantity: printed and predicted, the error as a share of the printed value, and what explains it."""
 
@@ -54,7 +54,7 @@ class Row:
         return self.predicted.low - slack <= self.printed.value <= self.predicted.high + slack
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Comparison:
     """A log's reading, the estimate of its scenario, and the rows of both."""
 

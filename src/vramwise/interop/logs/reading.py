@@ -14,6 +14,7 @@ from importlib import import_module
 from vramwise.engines import engine_named, engines, module_of
 from vramwise.errors import SourceError, VramwiseError, clipped
 from vramwise.files import read_at_most, shown_path
+from vramwise.records import record
 from vramwise.units import KIB, MIB, format_bytes
 
 MOST_BYTES = 32 * MIB
@@ -25,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BINARY_SHARE = 0.3
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Printed:
     """One number of the log: quantity of the result, value, half a unit of its last digit, and the line's text."""
 

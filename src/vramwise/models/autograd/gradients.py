@@ -7,7 +7,6 @@ every input that needs a gradient, whether that gradient is the incoming tensor 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.errors import UndescribedOperationError
@@ -15,13 +14,14 @@ from vramwise.models.autograd.primitives import GradientRule
 from vramwise.models.autograd.recorder import promote
 from vramwise.models.autograd.size import Dim, axis, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Node, Tensor
+from vramwise.records import record
 
 Passing = Literal["same", "view", "new", "piece", "in_place"]
 
 _CHUNKS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InputGradient:
     """The gradient of one input: how it comes about, its bytes if new, and scratch alive beside it in `pieces` tensors.
 

@@ -6,10 +6,10 @@ loss or a layout does in one go have names of their own. `primitive(name)` raise
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.errors import UndescribedOperationError
+from vramwise.records import record
 
 Device = Literal["cuda", "cpu"]
 
@@ -36,7 +36,7 @@ MatrixProduct = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Primitive:
     """What is known of one primitive operation.
 

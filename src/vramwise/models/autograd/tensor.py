@@ -7,6 +7,7 @@ from typing import Literal
 
 from vramwise.models.autograd.primitives import Primitive, primitive
 from vramwise.models.autograd.size import Dim, probe, product
+from vramwise.records import record
 
 StorageKind = Literal["activation", "parameter", "weight_copy", "buffer", "input"]
 
@@ -32,7 +33,7 @@ class Storage:
         return f"Storage({self.nbytes} bytes, {self.kind}, {self.op} in {self.module or 'model'})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Tensor:
     """What shape inference knows of a torch tensor."""
 

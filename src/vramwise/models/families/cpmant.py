@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Operation, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout
+from vramwise.records import record
 
 CLASS_DEFAULTS = {
     "vocab_size": 30720, "hidden_size": 4096, "num_attention_heads": 32, "dim_head": 128, "dim_ff": 10240,
@@ -86,7 +85,7 @@ def blocks(config: Config) -> tuple[Block, ...]:
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class PromptedEmbedding(Operation):
     prompt_length: int
 
@@ -98,7 +97,7 @@ def prompted_embedding(run: Lowering, op: PromptedEmbedding) -> Tensor:
     return run.tape.embedding(run.tape.new((run.batch, length), "int32", op="cat"), *run.parameters_of(op))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class SegmentPositionBias(Operation):
     prompt_length: int
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vramwise.models.autograd.recorder import promote
@@ -20,6 +19,7 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import HeadedAttention
 from vramwise.models.operations.experts import Jitter
 from vramwise.models.operations.mixers import PaddingZeroed
+from vramwise.records import record
 
 CLASS_DEFAULTS: dict[str, Any] = {
     "vocab_size": 32_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
@@ -72,7 +72,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
 # Its steps are alike, so that they are recorded once; sums over blocks are sizes of one tensor.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class LightningAttention(HeadedAttention):
     chunk_size: int
 

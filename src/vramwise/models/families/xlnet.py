@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Operation, Value
@@ -14,6 +12,7 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import HeadedAttention
 from vramwise.models.operations.inputs import input_tensor
 from vramwise.models.operations.simple import Hold
+from vramwise.records import record
 
 CLASS_DEFAULTS = {"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096}
 """Defaults of `XLNetConfig`."""
@@ -91,7 +90,7 @@ def batch_first(run: Lowering, op: BatchFirst, x: Tensor) -> Tensor:
     return run.tape.contiguous(run.tape.permute(x, 1, 0, 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class XlnetAttention(HeadedAttention):
     dropout: float
 

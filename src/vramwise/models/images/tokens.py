@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.config import Config
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImageTokens:
     """Tokens that one image takes of the prompt, patches that the vision part computes, and the rule in words.
 

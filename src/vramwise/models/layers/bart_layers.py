@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
@@ -12,9 +10,10 @@ from vramwise.models.layers.seq2seq_design import Design
 from vramwise.models.operations.attention import PLAIN, Attention
 from vramwise.models.operations.encoders import FOLDED, BoundFp16, Contiguous
 from vramwise.models.operations.simple import Hold
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stack:
     """The encoder or the decoder: its sizes, and how many layers come before it."""
 

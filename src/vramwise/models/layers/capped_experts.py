@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation, Value
@@ -12,6 +10,7 @@ from vramwise.models.config import Config
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
 from vramwise.models.operations.experts import EXPERTS, ExpertMlps
+from vramwise.records import record
 
 MOST_EXPERTS = 4096
 
@@ -53,7 +52,7 @@ def capped_experts(b: BlockBuilder, x: Value, c: Config, module: str) -> Value:
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class CappedRouter(Operation):
     jitters: bool
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.records import record
 
 Piece = Callable[[BlockBuilder, Value], Value]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeadNorm:
     """Norms of queries and keys.
 
@@ -28,7 +29,7 @@ class HeadNorm:
     style: str = "llama"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Design:
     """What differs between these families.
 
@@ -82,7 +83,7 @@ class Design:
     tied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerKind:
     """What differs between the layers of one model; without a `table` the design's rotary table serves all.
 

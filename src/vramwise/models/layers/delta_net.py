@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
@@ -12,12 +10,13 @@ from vramwise.models.layers.short_convolution import short_convolution
 from vramwise.models.operations.delta_rule import DeltaPieces, GatedDeltaRule, GatedHeadNorm
 from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast, PaddingZeroed
 from vramwise.models.operations.simple import Concatenate
+from vramwise.records import record
 
 CHUNK = 64
 """Positions that the rule works through at once (transformers 5.23, `torch_chunk_gated_delta_rule`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeltaNet:
     """Sizes: key heads serve value heads in groups; `kernel` is the convolution's length, `gate` that of the result."""
 

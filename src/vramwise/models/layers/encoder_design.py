@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from vramwise.models.config import Config
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Head:
     """The language-modelling head: a dense layer, an activation, a norm, the projection to the vocabulary."""
 
@@ -27,7 +28,7 @@ BERT_HEAD = Head()
 ROBERTA_HEAD = Head("lm_head", "dense", "layer_norm", follows_hidden_act=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Design:
     """Switches of an encoder of BERT's shape.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.models.blocks import Value
@@ -12,11 +11,12 @@ from vramwise.models.config import Config
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.gemma import RotaryByRow
 from vramwise.models.operations.norms import RmsNorm
+from vramwise.records import record
 
 Source = Literal["own", "kept", "shared"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerSizes:
     """What differs between layers. `source`: own keys and values, kept ones for later layers, or those of such."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.operations.latent import LightningIndexer
+from vramwise.records import record
 
 INDEXED = {"axk2": (16, 128), "deepseek_v32": (64, 128), "glm_moe_dsa": (32, 128)}
 """Types with an indexer: the classes' default numbers of its heads and their width."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Indexer:
     """Number and width of its heads."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vramwise.models.autograd.size import Dim, chunks_of, probe, product
@@ -17,6 +16,7 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.delta_rule import padded_to_chunks
 from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast, PaddingZeroed
 from vramwise.models.operations.simple import Concatenate
+from vramwise.records import record
 
 
 def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
@@ -69,7 +69,7 @@ def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, mo
 # -- gates ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class KimiForgetGate(Operation):
     num_heads: int
 
@@ -87,7 +87,7 @@ def kimi_forget_gate(run: Lowering, op: KimiForgetGate, x: Tensor) -> Tensor:
     return tape.mul(tape.unary("neg", rate), tape.where(large, g, soft))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class BailingForgetGate(Operation):
     num_heads: int
     bounded: bool
@@ -127,7 +127,7 @@ def sigmoid_gated_norm(run: Lowering, op: SigmoidGatedNorm, x: Tensor, gate: Ten
 # -- the rule ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class KimiDeltaRule(Operation):
     package = "flash-linear-attention"
 

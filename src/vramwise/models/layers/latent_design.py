@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.models.config import Config
 from vramwise.models.layers.indexer import Indexer
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Latent:
     """Sizes and switches.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
@@ -12,6 +10,7 @@ from vramwise.models.layers.short_convolution import short_convolution
 from vramwise.models.operations.chunk_scan import ChunkScan, GatedGroupNorm, GroupedNorm, ScaleByVector
 from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast, PaddingZeroed
 from vramwise.models.operations.simple import ToParameterDtype
+from vramwise.records import record
 
 # Of the configuration classes of Bamba and Granite 4 (transformers 5.23).
 DEFAULTS = {
@@ -20,7 +19,7 @@ DEFAULTS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mamba2:
     """Sizes and switches of a mixer.
 

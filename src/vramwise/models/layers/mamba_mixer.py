@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation, Value
 from vramwise.models.builder import BlockBuilder
@@ -13,9 +11,10 @@ from vramwise.models.layers.short_convolution import short_convolution
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast, Halves, PaddingZeroed, SelectiveScan, scanned
 from vramwise.models.operations.simple import ToParameterDtype
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mamba:
     """Sizes and switches of a mixer; `norm`: the style of norms on the time step, B and C, with weights or without."""
 
@@ -83,7 +82,7 @@ def mixer_by_heads(b: BlockBuilder, x: Value, s: Mamba, heads: int, module: str)
 # mamba-ssm's fused scan (`selective_scan_fn`), which takes its place where that package is installed, keeps far less.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class AlternatingHalves(Operation):
     num_heads: int
 
@@ -99,7 +98,7 @@ def alternating_halves(run: Lowering, op: AlternatingHalves, x: Tensor) -> tuple
     return tape.contiguous(tape.squeeze(mixed, 2)), tape.transpose(gate, 0, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class ScanByHead(Operation):
     package = "mamba-ssm"
 

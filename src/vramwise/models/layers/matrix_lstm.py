@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.recorder import promote
 from vramwise.models.autograd.size import Dim, behind_chunks_of, exact_quotient, whole_chunks_of
@@ -14,6 +12,7 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.simple import AddBias
+from vramwise.records import record
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -72,7 +71,7 @@ def cell(b: BlockBuilder, x: Value, c: Config) -> Value:
 Pieces = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class MatrixLstm(Operation):
     package = "xlstm"
 
@@ -266,7 +265,7 @@ def _step(run: Lowering, forget: Tensor, take: Tensor, added: Tensor, dtype: str
     return tape.add(tape.mul(forget, state), tape.mul(take, added))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class HeadsLayerNorm(Operation):
     widened: bool
 

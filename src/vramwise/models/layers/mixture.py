@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -16,9 +16,10 @@ from vramwise.models.layers.mlp import gated_mlp, plain_mlp
 from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, expert_mlps, routed, routed_experts
 from vramwise.models.operations.experts import Jitter
 from vramwise.models.operations.gates import AddWidened
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mixture:
     """What the sparse layers of a family have in place of an MLP.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -12,9 +10,10 @@ from vramwise.models.operations.attention import LLAMA, Attention
 from vramwise.models.operations.early_attention import MPT
 from vramwise.models.operations.experts import Clip
 from vramwise.models.operations.simple import Clamp
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Switches:
     """What llm-foundry lets a config choose; `own` says that the class of transformers cannot."""
 

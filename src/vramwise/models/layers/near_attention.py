@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vramwise.models.autograd.size import chunks_of, whole_chunks_of
@@ -12,6 +11,7 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import HeadedAttention, attention_dropout
+from vramwise.records import record
 
 _KINDS = {"local": "LocalSelfAttention", "transient-global": "TransientGlobalSelfAttention"}
 NEAR_BIAS = "near_bias"
@@ -48,7 +48,7 @@ def near_attention(b: BlockBuilder, x: Value, *, c: Config, index: int) -> Value
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class NearBias(Operation):
     chunk_size: int
     means_of: int
@@ -75,7 +75,7 @@ def near_bias(run: Lowering, op: NearBias) -> Tensor:
     return tape.cat([tape.to(bias, dtype), made])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class BlockMeans(Operation):
     means_of: int
 
@@ -88,7 +88,7 @@ def block_means(run: Lowering, op: BlockMeans, x: Tensor) -> Tensor:
     return tape.einsum("bnd,bng->bgd", x, member)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class NearAttention(HeadedAttention):
     dropout: float
     chunk_size: int

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.operations.mixers import PaddingZeroed
 from vramwise.models.operations.residual_streams import DilatedConv1d, HashedNgrams, StreamGate, StreamNorm
+from vramwise.records import record
 
 # Defaults of Qwen4ExpTextConfig (transformers 5.23).
 _DEFAULTS: dict[str, object] = {
@@ -20,7 +19,7 @@ MOST_HEADS = 4096
 """Every head has a prime number of rows, which is looked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NGrams:
     """The table of one layer: hashes of `size` tokens at most, a share of the columns for each of `heads`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vramwise.models.blocks import Block, Value
@@ -10,9 +9,10 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.routers import LoadBalancingLoss, Router
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Experts:
     """The routed experts of one layer; `routing` and `gating` name the ways of the implementation.
 

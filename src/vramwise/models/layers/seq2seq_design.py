@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from vramwise.models.config import Config
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Design:
     """Switches of an encoder-decoder of BART's shape.
 

@@ -8,15 +8,15 @@ checkpoints of v1.1 and Flan-T5 hold a projection of their own, vocab_size · d_
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.operations.simple import Embedding, Hold
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stack:
     """The encoder or the decoder, and how many layers of the model come before it."""
 

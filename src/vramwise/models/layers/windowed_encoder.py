@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import Dim, chunks_of
 from vramwise.models.autograd.tensor import Tensor, contiguous_strides
 from vramwise.models.blocks import Block, Operation
@@ -13,6 +11,7 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import HeadedAttention, attention_dropout
 from vramwise.models.operations.encoders import BoundFp16
 from vramwise.models.operations.simple import Embedding, Hold
+from vramwise.records import record
 
 
 def encoder_embedding(s: Stack, window: int) -> Block:
@@ -58,7 +57,7 @@ def encoder_end(s: Stack, window: int) -> Block:
 # No token attends globally, as in a batch without a `global_attention_mask`.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class WholeWindows(Operation):
     chunk_size: int
 
@@ -81,7 +80,7 @@ def whole_windows(run: Lowering, op: WholeWindows, x: Tensor) -> Tensor:
     return tape.as_strided(x, shape, contiguous_strides(shape))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class WithoutWindowPadding(Operation):
     chunk_size: int
 
@@ -105,7 +104,7 @@ def tokens_first(run: Lowering, op: TokensFirst, x: Tensor) -> Tensor:
     return run.tape.transpose(x, 0, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class WindowAttention(HeadedAttention):
     half_window: int
     dropout: float

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import (
@@ -14,6 +12,7 @@ from vramwise.models.operations.attention import (
     sdpa_attention,
 )
 from vramwise.models.operations.latent import Cached, cached, flash_with_sinks
+from vramwise.records import record
 
 
 class DifferentialAttention(AnyAttention):
@@ -102,7 +101,7 @@ def fp32_sink_attention(run: Lowering, op: Fp32SinkAttention, q: Tensor, k: Tens
     return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), run.batch, run.sequence, -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class DynamicMaskAttention(AnyAttention):
     chunk_size: int
 

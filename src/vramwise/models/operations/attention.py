@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.errors import UndescribedOperationError
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, Variants, lowering
+from vramwise.records import record
 
 Rotation = Callable[[Lowering, Tensor, Tensor, Tensor], Tensor]
 ROTATIONS: Variants[Rotation] = Variants("rotary positions")
@@ -54,14 +54,14 @@ GPT2 = AttentionStyle("gpt2", ordinary=True)
 GPT2_UPCAST = AttentionStyle("gpt2 with reorder_and_upcast_attn")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class HeadedAttention(Operation):
     """Attention of so many heads, in whatever layout its values come."""
 
     num_heads: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class AnyAttention(HeadedAttention):
     """Queries, keys and values, heads first, to mixed values; `style` names the class's own code path."""
 
@@ -81,7 +81,7 @@ class AnyAttention(HeadedAttention):
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class AnyRotary(Operation):
     """Turns columns by the position: `rotary_dim` of each head, 0 for all of them; tables are shared by name."""
 
@@ -89,7 +89,7 @@ class AnyRotary(Operation):
     table: str = "default"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Rotary(AnyRotary):
     style: str
 
@@ -234,7 +234,7 @@ def scale_by_position(run: Lowering, op: ScaleByPosition, q: Tensor) -> Tensor:
     return run.tape.mul(q, run.tape.new((1, 1, run.sequence, 1), q.dtype, op="_to_copy"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class ScaleByLogPosition(Operation):
     table: str
 
@@ -251,7 +251,7 @@ def scale_by_log_position(run: Lowering, op: ScaleByLogPosition, q: Tensor) -> T
 # -- attention -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Attention(AnyAttention):
     eager_only: bool = False
     has_flash: bool = False

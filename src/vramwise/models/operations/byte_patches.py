@@ -5,19 +5,18 @@ Where patches end depends on the text: an entropy model, or the caller, says it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import Dim, chunks_of
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout
+from vramwise.records import record
 
 FEWEST_PATCHES = 2
 """`patch_lengths_from_entropies`: the first two bytes begin one each, whatever the text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class HashedEmbedding(Operation):
     lookups: int
 
@@ -31,7 +30,7 @@ def hashed_embedding(run: Lowering, op: HashedEmbedding, x: Tensor) -> Tensor:
     return x
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class PatchMaxima(Operation):
     chunk_size: int | None
 
@@ -81,7 +80,7 @@ def patches_of_vectors(run: Lowering, op: PatchesOfVectors, x: Tensor) -> Tensor
     return run.tape.view(x, x.shape[0], x.shape[1] // times, op.outputs[0].width)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class PatchPositions(Operation):
     table: str
     head_dim: int

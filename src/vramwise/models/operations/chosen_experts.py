@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.blocks import Operation
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class ChosenExperts(Operation):
     """What picks the best few experts for each token, or runs them."""
 
@@ -15,7 +14,7 @@ class ChosenExperts(Operation):
     num_experts: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class StackedExperts(ChosenExperts):
     """Experts whose weights are one tensor.
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import chunks_of
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class GroupedNorm(Operation):
     """A root-mean-square norm of each group of columns, and a gate."""
 
@@ -77,7 +76,7 @@ def _grouped_norm(run: Lowering, op: GroupedNorm, x: Tensor) -> Tensor:
     return tape.view(h, *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class ChunkScan(Operation):
     package = "mamba-ssm"
 

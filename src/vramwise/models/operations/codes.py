@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.losses import LOSSES
+from vramwise.records import record
 
 
 class CodesEmbedding(Operation):
@@ -39,7 +38,7 @@ def no_melody(run: Lowering, op: NoMelody) -> Tensor:
     return run.tape.new((run.batch, 1, op.outputs[0].width), run.execution.param_dtype, op="zeros")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class MelodyBeforeText(Operation):
     frames: int
 

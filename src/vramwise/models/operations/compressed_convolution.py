@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.records import record
 
 
 class ShiftedAndScaled(Operation):
@@ -38,7 +37,7 @@ def copied(run: Lowering, op: Copied, x: Tensor) -> Tensor:
     return run.tape.clone_contiguous(x)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class ConvolvedHeads(Operation):
     num_heads: int
     num_key_value_heads: int

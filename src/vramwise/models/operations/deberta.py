@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
 from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout
+from vramwise.records import record
 
 
 def token_mask(run: Lowering) -> Tensor:
@@ -32,7 +31,7 @@ def times_mask(run: Lowering, op: TimesMask, x: Tensor) -> Tensor:
 # -- distances -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class DistanceTable(Operation):
     read: bool
 
@@ -44,7 +43,7 @@ def distance_table(run: Lowering, op: DistanceTable) -> Tensor:
     return run.tape.layer_norm(table, *norm) if norm else table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class DistancesWithin(Operation):
     chunk_size: int
 
@@ -82,7 +81,7 @@ def linear_aside(run: Lowering, op: LinearAside, x: Tensor) -> tuple[()]:
 # -- version 1 -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class BiasedQkv(Operation):
     num_heads: int
 
@@ -152,7 +151,7 @@ def _eager_deberta_v2(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Ten
     return tape.contiguous(tape.transpose(tape.view(mixed, batch, heads, s, d), 1, 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class MixedWithNeighbours(Operation):
     function: str
     p: float

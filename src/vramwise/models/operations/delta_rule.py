@@ -6,12 +6,11 @@ Its steps are alike, so that they are recorded once with the chunks as an axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import Dim, chunks_of, product
 from vramwise.models.autograd.tensor import Tensor, is_channels_last, pointwise_strides
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.records import record
 
 
 class Flattened(Operation):
@@ -24,7 +23,7 @@ def flattened(run: Lowering, op: Flattened, x: Tensor) -> Tensor:
     return run.tape.reshape(x, *x.shape[:2], -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class DeltaPieces(Operation):
     key_heads: int
     key_dim: int
@@ -44,7 +43,7 @@ def delta_pieces(run: Lowering, op: DeltaPieces, joint: Tensor, gates: Tensor) -
     return tape.cat([tape.reshape(x, *x.shape[:2], -1) for x in qkv]), gate, beta, decay
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class GatedHeadNorm(Operation):
     function: str = "silu"
 
@@ -61,7 +60,7 @@ def gated_head_norm(run: Lowering, op: GatedHeadNorm, x: Tensor, gate: Tensor) -
     return tape.reshape(h, *x.shape[:2], -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class GatedDeltaRule(Operation):
     package = "flash-linear-attention"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import AnyRotary, Attention, AttentionStyle, attention_dropout, repeat_kv
+from vramwise.records import record
 
 # -- BLOOM ---------------------------------------------------------------------------------------------
 
@@ -60,7 +59,7 @@ def _eager_mpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) ->
 # -- GPT-J and GPT-Neo ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RotaryEveryTwo(AnyRotary):
     keeps_fp32: bool
 
@@ -128,7 +127,7 @@ def _mixed_by_fp32_scores(run: Lowering, op: Attention, scores: Tensor, v: Tenso
 # -- Falcon --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class GroupedQkv(Operation):
     num_heads: int
     num_key_value_heads: int

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import ROTATIONS, Attention, AttentionStyle, attention_dropout, rotate_half
+from vramwise.records import record
 
 
 class MasksTakeDtype(Operation):
@@ -74,7 +73,7 @@ def add_frozen(run: Lowering, op: AddFrozen, x: Tensor) -> Tensor:
     return run.tape.add(x, *run.parameters_of(op))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Sound(Operation):
     frames: int = 0
 
@@ -86,7 +85,7 @@ def sound(run: Lowering, op: Sound) -> Tensor:
     return run.tape.new(shape, run.execution.param_dtype, kind="input", op="input_features")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Convolution(Operation):
     stride: int = 1
 
@@ -97,7 +96,7 @@ def convolution(run: Lowering, op: Convolution, x: Tensor) -> Tensor:
     return run.tape.conv1d(x, weight, bias, op.stride)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class UnboundQkv(Operation):
     num_heads: int
 
@@ -176,7 +175,7 @@ def _eager_folded(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor)
     return tape.transpose(tape.view(tape.matmul(weights, v), batch, heads, s, d), 1, 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RowsOfLanguage(Operation):
     num_languages: int
 

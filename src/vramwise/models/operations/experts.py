@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
@@ -13,6 +13,7 @@ from vramwise.models.operations.adapters import adapted_parameters
 from vramwise.models.operations.chosen_experts import StackedExperts
 from vramwise.models.operations.gated_activation import ExpertGate
 from vramwise.models.operations.gates import WidenedGate, widened_gate
+from vramwise.records import record
 
 GATES: Variants[Callable[[Lowering, ExpertMlps, Tensor], Tensor]] = Variants("gates of experts")
 EXPERTS: Variants[Callable[..., Tensor]] = Variants("experts")
@@ -21,7 +22,7 @@ EXPERTS: Variants[Callable[..., Tensor]] = Variants("experts")
 MOST_TURNS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class ExpertMlps(StackedExperts):
     function: str = ""
     gating: str = ""
@@ -187,7 +188,7 @@ def _summed_by_token(run: Lowering, op: ExpertMlps, h: Tensor, weights: Tensor, 
     return tape.view(tape.index_add_(h, tokens, total), run.batch, run.sequence, h.shape[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class SortedRouter(Operation):
     num_experts: int
     experts_per_token: int
@@ -204,7 +205,7 @@ def sorted_router(run: Lowering, op: SortedRouter, x: Tensor) -> tuple[Tensor, T
     return tape.index_rows(tape.reshape(weights, -1), order), order, tape.indices_from("div", order)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RepeatHeads(Operation):
     times: int
 

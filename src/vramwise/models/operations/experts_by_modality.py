@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor
@@ -12,9 +12,10 @@ from vramwise.models.operations.experts import EXPERTS, ExpertMlps, experts
 from vramwise.models.operations.images import image_pixels
 from vramwise.models.operations.routers import ROUTES, Router
 from vramwise.models.operations.towers import tower_rows
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RowsOfText(Operation):
     marks: int
 
@@ -30,7 +31,7 @@ def rows_of_text(run: Lowering, op: RowsOfText, x: Tensor) -> Tensor:
     return _picked(run, x, mask, run.batch * run.sequence - _image_rows(run, op))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RowsOfImages(Operation):
     marks: int
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.images import image_pixels
 from vramwise.models.operations.norms import RmsNorm, rms_norm
 from vramwise.models.operations.towers import PATCH_ROTATIONS, FramesEmbedding, frames_embedding, tower_rows
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class SampledFramesEmbedding(Operation):
     side: int
 
@@ -61,7 +60,7 @@ def turned_by_thirds(run: Lowering, x: Tensor) -> Tensor:
     return tape.cat([tape.add(tape.mul(part, cos), tape.mul(turned, sin)), rest])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Downsampled(Operation):
     side: int
 
@@ -101,7 +100,7 @@ def stretched_grid(run: Lowering, op: StretchedGrid) -> Tensor:
     return tape.add(x, tape.to(positions, x.dtype))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class GatheredSquares(Operation):
     tokens: int
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class SoftplusGate(Operation):
     num_heads: int
 
@@ -26,7 +25,7 @@ def softplus_gate(run: Lowering, op: SoftplusGate, x: Tensor, gate: Tensor) -> T
     return tape.view(tape.mul(heads, tape.unsqueeze(gate, -1)), *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class SigmoidHeadGate(Operation):
     num_heads: int
 
@@ -39,7 +38,7 @@ def sigmoid_head_gate(run: Lowering, op: SigmoidHeadGate, x: Tensor, gate: Tenso
     return run.tape.view(run.tape.mul(heads, gate), *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Fp32HeadGate(Operation):
     num_heads: int
 
@@ -53,7 +52,7 @@ def fp32_head_gate(run: Lowering, op: Fp32HeadGate, x: Tensor, gate: Tensor) -> 
     return tape.view(tape.mul(heads, tape.unsqueeze(gate, -1)), *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class BiasedHeadGate(Operation):
     num_heads: int
 
@@ -68,7 +67,7 @@ def biased_head_gate(run: Lowering, op: BiasedHeadGate, x: Tensor, gate: Tensor)
     return tape.view(product, *x.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class WidenedGate(Operation):
     function: str
 

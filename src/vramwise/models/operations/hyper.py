@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import product, whole_chunks_of
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import AnyRotary, rotary_table, turned_neighbours
 from vramwise.models.operations.norms import unweighted
+from vramwise.records import record
 
 # -- hyper-connections ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class CopyStreams(Operation):
     copies: int
 
@@ -31,7 +30,7 @@ def _normed_streams(run: Lowering, x: Tensor) -> Tensor:
     return unweighted(run, flat)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class HyperConnection(Operation):
     iterations: int
 
@@ -87,7 +86,7 @@ def hyper_head(run: Lowering, op: HyperHead, x: Tensor) -> Tensor:
 # -- attention -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RotaryTail(AnyRotary):
     inverse: bool
 
@@ -112,7 +111,7 @@ def _each_twice(run: Lowering, table: Tensor) -> Tensor:
     return run.tape.reshape(wide, *table.shape[:-1], 2 * table.shape[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class CompressTokens(Operation):
     rate: int
     chunk_size: int
@@ -156,7 +155,7 @@ def _with_window_before(run: Lowering, x: Tensor, width: int) -> Tensor:
     return out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class IndexScores(Operation):
     num_heads: int
 
@@ -185,7 +184,7 @@ def append_tokens(run: Lowering, op: AppendTokens, kv: Tensor, far: Tensor) -> T
     return run.tape.cat([kv, far], 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class GroupedLinear(Operation):
     groups: int
 

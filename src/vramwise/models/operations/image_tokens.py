@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class JoinedTokens(Operation):
     """So many neighbouring tokens side by side in one."""
 
@@ -96,7 +97,7 @@ def join_grid(run: Lowering, op: JoinGrid, x: Tensor) -> Tensor:
     return tape.permute(x, 0, 2, 1, 3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class AveragePool(Operation):
     rows: int
     kernel: int
@@ -141,7 +142,7 @@ def newlines(run: Lowering, op: Newlines, x: Tensor) -> Tensor:
     return joined
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class ImageTokens(Operation):
     joins_images = True
 

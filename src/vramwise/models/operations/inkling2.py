@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
@@ -12,6 +12,7 @@ from vramwise.models.operations.experts import GATES, ExpertMlps
 from vramwise.models.operations.mixers import PaddingZeroed, padding_zeroed
 from vramwise.models.operations.norms import unweighted
 from vramwise.models.operations.routers import ROUTES, Router, route_corrected
+from vramwise.records import record
 
 
 class AppendState(Operation):
@@ -85,7 +86,7 @@ def both_by_position(run: Lowering, op: BothByPosition, *scaled: Tensor) -> tupl
     return tuple(tape.to(tape.mul(tape.to(x, "fp32"), factor), x.dtype) for x in scaled)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class DynamicConvolution(Operation):
     num_heads: int
     kernel: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import probe
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
@@ -16,6 +14,7 @@ from vramwise.models.operations.attention import (
     rotary_table,
     sdpa_attention,
 )
+from vramwise.records import record
 
 
 class Cached(Operation):
@@ -42,7 +41,7 @@ def latent_key(run: Lowering, op: LatentKey, own: Tensor, shared: Tensor) -> Ten
     return key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class LightningIndexer(Operation):
     num_heads: int
     head_dim: int
@@ -64,7 +63,7 @@ def indexer(run: Lowering, op: LightningIndexer, x: Tensor, compressed_query: Te
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class BlockScores(Operation):
     num_heads: int
 
@@ -81,7 +80,7 @@ def block_scores(run: Lowering, op: BlockScores, x: Tensor) -> tuple[()]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RotaryComplex(AnyRotary):
     heads_axis: int = 1
 

@@ -6,8 +6,6 @@ backward, because they compute the states again. This profile is what runs where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.recorder import promote
 from vramwise.models.autograd.size import product
 from vramwise.models.autograd.tensor import Tensor
@@ -15,6 +13,7 @@ from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
 from vramwise.models.operations.inputs import input_tensor
+from vramwise.records import record
 
 
 class ToFp32(Operation):
@@ -77,7 +76,7 @@ def row_major(run: Lowering, op: RowMajor, x: Tensor) -> Tensor:
     return run.tape.contiguous(x)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class CausalConv1d(Operation):
     function: str | None
 

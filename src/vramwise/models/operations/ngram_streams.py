@@ -5,17 +5,16 @@ The streams lie behind one another along the sequence; each attends to the text 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import Attention, AttentionStyle, HeadedAttention, attention_dropout
 from vramwise.models.operations.losses import LOSSES
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class PredictingStreams(Operation):
     ngram: int
 
@@ -31,7 +30,7 @@ def predicting_streams(run: Lowering, op: PredictingStreams, tokens: Tensor) -> 
     return tape.cat([tape.add(tokens, here), *streams], 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class OnlyPredictingStreams(Operation):
     ngram: int
 
@@ -43,7 +42,7 @@ def only_predicting_streams(run: Lowering, op: OnlyPredictingStreams, x: Tensor)
     return tape.view(tape.narrow(x, 1, ngram * run.sequence), run.batch, ngram, run.sequence, x.shape[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class TextAndStreams(Operation):
     ngram: int
 
@@ -55,7 +54,7 @@ def text_and_streams(run: Lowering, op: TextAndStreams, x: Tensor) -> tuple[Tens
     return text, run.tape.transpose(run.tape.stack(streams, 2), 1, 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class NgramAttention(HeadedAttention):
     ngram: int
     dropout: float

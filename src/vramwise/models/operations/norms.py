@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RmsNorm(Operation):
     style: str = "llama"
 
@@ -42,7 +41,7 @@ def rms_norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:
     return tape.mul(weights[0], tape.to(normalized, dtype))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class LayerNorm(Operation):
     style: str = "torch"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout
 from vramwise.models.operations.early_attention import float_mask
+from vramwise.records import record
 
 XGLM = AttentionStyle("xglm")
 
@@ -44,7 +43,7 @@ def _eager_openai_gpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Ten
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class CodegenQkv(Operation):
     num_heads: int
     slices: int

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout
 from vramwise.models.operations.image_tokens import JoinedTokens
 from vramwise.models.operations.images import image_pixels, num_images
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class PixtralEmbedding(Operation):
     num_channels: int
 

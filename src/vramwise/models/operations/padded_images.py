@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from vramwise.models.autograd.recorder import promote
 from vramwise.models.autograd.size import exact_quotient
@@ -14,6 +13,7 @@ from vramwise.models.operations.attention import AnyRotary, Attention, Attention
 from vramwise.models.operations.images import image_pixels, num_images, raw_pixels
 from vramwise.models.operations.tiles import eager_masked_attention, sdpa_masked_attention
 from vramwise.models.operations.towers import EmbeddedImages, siglip_embedding_by_image
+from vramwise.records import record
 
 
 def _slots(run: Lowering) -> int:
@@ -109,7 +109,7 @@ def _sdpa_padded_images(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: T
     return sdpa_masked_attention(run, op, q, k, v, run.tables["mask of patches"][0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class PoolValid(Operation):
     kernel: int
     standardized: bool

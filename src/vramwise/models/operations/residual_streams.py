@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.records import record
 
 
 class RepeatStreams(Operation):
@@ -21,7 +20,7 @@ def repeat_streams(run: Lowering, op: RepeatStreams, x: Tensor) -> Tensor:
     return out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class StreamNorm(Operation):
     streams: int
 
@@ -40,7 +39,7 @@ def _apart(run: Lowering, op: MixedStreams | StreamGate | StreamNorm, x: Tensor)
     return run.tape.reshape(x, *x.shape[:-1], op.streams, -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class MixedStreams(Operation):
     streams: int
 
@@ -64,7 +63,7 @@ def injected(run: Lowering, op: Injected, x: Tensor, h: Tensor, weights: Tensor)
     return tape.add(x, tape.reshape(spread, *x.shape))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class HashedNgrams(Operation):
     heads: int
     context: int
@@ -79,7 +78,7 @@ def hashed_ngrams(run: Lowering, op: HashedNgrams) -> Tensor:
     return tape.reshape(rows, *rows.shape[:2], -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class StreamGate(Operation):
     streams: int
 
@@ -97,7 +96,7 @@ def stream_gate(run: Lowering, op: StreamGate, key: Tensor, query: Tensor, value
     return tape.reshape(tape.mul(gate, tape.unsqueeze(value, -2)), *query.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class DilatedConv1d(Operation):
     dilation: int
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, Variants, lowering
 from vramwise.models.operations.adapters import adapted_parameters
 from vramwise.models.operations.chosen_experts import ChosenExperts
+from vramwise.records import record
 
 ROUTES: Variants[Callable[..., tuple[Tensor, Tensor]]] = Variants("routers")
 """(run, op, rows, *parameters) -> weights and numbers of the chosen experts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Router(ChosenExperts):
     style: str
     normalized: bool = False
@@ -41,7 +42,7 @@ def router(run: Lowering, op: Router, x: Tensor) -> tuple[Tensor, Tensor]:
     return weights, indices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class RouterScores(Operation):
     num_experts: int
     experts_per_token: int
@@ -331,7 +332,7 @@ def _group_mask(run: Lowering, op: Router, scores: Tensor) -> Tensor:
     return outside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class LoadBalancingLoss(Operation):
     num_layers: int
     num_experts: int

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor, channels_last_strides, is_channels_last
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import HeadedAttention
 from vramwise.models.operations.images import image_pixels, num_images
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class GridEmbedding(Operation):
     image_size: int
     num_channels: int
@@ -28,7 +27,7 @@ def grid_embedding(run: Lowering, op: GridEmbedding) -> Tensor:
     return tape.add(x, positions[0]) if positions else x
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class IntoWindows(Operation):
     window: int
 
@@ -48,7 +47,7 @@ def into_windows(run: Lowering, op: IntoWindows, x: Tensor) -> Tensor:
     return tape.reshape(x, n * count**2, window, window, width)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class OutOfWindows(Operation):
     window: int
     rows: int
@@ -66,7 +65,7 @@ def out_of_windows(run: Lowering, op: OutOfWindows, x: Tensor) -> Tensor:
     return tape.contiguous(tape.narrow(tape.narrow(x, 1, rows), 2, rows))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class GridAttention(HeadedAttention):
     eager_only: bool
 
@@ -175,7 +174,7 @@ def as_tokens(run: Lowering, op: AsTokens, x: Tensor) -> Tensor:
     return run.tape.permute(run.tape.reshape(x, n, width, rows * columns), 0, 2, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class HighResolution(Operation):
     rows: int
 

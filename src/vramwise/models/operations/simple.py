@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation, xielu
 from vramwise.models.operations.adapters import with_adapter, with_embedding_adapter
 from vramwise.models.operations.inputs import input_tensor
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Embedding(Operation):
     ids: str
     buffer_rows: int | None = None
@@ -146,7 +145,7 @@ def clamp_(run: Lowering, op: ClampInPlace, x: Tensor) -> Tensor:
     return run.tape.clamp_(x)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Activation(Operation):
     is_module = True
 
@@ -168,7 +167,7 @@ def xielu_activation(run: Lowering, op: Xielu, x: Tensor) -> Tensor:
     return xielu(run.tape, x, positive, negative)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Dropout(Operation):
     is_module = True
 
@@ -180,7 +179,7 @@ def dropout(run: Lowering, op: Dropout, x: Tensor) -> Tensor:
     return run.tape.dropout(x, op.p) if run.execution.dropout else x
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Split(Operation):
     pieces: tuple[int, ...]
 
@@ -190,7 +189,7 @@ def split(run: Lowering, op: Split, x: Tensor) -> tuple[Tensor, ...]:
     return run.tape.split(x, op.pieces)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Heads(Operation):
     num_heads: int
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
+from vramwise.records import record
 
 
 class OneStream(Operation):
@@ -102,7 +103,7 @@ def predict_streams(run: Lowering, op: PredictStreams, x: Tensor, coefficients: 
     return tape.to(tape.contiguous(tape.add_(mixed, x)), x.dtype)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class CorrectStreams(Operation):
     clipped: bool
 

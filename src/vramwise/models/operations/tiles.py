@@ -5,8 +5,6 @@ The former has tiles of an image in one row, and text that reads them by attenti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.size import exact_quotient
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
@@ -15,9 +13,10 @@ from vramwise.models.operations.attention import AnyAttention, Attention, Attent
 from vramwise.models.operations.images import image_pixels, num_images
 from vramwise.models.operations.latent import turned_with_tables
 from vramwise.models.operations.towers import EmbeddedImages, tower_patches
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class TilesEmbedding(EmbeddedImages):
     tiles: int
 
@@ -119,7 +118,7 @@ def _mask_of_rows(run: Lowering, k: Tensor) -> Tensor:
 # -- Llama 4 -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class UnfoldedPatches(Operation):
     image_size: int
     num_channels: int

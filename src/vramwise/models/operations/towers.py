@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from vramwise.models.autograd.size import Dim, product
 from vramwise.models.autograd.tensor import Tensor
@@ -11,6 +10,7 @@ from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, Variants, lowering
 from vramwise.models.operations.attention import HeadedAttention
 from vramwise.models.operations.images import image_pixels, num_images
+from vramwise.records import record
 
 # -- embeddings ----------------------------------------------------------------------------------------
 
@@ -18,7 +18,7 @@ from vramwise.models.operations.images import image_pixels, num_images
 PATCH_ROTATIONS: Variants[Callable[[Lowering, Tensor], Tensor]] = Variants("positions of patches")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class EmbeddedImages(Operation):
     """Images of `image_size` pixels on a side cut into patches, each a vector."""
 
@@ -124,7 +124,7 @@ def interpolated_frames_embedding(run: Lowering, op: InterpolatedFramesEmbedding
     return tape.add(x, tape.to(positions, x.dtype))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class WindowedFramesEmbedding(Operation):
     merge: int
     window: int
@@ -152,7 +152,7 @@ def _rows_picked(run: Lowering, x: Tensor, made: str) -> Tensor:
 # -- packed attention ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class PackedAttention(HeadedAttention):
     windowed: bool
     turned: str
@@ -215,7 +215,7 @@ def _packed_sdpa(run: Lowering, q: Tensor, k: Tensor, v: Tensor, count: Dim, len
     return tape.view(tape.contiguous(tape.transpose(mixed, 1, 2)), 1, count * length, heads, d)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class OrderRestored(Operation):
     tokens: int
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from vramwise.models.blocks import Block, Value
@@ -11,6 +10,7 @@ from vramwise.models.config import Config
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.encoders import Convolution, Sound
 from vramwise.models.operations.undescribed import Undescribed
+from vramwise.records import record
 
 # Defaults of Gemma4AudioConfig and Gemma3nAudioConfig (transformers 5.23).
 AUDIO_DEFAULTS: dict[str, Any] = {
@@ -24,7 +24,7 @@ AUDIO_3N_DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Names:
     """How a tower calls its modules. `attention`: norm before, q k v, positions, product and norm after.
 

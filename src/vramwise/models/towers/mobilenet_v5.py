@@ -17,6 +17,7 @@ from vramwise.models.config import Config
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import HeadedAttention
 from vramwise.models.operations.images import image_pixels, num_images
+from vramwise.records import record
 
 ARCHITECTURE = "mobilenetv5_300m_enc"
 GRID = 16
@@ -166,7 +167,7 @@ def _fusion(name: str) -> Block:
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class SquarePixels(Operation):
     side: int
 
@@ -180,7 +181,7 @@ def square_pixels(run: Lowering, op: SquarePixels) -> Tensor:
     return image_pixels(run, num_images(run), op.outputs[0].width, images.rows * side, images.columns * side)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class SameConvolution(Operation):
     stride: int
 
@@ -258,7 +259,7 @@ def joined_scales(run: Lowering, op: JoinedScales, finer: Tensor, coarser: Tenso
     return tape.cat([finer, enlarged], 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class PoolToGrid(Operation):
     grid: int
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.operations.image_tokens import JoinedTokens, JoinFeatures, JoinRows, WithoutFirst
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ends:
     """The configs of a projector's ends: the whole model's, the tower's, and the language model's width.
 

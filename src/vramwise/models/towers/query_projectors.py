@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation, Value
@@ -13,6 +11,7 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import AnyAttention, HeadedAttention, sdpa_attention
 from vramwise.models.operations.tiles import eager_masked_attention, sdpa_masked_attention
 from vramwise.models.towers.projector_pieces import Ends, gated, norm
+from vramwise.records import record
 
 
 def aria(b: BlockBuilder, x: Value, e: Ends) -> Value:
@@ -86,7 +85,7 @@ def idefics2(b: BlockBuilder, x: Value, e: Ends) -> Value:
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Queries(Operation):
     by_patches: tuple[tuple[int, int], ...] = ()
 

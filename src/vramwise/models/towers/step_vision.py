@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from vramwise.models.autograd.size import Dim
@@ -16,6 +16,7 @@ from vramwise.models.operations.images import image_pixels
 from vramwise.models.operations.simple import Hold
 from vramwise.models.towers.tower_design import Tower, layer_norm, num_patches, with_bias
 from vramwise.models.towers.vision_tower import tower_blocks
+from vramwise.records import record
 
 TILES = "tiles of them"
 """The stream of what tiles of images hold."""
@@ -89,7 +90,7 @@ def _inputs(run: Lowering, tiles: bool) -> tuple[Dim, int, int]:
     return run.batch * (images.per_sequence * (images.tiles - 1 if tiles else 1)), rows, columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class ResizedPositionsEmbedding(Operation):
     tiles: bool
 
@@ -132,7 +133,7 @@ def turned_by_grid(run: Lowering, op: TurnedByGrid, *turned: Tensor) -> tuple[Te
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class HalvedTwice(Operation):
     tiles: bool
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from vramwise.models.blocks import Modality, Operation, Part
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import LLAMA, AttentionStyle
 from vramwise.models.operations.undescribed import Undescribed
+from vramwise.records import record
 
 Weight = tuple[str, tuple[int, ...]]
 """Name below the tower, and shape."""
@@ -18,7 +18,7 @@ _EMBEDDING = Undescribed(name="an embedding of patches")
 _CLOSING = Undescribed(name="what follows a tower's layers")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tower:
     """What differs between towers.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from vramwise.models.towers.projector_pieces import Projector
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assembly:
     """What differs between these models.
 

@@ -5,17 +5,17 @@ Source: transformers 5.23 cache_utils.py; tests/models/test_caches_match_transfo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import LayerCache, Model
 from vramwise.models.blocks import Block
 from vramwise.models.operations.attention import Attention
+from vramwise.records import record
 
 FP32_BYTES, ID_BYTES = 4, 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CacheShape:
     """Equal layers together: elements a token (`fp32_per_token` of them in fp32) and a sequence, number of layers.
 

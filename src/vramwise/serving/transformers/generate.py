@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.engines.transformers import RECORD
 from vramwise.formats import dtype
@@ -11,6 +11,7 @@ from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
+from vramwise.records import record
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
@@ -28,7 +29,7 @@ QUANTIZED_DTYPES, QUANTIZED_DEFAULT = ("int4", "int8"), "int4"
 LARGEST_BATCH = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sizes:
     """What the searched sizes are called, and the prompt and new tokens that a length up to `longest` stands for."""
 
@@ -39,7 +40,7 @@ class Sizes:
     tokens: Callable[[int], tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Run:
     """A generation on one kind of card."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models import Model
+from vramwise.records import record
 from vramwise.result import Node, Phase
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.forward import forward_live_set
@@ -27,7 +26,7 @@ _CACHE = "transformers cache_utils.py DynamicCache: torch.cat of every layer's k
 _LIVE = "blocks of operations, executed in order; the frame of each module keeps its arguments"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """What is asked, with defaults in."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil, prod
 from operator import attrgetter
@@ -14,6 +14,7 @@ from vramwise.models import Block, Model
 from vramwise.models.adapters import adapter_shapes
 from vramwise.models.lengths import text_config
 from vramwise.models.parallel_cut import ParallelCut, key_value_rows
+from vramwise.records import record
 from vramwise.result import Node
 from vramwise.serving.common.answer import context_node
 from vramwise.serving.common.constants import Constant, constant
@@ -42,7 +43,7 @@ SPLIT_TERMS_VERSION = (0, 6, 5)
 NCCL_COUNTED = ((0, 9), (0, 11))  # V1's first snapshots still come before NCCL
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Budget:
     """The terms of one rank, of one pipeline stage, and how its KV cache is laid out.
 

@@ -6,11 +6,10 @@ Sources: vLLM 0.22.0 and 0.33.0 models/deepseek_v4/attention.py, compressor.py, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
 from vramwise.models.type_facts import has_fact
+from vramwise.records import record
 from vramwise.serving.common.kv_cache import LayerGroup, LayerSpec, PoolPlan
 from vramwise.units import round_up
 
@@ -23,7 +22,7 @@ PACKED_VERSION = (0, 29)
 KEY_WIDTH, INDEX_WIDTH, STATE_BYTES = 512, 128, 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Part:
     """Layers that share page tables: page of each of a layer's caches, tokens in a page, window (None: all tokens)."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from vramwise.engines.vllm import RECORD
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.type_facts import has_fact
+from vramwise.records import record
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.versions import version_of
 from vramwise.units import GIB
@@ -20,7 +21,7 @@ LARGE_CARD_BYTES = 70 * GIB
 LARGEST_CARD_BYTES = 160 * GIB
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Profile:
     """One range of versions.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
+from vramwise.records import record
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.layouts import capability_of
@@ -36,7 +37,7 @@ DEFAULT_BLOCK_SIZE = 16
 UNKNOWN_MULTIPROCESSORS = 132  # an unknown card counts as an H100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Resolved(ResolvedServe):
     """Settings with nothing left open, and how the version accounts on this card; `share` is the utilization."""
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.models.parallel_cut import WHOLE, ParallelCut
+from vramwise.records import record
 from vramwise.scenario import Scenario
 from vramwise.training.resolved import ResolvedTrain
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """One kind of rank: its pipeline stage and the divisors of what it holds, `cut` those of every parameter.
 

@@ -27,10 +27,10 @@ Not counted: step counters on the CPU, code tables of 8-bit states (2 KiB), bits
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from vramwise.errors import UnknownNameError, nearest
+from vramwise.records import record
 
 BLOCKWISE_BLOCK_SIZE = 256
 MIN_8BIT_NUMEL = 4096
@@ -42,7 +42,7 @@ _IN_8_BITS = frozenset({"adamw-8bit", "paged-adamw-8bit", "lion-8bit"})
 _HIDDEN_PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrainedTensor:
     """A tensor that the optimizer steps: its shape, dtype sizes and where it sits in the model."""
 
@@ -66,7 +66,7 @@ Step = Callable[[Sequence[TrainedTensor], str], int]
 """Bytes that a step over some tensors, of which there is one at least, allocates and frees under an implementation."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """What an optimizer keeps for each trained tensor, and what its step takes for a moment."""
 

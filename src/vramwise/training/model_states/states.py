@@ -7,7 +7,7 @@ neither a gradient nor an optimizer state: only trained tensors are passed to th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from vramwise.formats import QuantFormat, dtype, quantization
@@ -15,6 +15,7 @@ from vramwise.frameworks import framework_of
 from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.recipe.adapters import adapters
@@ -32,7 +33,7 @@ from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import round_up
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelStates:
     """Bytes of one rank's states.
 

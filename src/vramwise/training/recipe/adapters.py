@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.errors import ScenarioError, clipped, nearest
@@ -13,13 +12,14 @@ from vramwise.models.blocks import Operation, Parameter
 from vramwise.models.model import Model
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Hold
+from vramwise.records import record
 
 _EXPRESSION = frozenset("*+?()[]{}|\\^$")
 """Characters that make a target an expression; a point is in every path."""
 ALL_LINEAR = "all-linear"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Adapter:
     """The tensors added to one module: A (rank, in), B (out, rank), and DoRA's magnitude (out)."""
 

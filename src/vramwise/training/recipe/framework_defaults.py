@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.versions import month_named, names, stated, titled
 from vramwise.models.checkpoint_dtype import loaded_dtype
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import DEFAULTS, KINDS
 from vramwise.scenario.values import Switch
@@ -19,7 +19,7 @@ ADAPTERS = frozenset({"lora", "qlora"})
 _COMPARISON = re.compile(r"([\w-]+)(>=|<)([\d.e-]+)")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Question:
     """What conditions are asked of: the settings as decided so far, those stated, the model, the job's GPUs."""
 

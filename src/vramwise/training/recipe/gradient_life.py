@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.frameworks import framework_of
+from vramwise.records import record
 from vramwise.training.resolved import ResolvedTrain
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GradientLife:
     """What becomes of each gradient of a step."""
 

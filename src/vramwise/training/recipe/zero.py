@@ -27,9 +27,9 @@ left open is taken as that under Hugging Face's trainers, and as DeepSpeed's def
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from vramwise.frameworks import framework_of
+from vramwise.records import record
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Limits
 
@@ -41,7 +41,7 @@ REUSE_NUMEL = 1000 * 1_000_000
 SUB_GROUP_NUMEL = 1000 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ZeroSettings:
     """The settings of ZeRO that buffers follow, in values."""
 

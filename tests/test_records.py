@@ -1,0 +1,90 @@
+"""A record is a frozen dataclass to whoever reads, compares, copies or changes it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar
+
+import pytest
+
+from vramwise.records import record
+
+
+@record
+class Card:
+    """A card."""
+
+    name: str
+    size: int = 80
+    words: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    UNIT: ClassVar[str] = "GiB"
+
+    def twice(self) -> int:
+        return 2 * self.size
+
+
+@record(kw_only=True)
+class Known(Card):
+    source: str
+
+
+@record(eq=False)
+class Alone:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dataclass(Card):
+    ports: int = 1
+
+
+@record
+class OfDataclass(Dataclass):
+    doubled: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "doubled", 2 * self.ports)
+
+
+def test_instances_are_made_compared_and_shown_as_a_dataclass_is():
+    card = Card("h100")
+    assert (card.name, card.size, card.words, card.twice(), card.UNIT) == ("h100", 80, {}, 160, "GiB")
+    assert card == Card("h100", words={"a": 1})
+    assert hash(card) == hash(Card("h100"))
+    assert card not in (Card("h100", 81), ("h100", 80))
+    assert repr(card) == "Card(name='h100', size=80)"
+    assert Card("x").words is not Card("y").words
+    assert not hasattr(card, "__dict__")
+    with pytest.raises(TypeError, match=r"Card.__init__\(\) missing 1 required positional argument: 'name'"):
+        Card()
+
+
+def test_a_record_without_equality_equals_itself_alone():
+    assert len({Alone(1), Alone(1)}) == 2
+    with pytest.raises(TypeError):
+        Known("h100", 80, {}, "sheet")
+
+
+def test_dataclasses_know_its_fields():
+    assert [(one.name, one.kw_only) for one in fields(Known)] == [
+        ("name", False), ("size", False), ("words", False), ("source", True),
+    ]  # fmt: skip
+    changed = replace(Known("h100", source="sheet"), size=94)
+    assert (type(changed), changed.name, changed.size, changed.source) == (Known, "h100", 94, "sheet")
+
+
+def test_records_and_dataclasses_inherit_from_one_another():
+    assert Dataclass("h100", ports=4) == Dataclass("h100", 80, {}, 4)
+    assert OfDataclass("h100", ports=4).doubled == 8
+    assert replace(OfDataclass("h100"), ports=3).doubled == 6
+
+
+def test_records_are_matched_copied_and_pickled():
+    match Card("h100", 94):
+        case Card(name, size):
+            assert (name, size) == ("h100", 94)
+    card = Card("h100", words={"a": 1})
+    assert copy.deepcopy(card) == card == pickle.loads(pickle.dumps(card))
