@@ -18,7 +18,7 @@ Qwen 3, mixtures of experts, latent attention; and what litgpt does not have (Do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.models.adapters import low_rank_shapes
 from vramwise.models.autograd.size import product
@@ -37,13 +37,14 @@ from vramwise.models.operations.simple import (
     Split,
 )  # fmt: skip
 from vramwise.models.overrides import Kernels, Override
+from vramwise.records import record
 
 CHUNK = 128  # positions: finetune/*.py lm_head_chunk_size
 LAYERS = "layers of the types that litgpt has classes for"
 _RUN_WHERE_READ = (Activation, LayerNorm, RmsNorm)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class QueryKeyValue(Operation):
     """`LoRAQKVLinear`, its outputs seen as (batch, heads, sequence, d).
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 
@@ -13,6 +12,7 @@ from vramwise.errors import VramwiseError
 from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
+from vramwise.records import record
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.inference import ServeSettings, counts
@@ -29,7 +29,7 @@ Again = Callable[[Scenario], Result]
 NO_CHANGE: Change = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Trials:
     """A scenario that does not fit in `usable_bytes`, its settings with defaults in, and what others come to: `again`
     is the whole answer to another scenario."""

@@ -6,20 +6,19 @@ published totals of safetensors files (tests/models/test_checkpoint_contents.py)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.errors import UnsupportedModelError
 from vramwise.models import Block, Model
 from vramwise.models.lengths import text_config
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.type_facts import ANY, has_fact
+from vramwise.records import record
 from vramwise.serving.common.storage import Storage, storage_of
 
 _PREDICTION_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileContents:
     """Values in the files and what of them is not a parameter of the model.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
+from vramwise.records import record
 from vramwise.serving.common.versions import version_of
 from vramwise.tables import table
 
@@ -12,7 +12,7 @@ ANY_ENGINE = "any"
 """In constants.csv: a row for engines that have none of their own."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Constant:
     """A figure with its 90 % interval, and where it comes from."""
 

@@ -7,7 +7,6 @@ output until the next residual sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Operation
@@ -17,12 +16,13 @@ from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.latent import Cached
 from vramwise.models.operations.norms import LayerNorm, RmsNorm
 from vramwise.models.operations.simple import Add, Heads, HeadsFirst, Split
+from vramwise.records import record
 
 _VIEWS = Heads | HeadsFirst | Split | Cached
 _NORMS = RmsNorm | LayerNorm
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LiveSet:
     """Elements a token alive at the fullest moment of a layer, and the operation that is running then."""
 

@@ -7,11 +7,12 @@ versions), config/model.py get_num_kv_heads (copied heads).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 
 from vramwise.models import LayerCache, Model
+from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.weights import stage_layers
 from vramwise.units import round_up
@@ -20,7 +21,7 @@ MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this
 SCALE_BLOCK, SCALE_BYTES = 128, 4  # fp8 values that share an fp32 scale in caches of sparse latent attention
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerSpec:
     """One layer's cache on one rank: bytes a token, or bytes of a state that does not grow."""
 
@@ -30,7 +31,7 @@ class LayerSpec:
     state_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CacheDtypes:
     """Bytes an element of keys and values, of convolution states and of recurrent states."""
 
@@ -117,7 +118,7 @@ def _scaled(values: int) -> int:
     return values + values // SCALE_BLOCK * SCALE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerGroup:
     """Layers of one kind that share page tables: how many groups of `group_size` layers they make."""
 
@@ -139,7 +140,7 @@ class LayerGroup:
         return -(-own_tokens // self.block_size)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PoolPlan:
     """One pool of pages from which every group of layers draws.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.records import record
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.serving.common.advice import Again, Trials, advice
@@ -15,7 +16,7 @@ from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.verdict import LateReasons, verdict_of
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PooledBudget:
     """One engine's terms on the worst rank.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from vramwise.formats import dtype
+from vramwise.records import record
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.versions import Version
@@ -13,7 +14,7 @@ from vramwise.serving.common.versions import Version
 AS_THE_MODEL = "auto"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ResolvedServe:
     """What a server runs with. Each engine's `resolve` fills it in once; nothing after it asks what was given.
 

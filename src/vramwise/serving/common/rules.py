@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.records import record
 from vramwise.result import Node, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -28,7 +29,7 @@ def tensors_alone(model: Model, settings: ServeSettings, storage: Storage, gpu: 
     return engine_weights(model, settings, storage)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class WeightRules:
     """How the engine holds weights where nothing else is asked.
 
@@ -40,7 +41,7 @@ class WeightRules:
     weights: Callable[[Model, ServeSettings, Storage, Gpu | None], Node] = tensors_alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ShareParts:
     """How the engine's share of a card is told as its parts.
 
@@ -53,7 +54,7 @@ class ShareParts:
     called: Mapping[str, str] = field(default_factory=lambda: OWN_NAMES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Rules:
     """The functions of one engine, `RULES` of its `rules.py`.
 

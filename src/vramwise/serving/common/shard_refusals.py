@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.records import record
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads, shares_evenly
 from vramwise.serving.common.layouts import capability_of, engine_layout, expert_ranks
@@ -18,7 +19,7 @@ from vramwise.serving.common.storage import Storage, own_method
 from vramwise.serving.common.versions import Version, at_version, version_of
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShardCheck:
     """What an engine asks of the shares of a model's layers: `rule` of quantized ones, evenness of all."""
 

@@ -8,9 +8,9 @@ awq.py, gptq.py; text-generation-inference 3.3.7 utils/weights.py get_sharded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from vramwise.formats import QuantFormat
+from vramwise.records import record
 from vramwise.serving.common.shards import Shard
 from vramwise.serving.common.versions import Version
 
@@ -18,7 +18,7 @@ AWQ_PACKED = 8  # 4-bit values in an int32
 FP8 = "layers/quantization/fp8.py"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Case:
     """What the rules hang on besides the shard: `ranks` share a layer, `method` is the checkpoint's quant_method."""
 
@@ -31,7 +31,7 @@ class Case:
     model_type: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """Why a shard does not work: `what` happens, the engine's `rule` and where it stands.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from vramwise.models import Block, Model, Operation, Parameter
 from vramwise.models.operations.simple import Linear
 from vramwise.models.parallel_cut import ParallelCut, key_value_rows
+from vramwise.records import record
 from vramwise.serving.common.weights import Layout
 
 # what the engines' own parallel layers cut; mixers and towers have rules of their own
@@ -18,7 +18,7 @@ CUT_PARTS = frozenset({"attention", "mlp", "experts"})
 FUSED = (frozenset({"q_proj", "k_proj", "v_proj"}), frozenset({"gate_proj", "up_proj"}))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shard:
     """One linear layer of a rank, with those that the engine fuses with it, or one expert.
 

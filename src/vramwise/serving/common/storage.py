@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -15,11 +14,12 @@ from vramwise.errors import UnsupportedModelError
 from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.models import Model, Parameter
 from vramwise.models.checkpoint_dtype import checkpoint_dtype, stated_dtype
+from vramwise.records import record
 
 Ignored = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Storage:
     """`dtype` of embeddings, norms and all else that `quantization` leaves alone.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Parameter
@@ -13,12 +12,13 @@ from vramwise.models.operations.attention import AnyRotary
 from vramwise.models.operations.simple import Linear
 from vramwise.models.parallel_cut import WHOLE, ParallelCut, key_value_rows
 from vramwise.models.type_facts import ANY, has_fact
+from vramwise.records import record
 from vramwise.serving.common.storage import Storage
 
 Tensors = list[tuple[Parameter, tuple[int, ...]]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """How a model is spread over GPUs and packed into tensors.
 
@@ -30,7 +30,7 @@ class Layout:
     fused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StageWeights:
     """One pipeline stage on one rank.
 

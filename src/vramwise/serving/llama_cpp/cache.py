@@ -5,12 +5,12 @@ Source: ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-memory-recurrent.cpp, l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, LayerCache, Model
 from vramwise.models.operations.attention import Attention
 from vramwise.models.type_facts import has_fact
+from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.types import tensor_type
 from vramwise.serving.llama_cpp.settings import INDEXER_CACHE_BUILD, PADDING, Plan
@@ -19,7 +19,7 @@ from vramwise.units import round_up
 STATE_BYTES = 4  # recurrent states are f32
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CacheBytes:
     """Keys and values, and recurrent states, of each layer in order; cells of a full and of a sliding layer."""
 

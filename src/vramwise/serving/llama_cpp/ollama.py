@@ -7,11 +7,10 @@ fs/ggml/ggml.go FlashAttention (v0.12.3 … v0.20.0).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.models.type_facts import has_fact
+from vramwise.records import record
 from vramwise.result import Capacity
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.versions import version_of
@@ -29,7 +28,7 @@ _HEADROOM = {LARGE_BATCH: 60, MEDIUM_BATCH: 75}  # most percent of the free memo
 _FREE_PERCENT = 80
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OllamaValues:
     """What ollama passes on to its runner; `n_ctx` is that of all slots."""
 

@@ -7,10 +7,10 @@ GPU from the end, the output last; a tied embedding is loaded on both sides.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Model
+from vramwise.records import record
 from vramwise.serving.common.gguf.quantizer import TypedTensor, typed_tensors
 from vramwise.serving.llama_cpp.cache import layer_cache_bytes
 from vramwise.serving.llama_cpp.devices import HOST, layer_devices, split_points
@@ -20,7 +20,7 @@ ROW_PADDING = 512
 _CPU_RULE = re.compile(r"^(?P<pattern>\S+)=CPU$")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """Bytes of the file, of each device and of the host, and what the compute buffer may need copies of."""
 
@@ -47,7 +47,7 @@ class Placement:
         return self.layer_devices[last if layer is None else min(layer, last)]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     """Tensors that go the same way: one, or all of a layer's alike. `largest` is the largest one's bytes."""
 

@@ -8,7 +8,6 @@ against llama-cli at 8337e4cd3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, LayerCache, Model
@@ -20,6 +19,7 @@ from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.mixers import CausalConv1d, SelectiveScan
 from vramwise.models.operations.norms import LayerNorm, RmsNorm
 from vramwise.models.type_facts import has_fact
+from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.tensors import gguf_tensors
 from vramwise.serving.llama_cpp.settings import (
@@ -32,7 +32,7 @@ from vramwise.serving.llama_cpp.settings import (
 from vramwise.units import MIB
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Latent:
     """Widths of multi-head latent attention."""
 
@@ -43,7 +43,7 @@ class Latent:
     query_rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mixer:
     """A layer with a state that does not grow: its scan, channels of its convolution, width, a sequence's state."""
 
@@ -53,7 +53,7 @@ class Mixer:
     state: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sizes:
     """What the formulas read of a model."""
 

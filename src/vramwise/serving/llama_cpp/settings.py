@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from vramwise.engines.llama_cpp import RECORD
 from vramwise.engines.ollama import RECORD as OLLAMA
@@ -11,6 +10,7 @@ from vramwise.errors import ScenarioError
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.models.type_facts import has_fact
+from vramwise.records import record
 from vramwise.result import Capacity
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -58,7 +58,7 @@ IK_BY_BYTES_BUILD = 4327  # ik_llama.cpp PR 1466 (March 2026): devices are fille
 _NEEDS_IMATRIX = ("IQ1", "IQ2", "IQ3_XXS")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """Settings with nothing left open."""
 
@@ -199,7 +199,7 @@ def _build_on(day: str) -> int:
     return first + (last - first) * passed // whole
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Sizes:
     """Context, batches, slots and flash attention."""
 

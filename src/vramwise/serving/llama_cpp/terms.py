@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.records import record
 from vramwise.result import Node, Phase, Quantity
 from vramwise.serving.common.answer import context_node, interval
 from vramwise.serving.common.constants import constant
@@ -19,7 +19,7 @@ _KV_SOURCE = "llama.cpp src/llama-kv-cache.cpp"
 _FILE_SOURCE = "llama.cpp src/llama-quant.cpp llama_tensor_get_type"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Extra:
     """What runs beside the model in the same process: its bytes on the devices and on the host."""
 

@@ -5,7 +5,7 @@ Source: SGLang 0.5.4 model_executor/model_runner.py profile_max_num_token, 0.5.2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 from vramwise.engines.sglang import RECORD
@@ -14,6 +14,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, text_config
 from vramwise.models.type_facts import has_fact
+from vramwise.records import record
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -134,7 +135,7 @@ def _at_most(size: int, budget: PooledBudget, tokens: int | None) -> int:
     return size if tokens is None or not budget.cell_bytes else min(size, tokens * budget.cell_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SglangResolved(ResolvedServe):
     """`batched_tokens` is chunked_prefill_size; batches of up to `cuda_graph_max_bs` are captured."""
 

@@ -6,13 +6,14 @@ Read in the tags v0.9.4 to v3.3.7: server/text_generation_server/models/flash_ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 from vramwise.engines.tgi import RECORD
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, text_config
+from vramwise.records import record
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -51,7 +52,7 @@ _TFLOPS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Share:
     """What of a card the blocks may use: `wiggle` of the whole card (3.x) or of what the warm-up left free."""
 

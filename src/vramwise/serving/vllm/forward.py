@@ -44,6 +44,7 @@ from vramwise.models.operations.simple import (
     Split,
     ToParameterDtype,
 )
+from vramwise.records import record
 
 _VIEWS = Heads | HeadsFirst | Split | Cached | AnyRotary | Halves | ToParameterDtype | Dropout
 _NORMS = RmsNorm | LayerNorm
@@ -52,7 +53,7 @@ _GIVEN, _RESIDUAL, _EMBEDDINGS = -1, -2, -3
 residual is written into the embeddings. Other layers are handed one tensor, and the embeddings stay beside it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pass:
     """A batch on one of several ranks.
 
@@ -72,7 +73,7 @@ class Pass:
     reuses_name: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LiveSet:
     """Bytes alive at the fullest moment of a layer, in blocks of the allocator, and the operation that runs then."""
 

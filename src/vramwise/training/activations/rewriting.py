@@ -7,10 +7,11 @@ a rewrite makes that block drop it, it is the next one's; where one makes an ear
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Node, Storage
 from vramwise.models.step import BlockRun, Forward
+from vramwise.records import record
 
 Nodes = tuple[Node, ...]
 
@@ -50,7 +51,7 @@ def recounted(forward: Forward) -> Forward:
     return rewritten(forward, lambda run: run.nodes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Candidates:
     """A block with its new operations and all that they save; `from_outside`: what another block may save before it."""
 

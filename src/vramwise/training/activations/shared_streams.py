@@ -7,17 +7,17 @@ decoders read one encoder's output. A slice is a view: torch.utils.checkpoint ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vramwise.models.autograd.size import Dim, total
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.blocks import Block
 from vramwise.models.step import Forward
+from vramwise.records import record
 from vramwise.training.activations.checkpointing import kept_storages
 from vramwise.training.resolved import ResolvedTrain
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SharedStreams:
     """Bytes that stand once for the whole pass, and what recordings therefore do not count among what they keep."""
 

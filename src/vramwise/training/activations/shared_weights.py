@@ -6,14 +6,13 @@ The gradient of such a weight waits, as one sum, from the first block of backwar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parts:
     """Of one block's weights: those whose gradient has a part from blocks above, those that no block below uses."""
 

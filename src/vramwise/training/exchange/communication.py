@@ -15,11 +15,11 @@ Units are the decoder layers; the root unit is what stands outside them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.training.exchange.root_unit import loss_is_apart, own_units, reduced_in
 from vramwise.training.exchange.zero_buffers import (
     bucket_bytes,
@@ -37,7 +37,7 @@ from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Buffers:
     """Bytes of communication buffers alive in forward and in backward, and for the whole step.
 

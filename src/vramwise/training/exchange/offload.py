@@ -25,8 +25,7 @@ swap_tensor/optimizer_utils.py, swap_tensor/partitioned_param_swapper.py `reserv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from vramwise.records import record
 from vramwise.training.model_states.states import ModelStates, width
 from vramwise.training.resolved import ResolvedTrain
 
@@ -36,7 +35,7 @@ WEIGHTS_OF_A_BUFFER = 100 * 1_000_000
 WEIGHTS_KEPT_IN_MEMORY = 1000 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Offloaded:
     """What a rank does not keep on its GPU."""
 

@@ -14,18 +14,18 @@ distributed/fsdp/_flat_param.py `_use_unsharded_views`: the gradient of a split)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import rounded, trained_tensors, width
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RootUnit:
     """Bytes of the last reduction of a step.
 

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import ROOT, Unit, units_of
 from vramwise.training.layout.parallel import Placement
@@ -42,7 +42,7 @@ BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * MIB, MIB
 UNITS_IN_FLIGHT = 2  # _limiter_utils.py _max_num_inflight_all_gathers
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Widths:
     """Bytes of a value of a gradient as it is computed, reduced and kept."""
 

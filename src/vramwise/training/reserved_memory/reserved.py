@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.result import Node, Quantity
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.components import Component
@@ -96,7 +97,7 @@ def logits_of_another_length(moments: Sequence[Moment]) -> int:
     return max(moment.of(Component.LOGITS_AND_LOSS) for moment in moments)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Play:
     """A step that can be replayed: on a card with `room` bytes for torch, or without limit."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from vramwise.models.autograd.size import Axes, Dim, evaluate
+from vramwise.records import record
 from vramwise.training.activations.dequantization import inputs_kept
 from vramwise.training.activations.sizes import RunBytes, StepShape
 from vramwise.training.exchange.offload import offloaded
@@ -16,7 +16,7 @@ from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.micro_batches import inputs_linger
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Saved:
     """What forward leaves for backward, in bytes."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.models.autograd.tensor import ITEM_BYTES
+from vramwise.records import record
 from vramwise.training.activations.sizes import RunBytes, StepShape
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EvaluationPass:
     """Bytes of ids and labels, of autocast's 16-bit weights, and of everything else at its largest, with its place."""
 

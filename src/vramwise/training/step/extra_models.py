@@ -13,13 +13,13 @@ elsewhere it has a pass of its own. Not counted: what frozen models need for a m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.errors import ScenarioError, clipped, nearest
 from vramwise.models import describe
 from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.sources import resolve
 from vramwise.training.activations.sizes import step_shape
 from vramwise.training.components import OTHER_MODELS, Component
@@ -72,7 +72,7 @@ def extra_model_bytes(model: Model, train: ResolvedTrain, placement: Placement) 
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CriticPass:
     """Bytes that the critics keep until backward, and the most of them at once in their own backward pass."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from vramwise.records import record
 from vramwise.training.activations.sizes import RunBytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ForwardPeak:
     """Bytes at that moment: what is kept for backward so far, 16-bit copies of weights, and what the block needs."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
@@ -15,7 +14,7 @@ from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.micro_batches import gradient_ratio
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gradients:
     """Bytes of the gradients that stay on the GPU.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.frameworks import framework_of
+from vramwise.records import record
 from vramwise.training.components import Component
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.extra_models import CriticPass
@@ -13,7 +14,7 @@ from vramwise.training.step.extra_models import CriticPass
 _OF_ONE_PASS = frozenset({Component.ACTIVATIONS, Component.WEIGHT_CASTS, Component.LOGITS_AND_LOSS})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Moment:
     """One moment: bytes by component, and the operation at which it is reached."""
 

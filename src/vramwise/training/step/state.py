@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models.autograd.size import Axes
 from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.training.activations.dummy_gradients import dummy_gradient_bytes
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import Component
@@ -25,7 +25,7 @@ from vramwise.training.step.micro_batches import on_stage
 SCALAR_BYTES = 512
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepState:
     """A step of one rank. `stays`: what it has from the first step on; `inputs`: ids, labels, images of a batch."""
 

@@ -25,13 +25,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from vramwise.records import record
 from vramwise.training.zero3.module_calls import OUTSIDE, Call, Module, Turn, Weight
 
 _LONG_AGO = -(10**10)
 _ENTERING = frozenset({Turn.ENTER, Turn.ENTER_AGAIN, Turn.ENTER_BACKWARD})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limits:
     """The settings of stage 3 that decide over gathered weights, in values."""
 
@@ -42,7 +43,7 @@ class Limits:
     model_persistence_threshold: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gathered:
     """Bytes of gathered weights and outputs of all-gathers: the most by pass and running block, and between passes."""
 

@@ -19,6 +19,7 @@ from vramwise.models.blocks import Operation, Parameter
 from vramwise.models.model import Model
 from vramwise.models.operations.attention import Rotary
 from vramwise.models.operations.simple import Embedding
+from vramwise.records import record
 
 HEAD = -1
 OUTSIDE = -2
@@ -27,7 +28,7 @@ BELOW = -3
 DROPOUT = "dropout"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Weight:
     """A parameter as stage 3 sees it: `key` is that of its storage, `numel` its values, `item` bytes of one."""
 
@@ -68,7 +69,7 @@ class Turn(Enum):
     LEAVE_BACKWARD = "leave backward"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """A module is entered or left."""
 

@@ -7,7 +7,6 @@ F32.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.formats import GgufType
@@ -15,6 +14,7 @@ from vramwise.models import Model
 from vramwise.models.operations.attention import HeadedAttention
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.type_facts import has_fact
+from vramwise.records import record
 from vramwise.serving.common.gguf.tensors import GgufTensor, gguf_tensors
 from vramwise.serving.common.gguf.types import fitting, tensor_type
 
@@ -34,7 +34,7 @@ _LLAMA_70B_LAYERS = 80
 _VALUES = frozenset({"attn_v", "attn_qkv"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _File:
     """What the rule looks at besides the tensor."""
 
@@ -51,7 +51,7 @@ class _File:
     """Layers with values, and layers with an MLP, which the rule counts; where there are experts it counts layers."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TypedTensor:
     """A tensor with its type and bytes."""
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Operation, Parameter
 from vramwise.models.lengths import rope_scaling
 from vramwise.models.operations.attention import Attention, Rotary
 from vramwise.models.operations.simple import Conv1dLinear
+from vramwise.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GgufTensor:
     """One tensor: GGUF name without layer, shape with columns last, and whether it may be quantized."""
 
