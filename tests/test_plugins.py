@@ -45,6 +45,7 @@ def run(target, *arguments):
         ("--version", "plug-in quartz (vramwise-quartz 0.1.0): model types quartz; frameworks quartz-trainer"),
         (f"estimate {QUARTZ} --task train --framework quartz-trainer --gpu q1", "Quartz Q1 96GB"),
         (f"estimate {QUARTZ} --task serve --engine quartz-server --gpu-memory-utilization 0.5 --gpu q1", "KV cache"),
+        (f"estimate {QUARTZ} --task train --kernels quartz-kernels --gpu q1", "Quartz Q1 96GB"),
         ("accuracy plugin:quartz", "0.0"),
         ("gpus quartz", "quartz-q1-96gb"),
         ("schema", '"quartz-server"'),

@@ -1,4 +1,4 @@
-"""What other packages add: model families, GPUs, frameworks, engines, measured cases.
+"""What other packages add: model families, GPUs, frameworks, kernel libraries, engines, measured cases.
 
 A package names a `Plugin` in the entry point group `vramwise.plugins`:
 
@@ -33,13 +33,15 @@ class Plugin:
 
     `families`: `model_type` of a config -> module whose `blocks(config)` describes it, as those of
     vramwise.models.families do. `frameworks`, `engines`: a scenario's name -> module whose `RECORD` is a
-    vramwise.frameworks.Framework or vramwise.engines.Engine. `gpus`: tables with the columns of hardware/gpus.csv.
-    `cases`: files of measured cases.
+    vramwise.frameworks.Framework or vramwise.engines.Engine. `kernels`: the same for a vramwise.kernels.Kernels,
+    which a scenario names in `kernels` and a framework in its record. `gpus`: tables with the columns of
+    hardware/gpus.csv. `cases`: files of measured cases.
     """
 
     families: Mapping[str, str] = field(default_factory=dict)
     frameworks: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
+    kernels: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[Path, ...] = ()
     cases: tuple[Path, ...] = ()
 
@@ -62,6 +64,7 @@ class Installed:
             f"{what} {', '.join(names)}"
             for what, names in (
                 ("model types", plugin.families), ("frameworks", plugin.frameworks), ("engines", plugin.engines),
+                ("kernels", plugin.kernels),
                 ("GPUs of", [path.name for path in plugin.gpus]), ("cases of", [path.name for path in plugin.cases]),
             )
             if names
@@ -103,6 +106,11 @@ def frameworks(known: Collection[str]) -> dict[str, str]:
 def engines(known: Collection[str]) -> dict[str, str]:
     """Engines of plug-ins, each with its record's module. Raises VramwiseError for one that is known already."""
     return _added("engines", "the engine", known)
+
+
+def kernels(known: Collection[str]) -> dict[str, str]:
+    """Kernels of plug-ins, each with its record's module. Raises VramwiseError for a name that is known already."""
+    return _added("kernels", "the kernel library", known)
 
 
 def plugin_named(name: str) -> Plugin | None:

@@ -9,6 +9,7 @@ import pytest
 from described_types import small_model
 from small_configs import LLAMA
 
+from vramwise.errors import UsageError
 from vramwise.kernels import kernels_for, kernels_named
 from vramwise.kernels.fused import with_joined_gates
 from vramwise.models import describe
@@ -54,7 +55,7 @@ def test_any_two_libraries_know_which_comes_first() -> None:
 
 def test_two_libraries_of_one_order_may_not_replace_the_same() -> None:
     apex = kernels_named("apex")
-    with pytest.raises(ValueError, match="apex and other both replace RmsNorm"):
+    with pytest.raises(UsageError, match=r"kernels apex and other both replace RMS norms \(RmsNorm\)"):
         overrides_in((apex, replace(apex, name="other")), "text")
 
 
@@ -141,3 +142,49 @@ def test_an_override_by_the_registered_lowering_changes_nothing() -> None:
     assert plain is not other
     assert [[node.op for node in run.nodes] for run in plain.runs] == [[n.op for n in run.nodes] for run in other.runs]
     assert plain.saved_bytes == other.saved_bytes
+
+
+def saved_by_norms(*names: str) -> set[str]:
+    """dtypes of what fused norms of a layer keep of their inputs, under autocast over fp32 weights."""
+    model = describe(LLAMA)
+    execution = Execution(param_dtype="fp32", autocast="bf16", kernels=kernels_for(names, model.config))
+    run = record_forward(model, execution, batch=2, sequence=128).runs[1]
+    return {node.inputs[0].dtype for node in run.nodes if node.op == "fused_rms_norm"}
+
+
+def test_apex_and_transformer_engine_narrow_a_norms_input_under_autocast() -> None:
+    """apex fused_layer_norm.py `_cast_if_autocast_enabled`, TransformerEngine rmsnorm.py `maybe_autocast_dtype`."""
+    assert saved_by_norms("apex") == saved_by_norms("transformer-engine") == {"bf16"}
+    assert saved_by_norms("liger") == {"fp32"}
+
+
+def test_transformer_engine_has_norms_and_megatron_gates_and_rotations() -> None:
+    assert fused(forward_of(LLAMA, "transformer-engine")) == {"fused_rms_norm": 2}
+    ops = Counter(node.op for node in forward_of(LLAMA, "megatron", "transformer-engine").runs[1].nodes)
+    assert (ops["fused_rms_norm"], ops["fused_gate"], ops["fused_rotation"]) == (2, 1, 2)
+
+
+def test_layers_of_a_framework_come_before_kernels_that_are_asked_for() -> None:
+    assert not fused(forward_of(LLAMA, "litgpt", "liger"))
+    assert fused(forward_of({**LLAMA, "model_type": "gemma3_text"}, "litgpt", "liger"))  # has no class described
+    ops = {node.op for node in forward_of(LLAMA, "liger", "megatron").runs[1].nodes}
+    assert {"fused_gate", "fused_rotation", "fused_rms_norm"} <= ops
+
+
+def test_torchtune_copies_keys_and_values_to_every_head() -> None:
+    def shapes(*names: str) -> set[object]:
+        run = forward_of({**LLAMA, "num_attention_heads": 4, "num_key_value_heads": 2}, *names).runs[1]
+        (kernel,) = (node for node in run.nodes if node.primitive.is_attention)
+        return {tensor.shape[1] for tensor in kernel.inputs}
+
+    assert (shapes(), shapes("torchtune")) == ({4, 2}, {4})
+
+
+def test_axolotl_swaps_in_ligers_kernels_for_types_of_its_own() -> None:
+    jamba = dict(small_model("jamba").config.values)
+    norms = [
+        "fused_rms_norm" in {node.op for run in forward_of(jamba, name).runs for node in run.nodes}
+        for name in ("liger", "axolotl-liger")
+    ]
+    assert norms == [False, True]
+    assert fused(forward_of(LLAMA, "axolotl-liger")) == fused(forward_of(LLAMA, "liger"))

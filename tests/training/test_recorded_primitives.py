@@ -52,6 +52,7 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     (GPT2, {"framework": "megatron"}),
     (MAMBA, {"framework": "megatron"}),
     (MIXTRAL, {"framework": "megatron", "precision": "fp8"}),
+    (dict(small_model("deepseek_v3").config.values), {"framework": "megatron"}),
     (MIXTRAL, {"method": "qlora", "quantization": "nf4", "quantize_experts": True}),
 )
 OTHERWISE: tuple[tuple[str, dict[str, Any], Execution], ...] = (

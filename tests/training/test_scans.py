@@ -37,6 +37,7 @@ def test_a_mamba_layer_keeps_its_projected_input_and_its_output() -> None:
     inner, projected = 8 * 64, 2 * 8 * 64 + 2 * 2 * 16 + 8
     assert kept["mixer.in_proj", "mamba_scan.projected input"] == SEQUENCE * projected * 2
     assert kept["mixer", "mamba_scan.output"] == SEQUENCE * inner * 2
+    assert kept["mixer", "fused_rms_norm.input"] == SEQUENCE * inner * 2
     plain, _ = layers(framework="transformers", precision="bf16")
     assert runs[0].activations < plain[0].activations / 4
 

@@ -61,6 +61,7 @@ RECORD = Framework(
     asks_for_reentry=_asks_for_reentry,
     classes="as they are",
     attention=_attention,
+    swaps_in={"liger": "axolotl-liger"},
     notes=_notes,
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same

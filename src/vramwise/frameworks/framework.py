@@ -6,7 +6,8 @@ What a record leaves out is as in a loop of torch alone around classes of its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Literal
 
 from vramwise.frameworks.defaults import Default
@@ -218,8 +219,8 @@ class Framework:
     """What a reader should know of it: of the settings as asked and as decided, and the model's type."""
     kernels: tuple[str, ...] = ()
     """Kernel libraries that it always runs."""
-    rewrites: tuple[str, ...] = ()
-    """What its layers do in another way, by the names in training/activations/own_layers.py, in order."""
+    swaps_in: Mapping[str, str] = field(default_factory=dict)
+    """Kernel libraries that it puts in by a table of its own, and the record of that."""
     fuses_norms: bool = False
     """A norm runs together with the column-parallel product behind it."""
     brings_masks: bool = False

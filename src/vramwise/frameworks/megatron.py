@@ -60,8 +60,7 @@ RECORD = Framework(
     attention=_attention,
     attention_note=_attention_note,
     notes=_notes,
-    kernels=("transformer-engine",),
-    rewrites=("scans", "latent attention", "experts", "activations"),
+    kernels=("megatron", "transformer-engine"),
     fuses_norms=True,  # core 0.16 models/gpt/gpt_layer_specs.py
     gradients=GradientRules(main_buffer=True),
     casts=Casts(

@@ -43,7 +43,7 @@ RECORD = Framework(
     commands=(Command("torchtune", "tune", ("run",), example="tune run"),),
     defaults=DEFAULTS,
     batches="padded",
-    rewrites=("heads",),  # 0.6.1 modules/attention.py
+    kernels=("torchtune",),
     checkpointing_note="it is on in torchtune's recipes",
     casts=Casts(autocast="never"),  # recipes compute in the weights' dtype
     loss=Loss(compiled_chunks=True),  # 0.6.1 training/_compile.py compile_loss

@@ -45,9 +45,15 @@ def fused_norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:
     return out
 
 
-def fused_layer_norm(run: Lowering, op: LayerNorm, x: Tensor) -> Tensor:
-    """A layer norm that a class writes in Python or with casts around torch's; torch's own runs as it is."""
-    if op.style not in _LAYER_NORMS:
+def in_autocasts_dtype(run: Lowering, x: Tensor) -> Tensor:
+    """The tensor as a kernel gets it whose library casts under autocast."""
+    autocast = run.tape.autocast
+    return run.tape.to(x, autocast) if autocast is not None and x.dtype == "fp32" else x
+
+
+def fused_layer_norm(run: Lowering, op: LayerNorm, x: Tensor, *, of_torch_too: bool = False) -> Tensor:
+    """A layer norm that a class writes in Python or with casts around torch's; torch's own mostly runs as it is."""
+    if op.style not in _LAYER_NORMS and not (of_torch_too and op.style == "torch"):
         return layer_norm(run, op, x)
     weights, tape = [*run.parameters_of(op), None, None], run.tape
     autocast, tape.autocast = tape.autocast, None  # a kernel of its own, which autocast widens nothing for
@@ -91,13 +97,20 @@ def turned_by_complex_numbers(run: Lowering, op: RotaryComplex, *turned: Tensor)
 def _turned(
     run: Lowering, tables: tuple[Tensor, ...], turned: tuple[Tensor, ...], *, row_major: bool = False
 ) -> tuple[Tensor, ...]:
+    return rotated(run, "rotary_in_place", tables, turned, row_major=row_major)
+
+
+def rotated(
+    run: Lowering, kernel: str, tables: tuple[Tensor, ...], turned: tuple[Tensor, ...], *, row_major: bool
+) -> tuple[Tensor, ...]:
+    """Each turned by one kernel, which keeps the tables; `row_major`: laid out row by row, not as it was."""
     tape, outs = run.tape, []
     for x in turned:
         if row_major:
-            out = tape.new(x.shape, x.dtype, requires_grad=x.requires_grad, op="rotary_in_place")
+            out = tape.new(x.shape, x.dtype, requires_grad=x.requires_grad, op=kernel)
         else:
-            out = tape.like(x, requires_grad=x.requires_grad, op="rotary_in_place")
-        tape.record("rotary_in_place", [x, *tables], [out], [(table, "tables") for table in tables])
+            out = tape.like(x, requires_grad=x.requires_grad, op=kernel)
+        tape.record(kernel, [x, *tables], [out], [(table, "tables") for table in tables])
         outs.append(out)
     return tuple(outs)
 

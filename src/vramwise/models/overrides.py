@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from vramwise.errors import UsageError
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Modality, Operation
 from vramwise.records import record
@@ -43,7 +44,8 @@ class Kernels:
 
     `order`: of two that replace one class of operations, the lower one does. `leaves_out`: libraries whose overrides
     are not taken beside this one. `is_alone`: where it replaces anything, no other is taken: layers of a framework's
-    own. `loss`: (run, logits) -> loss in place of the model's class's, where it replaces anything.
+    own. `loss`: (run, logits) -> loss in place of the model's class's, where it replaces anything. `like`: a library
+    whose rows in type_facts.csv hold for it too.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Kernels:
     leaves_out: frozenset[str] = frozenset()
     is_alone: bool = False
     loss: Lowered | None = None
+    like: str = ""
 
     @property
     def replaces(self) -> str:
@@ -64,7 +67,7 @@ class Kernels:
 def overrides_in(kernels: tuple[Kernels, ...], modality: Modality) -> Mapping[type[Operation], Override]:
     """The override of each class of operations in blocks of a modality.
 
-    Raises ValueError where two libraries of the same order replace one class.
+    Raises UsageError where two libraries of the same order replace one class.
     """
     found: dict[type[Operation], tuple[Kernels, Override]] = {}
     kernels = tuple(library for library in kernels if library.is_alone and library.overrides) or kernels
@@ -75,7 +78,8 @@ def overrides_in(kernels: tuple[Kernels, ...], modality: Modality) -> Mapping[ty
                 continue
             first, _ = found.setdefault(override.kind, (library, override))
             if first is not library and first.order == library.order:
-                raise ValueError(f"{first.name} and {library.name} both replace {override.kind.__name__}")
+                both, what = f"{first.name} and {library.name}", f"{override.replaces} ({override.kind.__name__})"
+                raise UsageError(f"kernels {both} both replace {what}, and neither says that it comes first")
     return {kind: override for kind, (_, override) in found.items()}
 
 

@@ -62,6 +62,11 @@ def added_frameworks() -> dict[str, str]:
     return plugins.frameworks(FRAMEWORKS)
 
 
+def added_kernels() -> dict[str, str]:
+    """Kernel libraries of plug-ins, each with its record's module."""
+    return plugins.kernels((*KERNELS, *LAYERS))
+
+
 METHODS: Final = ("full", "lora", "qlora", "freeze")
 PRECISIONS: Final = (
     "bf16-mixed",
@@ -132,6 +137,8 @@ ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {
 TRAIN_ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
 LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel")
 KERNELS: Final = ("liger", "unsloth", "fms", "transformer-engine", "apex")
+LAYERS: Final = ("litgpt", "megatron", "torchtune", "axolotl-liger")
+"""Records of kernels that a framework's record names, and no scenario."""
 KERNEL_SPELLINGS: Final[Mapping[str, str]] = {"te": "transformer-engine", "liger-kernel": "liger"}
 BASE_QUANTIZATION: Final = ("nf4", "nf4-dq", "fp4", "int8", "gptq-int4", "awq-int4")
 BASE_QUANTIZATION_SPELLINGS: Final[Mapping[str, str | None]] = {

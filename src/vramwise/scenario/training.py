@@ -63,7 +63,7 @@ class TrainSettings(Settings):
     kernels: tuple[str, ...] = key(
         Several(
             help="fused kernels in use",
-            item=choice_kind("a kernel library", names.KERNELS, names.KERNEL_SPELLINGS),
+            item=choice_kind("a kernel library", names.KERNELS, names.KERNEL_SPELLINGS, names.added_kernels),
         ),
         (),
     )

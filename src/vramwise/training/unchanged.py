@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
-from vramwise.kernels import kernels_for, kernels_named
+from vramwise.kernels import kernels_named
 from vramwise.models.autograd.size import probe
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
@@ -19,7 +19,6 @@ from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
 from vramwise.training.activations.loss import with_loss
-from vramwise.training.activations.own_layers import with_own_layers
 from vramwise.training.activations.sizes import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
@@ -32,6 +31,7 @@ from vramwise.training.recipe.settings import (
     COMPUTE_ADAPTERS,
     execution,
     has_fused_experts,
+    records_of,
     runs_own_layers,
     structural,
 )  # fmt: skip
@@ -82,7 +82,7 @@ def _of_kernels(
     own = (framework.own_layers,) if runs_own_layers(train, model) else framework.kernels
 
     def operations(*names: str) -> list[tuple[str, ...]]:
-        kernels = kernels_for(names, model.config)
+        kernels = records_of(names, train, model)
         forward = recorded(model, train, axes["batch"], axes["sequence"], kernels)
         return [tuple(node.op for node in run.nodes) for run in forward.runs]
 
@@ -116,7 +116,7 @@ def _of_attention(
 def _of_checkpointing(asked: TrainSettings, train: ResolvedTrain, forward: Forward) -> Iterator[tuple[str, str]]:
     if "checkpointing" not in asked.explicit or train.checkpointing != "selective":
         return
-    forward = with_layers_apart(with_own_layers(forward, train), train)
+    forward = with_layers_apart(forward, train)
     for run in {id(run): run for run in forward.runs}.values():
         kept = kept_storages(run, train)
         if kept is not None and {storage for storage, _ in run.saved} - set(kept):

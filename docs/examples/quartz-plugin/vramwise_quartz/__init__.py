@@ -10,6 +10,7 @@ PLUGIN = Plugin(
     families={"quartz": "vramwise_quartz.family"},
     frameworks={"quartz-trainer": "vramwise_quartz.framework"},
     engines={"quartz-server": "vramwise_quartz.engine"},
+    kernels={"quartz-kernels": "vramwise_quartz.kernels"},
     gpus=(HERE / "gpus.csv",),
     cases=(HERE / "cases.jsonl",),
 )

@@ -144,6 +144,18 @@ class Attention(Contractions):
         self.record("index_put", [out], [spread], [(places, "indices")])
         return spread
 
+    def flash_of_own_widths(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """A flash kernel whose values are narrower than its keys: (b, heads, s, d) -> (b, s, heads, value width)."""
+        op, (b, heads, s, _) = "_scaled_dot_product_flash_attention", q.shape
+        grad = q.requires_grad or k.requires_grad or v.requires_grad
+        flops, backward = self._attention_flops(q, k, v)
+        out = self.new((b, s, heads, v.shape[-1]), q.dtype, requires_grad=grad, op=op)
+        stats, rng = self.new((b, heads, s), "fp32", op=op), self.new((2,), "uint64", op=op)
+        names = ("query", "key", "value", "output", "logsumexp", "rng_state")
+        saves = list(zip((q, k, v, out, stats, rng), names, strict=True))
+        self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
+        return out
+
     def _padded_head(self, x: Tensor, unit: int) -> Tensor:
         head_dim = x.shape[-1]
         assert isinstance(head_dim, int)

@@ -185,7 +185,6 @@ _ROWS = (
     Primitive("eye", "none"),
     Primitive("cat", "slices", is_fusible=True),
     Primitive("repeat", "new"),
-    Primitive("repeat_heads", "new", is_fusible=True),
     Primitive("flip", "new"),
     Primitive("constant_pad_nd", "new"),
     Primitive("reflection_pad2d", "new", ("self",)),
@@ -230,9 +229,12 @@ _ROWS = (
     # -- kernels that stand for several operations
     Primitive("fused_rms_norm", "new", ("input", "rstd")),
     Primitive("fused_gated_activation", "in place", ("gate or up",), is_activation=True),
+    Primitive("fused_gate", "new", ("gate or up",), is_activation=True),
     Primitive("fused_activation", "new", ("input",)),
     Primitive("fused_pointwise", "new", ("input",)),
     Primitive("rotary_in_place", "in place", ("tables",)),
+    Primitive("fused_rotation", "new", ("tables",)),
+    Primitive("router_product", "new", ("input",)),
     # -- quantized weights, exchange between ranks
     Primitive("dequantize", "none"),
     Primitive("quantize_fp8", "none"),

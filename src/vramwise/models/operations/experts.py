@@ -60,9 +60,9 @@ def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices:
     picked = tape.index_rows(hidden, source_rows)
     sample_weights = tape.index_rows(tape.reshape(weights, -1), order)
     up_bias, down_bias = (tape.index_rows(bias, numbers) for bias in biases) if biases else (None, None)
-    h = _grouped_linear(run, op, picked, gate_up, offsets, up_bias)
+    h = grouped_linear(run, op, picked, gate_up, offsets, up_bias)
     h = GATES[op.gating](run, op, h)
-    h = _grouped_linear(run, op, h, down, offsets, down_bias)
+    h = grouped_linear(run, op, h, down, offsets, down_bias)
     weighted = tape.mul(h, tape.unsqueeze(sample_weights, -1))
     back = tape.index_rows(weighted, tape.indices_from("empty_like", order))
     total = tape.reduce("sum", tape.view(back, hidden.shape[0], k, x.shape[-1]), 1, keepdim=False)
@@ -234,7 +234,7 @@ def _weighted_rows(run: Lowering, h: Tensor, weights: Tensor, places: Tensor, hi
     return tape.index_add_(tape.to(tape.mul(h, tape.unsqueeze(own, -1)), hidden.dtype), places, hidden)
 
 
-def _grouped_linear(
+def grouped_linear(
     run: Lowering, op: ExpertMlps, x: Tensor, weight: Tensor, offsets: Tensor, bias: Tensor | None
 ) -> Tensor:
     matrices = weight if op.transposed else run.tape.transpose(weight, 1, 2)

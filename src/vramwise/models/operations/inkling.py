@@ -11,7 +11,7 @@ from vramwise.models.operations.activations import apply_activation
 from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout, needs_mask, repeat_kv
 from vramwise.models.operations.chosen_experts import ChosenExperts
 from vramwise.models.operations.mixers import PaddingZeroed, padding_zeroed
-from vramwise.models.operations.routers import corrected_choice
+from vramwise.models.operations.routers import WideRouterProduct, corrected_choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -116,7 +116,7 @@ def weighing_router(run: Lowering, op: WeighingRouter, x: Tensor) -> tuple[Tenso
     rows = tape.reshape(x, -1, x.shape[-1])
     autocast, tape.autocast = tape.autocast, None
     try:
-        logits = tape.linear(tape.to(rows, "fp32"), tape.to(weight, "fp32"))
+        (logits,) = run.lowered(WideRouterProduct(), rows, weight)
         own, others = tape.split(logits, [routed, shared])
         indices = corrected_choice(run, op, tape.unary("sigmoid", tape.detached(own)))
         shares = tape.log_sigmoid(tape.cat([tape.gather(own, indices), others]))

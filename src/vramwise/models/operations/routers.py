@@ -313,9 +313,21 @@ def _sampled_expert(run: Lowering, logits: Tensor, scores: Tensor) -> tuple[Tens
     return out, chosen
 
 
-def _fp32_logits(run: Lowering, x: Tensor, weight: Tensor) -> Tensor:
+class WideRouterProduct(Operation):
+    """A router's logits in fp32; inside a router's lowering, as kernel libraries replace it."""
+
+    __slots__ = ()
+
+
+@lowering(WideRouterProduct)
+def wide_router_product(run: Lowering, op: WideRouterProduct, x: Tensor, weight: Tensor) -> Tensor:
     """`F.linear` of hidden states and weight that are both cast to fp32 first."""
     return run.tape.linear(run.tape.to(x, "fp32"), run.tape.to(weight, "fp32"))
+
+
+def _fp32_logits(run: Lowering, x: Tensor, weight: Tensor) -> Tensor:
+    (logits,) = run.lowered(WideRouterProduct(), x, weight)
+    return logits
 
 
 def _group_mask(run: Lowering, op: Router, scores: Tensor) -> Tensor:

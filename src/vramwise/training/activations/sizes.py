@@ -24,7 +24,6 @@ from vramwise.training.activations.dequantization import with_dequantization
 from vramwise.training.activations.dummy_gradients import adds_into_main_gradients
 from vramwise.training.activations.fp8 import with_fp8_products
 from vramwise.training.activations.loss import logits_held, with_loss
-from vramwise.training.activations.own_layers import with_own_layers
 from vramwise.training.activations.shared_streams import shared_streams
 from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
 from vramwise.training.activations.softmax_inputs import with_softmax_inputs
@@ -211,7 +210,7 @@ def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> F
     forward = recorded(model, train, batch, sequence)
     if train.quantization is not None:
         forward = with_dequantization(forward, train, model.config.model_type)
-    forward = with_fp8_products(with_own_layers(forward, train), train)
+    forward = with_fp8_products(forward, train)
     if train.compile:
         forward = with_compiled_layers(forward)
     forward = with_loss(forward, train, model)

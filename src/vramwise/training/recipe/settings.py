@@ -10,7 +10,7 @@ from vramwise.formats import dtype
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version, names
 from vramwise.hardware import Gpu
-from vramwise.kernels import kernels_for
+from vramwise.kernels import Versions, kernels_for
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
@@ -231,11 +231,19 @@ def runs_own_layers(train: ResolvedTrain, model: Model) -> bool:
 
 def kernels_of(train: ResolvedTrain, model: Model) -> tuple[Kernels, ...]:
     """Records of all kernels that run, the framework's own layers first."""
-    if not runs_own_layers(train, model):
-        return kernels_for(kernel_names(train), model.config)
     framework = framework_of(train)
+    if not runs_own_layers(train, model):
+        return records_of(kernel_names(train), train, model)
     versions = ((framework.own_layers, framework.own_layers_version(train)),)
-    return kernels_for((framework.own_layers, *kernel_names(train)), model.config, versions)
+    return records_of((framework.own_layers, *kernel_names(train)), train, model, versions)
+
+
+def records_of(
+    names: tuple[str, ...], train: ResolvedTrain, model: Model, versions: Versions = ()
+) -> tuple[Kernels, ...]:  # fmt: skip
+    """Records of kernel libraries as the framework puts them into this model."""
+    swapped = framework_of(train).swaps_in
+    return kernels_for(tuple(swapped.get(name, name) for name in names), model.config, versions)
 
 
 @lru_cache(maxsize=512)

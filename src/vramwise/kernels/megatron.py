@@ -1,0 +1,201 @@
+"""Megatron's own layers around Transformer Engine's norms and products.
+
+Megatron core 0.16.1, but for the rotation (TransformerEngine 2.8 pytorch/attention/rope.py FusedRoPEFunc):
+
+    gates         one kernel keeps the joined product; its gradient is new    fusions/fused_bias_swiglu.py, _geglu.py
+    activations   of several operations keep their input alone           fusions/fused_bias_gelu.py, transformer/mlp.py
+    rotations     one kernel keeps the table; it makes a new tensor, and a new gradient
+    latent        values are a contiguous tensor of their own, so that the up-projection's output goes, and the kernel
+                  takes keys and values of different widths                      transformer/multi_latent_attention.py
+    routers       their products keep the hidden states as they are, also where they compute in fp32
+                                                              transformer/moe/moe_utils.py RouterGatingLinearFunction
+    experts       permuted tokens are exchanged before the first product; a token's weight multiplies inside the
+                  activation, so that nothing keeps what the experts put out (moe/experts.py TEGroupedMLP,
+                  `permuted_probs`; core before 0.13 multiplied the outputs); outputs are exchanged and added up by one
+                  kernel in 16 bits (moe/token_dispatcher.py, `unpermute`)
+    Mamba 2       one kernel for everything between the products keeps what the first made and its own output before the
+                  gate (ssm/mamba_mixer.py `_ssm_training`, mamba-ssm 2.2 ops/triton/ssd_combined.py); a norm behind it
+                  keeps its input
+
+Not counted: row maps of the permutation, the weights inside the activation, imbalance (every rank gets as many tokens
+as it sends), chunk states while a layer's backward runs. Experts of styles without grouped products, Mamba 1 and other
+recurrent layers, which Megatron does not have, run as transformers runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from vramwise.kernels.fused import GATES, ONE_KERNEL, ROTATIONS, rotated, with_joined_gates
+from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Block, Operation, Value
+from vramwise.models.lowering import Lowering
+from vramwise.models.operations import experts as transformers_experts
+from vramwise.models.operations.activations import apply_activation
+from vramwise.models.operations.adapters import adapted_parameters
+from vramwise.models.operations.attention import Attention, Rotary, padded, tables_of
+from vramwise.models.operations.attention import attention as transformers_attention
+from vramwise.models.operations.chunk_scan import ChunkScan, GroupedNorm
+from vramwise.models.operations.experts import ExpertMlps, grouped_linear
+from vramwise.models.operations.gated_activation import ExpertGate, GatedActivation, gated_activation
+from vramwise.models.operations.routers import WideRouterProduct
+from vramwise.models.operations.simple import Activation, Linear
+from vramwise.models.overrides import Kernels, Override
+from vramwise.records import record
+
+OWN_LAYERS = "Megatron's own layers"
+_SEVERAL_OPERATIONS = frozenset({"gelu_new", "gelu_fast", "quick_gelu", "bloom_gelu", "relu2"})
+
+
+@record(kw_only=True, eq=False)
+class MambaScan(Operation):
+    """From a Mamba 2 mixer's input projection to its output projection; `norm`: one behind the kernel."""
+
+    norm: bool
+
+
+def with_one_scan(block: Block) -> Block:
+    """Everything between a Mamba 2 mixer's two products as one operation."""
+    makers = {value: op for op in block.ops for value in op.outputs}
+    for scan in block.operations(ChunkScan):
+        behind = list(_until_product(block, scan))
+        before = _back_to_product(makers, (scan, *behind))
+        last = behind[-1] if behind else scan
+        sources = dict.fromkeys(v for op in before for v in op.inputs if isinstance(makers.get(v), Linear))
+        gone = {*before, *behind}
+        joined = MambaScan(
+            module=scan.module, inputs=tuple(sources), outputs=last.outputs[:1],
+            parameters=tuple(p for op in block.ops if op in gone for p in op.parameters),
+            norm=any(isinstance(op, GroupedNorm) for op in behind),
+        )  # fmt: skip
+        ops = (joined if op is scan else op for op in block.ops if op is scan or op not in gone)
+        block = replace(block, ops=tuple(ops))
+    return block
+
+
+def _until_product(block: Block, scan: ChunkScan) -> Iterable[Operation]:
+    """What works on the scan's result, up to the output projection."""
+    (made,) = scan.outputs
+    for op in block.ops:
+        if made in op.inputs:
+            if isinstance(op, Linear):
+                return
+            yield op
+            made = op.outputs[0]
+
+
+def _back_to_product(makers: dict[Value, Operation], ops: Iterable[Operation]) -> list[Operation]:
+    """These operations and all that their inputs were made by since the input projection."""
+    found: dict[Operation, None] = {}
+    waiting = list(ops)
+    while waiting:
+        op = waiting.pop()
+        found[op] = None
+        made_by = (makers.get(value) for value in op.inputs)
+        waiting += [one for one in made_by if one is not None and one not in found and not isinstance(one, Linear)]
+    return list(found)
+
+
+def mamba_scan(run: Lowering, op: MambaScan, projected: Tensor) -> Tensor:
+    tape, weights, inner = run.tape, run.parameters_of(op), op.outputs[0].width
+    grad = any(tensor.requires_grad for tensor in (projected, *weights))
+    shape, dtype = (run.batch, run.sequence, inner), projected.dtype
+    out, own = (tape.new(shape, dtype, requires_grad=grad, op="mamba_scan") for _ in range(2))
+    own = replace(own, requires_grad=False)
+    tape.record("mamba_scan", [projected, *weights], [out, own], [(projected, "projected input"), (own, "output")])
+    if not op.norm:
+        return out
+    normed, rstd = tape.like(out, requires_grad=grad, op="fused_rms_norm"), tape.new(shape[:-1], "fp32", op="rstd")
+    tape.record("fused_rms_norm", [out], [normed, rstd], [(out, "input"), (rstd, "rstd")])
+    return normed
+
+
+def gate(run: Lowering, op: GatedActivation, gate: Tensor, up: Tensor) -> Tensor:
+    """act(gate)·up over the halves of one product, of which backward makes the gradient in one new tensor."""
+    if op.function not in ONE_KERNEL:
+        return gated_activation(run, op, gate, up)
+    out = run.tape.like(up, requires_grad=gate.requires_grad or up.requires_grad, op="fused_gate")
+    run.tape.record("fused_gate", [gate, up], [out], [(gate, "gate or up"), (up, "gate or up")])
+    return out
+
+
+def activation(run: Lowering, op: Activation, x: Tensor) -> Tensor:
+    """One of several operations, compiled into one."""
+    if op.function not in _SEVERAL_OPERATIONS:
+        return apply_activation(run.tape, op.function, x)
+    out = run.tape.like(x, requires_grad=x.requires_grad, op="fused_activation")
+    run.tape.record("fused_activation", [x], [out], [(x, "input")])
+    return out
+
+
+def rotation(run: Lowering, op: Rotary, *turned: Tensor) -> tuple[Tensor, ...]:
+    """Queries and keys turned into new tensors, row by row where the class's own function joins them."""
+    joins = op.style.endswith("joined") or op.rotary_dim != turned[0].shape[-1]
+    return rotated(run, "fused_rotation", tables_of(run, op, turned[0].dtype), turned, row_major=joins)
+
+
+def attention(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
+    """Latent attention's kernel; attention of one width runs as it is."""
+    if not op.latent or k.shape[-1] == v.shape[-1]:
+        return transformers_attention(run, op, q, k, v, *others)
+    v = run.tape.clone_contiguous(v)
+    if run.execution.sdpa_backend != "flash" or padded(run):
+        return transformers_attention(run, op, q, k, v, *others)
+    out = run.tape.flash_of_own_widths(q, k, v)
+    return run.tape.reshape(out, *out.shape[:2], -1)
+
+
+def router_product(run: Lowering, op: WideRouterProduct, x: Tensor, weight: Tensor) -> Tensor:
+    """fp32 results of hidden states that are kept as they are."""
+    tape = run.tape
+    shape = (*x.shape[:-1], weight.shape[0])
+    out = tape.new(shape, "fp32", requires_grad=x.requires_grad or weight.requires_grad, op="router_product")
+    kept = [(x, "input")] if weight.requires_grad else []
+    flops = 2 * x.numel * weight.shape[0]
+    backward = flops * (x.requires_grad + weight.requires_grad)
+    tape.record("router_product", [x, weight], [out], kept, flops=flops, backward_flops=backward)
+    return out
+
+
+def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices: Tensor) -> Tensor:
+    """Permutation, exchange, two grouped products around a weighted gate, exchange, sum."""
+    if op.style or run.execution.expert_modules:
+        return transformers_experts.experts(run, op, x, weights, *indices)
+    tape = run.tape
+    gate_up, down, *biases = adapted_parameters(run, op)
+    hidden = tape.reshape(x, -1, x.shape[-1])
+    numbers, order, offsets = tape.sorted_by_expert(tape.reshape(indices[0], -1), op.num_experts)
+    picked = tape.index_rows(hidden, tape.indices_from("floor_divide", order))
+    dispatched = _exchanged(run, picked)
+    tape.index_rows(tape.reshape(weights, -1), order)
+    up_bias, down_bias = (tape.index_rows(bias, numbers) for bias in biases) if biases else (None, None)
+    h = grouped_linear(run, op, dispatched, gate_up, offsets, up_bias)
+    h = transformers_experts.GATES[op.gating](run, op, h)
+    back = _exchanged(run, grouped_linear(run, op, h, down, offsets, down_bias))
+    total = tape.like(hidden, requires_grad=back.requires_grad, op="unpermute")
+    tape.record("unpermute", [back], [total])
+    return tape.view(total, *x.shape)
+
+
+def _exchanged(run: Lowering, x: Tensor) -> Tensor:
+    out = run.tape.like(x, requires_grad=x.requires_grad, op="all_to_all")
+    run.tape.record("all_to_all", [x], [out])
+    return out
+
+
+RECORD = Kernels(
+    name="megatron",
+    overrides=(
+        Override(GatedActivation, gate, GATES, rewrite=with_joined_gates),
+        Override(ExpertGate, gate, GATES),
+        Override(Activation, activation, OWN_LAYERS),
+        Override(Rotary, rotation, ROTATIONS),
+        Override(Attention, attention, OWN_LAYERS),
+        Override(WideRouterProduct, router_product, OWN_LAYERS),
+        Override(ExpertMlps, experts, OWN_LAYERS),
+        Override(MambaScan, mamba_scan, OWN_LAYERS, rewrite=with_one_scan),
+    ),
+    order=-1,
+    source="Megatron core 0.16.1 transformer, fusions, ssm; TransformerEngine 2.8 pytorch/attention/rope.py",
+)
