@@ -145,17 +145,36 @@ def test_a_name_that_is_asked_for_is_seen(text: str) -> None:
 
 def types_asked_for(tree: ast.AST) -> Iterator[int]:
     """Lines that compare a `model_type`, or look it up, with a type that stands there or in a constant of the file."""
+    yield from types_compared(tree, frozenset())
+    for function in ast.walk(tree):
+        others = names_given_to_types(function) if isinstance(function, ast.FunctionDef) else frozenset()
+        if others:
+            yield from types_compared(function, others)
+
+
+def names_given_to_types(function: ast.FunctionDef) -> frozenset[str]:
+    """What a function calls a `model_type`."""
+    return frozenset(
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and is_model_type(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    )
+
+
+def types_compared(tree: ast.AST, others: frozenset[str]) -> Iterator[int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             stated = [part for side in sides for part in ast.walk(side) if is_stated(part)]
-            if stated and any(map(is_model_type, sides)):
+            if stated and any(is_model_type(side, others) for side in sides):
                 yield node.lineno
-        elif isinstance(node, ast.Subscript) and is_model_type(node.slice):
+        elif isinstance(node, ast.Subscript) and is_model_type(node.slice, others):
             yield node.lineno
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            of_type = node.func.attr == "startswith" and is_model_type(node.func.value)
-            in_table = node.func.attr == "get" and bool(node.args) and is_model_type(node.args[0])
+            of_type = node.func.attr == "startswith" and is_model_type(node.func.value, others)
+            in_table = node.func.attr == "get" and bool(node.args) and is_model_type(node.args[0], others)
             if of_type or in_table:
                 yield node.lineno
 
@@ -167,9 +186,9 @@ def is_stated(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id.isupper()
 
 
-def is_model_type(node: ast.expr) -> bool:
+def is_model_type(node: ast.expr, others: frozenset[str] = frozenset()) -> bool:
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    return name == "model_type"
+    return name == "model_type" or (isinstance(node, ast.Name) and name in others)
 
 
 def test_what_a_program_does_with_a_type_of_model_is_a_row() -> None:
@@ -185,6 +204,7 @@ def test_what_a_program_does_with_a_type_of_model_is_a_row() -> None:
     [
         'config.model_type == "llama"', 'model_type in ("llama", "gpt2")', 'config.model_type in _TYPES',
         '{"llama": 1}.get(config.model_type)', 'TABLE[config.model_type]', 'config.model_type.startswith("qwen")',
+        'def asks(config):\n    kind = config.model_type\n    return kind in ("llama", "gpt2")',
     ],
 )  # fmt: skip
 def test_a_type_that_is_asked_for_is_seen(text: str) -> None:

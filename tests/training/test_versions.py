@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 
 from vramwise import estimate
 from vramwise.frameworks.versions import (
     bitsandbytes_version,
+    followed,
     library_version,
     liger_version,
     stated,
     torch_version,
 )
+from vramwise.releases import newest_by, packages, release, releases_of
 from vramwise.scenario import TrainSettings
 
 
@@ -63,3 +67,45 @@ def test_until_4_46_the_wide_logits_take_the_place_of_the_others(version: str, r
     older, newer = moments
     assert newer["loss"] - older["loss"] == (narrow if replaced else 0)
     assert older["forward return"] - newer["forward return"] == (narrow if replaced else 0)
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "package", "version"),
+    [
+        ("transformers", "transformers 4.45.2", "torch", (2, 4, 1)),
+        ("transformers", "torch 2.1.1", "transformers", (4, 35, 2)),
+        ("transformers", "transformers 4.46, torch 2.5.1", "torch", (2, 5, 1)),
+        ("axolotl", "0.12", "peft", (0, 17, 0)),
+        ("torchtitan", "torchtitan of 2025-09", "torch", (2, 8, 0)),
+        ("torchtitan", "torchtitan of 2025-09", "torchtitan", None),
+        ("unsloth", "2024.8", "transformers", (4, 44, 0)),
+        ("transformers", "nightly", "torch", None),
+    ],
+)
+def test_what_is_not_named_is_what_came_out_with_what_is(
+    framework: str, text: str, package: str, version: tuple[int, ...] | None
+) -> None:
+    assert followed(TrainSettings(framework=framework, framework_version=text), package) == version
+
+
+def test_a_month_is_no_version() -> None:
+    assert stated(TrainSettings(framework="torchtitan", framework_version="2024-06"), "torchtitan") is None
+
+
+def test_a_pin_decides_and_bounds_hold() -> None:
+    pinning = release("vllm", (0, 19, 0))
+    assert pinning is not None
+    pinned = pinning.pinned("torch")
+    assert pinned is not None
+    assert pinning.allows("torch", pinned)
+    assert not pinning.allows("torch", (1, 13))
+    assert newest_by("2026-12-31", "torch", (pinning,)) == pinned
+
+
+def test_every_release_has_a_day_and_reads() -> None:
+    for package in packages():
+        releases = releases_of(package)
+        assert releases
+        for each in releases:
+            date.fromisoformat(each.day)
+            assert each.version

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from vramwise.frameworks.versions import library_version, stated
+from vramwise.frameworks.versions import followed
 from vramwise.scenario import TrainSettings
 
 BITSANDBYTES = ("nf4", "fp4", "int8")
-FSDP2_WAITS_SINCE = (5, 0)  # the first transformers after accelerate 1.11, where accelerate itself is not named
 ACCELERATE_WAITS_SINCE = (1, 11)
 
 
@@ -20,5 +19,4 @@ def waits_for_the_last(train: TrainSettings) -> bool:
         return False
     if train.fsdp_version == 1:
         return True
-    named = stated(train, "accelerate")
-    return library_version(train) >= FSDP2_WAITS_SINCE if named is None else named >= ACCELERATE_WAITS_SINCE
+    return (followed(train, "accelerate") or ACCELERATE_WAITS_SINCE) >= ACCELERATE_WAITS_SINCE

@@ -1,31 +1,70 @@
 """Versions of what runs a training: `framework_version` as people write it.
 
 "transformers 4.46, torch 2.5.1", pip's "transformers==4.46.0", or a number alone, which is the framework's own.
-What is not stated is the newest that is described.
+A package that is not named is the one that those named run with: the version that one of them pins, else the newest
+that was out when the last of them came out (releases.py), within what they ask for. Where nothing is stated, what is
+described.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache, lru_cache
 
 from vramwise.frameworks import framework_named, framework_of
+from vramwise.releases import Release, Version, newest_by, packages, release
 from vramwise.scenario import TrainSettings
 
-MET_LIGER_0_6_2 = (4, 56)  # transformers of 29 August 2025; Liger 0.6.2 is of 21 August
 _BARE = re.compile(r"v?\d+(\.\d+)*\S*")
+_SPELLED = {"liger-kernel": r"liger(?:[-_ ]kernel)?", "flash-attn": r"flash[-_]attn", "ms-swift": r"(?:ms-)?swift"}
+"""Packages that people write otherwise than pip."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
-def stated(train: TrainSettings, package: str) -> tuple[int, ...] | None:
+def stated(train: TrainSettings, package: str) -> Version | None:
     """The version of a package that the scenario names, or None."""
     return _stated(train.framework_version or "", framework_of(train).package, package)
 
 
+def followed(train: TrainSettings, package: str) -> Version | None:
+    """The version of a package that the scenario names, else the one that runs with what it names; None: says nothing.
+
+    `package`: as pip names it.
+    """
+    if not train.framework_version:
+        return None
+    return _followed(train.framework_version, framework_of(train).package, package)
+
+
 @lru_cache(maxsize=1024)
-def _stated(text: str, own_package: str, package: str) -> tuple[int, ...] | None:
-    if _BARE.fullmatch(text.strip()):
+def _followed(text: str, own_package: str, package: str) -> Version | None:
+    own, month = _stated(text, own_package, package), _month(text)
+    if own is not None or (month and package == own_package):  # a month is the repository's state, ahead of releases
+        return own
+    named = tuple(_named_releases(text, own_package))
+    pinned = next(filter(None, (each.pinned(package) for each in named)), None)
+    calendar = _stated(text, own_package, own_package)
+    if month is None and calendar and len(calendar) > 1 and calendar[0] > 2000:  # "unsloth 2024.8"
+        month = calendar[0], calendar[1]
+    days = [each.day for each in named] + ([f"{month[0]}-{month[1]:02}-15"] if month else [])
+    return pinned or newest_by(max(days, default=""), package, named)
+
+
+def _named_releases(text: str, own_package: str) -> Iterator[Release]:
+    """Releases that a text names, of the packages whose releases are known."""
+    for package in sorted(packages()):
+        version = _stated(text, own_package, package)
+        found = version and release(package, version)
+        if found:
+            yield found
+
+
+@lru_cache(maxsize=1024)
+def _stated(text: str, own_package: str, package: str) -> Version | None:
+    if _BARE.fullmatch(text.strip()) and not _month(text):
         text = f"{own_package} {text.strip()}"
+    package = _SPELLED.get(package, package)
     found = re.search(rf"(?<![\w-]){package}(?:\s*[=>~]=\s*|[\s:=-]\s*)v?(\d+(?:\.\d+)*)", text, re.IGNORECASE)
     return tuple(int(piece) for piece in found[1].split(".")) if found else None
 
@@ -42,7 +81,11 @@ def names_a_version(train: TrainSettings) -> bool:
 
 def month_named(train: TrainSettings) -> tuple[int, int] | None:
     """Year and month that the scenario names in place of a version ("2024-06", "March 2025"), or None."""
-    text = train.framework_version or ""
+    return _month(train.framework_version or "")
+
+
+@lru_cache(maxsize=1024)
+def _month(text: str) -> tuple[int, int] | None:
     found = re.search(r"\b(20\d\d)-(\d\d)\b", text)
     if found:
         return int(found[1]), int(found[2])
@@ -60,19 +103,18 @@ def titled(train: TrainSettings) -> str:
 
 
 def library_version(train: TrainSettings) -> tuple[int, int]:
-    """The transformers version that the scenario names; the described one without."""
-    return _two(stated(train, "transformers") or described("transformers"))
+    """The transformers version that the scenario names or that runs with what it names; the described one without."""
+    return _two(followed(train, "transformers") or described("transformers"))
 
 
 def liger_version(train: TrainSettings) -> tuple[int, int, int]:
-    """The Liger kernels' version that the scenario names, else the newest that its transformers version met."""
-    found = stated(train, r"liger(?:[-_ ]kernel)?")
-    return _three(found or ((0, 8, 5) if library_version(train) >= MET_LIGER_0_6_2 else (0, 6, 1)))
+    """The Liger kernels' version that the scenario names or that runs with what it names; the described one without."""
+    return _three(followed(train, "liger-kernel") or (0, 8, 5))
 
 
 def torch_version(train: TrainSettings) -> tuple[int, int]:
-    """The torch version that the scenario names; the described one without."""
-    return _two(stated(train, "torch") or described("pytorch"))
+    """The torch version that the scenario names or that runs with what it names; the described one without."""
+    return _two(followed(train, "torch") or described("pytorch"))
 
 
 def loads_kernels_lazily(train: TrainSettings) -> bool:
@@ -81,8 +123,8 @@ def loads_kernels_lazily(train: TrainSettings) -> bool:
 
 
 def bitsandbytes_version(train: TrainSettings) -> tuple[int, int, int]:
-    """The bitsandbytes version that the scenario names; the described one without."""
-    return _three(stated(train, "bitsandbytes") or (0, 50, 2))
+    """The bitsandbytes version that the scenario names or that runs with what it names; the described one without."""
+    return _three(followed(train, "bitsandbytes") or (0, 50, 2))
 
 
 @cache

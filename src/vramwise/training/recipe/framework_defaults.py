@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.versions import month_named, names, stated, titled
+from vramwise.frameworks.versions import followed, month_named, names, titled
 from vramwise.models.checkpoint_dtype import loaded_dtype
 from vramwise.models.model import Model
 from vramwise.records import record
@@ -109,7 +109,7 @@ def _compares(name: str, sign: str, text: str, question: Question) -> bool:
         size = model.num_parameters if name == "parameters" else model.config.size("vocab_size", default=1)
         return (size >= float(text)) == (sign == ">=")
     train = question.train
-    found: tuple[int, ...] | None = month_named(train) if name == "month" else stated(train, name)
+    found: tuple[int, ...] | None = month_named(train) if name == "month" else followed(train, name)
     at_least = found is None or (*found, 0, 0) >= tuple(int(piece) for piece in re.split(r"[.-]", text))
     return at_least == (sign == ">=")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.framework import Peft
-from vramwise.frameworks.versions import stated
+from vramwise.frameworks.versions import followed
 from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact
 from vramwise.training.recipe.adapters import (
@@ -65,7 +65,7 @@ def former_names(model: Model, train: ResolvedTrain) -> tuple[str, ...]:
     peft = framework_of(train).peft
     if peft is None or peft_version(train, peft) < NAMES_EXPERTS:
         return ()
-    if not wrapped_experts(model) or (stated(train, "transformers") or (5,)) < (5,):
+    if not wrapped_experts(model) or (followed(train, "transformers") or (5,)) < (5,):
         return ()
     if has_fact("peft", "experts_like_mixtral", model.config.model_type):
         return "w1", "w3", "w2"
@@ -74,8 +74,8 @@ def former_names(model: Model, train: ResolvedTrain) -> tuple[str, ...]:
 
 
 def peft_version(train: ResolvedTrain, peft: Peft) -> tuple[int, ...]:
-    """The peft version that the scenario names, else the framework's own."""
-    return stated(train, "peft") or peft.version
+    """The peft version that the scenario names or that runs with what it names, else the framework's own."""
+    return followed(train, "peft") or peft.version
 
 
 def _of_all_linear(train: ResolvedTrain, peft: Peft, former: tuple[str, ...]) -> tuple[str, ...]:
