@@ -12,7 +12,7 @@ from vramwise.models import Model, describe
 from vramwise.models.allocator import block_bytes
 from vramwise.result import Result
 from vramwise.serving.common.encoder import encoder_work
-from vramwise.serving.common.forward import block_live_set
+from vramwise.serving.common.forward.modules import block_live_set
 from vramwise.sources import resolve
 from vramwise.units import GIB
 

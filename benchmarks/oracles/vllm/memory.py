@@ -44,7 +44,8 @@ class Peak:
 class CardMemory:
     """Live blocks of one card, and the peaks that are being watched."""
 
-    def __init__(self) -> None:
+    def __init__(self, package: str = "vllm") -> None:
+        self._folder = f"/{package}/"
         self._allocator = CachingAllocator()
         self._finalizers: dict[int, weakref.finalize[Any, Any]] = {}
         self._since: dict[int, Allocation] = {}
@@ -125,13 +126,13 @@ class CardMemory:
         self._allocator.free(block)
 
     def _site(self) -> tuple[str, str]:
-        """The innermost module of the model on the stack, and vLLM's innermost function."""
+        """The innermost module of the model on the stack, and the innermost function of the engine's package."""
         function = ""
         frame: FrameType | None = sys._getframe(3)
         while frame is not None:
             path = frame.f_code.co_filename
-            if "/vllm/" in path and not path.startswith(HERE) and not any(part in path for part in OUTSIDE):
-                function = function or f"{path.rpartition('/vllm/')[2]}:{frame.f_code.co_qualname}"
+            if self._folder in path and not path.startswith(HERE) and not any(part in path for part in OUTSIDE):
+                function = function or f"{path.rpartition(self._folder)[2]}:{frame.f_code.co_qualname}"
                 module = self.module_names.get(id(frame.f_locals.get("self")))
                 if module is not None:
                     return module, function

@@ -8,9 +8,6 @@ from vramwise.records import record
 from vramwise.serving.common.versions import version_of
 from vramwise.tables import table
 
-ANY_ENGINE = "any"
-"""In constants.csv: a row for engines that have none of their own."""
-
 
 @record
 class Constant:
@@ -42,12 +39,11 @@ def _rows() -> tuple[Row, ...]:
 
 @cache
 def constant(engine: str, name: str, version: tuple[int, ...]) -> Constant:
-    """The constant `name` of `engine` at `version`, else the one that holds for any engine without a row of its own.
+    """The constant `name` of `engine` at `version`.
 
     A row holds from its `from` on, up to and without its `until`. Raises KeyError when no row covers the version.
     """
-    for owner in (engine, ANY_ENGINE):
-        for row_engine, row_name, start, stop, value in _rows():
-            if row_engine == owner and row_name == name and start <= version and (stop is None or version < stop):
-                return value
+    for owner, row_name, start, stop, value in _rows():
+        if owner == engine and row_name == name and start <= version and (stop is None or version < stop):
+            return value
     raise KeyError(f"{engine} {name} {version}")

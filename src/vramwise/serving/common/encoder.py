@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from vramwise.models import Config, Model
 from vramwise.models.images import image_tokens
-from vramwise.serving.common.forward import block_live_set
+from vramwise.serving.common.forward.modules import block_live_set
 
 DEFAULT_MERGE = 2  # Qwen2-VL and its followers join 2 × 2 patches into one token
 LARGEST_SIDE = 4096  # pixels: more than any processor keeps

@@ -22,12 +22,12 @@ from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import capacity_of, card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import server_storage
+from vramwise.serving.common.layouts import capability_of, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import Version, version_notes, version_of
-from vramwise.serving.common.widest_layer import widest_layer
+from vramwise.serving.sglang.activations import activations
 from vramwise.serving.sglang.defaults import batch_defaults, static_fraction
 from vramwise.serving.sglang.weights import sglang_weights
 from vramwise.units import GIB, MIB
@@ -165,7 +165,7 @@ def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> Poo
     most = r.settings.max_total_tokens
     return PooledBudget(
         weights=_weights(model, r, stage),
-        working=(_working(model, r),),
+        working=(activations(model, r, capability_of(gpu), r.cuda_graph_max_bs),),
         graphs=_graphs(model, r),
         context=_outside(r, gpu),
         cell_bytes=cell,
@@ -220,19 +220,6 @@ def _window_pools(model: Model, version: Version) -> bool:
         return version >= WINDOW_POOLS
     types = (model.config.model_type, text_config(model).model_type)
     return any(has_fact("sglang", "window_pool", kind, version) for kind in types)
-
-
-def _working(model: Model, r: SglangResolved) -> Node:
-    """One prefill chunk through the widest layer, which is not profiled but must find room."""
-    copies = constant("sglang", "layer_hidden_copies", r.version).expected
-    tokens, own = r.batched_tokens, r.storage.bytes_per_element
-    width = widest_layer(model, r.settings.tensor_parallel_size) * own
-    size = tokens * (width + round(copies * model.hidden_size * own / 2))
-    return Node(
-        "activations", size, "calibrated", size // 2, size * 3 // 2,
-        formula="chunked_prefill_size × (widest layer + hidden-size copies) × dtype",
-        inputs={"tokens": tokens}, source="as in vLLM's forward pass",
-    )  # fmt: skip
 
 
 def _graphs(model: Model, r: SglangResolved) -> Node:

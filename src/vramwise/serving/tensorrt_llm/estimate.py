@@ -20,12 +20,12 @@ from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import capacity_of, card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import engine_weights, server_storage
+from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_of
-from vramwise.serving.common.widest_layer import widest_layer
+from vramwise.serving.tensorrt_llm.activations import activations
 from vramwise.units import GIB
 
 DEFAULT_FRACTION = 0.9
@@ -77,7 +77,7 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
     token, state = sequence_bytes(specs)
     return PooledBudget(
         weights=engine_weights(model, settings, r.storage, stage),
-        working=(_activations(model, r), _buffers()),
+        working=(activations(model, r, capability_of(gpu)), _buffers()),
         graphs=Node(
             "CUDA graphs", 0, "assumed", formula="inside what the fraction leaves", source="not split in any log"
         ),
@@ -90,19 +90,6 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
         share_name="gpu_memory_utilization",
         share=r.share,
     )
-
-
-def _activations(model: Model, r: ResolvedServe) -> Node:
-    """One pass of max_num_tokens: tokens · (widest layer + hidden-size copies) · dtype; engines keep more than that."""
-    copies = constant("tensorrt-llm", "layer_hidden_copies", r.version).expected
-    width = widest_layer(model, r.settings.tensor_parallel_size) + round(copies * model.hidden_size / 2)
-    size = r.batched_tokens * width * r.storage.bytes_per_element
-    kept = constant("tensorrt-llm", "activation_factor", r.version)
-    return Node(
-        "activations", round(kept.expected * size), "assumed", round(kept.low * size), round(kept.high * size),
-        formula="tokens × (widest layer + hidden-size copies) × dtype × factor",
-        inputs={"tokens": r.batched_tokens, "factor": kept.expected}, source=kept.source,
-    )  # fmt: skip
 
 
 def _buffers() -> Node:

@@ -19,14 +19,13 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import capacity_of, card_notes, context_node
-from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes, version_of
-from vramwise.serving.common.widest_layer import widest_layer
+from vramwise.serving.tgi.warmup import warm_up
 
 DEFAULT_VERSION = RECORD.newest
 DEFAULT_FRACTION = 1.0  # --cuda-memory-fraction
@@ -177,20 +176,13 @@ def _block_size(model: Model, version: tuple[int, ...], capability: float | None
 
 
 def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None) -> PooledBudget:
-    own, ranks, tokens = r.storage.bytes_per_element, r.settings.tensor_parallel_size, r.batched_tokens
+    own, ranks = r.storage.bytes_per_element, r.settings.tensor_parallel_size
     specs = model_specs(model, ranks, CacheDtypes(r.cache_element_bytes, own, own), False)
     token, state = sequence_bytes(specs)
-    copies = constant("tgi", "layer_hidden_copies", r.version).expected
-    prefill = tokens * own * (widest_layer(model, ranks) + round(copies * model.hidden_size / 2))
-    working = Node(
-        "warm-up prefill", prefill, "assumed", prefill // 2, prefill * 3 // 2,
-        formula="tokens × (widest layer + hidden-size copies) × dtype", inputs={"tokens": tokens},
-        source="as in vLLM's forward pass",
-    )  # fmt: skip
     share = _share(r)
     return PooledBudget(
         weights=engine_weights(model, r.settings, r.storage),
-        working=(working,),
+        working=(warm_up(model, r, capability_of(gpu)),),
         graphs=Node("CUDA graphs", 0, "assumed", formula="inside what the share leaves", source="not split in any log"),
         context=context_node(gpu),
         cell_bytes=token,

@@ -13,7 +13,7 @@ from vramwise.models.execution import Execution
 from vramwise.models.forward_walk import walk_forward
 from vramwise.models.liveness import Moment, largest, undominated
 from vramwise.models.step import BlockRun, Structure, record_forward, structure_of
-from vramwise.serving.common.forward import forward_live_set
+from vramwise.serving.common.forward.modules import forward_live_set
 
 _BATCHES = (1, 2, 64, 4096)
 _SEQUENCES = tuple(2**power for power in range(1, 22))
@@ -26,8 +26,8 @@ def layer_peak_bytes(
     """Bytes alive at the fullest moment of any layer while (batch, sequence) tokens pass.
 
     The walk of the layer's operations, plus the layer's input and the embeddings' output, which the frames around
-    still name. Where the operations are not recorded (an activation or head that is not described), the simpler
-    walk of `forward`.
+    still name. Where the operations cannot be recorded, the simpler walk of `forward`, and `simpler_walk_note` says so;
+    before version 5 routed experts run one at a time, which is that walk too.
     """
     held = 2 * model.hidden_size * batch * sequence * element_bytes
     simple = forward_live_set(model).elements * batch * sequence * element_bytes
@@ -38,6 +38,23 @@ def layer_peak_bytes(
     if not moments:
         return simple
     return held + largest(moments, with_rounded_axes(batch=batch, sequence=sequence)).total
+
+
+def simpler_walk_note(model: Model, *, dtype: str, attention: str, batch: int, sequence: int) -> str | None:
+    """What a person is told where the operations of the model's layers cannot be recorded; None where they can."""
+    kernel = cast(Literal["eager", "sdpa", "flash"], attention)
+    try:
+        record_forward(model, _execution(dtype, kernel), batch=batch, sequence=sequence)
+    except UnsupportedModelError as error:
+        return f"what a layer holds while it runs is worked out from the widths of its operations alone: {error}"
+    return None
+
+
+def _execution(dtype: str, attention: Literal["eager", "sdpa", "flash"]) -> Execution:
+    backend: Literal["flash", "auto"] = "flash" if attention == "flash" else "auto"
+    return Execution(
+        param_dtype=dtype, attention=attention, dropout=False, trainable=("",), sdpa_backend=backend
+    )  # fmt: skip
 
 
 _known: dict[tuple[Model, str, str, Structure], tuple[Moment, ...]] = {}
@@ -52,11 +69,7 @@ def _moments(
     if key not in _known:
         if len(_known) >= 256:
             _known.clear()
-        backend = "flash" if attention == "flash" else "auto"
-        execution = Execution(
-            param_dtype=dtype, attention=attention, dropout=False, trainable=("",), sdpa_backend=backend
-        )  # fmt: skip
-        _known[key] = _recorded(model, execution, batch, sequence)
+        _known[key] = _recorded(model, _execution(dtype, attention), batch, sequence)
     return _known[key]
 
 

@@ -6,7 +6,7 @@ from vramwise.models import Model
 from vramwise.records import record
 from vramwise.result import Node, Phase
 from vramwise.serving.common.constants import constant
-from vramwise.serving.common.forward import forward_live_set
+from vramwise.serving.common.forward.modules import forward_live_set
 from vramwise.serving.common.heads import most_attention_heads
 from vramwise.serving.common.layouts import PLAIN
 from vramwise.serving.common.storage import Storage

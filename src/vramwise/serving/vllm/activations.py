@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vramwise.models import Model
@@ -12,10 +12,13 @@ from vramwise.models.operations.routers import Router
 from vramwise.models.operations.simple import Conv1dLinear, Linear
 from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
+from vramwise.serving.common.forward.kernels import Pass
+from vramwise.serving.common.forward.libraries import CUBLAS, cublas_work_space
+from vramwise.serving.common.forward.walk import experts_workspace, fullest_of, largest_live_set, widest_attention
 from vramwise.serving.common.layouts import engine_layout
+from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
-from vramwise.serving.vllm.forward import Pass, experts_workspace, largest_live_set, widest_attention
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.towers import has_encoder, sees_nothing
@@ -25,9 +28,8 @@ if TYPE_CHECKING:
 
 UNPACK_ABOVE_TOKENS = 256
 MARLIN_CAPABILITY = 8.0
-HOPPER, FP8_CAPABILITY = 9.0, 8.9
-CUBLAS, EXPERTS = "cuBLAS work space", "experts' work space"
-CUBLAS_BYTES = {True: 33_554_432, False: 8_519_680}
+FP8_CAPABILITY = 8.9
+EXPERTS = "experts' work space"
 KEPT_WORKSPACE_VERSION = (0, 14)  # experts in 16 bits too: their kernel is modular in 0.14.1, not in 0.13.0
 EXPERT_CHUNKS = (((0, 12), 65_536), ((0, 18), 16_384))  # VLLM_FUSED_MOE_CHUNK_SIZE; none from 0.18.1 on
 # determine_chunked_prefill_workspace_size: asked in profile runs of 0.11.2, not in 0.10.2
@@ -47,19 +49,13 @@ def activation_peak(model: Model, r: Resolved, *, samples: bool = True) -> Node:
     In V1 the encoder's outputs stay alive while the text model and the sampler run (`encoder_cache["tmp"]`).
     """
     forward = forward_pass(model, r)
-    later = _fullest(_sampler(model, r), forward) if samples else forward
+    later = fullest_of(_sampler(model, r), forward) if samples else forward
     if not has_encoder(model):
         return later
     encoder, kept = _encoder(model, r)
     if kept.bytes and r.profile.generation == "V1":
         later = Node.group(later.name, (later, kept))
-    return _fullest(later, encoder)
-
-
-def _fullest(*phases: Node) -> Node:
-    """The phase that is expected to take most; each end of the interval is that of the phase that reaches farthest."""
-    most = max(phases, key=lambda phase: phase.bytes)
-    return replace(most, low=max(phase.low for phase in phases), high=max(phase.high for phase in phases))
+    return fullest_of(later, encoder)
 
 
 def _sampler(model: Model, r: Resolved) -> Node:
@@ -77,7 +73,7 @@ def forward_pass(model: Model, r: Resolved) -> Node:
         beside.append(Node("unpacked weight", unpacked, "derived", 0, unpacked, source="vLLM quantization/awq.py"))
     first = Node.group("profile run: forward", (_layer(model, r, dense=True), *beside), source=_RUN)
     others = (_layer(model, r, dense=False), *_experts(model, r), *beside)
-    return _fullest(Node.group("profile run: forward", others, source=_RUN), first)
+    return fullest_of(Node.group("profile run: forward", others, source=_RUN), first)
 
 
 def _layer(model: Model, r: Resolved, *, dense: bool) -> Node:
@@ -156,19 +152,20 @@ def _libraries(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ..
     first, last = ABSORBED_VERSIONS
     if first <= r.version < last and any(cache.kind == "latent" for cache in model.caches):
         return ()
-    plain = any(
-        isinstance(op, Linear | Conv1dLinear | Router) and p.is_linear and not r.storage.quantizes(p)
+    if at_forward and not _has_plain_product(model, r.storage):
+        return ()
+    return (cublas_work_space(r.capability),)
+
+
+@lru_cache(maxsize=1024)
+def _has_plain_product(model: Model, storage: Storage) -> bool:
+    """Whether a layer has a product of weights that are not quantized, which is cuBLAS's."""
+    return any(
+        isinstance(op, Linear | Conv1dLinear | Router) and p.is_linear and not storage.quantizes(p)
         for block in model.layers()
         for op in block.ops
         for p in op.parameters
     )
-    if at_forward and not plain:
-        return ()
-    held = CUBLAS_BYTES[r.capability is not None and r.capability >= HOPPER]
-    return (
-        Node(CUBLAS, held, "derived", held, CUBLAS_BYTES[True] if r.capability is None else held,
-             source="torch aten/src/ATen/cuda/CublasHandlePool.cpp: 32 MiB from compute capability 9.0 on, before 8.1"),
-    )  # fmt: skip
 
 
 def kept_bytes(activation: Node, end: str = "bytes") -> int:
