@@ -138,3 +138,11 @@ def test_a_quantized_cache_is_fullest_before_its_rest_is_packed() -> None:
         return int(result.quantities["total_needed"].expected)
 
     assert needed(127) < needed(128) == needed(129) == needed(140) < needed(256)
+
+
+def test_layers_that_cannot_be_recorded_are_said_to_be_worked_out_otherwise() -> None:
+    notes = estimate({"model": "moonshotai/Kimi-K3", "task": "generate"}).notes
+    assert any(note.startswith("what a layer holds while it runs is worked out from the widths") for note in notes)
+    assert not any(
+        "widths" in note for note in estimate({"model": "meta-llama/Llama-3.1-8B-Instruct", "task": "generate"}).notes
+    )

@@ -19,6 +19,7 @@ from vramwise.serving.common.answer import amount, assemble, capacity_of, contex
 from vramwise.serving.common.resolved import AS_THE_MODEL
 from vramwise.serving.common.storage import dtype_notes, storage_of
 from vramwise.serving.common.versions import version_of
+from vramwise.serving.transformers.inference import simpler_walk_note
 from vramwise.serving.transformers.moments import Plan, generate_weights, moments_of, transient_bytes
 from vramwise.verdict import verdict_of
 
@@ -113,7 +114,10 @@ def generation(
         quantities.update({name: Quantity.exact(value) for name, value in limits.items()})
         verdict = verdict_of(top, usable, _reasons(run, sizes, usable, peak, limits))
         quantities["oom"] = Quantity.exact(not verdict.fits)
-    notes = [*dtype_notes(model, scenario.generate.dtype), model.text_only_note]
+    simpler = simpler_walk_note(
+        model, dtype=plan.storage.dtype, attention=plan.attention, batch=plan.rows, sequence=plan.prompt
+    )
+    notes = [*dtype_notes(model, scenario.generate.dtype), model.text_only_note, simpler]
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
 
 
