@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import pytest
 
-from vramwise.records import record
+from vramwise.records import names_of, record, replace
 
 
 @record
@@ -29,6 +30,7 @@ class Card:
 @record(kw_only=True)
 class Known(Card):
     source: str
+    size: int = field(default=80, hash=False)
 
 
 @record(eq=False)
@@ -64,6 +66,15 @@ def test_instances_are_made_compared_and_shown_as_a_dataclass_is():
 
 def test_a_record_without_equality_equals_itself_alone():
     assert len({Alone(1), Alone(1)}) == 2
+
+
+def test_a_field_may_be_compared_and_not_hashed():
+    small, large = Known("h100", source="sheet"), Known("h100", size=94, source="sheet")
+    assert small != large
+    assert hash(small) == hash(large)
+
+
+def test_fields_given_by_keyword_alone_are_not_given_by_place():
     with pytest.raises(TypeError):
         Known("h100", 80, {}, "sheet")
 
@@ -79,7 +90,25 @@ def test_dataclasses_know_its_fields():
 def test_records_and_dataclasses_inherit_from_one_another():
     assert Dataclass("h100", ports=4) == Dataclass("h100", 80, {}, 4)
     assert OfDataclass("h100", ports=4).doubled == 8
-    assert replace(OfDataclass("h100"), ports=3).doubled == 6
+    for copied in (replace, dataclasses.replace):
+        assert copied(OfDataclass("h100"), ports=3).doubled == 6
+        assert copied(Dataclass("h100", ports=2), size=3) == Dataclass("h100", 3, {}, 2)
+    assert names_of(Dataclass) == ("name", "size", "words", "ports")
+    assert names_of(OfDataclass) == ("name", "size", "words", "ports", "doubled")
+
+
+def test_what_may_change_inherits_from_what_may():
+    @record(frozen=False)
+    class Base:
+        count: int = 0
+
+    @dataclass
+    class More(Base):
+        names: list[str] = field(default_factory=list)
+
+    more = More()
+    more.count += 1
+    assert more == More(1, [])
 
 
 def test_records_are_matched_copied_and_pickled():

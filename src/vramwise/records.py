@@ -11,10 +11,11 @@ not known.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, field
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform, overload
 
 _T = TypeVar("_T")
 
@@ -24,12 +25,21 @@ _T = TypeVar("_T")
 def record(cls: type[_T], /) -> type[_T]: ...
 @overload
 @dataclass_transform(frozen_default=True, field_specifiers=(Field, field))
-def record(*, kw_only: bool = False, eq: bool = True) -> Callable[[type[_T]], type[_T]]: ...
-def record(cls: Any = None, /, *, kw_only: bool = False, eq: bool = True) -> Any:
-    """The class as a frozen dataclass with slots. `eq=False`: equality as in its base."""
+def record(
+    *, kw_only: bool = False, eq: bool = True, repr: bool = True, slots: bool = True, frozen: bool = True
+) -> Callable[[type[_T]], type[_T]]: ...
+def record(
+    cls: Any = None, /, *, kw_only: bool = False, eq: bool = True, repr: bool = True, slots: bool = True,
+    frozen: bool = True,
+) -> Any:  # fmt: skip
+    """The class as a frozen dataclass with slots.
+
+    `eq=False` and `repr=False`: these as in its base; `slots=False`: with a `__dict__`; `frozen=False`: it may
+    be changed.
+    """
     if cls is None:
-        return lambda decorated: _made(decorated, kw_only, eq)
-    return _made(cls, kw_only, eq)
+        return lambda decorated: _made(decorated, kw_only, eq, repr, slots, frozen)
+    return _made(cls, kw_only, eq, repr, slots, frozen)
 
 
 class _Attribute(NamedTuple):
@@ -37,6 +47,27 @@ class _Attribute(NamedTuple):
     default: Any
     """A value, a `Field` or MISSING."""
     kw_only: bool
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # which checks the names and types of what is replaced
+else:
+
+    def replace(one, /, **changes):
+        """`dataclasses.replace` for a record, in a third of the time."""
+        cls = one.__class__
+        if "__given__" not in cls.__dict__:
+            return dataclasses.replace(one, **changes)
+        kept = {name: getattr(one, name) for name in cls.__given__ if name not in changes}
+        return cls(**kept, **changes)
+
+
+def names_of(cls: Any) -> tuple[str, ...]:
+    """The names of the fields of a record or dataclass, those of its bases first."""
+    return tuple(cls.__attributes__ if "__attributes__" in cls.__dict__ else cls.__dataclass_fields__)
+
+
+_Attributes = dict[str, _Attribute]
 
 
 class _Fields:
@@ -54,8 +85,8 @@ class _Fields:
         return found
 
 
-def _made(cls: Any, kw_only: bool, eq: bool) -> Any:
-    inherited: dict[str, _Attribute] = {}
+def _made(cls: Any, kw_only: bool, eq: bool, repr: bool, slots: bool, frozen: bool) -> Any:
+    inherited: _Attributes = {}
     for base in cls.__mro__[:0:-1]:
         if "__attributes__" in base.__dict__:
             inherited |= base.__attributes__
@@ -65,25 +96,24 @@ def _made(cls: Any, kw_only: bool, eq: bool) -> Any:
             }
     own = dict(_own(cls.__dict__, kw_only))
     attributes = inherited | own
-    body = {name: value for name, value in cls.__dict__.items() if name not in own and name not in _OF_PLAIN_CLASSES}
-    body |= {
-        "__slots__": tuple(name for name in own if name not in inherited),
+    added: dict[str, Any] = {
         "__attributes__": attributes,
         "__dataclass_fields__": _Fields(),
-        "__dataclass_params__": _PARAMS,
+        "__dataclass_params__": _FROZEN if frozen else _CHANGING,
         "__match_args__": tuple(name for name, one in attributes.items() if not one.kw_only),
+        "__given__": tuple(name for name, one in attributes.items() if not _is_field_without(one.default, "init")),
         "__setattr__": object.__setattr__,  # a frozen dataclass that it inherits from has another
     }
-    body.setdefault("__repr__", _repr)
+    if repr:
+        added["__repr__"] = cls.__dict__.get("__repr__", _repr)
     if eq:
-        compared = [
-            name for name, one in attributes.items() if not isinstance(one.default, Field) or one.default.compare
-        ]
-        body["__values__"] = attrgetter(*compared) if compared else type
-        body.setdefault("__eq__", _equal)
-        body["__hash__"] = body.get("__hash__") or _hash
-    made: Any = type(cls)(cls.__name__, cls.__bases__, body)
-    made.__qualname__ = cls.__qualname__
+        compared = [name for name, one in attributes.items() if not _is_field_without(one.default, "compare")]
+        hashed = [name for name in compared if not _is_field_without(attributes[name].default, "hash")]
+        added["__compared__"] = attrgetter(*compared) if compared else type
+        added["__hashed__"] = attrgetter(*hashed) if hashed else type
+        added["__eq__"] = cls.__dict__.get("__eq__", _equal)
+        added["__hash__"] = cls.__dict__.get("__hash__") or _hash
+    made = _with_slots(cls, own, inherited, added) if slots else _with_dict(cls, own, added)
 
     def __init__(self: Any, /, *args: Any, **given: Any) -> None:
         made.__init__ = _written_init(made)
@@ -91,6 +121,27 @@ def _made(cls: Any, kw_only: bool, eq: bool) -> Any:
 
     made.__init__ = __init__
     return made
+
+
+def _with_slots(cls: Any, own: _Attributes, inherited: _Attributes, added: dict[str, Any]) -> Any:
+    """The class anew: slots are given when a class is made."""
+    body = {name: value for name, value in cls.__dict__.items() if name not in own and name not in _OF_PLAIN_CLASSES}
+    slots = tuple(name for name in own if name not in inherited)
+    made: Any = type(cls)(cls.__name__, cls.__bases__, {**body, **added, "__slots__": slots})
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _with_dict(cls: Any, own: _Attributes, added: dict[str, Any]) -> Any:
+    for name, one in own.items():
+        if isinstance(one.default, Field):
+            if one.default.default is MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, one.default.default)
+    for name, value in added.items():
+        setattr(cls, name, value)
+    return cls
 
 
 def _own(body: Any, kw_only: bool) -> Iterator[tuple[str, _Attribute]]:
@@ -130,7 +181,7 @@ def _written_init(cls: Any) -> Callable[..., None]:
 
 
 def _is_field_without(default: Any, use: str) -> bool:
-    return isinstance(default, Field) and not getattr(default, use)
+    return isinstance(default, Field) and getattr(default, use) not in (True, None)
 
 
 def _repr(self: Any) -> str:
@@ -143,17 +194,18 @@ def _repr(self: Any) -> str:
 def _equal(self: Any, other: Any) -> Any:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    return self.__values__(self) == self.__values__(other)
+    return self.__compared__(self) == self.__compared__(other)
 
 
 def _hash(self: Any) -> int:
-    return hash(self.__values__(self))
+    return hash(self.__hashed__(self))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Frozen:
-    pass
+def _parameters(*, frozen: bool) -> Any:
+    """`__dataclass_params__`: a dataclass asks its bases whether they are frozen."""
+    plain: Any = dataclass(frozen=frozen, init=False, eq=False, repr=False)(type("Plain", (), {"__doc__": ""}))
+    return plain.__dataclass_params__
 
 
-_PARAMS = _Frozen.__dataclass_params__  # type: ignore[attr-defined]
+_FROZEN, _CHANGING = _parameters(frozen=True), _parameters(frozen=False)
 _OF_PLAIN_CLASSES = ("__dict__", "__weakref__")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TypeVar
 
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, nearest
@@ -260,6 +261,7 @@ def _all_keys() -> Iterator[str]:
     yield from _homes()
 
 
+@cache
 def _homes() -> dict[str, list[str]]:
     """The tables that have each key."""
     homes: dict[str, list[str]] = {}

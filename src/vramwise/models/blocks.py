@@ -7,11 +7,11 @@ parameters here, caches in `caches`, saved activations, live sets and FLOPs thro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import ClassVar, Literal, TypeVar
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from vramwise.models.caches import LayerCache
-from vramwise.records import record
+from vramwise.records import names_of, record
 
 Part = Literal[
     "embedding", "attention", "mlp", "experts", "router", "norm", "head", "mixer", "vision", "audio", "speech",
@@ -52,8 +52,7 @@ class Parameter:
         return self.name.rpartition(".")[0]
 
 
-@record
-class Value:
+class Value(NamedTuple):
     """An edge of the dataflow: `width` is the size of its last axis.
 
     `places`: how many of an image it has for each of the coarsest stage of a tower of convolutions.
@@ -89,14 +88,29 @@ class Operation:
     @property
     def settings(self) -> tuple[object, ...]:
         """What its class adds to every operation's fields, in the order of the class."""
-        return tuple(getattr(self, one.name) for one in fields(self)[_FIELDS_OF_ALL:])
+        return tuple(getattr(self, name) for name in _settings_of(type(self)))
+
+    def at(
+        self, module: str, inputs: tuple[Value, ...], outputs: tuple[Value, ...], parameters: tuple[Parameter, ...]
+    ) -> Self:
+        """The same operation at its place in a block."""
+        settings = {name: getattr(self, name) for name in _settings_of(type(self))}
+        return type(self)(module=module, inputs=inputs, outputs=outputs, parameters=parameters, **settings)
 
 
-_FIELDS_OF_ALL = len(fields(Operation))
+_settings: dict[object, tuple[str, ...]] = {}
+
+
+def _settings_of(kind: type[Operation]) -> tuple[str, ...]:
+    if kind not in _settings:
+        _settings[kind] = names_of(kind)[len(names_of(Operation)) :]
+    return _settings[kind]
+
+
 K = TypeVar("K", bound=Operation)
 
 
-@record
+@record(slots=False)
 class Block:
     """A named run of operations, such as one decoder layer.
 
@@ -132,6 +146,7 @@ class Block:
         """Whether an operation of a class is among its own."""
         return any(isinstance(op, kind) for op in self.ops)
 
+    @cached_property
     def signature(self) -> tuple[object, ...]:
         """Equal for blocks that differ only in their layer's number."""
         ops = tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Literal
 
 from vramwise.errors import SourceError
@@ -25,9 +25,10 @@ from vramwise.models.operations.simple import (
     ScaleByBuffer,
     Split,
 )  # fmt: skip
+from vramwise.records import record
 
 
-@dataclass
+@record(frozen=False, slots=False)
 class BlockBuilder:
     """Writes one block; every method appends an operation and returns its value or values."""
 
@@ -81,9 +82,7 @@ class BlockBuilder:
     ) -> tuple[Value, ...]:  # fmt: skip
         """Append any operation; `widths` are those of its outputs."""
         outputs = tuple(self.value(width) for width in widths)
-        self.ops.append(
-            replace(operation, module=module, inputs=tuple(inputs), outputs=outputs, parameters=tuple(parameters))
-        )
+        self.ops.append(operation.at(module, tuple(inputs), outputs, tuple(parameters)))
         return outputs
 
     def unary(

@@ -6,15 +6,16 @@ Forward frees a tensor after its last use, but what a Python frame received stay
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Node, Storage
 from vramwise.models.liveness import Event, Moment
 from vramwise.models.step import BlockRun
+from vramwise.records import record
 
 
-@dataclass
+@record(frozen=False)
 class ForwardWalk:
     """The walk of one block: its moments in order, and every allocation and release.
 

@@ -11,7 +11,7 @@ a handful of evaluations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vramwise.models.autograd.gradients import InputGradient, divided_up, input_gradients
 from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, terms_of, total
@@ -83,9 +83,10 @@ def undominated(moments: Iterable[Moment]) -> tuple[Moment, ...]:
 def _covers(larger: Dim, smaller: Dim) -> bool:
     """Whether every coefficient of one polynomial is at least the other's."""
     left, right = terms_of(larger), terms_of(smaller)
-    return all(left.get(axes, 0) >= value for axes, value in right.items()) and all(
-        value >= 0 or axes in right for axes, value in left.items()
-    )
+    for axes, value in right.items():
+        if left.get(axes, 0) < value:
+            return False
+    return min(left.values(), default=0) >= 0 or all(value >= 0 or axes in right for axes, value in left.items())
 
 
 # -- backward ----------------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ Event = tuple[object, Dim | None]
 """What is allocated, with its bytes, or freed (None)."""
 
 
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class _Bytes:
     """The storage of a gradient, and how many gradients refer to it.
 
@@ -114,7 +115,7 @@ class _Gradient:
     is_view: bool
 
 
-@dataclass
+@record(frozen=False)
 class BackwardWalk:
     """The walk of one block.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from vramwise.models.blocks import Block, K, Operation, Parameter
@@ -11,9 +10,10 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import AnyAttention, Attention
 from vramwise.models.operations.experts import ExpertMlps
+from vramwise.records import record
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Model:
     """A model as its blocks in the order in which they run.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 
@@ -16,10 +15,10 @@ from vramwise.models.lowering import Lowering
 from vramwise.models.model import Model
 from vramwise.models.operations.losses import LOSSES
 from vramwise.models.overrides import loss_of
-from vramwise.records import record
+from vramwise.records import record, replace
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class BlockRun:
     """What one block recorded: its nodes and the storages that it was the first to save.
 
@@ -54,7 +53,7 @@ class BlockRun:
         return total(node.backward_flops for node in self.nodes)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Repeat:
     """A layer that was not recorded again: what it has in the place of the recorded one's storages.
 
@@ -65,7 +64,7 @@ class Repeat:
     renewed: tuple[tuple[Storage, Storage], ...]
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Forward:
     """A recorded forward pass; `runs` has one entry a block, and equal layers share one object.
 
@@ -246,7 +245,7 @@ def _state(block: Block, lowered: Lowering) -> tuple[object, ...]:
     met = tuple(name in lowered.parameters and lowered.tape.keeps_cast(lowered.parameters[name]) for name in names)
     met += tuple(name in lowered.parameters for name in names)
     shared = tuple(table.storage in lowered.tape.saved for tables in lowered.tables.values() for table in tables)
-    return (block.signature(), tuple(incoming), trains, met, shared)
+    return (block.signature, tuple(incoming), trains, met, shared)
 
 
 def _renewed(x: Tensor, role: str | None, tape: Tape) -> Tensor:

@@ -8,9 +8,10 @@ framework or the model decides; the estimate fills it in and writes it back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
+from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.cards import plain_cards
 from vramwise.scenario.checks import checked
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@record(kw_only=True, repr=False, slots=False)
 class Scenario(Settings):
     """A model, a task and the hardware: the question that an estimate answers.
 
@@ -52,9 +53,9 @@ class Scenario(Settings):
     gpu_total_bytes: int | None = size("exact memory of one GPU, where known")
     num_gpus: int = whole("GPUs in all; 0 is CPU only (llama.cpp)", 1, minimum=0)
     gpus_per_node: int = whole("GPUs in a node", 8)
-    train: TrainSettings = TrainSettings()  # noqa: RUF009 - frozen
-    serve: ServeSettings = ServeSettings()  # noqa: RUF009 - frozen
-    generate: GenerateSettings = GenerateSettings()  # noqa: RUF009
+    train: TrainSettings = TrainSettings()
+    serve: ServeSettings = ServeSettings()
+    generate: GenerateSettings = GenerateSettings()
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from vramwise.engines import added_engines, engine_named
+from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.fields import choice, key, maybe, size, switch, text, texts, whole
 from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
@@ -25,7 +25,7 @@ _SPECULATIVE: dict[str, Kind[str | int]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@record(kw_only=True, repr=False, slots=False)
 class ServeSettings(Settings):
     """The `serve` table: an inference engine and its budgets."""
 
@@ -144,7 +144,7 @@ class ServeSettings(Settings):
         return {key: value for key, value in table.items() if has_key(self.engine, key)}
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@record(kw_only=True, repr=False, slots=False)
 class GenerateSettings(Settings):
     """The `generate` table: plain transformers inference."""
 

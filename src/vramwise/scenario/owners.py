@@ -6,12 +6,11 @@ owners are all absent (ownership.py), the groups of `--help`, the nested tables 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from vramwise.engines import engine_named
+from vramwise.records import record, replace
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False)
 class Owner:
     """Something that has settings of its own, and is there or not by what another setting (`key`) says.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, field, fields
 from typing import Any, Self
 
-from vramwise.records import record
+from vramwise.records import record, replace
 from vramwise.scenario.owners import Owners
 from vramwise.scenario.values import Kind
 
@@ -14,7 +14,7 @@ KIND, OWNER, UNCOUNTED, INSIDE = "kind", "owner", "uncounted", "inside"
 _PLAIN_TYPES = (str, int, float, bool)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@record(kw_only=True, repr=False, slots=False)
 class Settings:
     """What the tables of a scenario share. `explicit` holds the keys that were given, not defaulted."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.fields import choice, dtype_name, key, maybe, switch, text, texts, whole
 from vramwise.scenario.owners import (
@@ -25,7 +24,7 @@ from vramwise.scenario.settings import Settings
 from vramwise.scenario.values import AllOrSeveral, Fraction, Several, Share, Text, Whole, choice_kind
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@record(kw_only=True, repr=False, slots=False)
 class TrainSettings(Settings):
     """The `train` table: one step of training or fine-tuning."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from vramwise.errors import ScenarioError, UsageError, nearest
+from vramwise.records import record
 from vramwise.scenario.messages import refusal, shown, unknown_key
 from vramwise.units import parse_bytes
 
@@ -29,7 +29,7 @@ Schema = dict[str, object]
 """A JSON Schema."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)  # only __init__ is made: the start stays quick
+@record(kw_only=True, eq=False, frozen=False)
 class Kind(Generic[V]):
     """A kind of value. `optional` keys may be null, which means the same as leaving them out."""
 
@@ -57,7 +57,7 @@ class Kind(Generic[V]):
         return "TEXT"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Whole(Kind[int]):
     """A whole number from `minimum` to `maximum`; true and 3.0 are none."""
 
@@ -88,7 +88,7 @@ class Whole(Kind[int]):
         return "N"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Size(Kind[int]):
     """A number of bytes above zero, or its text with the unit written out ("80 GiB")."""
 
@@ -113,7 +113,7 @@ class Size(Kind[int]):
         return "SIZE"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Fraction(Kind[float]):
     """A number from 0 to 1; `above_zero` and `below_one` leave out the ends."""
 
@@ -143,7 +143,7 @@ class Fraction(Kind[float]):
         return "FRACTION"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Share(Kind[float]):
     """A finite number ≥ 0, one part of a whole that the numbers beside it complete."""
 
@@ -168,7 +168,7 @@ class Share(Kind[float]):
         return "N"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Switch(Kind[bool]):
     """true or false."""
 
@@ -181,7 +181,7 @@ class Switch(Kind[bool]):
         return {"type": "boolean"}
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Text(Kind[str]):
     """Any text, not empty."""
 
@@ -196,7 +196,7 @@ class Text(Kind[str]):
         return {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Choice(Kind[N]):
     """One of a few names; `spellings` maps what else people write to the name that is kept.
 
@@ -253,7 +253,7 @@ def optional_choice_kind(
     return Choice(help=help, optional=True, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Several(Kind[tuple[Item, ...]]):
     """A list of values of one kind; one value may stand for a list of one.
 
@@ -289,7 +289,7 @@ class Several(Kind[tuple[Item, ...]]):
         return "NAME,…" if self.separator else self.item.metavar
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class AllOrSeveral(Kind[str | tuple[Item, ...]]):
     """A list of values of one kind, or the text `whole`, which stands for all there are."""
 
@@ -313,7 +313,7 @@ class AllOrSeveral(Kind[str | tuple[Item, ...]]):
         return "NAME,…"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class Table(Kind[dict[str, V]]):
     """A small table. With `keys` each key has its own kind; without, every key holds `value`."""
 
@@ -361,7 +361,7 @@ class Table(Kind[dict[str, V]]):
         return "KEY=VALUE,…"
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@record(kw_only=True, eq=False, frozen=False)
 class ModelReference(Kind[str | Mapping[str, object]]):
     """A model's name, URL or path, or a table that holds a whole config.json."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
+from vramwise.records import record
 from vramwise.scenario import TrainSettings
 
 
@@ -14,7 +15,7 @@ def _decided(key: str) -> Any:
     return field(default=of_table.default, metadata=of_table.metadata)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@record(kw_only=True, repr=False, slots=False)
 class ResolvedTrain(TrainSettings):
     """Settings as `recipe.settings.resolved` decides them, of the scenario, its framework, the model and the card."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from vramwise.errors import UndescribedOperationError
 from vramwise.models.autograd.primitives import Device, primitive
@@ -17,6 +16,7 @@ from vramwise.models.autograd.tensor import (
     Tensor,
     contiguous_strides,
 )
+from vramwise.records import replace
 
 
 class Recorder:

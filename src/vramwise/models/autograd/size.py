@@ -117,7 +117,11 @@ def _at_probe(terms: dict[tuple[str, ...], int]) -> int:
 
 
 def _add_to(terms: dict[tuple[str, ...], int], dim: Dim) -> None:
-    for axes, coefficient in terms_of(dim).items():
+    if isinstance(dim, int):
+        if dim:
+            terms[()] = terms.get((), 0) + dim
+        return
+    for axes, coefficient in dim.terms.items():
         terms[axes] = terms.get(axes, 0) + coefficient
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from vramwise.models.autograd.primitives import Primitive, primitive
@@ -84,7 +84,7 @@ class Tensor:
         return True
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Node:
     """One primitive operation: what it read, made, and keeps for backward.
 

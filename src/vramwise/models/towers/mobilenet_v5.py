@@ -39,7 +39,7 @@ class _Maker(BlockBuilder):
     places: int = 1
 
     def value(self, width: int) -> Value:
-        return replace(super().value(width), places=self.places)
+        return super().value(width)._replace(places=self.places)
 
 
 Layer = Callable[[_Maker, Value], Value]

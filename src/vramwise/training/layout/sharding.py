@@ -52,7 +52,7 @@ class _Cutter:
         return replace(self.block, ops=ops, outputs=outputs)
 
     def _keep(self, value: Value, width: int, *, cut: bool) -> Value:
-        self.values[value.id] = kept = replace(value, width=width)
+        self.values[value.id] = kept = value._replace(width=width)
         if cut:
             self.is_cut.add(value.id)
         return kept
