@@ -58,3 +58,6 @@ LOOPED_ADAMW = Default("optimizer=adamw transformers<4.32", "optimizer_impl", "f
                        "4.33)")  # fmt: skip
 LOOPED_ADAMW_BEFORE_TORCH_2 = Default("optimizer=adamw torch<2.0", "optimizer_impl", "for-loop",
                                       "torch 1.13 optim/adamw.py: foreach False unless asked for")  # fmt: skip
+ZEROED_BEFORE_TORCH_2 = Default("torch<2.0", "set_to_none", "false",
+                                "torch 1.13 nn/modules/module.py, optim/optimizer.py: zero_grad(set_to_none=False), "
+                                "True since 2.0; transformers 4.31 trainer.py: model.zero_grad()")  # fmt: skip

@@ -10,6 +10,7 @@ from vramwise.frameworks.defaults import (
     LOOPED_ADAMW,
     LOOPED_ADAMW_BEFORE_TORCH_2,
     MASTERS_UNDER_ZERO,
+    ZEROED_BEFORE_TORCH_2,
     Default,
 )
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Sharding, always
@@ -26,6 +27,7 @@ DEFAULTS = (
     FUSED_ADAMW,
     LOOPED_ADAMW,
     LOOPED_ADAMW_BEFORE_TORCH_2,
+    ZEROED_BEFORE_TORCH_2,
     Default("", "checkpointing", "full",
             "LLaMA-Factory 0.9.5 hparams/model_args.py: disable_gradient_checkpointing False"),
 )  # fmt: skip

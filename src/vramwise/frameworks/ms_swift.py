@@ -11,6 +11,7 @@ from vramwise.frameworks.defaults import (
     LOOPED_ADAMW_BEFORE_TORCH_2,
     MASTERS_UNDER_ZERO,
     UPCAST_BY_FSDP,
+    ZEROED_BEFORE_TORCH_2,
     Default,
 )
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Sharding, always
@@ -32,6 +33,7 @@ DEFAULTS = (
     FUSED_ADAMW,
     LOOPED_ADAMW,
     LOOPED_ADAMW_BEFORE_TORCH_2,
+    ZEROED_BEFORE_TORCH_2,
     Default("", "checkpointing", "full", "ms-swift 4.6 trainers/arguments.py: gradient_checkpointing True"),
     Default("", "lora_dropout", "0.05", "ms-swift 4.6 arguments/tuner_args.py"),
 )  # fmt: skip

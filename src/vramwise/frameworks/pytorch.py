@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes
-from vramwise.frameworks.defaults import LOOPED_ADAMW_BEFORE_TORCH_2, Default
+from vramwise.frameworks.defaults import LOOPED_ADAMW_BEFORE_TORCH_2, ZEROED_BEFORE_TORCH_2, Default
 from vramwise.frameworks.framework import Framework
 
 DEFAULTS = (
     Default("method=lora|qlora", "precision", "bf16",
             "peft 0.21: a base in its checkpoint's 16 bits, no Trainer and so no autocast"),
     LOOPED_ADAMW_BEFORE_TORCH_2,
+    ZEROED_BEFORE_TORCH_2,
 )  # fmt: skip
 
 RECORD = Framework(

@@ -11,6 +11,7 @@ from vramwise.frameworks.defaults import (
     LOOPED_ADAMW_BEFORE_TORCH_2,
     MASTERS_UNDER_ZERO,
     UPCAST_BY_FSDP,
+    ZEROED_BEFORE_TORCH_2,
     Default,
 )
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding
@@ -41,6 +42,7 @@ DEFAULTS = (
     FUSED_ADAMW,
     LOOPED_ADAMW,
     LOOPED_ADAMW_BEFORE_TORCH_2,
+    ZEROED_BEFORE_TORCH_2,
     Default("names:trl trl>=0.24", "checkpointing", "full",
             "trl 0.24 to 1.16 trainer/base_config.py (sft_config.py before): gradient_checkpointing True"),
     Default("names:trl trl>=1.16", "loss", "fused-linear",

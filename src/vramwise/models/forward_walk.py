@@ -28,22 +28,32 @@ class ForwardWalk:
 
 def walk_forward(
     run: BlockRun, *, kept: Collection[Storage] | None = None, external: frozenset[Storage] = frozenset(),
-    again: bool = False,
+    again: bool = False, given_up: Collection[Storage] = (), returned: Collection[Storage] = (),
 ) -> ForwardWalk:  # fmt: skip
     """Forward of one block. `kept`: what stays for backward, by default all that it saves; nothing under no_grad.
 
     `external`: storages that are counted elsewhere. `again`: the second forward pass of a checkpointed block, which
-    ends when the last tensor to be saved exists (torch 2.13 utils/checkpoint.py, early stop).
+    ends when the last tensor to be saved exists (torch 2.13 utils/checkpoint.py, early stop). `given_up`: what the
+    block received and nobody else names any more, which goes after its last use here; `returned`: what the caller's
+    frame names beside the outputs, which does not go here.
     """
     stays = {storage for storage, _ in run.saved} if kept is None else set(kept)
-    leaves = set[Storage]() if again else {tensor.storage for tensor in run.outgoing}
+    leaves = set[Storage]() if again else {*(tensor.storage for tensor in run.outgoing), *returned}
     foreign = external | {tensor.storage for tensor in run.incoming}
-    last = _last_uses(run)
+    last = _last_uses(run) | dict.fromkeys(returned, len(run.nodes))
     walk = ForwardWalk()
     alive: dict[Storage, None] = {}
     saved: Dim = 0
     temporaries: Dim = 0
+
+    def goes(storage: Storage) -> bool:
+        return storage not in stays or storage in given_up
+
     made = {output.storage for node in run.nodes for output in node.outputs}
+    for storage in dict.fromkeys(given_up):
+        alive[storage] = None
+        if storage not in stays:
+            temporaries = temporaries + storage.nbytes
     for storage, _ in run.saved:
         if storage in stays and storage not in foreign and storage not in made:
             saved = saved + storage.nbytes
@@ -62,12 +72,13 @@ def walk_forward(
             workspace = object()
             walk.events += [(workspace, node.workspace_bytes), (workspace, None)]
         walk.moments.append(Moment(node.op, node.module, saved, 0, temporaries + node.workspace_bytes))
-        for storage in [storage for storage in alive if last.get(storage, i) <= i and storage not in stays]:
+        for storage in [storage for storage in alive if last.get(storage, i) <= i and goes(storage)]:
             del alive[storage]
-            temporaries = temporaries - storage.nbytes
+            if storage not in stays:
+                temporaries = temporaries - storage.nbytes
             if storage not in leaves:
                 walk.events.append((storage, None))
-    walk.events += [(storage, None) for storage in alive if storage not in stays and storage not in leaves]
+    walk.events += [(storage, None) for storage in alive if goes(storage) and storage not in leaves]
     return walk
 
 

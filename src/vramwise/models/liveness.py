@@ -100,13 +100,15 @@ Event = tuple[object, Dim | None]
 class _Bytes:
     """The storage of a gradient, and how many gradients refer to it.
 
-    `written_over`: the saved storage in whose place it is; `stays`: it becomes a parameter's `.grad`.
+    `written_over`: the saved storage in whose place it is; `stays`: it becomes a parameter's `.grad`; `comes_later`:
+    it is made of another one, which the operation gives back.
     """
 
     nbytes: Dim
     holders: int = 1
     written_over: Storage | None = None
     stays: bool = False
+    comes_later: bool = False
 
 
 @record
@@ -123,8 +125,10 @@ class BackwardWalk:
     the first saved tensor is asked for, which is when a checkpointed block computes its forward pass again;
     `waiting_views`: waiting parameters whose gradient from here is a view, so that nothing is added into it.
 
-    `events`: every allocation and release, by what it is of; `arriving` and `handed`: which of them are gradients of
-    outgoing and incoming tensors, `finished`: which become a parameter's gradient. None of these is freed here.
+    `events`: every allocation and release, by what it is of; `before_first_use`: how many of them come before a saved
+    tensor is asked for; `arriving` and `handed`: which of them are gradients of outgoing and incoming tensors,
+    `finished`: which become a parameter's gradient, `parts`: the sum of a waiting parameter's gradient where it does
+    not become that. None of these is freed here; `added`: waiting parameters whose sum goes.
     """
 
     moments: list[Moment] = field(default_factory=list)
@@ -133,9 +137,12 @@ class BackwardWalk:
     at_first_use: Dim = 0
     waiting_views: set[Storage] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
+    before_first_use: int = 0
     arriving: list[tuple[Tensor, object]] = field(default_factory=list)
     handed: list[tuple[Tensor, object]] = field(default_factory=list)
     finished: list[object] = field(default_factory=list)
+    parts: list[tuple[Storage, object]] = field(default_factory=list)
+    added: list[Storage] = field(default_factory=list)
 
     def of(self, chosen: Callable[[Moment], bool] = lambda moment: True) -> tuple[Moment, ...]:
         """The undominated moments among the chosen ones."""
@@ -233,6 +240,7 @@ class _BackwardWalker:
         if not self.asked and any(storage in self.savers for storage, _ in node.saved):
             self.asked = True
             self.result.at_first_use = self.temporaries
+            self.result.before_first_use = len(self.result.events)
         arrived = self.gradients.pop(id(output))
         made = [(each, *self._made(node, each, arrived)) for each in input_gradients(node, output)]
         most = max((each for each, _, _ in made), key=lambda each: probe(each.scratch), default=None)
@@ -240,13 +248,15 @@ class _BackwardWalker:
         larger = total(each.raw - each.nbytes for each, _, _ in made if each.raw)
         larger = larger - total(each.nbytes for each, _, _ in made if each.passing == "in_place")
         self._note(f"{node.op} backward", node.module, scratch + larger + node.workspace_bytes)
-        beside = [divided_up(scratch, pieces)] * pieces
-        self._briefly(*beside, node.workspace_bytes, *(each.raw for each, _, _ in made))
+        wide = [(object(), each, held) for each, held, _ in made if each.raw and held.comes_later]
+        self.result.events += [(raw, each.raw) for raw, each, _ in wide]
+        self._briefly(*[divided_up(scratch, pieces)] * pieces, node.workspace_bytes)
         if self.recomputed:
             self._release(node)
-        if any(each.raw for each, _, _ in made):
-            final = max((each.nbytes for each, _, _ in made if each.raw), key=probe)
-            self._note(f"{node.op} backward, sum", node.module, larger + final)
+        for raw, each, held in wide:  # one after the other goes into its own shape and dtype
+            self._note(f"{node.op} backward, sum", node.module, larger + each.nbytes)
+            larger = larger - (each.raw - each.nbytes)
+            self.result.events += [(held, each.nbytes), (raw, None)]
         self._drop(arrived.held)
         if not self.recomputed:
             self._release(node)
@@ -259,7 +269,7 @@ class _BackwardWalker:
         if each.passing in ("new", "in_place"):
             if self.fused and each.tensor.is_parameter and node.primitive.multiplies_by_weights:
                 return self._new(0), False
-            return self._new(each.nbytes, self._room_of(node, each)), False
+            return self._new(each.nbytes, self._room_of(node, each), comes_later=bool(each.raw)), False
         arrived.held.holders += 1
         return arrived.held, arrived.is_view or each.passing == "view"
 
@@ -315,27 +325,36 @@ class _BackwardWalker:
             self._briefly(parameter.nbytes)
         if not is_begun and (waits or not self.accumulating):
             self.finished = self.finished + parameter.nbytes
-            self.result.finished.append(self._as_gradient(parameter, held, is_view))
+            gradient = self._as_gradient(parameter, held)
+            if self.accumulating:
+                self.result.parts.append((storage, gradient))
+            else:
+                self.result.finished.append(gradient)
         self._drop(held)
         if self.accumulating and waits and storage in self.shared.ending:
             self.finished = self.finished - parameter.nbytes
+            self.result.added.append(storage)
 
-    def _as_gradient(self, parameter: Tensor, held: _Bytes, is_view: bool) -> object:
-        """The gradient itself becomes `.grad` where nothing else refers to it, else a copy does."""
-        if held.holders == 1 and not is_view and held.written_over is None:
+    def _as_gradient(self, parameter: Tensor, held: _Bytes) -> object:
+        """The gradient itself becomes `.grad` where nothing else refers to it, else a copy does.
+
+        A transposed view has its parameter's strides again (torch 2.13 csrc/autograd/functions/accumulate_grad.h,
+        `obeys_layout_contract`).
+        """
+        if held.holders == 1 and probe(held.nbytes) == probe(parameter.nbytes):
             held.stays = True
-            return held
+            return held.written_over or held
         copy = object()
         self.result.events.append((copy, parameter.nbytes))
         return copy
 
-    def _new(self, nbytes: Dim, written_over: Storage | None = None) -> _Bytes:
+    def _new(self, nbytes: Dim, written_over: Storage | None = None, *, comes_later: bool = False) -> _Bytes:
         self.temporaries = self.temporaries + nbytes
-        held = _Bytes(nbytes, written_over=written_over)
-        if written_over is None:
-            self.result.events.append((held, nbytes))
-        else:
+        held = _Bytes(nbytes, written_over=written_over, comes_later=comes_later and written_over is None)
+        if written_over is not None:
             self.written_over.add(written_over)
+        elif not comes_later and probe(nbytes):
+            self.result.events.append((held, nbytes))
         return held
 
     def _briefly(self, *sizes: Dim) -> None:

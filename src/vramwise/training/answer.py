@@ -27,7 +27,7 @@ from vramwise.training.recipe.framework_defaults import taken_note
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, samples_completions
 from vramwise.training.reserved_memory import reserved
-from vramwise.training.reserved_memory.replay import is_replayed
+from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step import rollout
 from vramwise.training.step.moments import Moment
@@ -166,7 +166,7 @@ def _quantities(
 
 def _play(job: Job, rank: Placement, workspace: Node) -> reserved.Play | None:
     """The replay of this job's step, where it has everything that allocates."""
-    if not is_replayed(job.train, rank):
+    if not is_replayed(job.train, rank) or not runs_one_by_one(job.shape(rank), job.model, job.train):
         return None
     batch, sequence = job.train.micro_batch_size, job.local_sequence
     return reserved.Play(job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes, rank)
@@ -207,10 +207,10 @@ class _Late:
         allocated = ready["peak_allocated"]
 
         def reserved_bytes() -> Quantity:
-            found = None if play is None else reserved.played_within(play, allocated, self.room if self.fits else None)
-            if found is None or play is None:
+            if play is None:
                 return self._kept(by_ratio, allocated)
             room = self.room if self.fits else None
+            found = reserved.played(play, room)
             kept = reserved.replayed_reserved(allocated, self.moments, self.job.train, found, room, play)
             return self._kept(kept, allocated)
 

@@ -8,7 +8,7 @@ from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.scenario import Scenario
-from vramwise.training.activations.sizes import RunBytes, step_shape
+from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.layout.layouts import check_layout
 from vramwise.training.layout.parallel import Placement, placements
 from vramwise.training.model_states.states import ModelStates, model_states
@@ -71,10 +71,13 @@ class Job:
         """The same on a rank, whose stage of a pipeline adds up the gradients of all micro-batches."""
         return self.accumulates or rank.stages > 1
 
+    def shape(self, rank: Placement) -> StepShape:
+        """The rank's micro-batch in polynomials."""
+        return step_shape(self.model, self.structure, **self.axes, accumulating=self.accumulates_on(rank))
+
     def runs(self, rank: Placement) -> list[RunBytes]:
         """The blocks of the rank's stage at the scenario's sizes."""
-        shape = step_shape(self.model, self.structure, **self.axes, accumulating=self.accumulates_on(rank))
-        return on_stage(shape.at(with_rounded_axes(**self.axes)), rank)
+        return on_stage(self.shape(rank).at(with_rounded_axes(**self.axes)), rank)
 
 
 def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:

@@ -56,12 +56,8 @@ class Room:
         """Expected bytes with room for all tensors, on the rank that needs most."""
         return self._need(*self._worst(batch, sequence))
 
-    def fits(self, batch: int, sequence: int, *, surely: bool = True) -> bool:
-        """Whether tensors have room, and their segments too.
-
-        `surely` asks for segments as the answer does, with a second replay without a limit that tells whether replays
-        of this step are to be believed. One with the limit is enough where it finds room.
-        """
+    def fits(self, batch: int, sequence: int) -> bool:
+        """Whether tensors have room, and their segments too."""
         rank, moments, allocated = self._worst(batch, sequence)
         if self._need(rank, moments, allocated) > self.usable:
             return False
@@ -70,9 +66,7 @@ class Room:
             return True
         tokens = self._tokens(sequence)
         play = reserved.Play(self.model, self.structure, batch, tokens, self.accumulates, self.workspace, rank)
-        if surely:
-            return reserved.out_of_room(play, Quantity.exact(allocated), room) is None
-        return not play(room).wanted
+        return reserved.out_of_room(play, Quantity.exact(allocated), room) is None
 
     def _need(self, rank: Placement, moments: list[Moment], allocated: int) -> int:
         if frozen_units_keep_inputs(self.structure):
@@ -136,15 +130,12 @@ def _largest(
     def need(n: int) -> int:
         return room.need(*sized(n))
 
-    def fits(n: int, *, surely: bool = True) -> bool:
-        return room.fits(*sized(n), surely=surely)
+    def fits(n: int) -> bool:
+        return room.fits(*sized(n))
 
     def search() -> int:
         by_tensors = largest_within(need, room.usable, most, (asked, need(asked)) if 1 <= asked <= most else None)
-        found = last_that_fits(lambda n: fits(n, surely=False), 0, by_tensors)
-        if found < by_tensors and fits(found + 1):  # the replay that is short of room there is not to be believed
-            found = last_that_fits(fits, found + 1, by_tensors)
-        return found
+        return last_that_fits(fits, 0, by_tensors)
 
     if most < 1:
         return 0

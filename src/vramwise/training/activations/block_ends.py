@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramwise.models.autograd.tensor import Storage
+from vramwise.models.blocks import Block
 from vramwise.models.step import BlockRun
 from vramwise.training.activations.checkpointing import ROTARY_TABLES
 
@@ -17,12 +20,13 @@ def output_modules(run: BlockRun) -> frozenset[str]:
     return frozenset(node.module for node in run.nodes if "norm" not in node.module and "ln_f" not in node.module)
 
 
-def outputs_held(run: BlockRun) -> list[Storage]:
-    """What the model's outputs refer to and autograd does not: the last hidden states; logits are counted apart."""
-    if run.name == "loss":
-        return []
-    saved = {storage for storage, _ in run.saved}
-    return [storage for storage in last_hidden(run) if storage not in saved]
+def outputs_held(run: BlockRun, loss: BlockRun | None) -> list[Storage]:
+    """What frames and the model's outputs refer to and autograd does not: the last hidden states.
+
+    Logits are counted apart. `loss`: the block behind this one, if there is one.
+    """
+    saved = {storage for each in (run, loss) if each is not None for storage, _ in each.saved}
+    return [storage for storage in named_by_frames(run) if storage not in saved]
 
 
 def tables(run: BlockRun) -> list[Storage]:
@@ -37,8 +41,13 @@ def tables(run: BlockRun) -> list[Storage]:
     return [storage for storage in read if storage not in made]
 
 
-def last_hidden(run: BlockRun) -> list[Storage]:
+def named_by_frames(run: BlockRun) -> list[Storage]:
+    """The last hidden states, which the frame that calls the output layer and the loss names until it returns."""
+    if not is_head(run) or run.name == "loss":
+        return []
     head = output_modules(run)
+    if not head:  # the output layer is part of the loss
+        return [tensor.storage for tensor in run.outgoing[:1]]
     made_before = {output.storage for node in run.nodes if node.module not in head for output in node.outputs}
     last = [
         tensor.storage
@@ -48,3 +57,30 @@ def last_hidden(run: BlockRun) -> list[Storage]:
         if tensor.storage in made_before
     ]
     return last[:1]
+
+
+Streams = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names of what goes into a block and of what comes out of it."""
+
+
+def streams_of(blocks: Sequence[Block], count: int) -> list[Streams] | None:
+    """Streams of each of `count` recorded blocks, a loss behind the model's among them; None where they are others."""
+    if count - len(blocks) not in (0, 1):
+        return None
+    named = [(tuple(block.inputs), tuple(block.outputs)) for block in blocks]
+    return named + [(("logits",), ())] * (count - len(blocks))
+
+
+def given_up(runs: Sequence[BlockRun], streams: Sequence[Streams]) -> list[frozenset[Storage]]:
+    """What each block receives as the last one that names it: the hidden states behind the layers, which a norm takes.
+
+    Layers are called in a frame that names their input until they return; so no layer gives anything up.
+    """
+    found: list[frozenset[Storage]] = []
+    wanted: set[str] = set()
+    for run, (inputs, outputs) in reversed(list(zip(runs, streams, strict=True))):
+        names = zip(inputs, run.incoming, strict=False)
+        last = [tensor.storage for name, tensor in names if name in outputs or name not in wanted]
+        found.append(frozenset(last) if is_head(run) and run.name != "loss" else frozenset())
+        wanted = wanted - set(outputs) | set(inputs)
+    return found[::-1]

@@ -17,7 +17,14 @@ from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_ba
 from vramwise.models.model import Model
 from vramwise.models.overrides import Kernels
 from vramwise.models.step import BlockRun, Forward, Structure, record_forward, runs_in, structure_of
-from vramwise.training.activations.block_ends import is_head, last_hidden, outputs_held, tables
+from vramwise.training.activations.block_ends import (
+    given_up,
+    is_head,
+    named_by_frames,
+    outputs_held,
+    streams_of,
+    tables,
+)
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
 from vramwise.training.activations.compiled import with_compiled_layers
 from vramwise.training.activations.dequantization import with_dequantization
@@ -230,17 +237,19 @@ def _shaped(forward: Forward, model: Model, train: ResolvedTrain, accumulating: 
     parts = parts_of_gradients(forward, model)
     blocks = [block for block in model.blocks if runs_in(block, execution(train, model))]
     streams = shared_streams(forward, blocks, train)
+    names = streams_of(blocks, len(forward.runs))
+    last = given_up(forward.runs, names) if names is not None else [frozenset[Storage]()] * len(forward.runs)
+    loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
     shapes: dict[tuple[int, Parts], RunShape] = {}
     pending: frozenset[Storage] = frozenset()
     # Backward's order: the head's part of a tied weight comes first.
-    for run, part in zip(reversed(forward.runs), reversed(parts), strict=True):
+    for run, part, passed in zip(reversed(forward.runs), reversed(parts), reversed(last), strict=True):
         if (id(run), part) not in shapes:
             shapes[id(run), part] = shape = _run_shape(
-                run, train, model_type, accumulating, shared, part, pending, streams.counted_once
+                run, train, model_type, accumulating, shared, part, pending, streams.counted_once, passed, loss
             )
             pending |= shape.waiting_views
     runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
-    loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
     masks, brought = _masks_held(forward, model, train), _brought(forward)
     alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()), passing=True)
     if loss is None:
@@ -298,7 +307,8 @@ def shared_leaves(forward: Forward) -> set[Storage]:
 
 def _run_shape(
     run: BlockRun, train: ResolvedTrain, model_type: str, accumulating: bool, shared: frozenset[Storage], part: Parts,
-    pending: frozenset[Storage], counted_once: frozenset[Storage],
+    pending: frozenset[Storage], counted_once: frozenset[Storage], passed: frozenset[Storage],
+    loss: BlockRun | None,
 ) -> RunShape:  # fmt: skip
     saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
     ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, train))
@@ -314,10 +324,7 @@ def _run_shape(
     after_layers = is_head(run)
     stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
     recompute = _recomputed(run, walk.at_first_use, external) if checkpointed else []
-    trained_copies = {
-        t.storage for node in run.nodes for t in node.outputs if t.storage.kind == "weight_copy" and t.requires_grad
-    }  # autocast keeps those alone until it ends (torch 2.13 aten/src/ATen/autocast_mode.cpp, cached_cast)
-    casts = [storage for storage in own if storage in trained_copies]
+    casts, cached = cached_casts(run, own), cached_by_outputs(run, train, model_type)
     return Run(
         name=run.name,
         layer=run.layer,
@@ -334,19 +341,33 @@ def _run_shape(
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
         incoming_kept=_groups({t.storage: None for t in run.incoming if t.storage in stays}),
         tables=_groups(dict.fromkeys(tables(run))),
-        last_hidden=_groups(last_hidden(run)) if after_layers and run.name != "loss" else (),
-        outputs_held=_groups(outputs_held(run) if after_layers else cached_by_outputs(run, train, model_type)),
+        last_hidden=_groups(named_by_frames(run)),
+        outputs_held=_groups(outputs_held(run, loss) if after_layers else cached),
         weight_gradients=walk.weight_gradients,
-        forward_peak=undominated(_first_pass(run, stays if checkpointed else None, casts).moments),
+        forward_peak=undominated(_first_pass(run, stays if checkpointed else None, [*casts, *cached], passed).moments),
         unsaved_peak=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
         head_peak=walk.of() if after_layers else (),
         peak=() if after_layers else undominated((*walk.of(), *recompute)),
     )
 
 
-def _first_pass(run: BlockRun, stays: list[Storage] | None, casts: list[Storage]) -> ForwardWalk:
-    """Forward as a training step runs it; a checkpointed block keeps what `stays`, and its casts are counted apart."""
-    return walk_forward(run) if stays is None else walk_forward(run, kept=stays, external=frozenset(casts))
+def _first_pass(
+    run: BlockRun, stays: list[Storage] | None, passing: list[Storage], passed: frozenset[Storage]
+) -> ForwardWalk:
+    """Forward as a training step runs it. A checkpointed block keeps what `stays`; what is `passing` outlives it."""
+    if stays is None:
+        return walk_forward(run, given_up=passed, returned=named_by_frames(run))
+    return walk_forward(run, kept=stays, returned=passing)
+
+
+def cached_casts(run: BlockRun, own: list[Storage]) -> list[Storage]:
+    """16-bit copies of weights among what a block saves that autocast keeps until it ends: those of trained ones.
+
+    torch 2.13 aten/src/ATen/autocast_mode.cpp, cached_cast.
+    """
+    outputs = (tensor for node in run.nodes for tensor in node.outputs)
+    trained = {t.storage for t in outputs if t.storage.kind == "weight_copy" and t.requires_grad}
+    return [storage for storage in own if storage in trained]
 
 
 def _recomputed(run: BlockRun, gradients: Dim, external: frozenset[Storage]) -> list[Moment]:

@@ -84,8 +84,8 @@ class Alone:
 
     def backward_over(self) -> None: ...
 
-    def stepped(self) -> None:
-        """The optimizer is done and gradients are set to None."""
+    def zeroed(self) -> None:
+        """Gradients are set to None."""
         self.memory.drop_all(self.gradients)
         self.gradients = []
 
@@ -166,7 +166,7 @@ class _Sharded(Alone):
         else:
             self.reduced[unit.name] = reduced
 
-    def stepped(self) -> None:
+    def zeroed(self) -> None:
         self.memory.drop_all(self.reduced.values())
         self.reduced = {}
 

@@ -19,8 +19,9 @@ from functools import lru_cache
 from vramwise.frameworks import framework_of
 from vramwise.models.allocator import NoRoomError
 from vramwise.models.autograd.size import evaluate, with_rounded_axes
-from vramwise.models.autograd.tensor import ITEM_BYTES
+from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.model import Model
+from vramwise.training.activations.block_ends import streams_of
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import ALONE, Placement
@@ -33,7 +34,7 @@ from vramwise.training.recipe.settings import (
 )
 from vramwise.training.reserved_memory.gathers import around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
-from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, scripts_of, streams_of
+from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of
 from vramwise.training.resolved import ResolvedTrain
 
 STEPS = 2
@@ -70,6 +71,11 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
     return is_whole and not moved and train.fsdp == "none" and not train.distributed_optimizer
 
 
+def runs_one_by_one(shape: StepShape, model: Model, train: ResolvedTrain) -> bool:
+    """Whether what a pass runs are the model's blocks, one by one."""
+    return streams_of(blocks_run(model, train), len(shape.recorded.runs)) is not None
+
+
 @lru_cache(maxsize=4096)
 def replay(
     model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
@@ -79,12 +85,8 @@ def replay(
 
     `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together. `capacity_bytes`: what torch
     can reserve; one more step is then played, after which what is given back on the way has settled. `lengths`: those
-    of steps one after another, the last of them `sequence`. Nothing is played of a pass that does not run the model's
-    blocks one by one.
+    of steps one after another, the last of them `sequence`.
     """
-    shape = step_shape(model, train, batch, sequence, accumulating=accumulating)
-    if len(shape.recorded.runs) - len(streams_of(model, train)) not in (0, 1):
-        return Replayed(0, 0)
     sizes = batch, sequence, accumulating, workspace_bytes
     return _Replay(model, train, *sizes, capacity_bytes, lengths, placement).run()
 
@@ -98,7 +100,7 @@ class _Replay:
         capacity_bytes: int | None, lengths: tuple[int, ...], placement: Placement,
     ) -> None:  # fmt: skip
         self.placement = placement
-        self.model, self.train, self.accumulating = model, train, accumulating
+        self.model, self.train = model, train
         self.batch, self.varied = batch, bool(lengths)
         self._of_length(sequence)
         self.workspace = workspace_bytes // 2
@@ -130,12 +132,16 @@ class _Replay:
         self.inputs_bytes = ITEM_BYTES["int64"] * self.batch * sequence
 
     def _step(self, *, is_first: bool) -> None:
-        self.around.reduces = not (self.accumulating and gradient_life(self.train).deferred)
-        self._micro_batch(accumulating=False, is_first=is_first)
+        accumulates = self.train.gradient_accumulation_steps > 1
+        self.around.reduces = not (accumulates and gradient_life(self.train).deferred)
+        stayed = not (is_first or self.train.set_to_none)
+        given = self._micro_batch(accumulating=stayed, is_first=is_first)
         self.around.reduces = True
-        if self.accumulating:
-            self._micro_batch(accumulating=True)
+        if accumulates:
+            self.memory.drop_all(given)
+            given = self._micro_batch(accumulating=True)
         self._optimizer_step(is_first=is_first)
+        self.memory.drop_all(given)
 
     def _play(self, lines: list[Line], table: Table, sizes: list[int], given: Collection[int] = ()) -> None:
         """`given`: places that are filled already, so that nothing is allocated for them."""
@@ -151,19 +157,28 @@ class _Replay:
     def _load(self) -> None:
         if self.around.load():
             return
-        placement, trained = self.placement, trained_tensors(self.model, self.train)
-        sizes = {t.name: placement.local_numel(base, t.numel) * t.param_bytes for t, base in trained}
+        placement = self.placement
         rule = quantizer(self.model, self.train)
+        trained: dict[str, int] = {}
+        added: list[int] = []  # an adapter's two matrices go by one name
+        for tensor, base in trained_tensors(self.model, self.train):
+            size = placement.local_numel(base, tensor.numel) * tensor.param_bytes
+            if tensor.name == base.name:
+                trained[tensor.name] = size
+            else:
+                added.append(size)
         for parameter in self.model.parameters:
             if parameter.tied_to is None:
                 frozen = sum(stored(parameter, placement.local_numel(parameter, parameter.numel), self.train, rule))
-                self.memory.some(sizes.get(parameter.name, frozen))
-        self.memory.some(*(sizes[tensor.name] for tensor, base in trained if tensor.name != base.name))
+                self.memory.some(trained.get(parameter.name, frozen))
+        self.memory.some(*added)
         self.around.prepare()
 
-    def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> None:
-        others = (int(evaluate(size, self.axes)) for size in (self.shape.brought, self.shape.masks))
-        given = self.memory.some(self.inputs_bytes, self.inputs_bytes, *others)
+    def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> list[Held]:
+        """One batch; what came with it is left to a loop that names it until the next one is there."""
+        brought, masks = (int(evaluate(size, self.axes)) for size in (self.shape.brought, self.shape.masks))
+        given = self.memory.some(self.inputs_bytes, self.inputs_bytes, brought)
+        of_all_layers = self.memory.some(masks)
         added = accumulating and not self.around.is_sharded
         scripts = scripts_of(self.shape, self.model, self.train, added)
         sizes = [int(evaluate(size, self.axes)) for size in scripts.sizes]
@@ -171,7 +186,8 @@ class _Replay:
         if is_first:
             self.memory.some(self.workspace)  # backward runs on a thread of its own, with a workspace of its own
         self._backward(scripts.blocks, tables, sizes)
-        self.memory.drop_all(given)
+        self.memory.drop_all(of_all_layers)
+        return given
 
     def _forward(self, blocks: list[Script], sizes: list[int]) -> list[Table]:
         streams: dict[str, Held] = {}
@@ -184,22 +200,43 @@ class _Replay:
             for name, place in zip(script.inputs, script.incoming, strict=False):
                 table[place] = streams.get(name)
             came = [held for held in table if held is not None]
+            for place in script.stays:
+                held = table[place]
+                if held is not None:
+                    held.holders += 1
+            self._give_up(script, streams)
             self._forward_of(script, table, streams, sizes)
-            casts += self.memory.some(*(sizes[size] for size in script.casts))
-            cached += [held for held in (table[place] for place in script.cached) if held is not None]
+            casts += self._found(table, script.casts)
+            cached += self._found(table, script.cached)
             left = [table[place] for place in script.outgoing]
-            for held in (table[place] for place in script.stays):
-                if held is not None and (held in came or held in left):
+            named = [*left, *self._found(table, script.returned)]
+            for held in self._found(table, script.stays):
+                if held in named and held not in came:
                     held.holders += 1
             for name, held in zip(script.outputs, left, strict=False):
                 if held is not None:
                     self._bind(streams, name, held, is_new=held not in came)
                     came.append(held)  # a second name of the same tensor is one holder more
+            for held in self._found(table, script.returned):
+                self._bind(streams, "last hidden", held, is_new=held not in came)
             tables.append(table)
             self.around.after_forward(index)
-        self.memory.drop_all((*casts, *self._outputs_in_fp32(), *cached, *streams.values()))
+        self.memory.drop_all(casts)  # autocast ends before accelerate copies what it returns
+        self.memory.drop_all((*self._outputs_in_fp32(), *cached, *streams.values()))
         self.around.forward_over()
         return tables
+
+    def _give_up(self, script: Script, streams: dict[str, Held]) -> None:
+        """Names that the block takes over: what they refer to goes by the block's own script, once."""
+        taken: set[int] = set()
+        for name in script.given_up:
+            held = streams.pop(name, None)
+            if held is not None and id(held) in taken:
+                self.memory.drop(held)
+            taken.add(id(held))
+
+    def _found(self, table: Table, places: list[int]) -> list[Held]:
+        return [held for held in (table[place] for place in places) if held is not None]
 
     def _forward_of(self, script: Script, table: Table, streams: dict[str, Held], sizes: list[int]) -> None:
         """One block; fp32 logits may take the place of the others on the way."""
@@ -229,25 +266,28 @@ class _Replay:
 
     def _backward(self, blocks: list[Script], tables: list[Table], sizes: list[int]) -> None:
         around, arriving, hooked = self.around, dict[str, Held](), list[Held]()
+        parts: dict[Storage, Held] = {}
         for index, script, table in reversed(list(zip(range(len(blocks)), blocks, tables, strict=True))):
-            if script.checkpointed:
-                around.before_recomputing(index)
-                self._play(script.again, table, sizes)
-            around.before_backward(index)
             for place, names in script.arriving.items():
                 came = [arriving.pop(name) for name in names if name in arriving]
                 table[place] = came[0] if came else None
                 self.memory.drop_all(came[1:])  # added into the first
+            if script.checkpointed:
+                around.before_recomputing(index)
+                self._play(script.again, table, sizes, given=script.arriving)
+            around.before_backward(index)
             if self.hooks_keep_inputs and script.checkpointed:
                 hooked += self._shared(table, script.stays)
-            self._play(script.backward, table, sizes, given=script.arriving)
+            given = () if script.checkpointed and script.again else script.arriving
+            self._play(script.backward, table, sizes, given=given)
             if self.hooks_keep_inputs and script.checkpointed:
                 self._sum_apart(script, table)
                 hooked += self._shared(table, [place for place, _ in script.handed])
             self._hand(script, table, arriving)
-            self.memory.drop_all(held for held in (table[place] for place in script.unreleased) if held is not None)
-            finished = [held for held in (table[place] for place in script.finished) if held is not None]
-            around.after_backward(index, finished)
+            self.memory.drop_all(self._found(table, script.unreleased))
+            parts |= {storage: held for storage, place in script.parts if (held := table[place]) is not None}
+            self.memory.drop_all(parts.pop(storage) for storage in script.added)
+            around.after_backward(index, self._found(table, script.finished))
         self.memory.drop_all((*arriving.values(), *hooked))
         around.backward_over()
 
@@ -298,4 +338,5 @@ class _Replay:
             size = step_transient_bytes(train.optimizer, train.optimizer_impl, [tensor for tensor, _ in stepped])
             transient = self.memory.some(size * own // max(1, whole))
         self.memory.drop_all(transient)
-        self.around.stepped()
+        if train.set_to_none:
+            self.around.zeroed()

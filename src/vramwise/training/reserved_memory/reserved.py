@@ -23,7 +23,6 @@ from vramwise.training.reserved_memory.replay import Replayed, replay
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
 
-REPLAY_TOLERANCE = 0.03
 RECORDS = 4  # of 30 lengths in random order so many are longer than all before them (1 + 1/2 + … + 1/30)
 NEARLY_FULL = 0.7
 """Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""
@@ -121,14 +120,9 @@ def record_lengths(limit: int) -> tuple[int, ...]:
     return (*(max(1, limit - (limit >> k)) for k in range(1, RECORDS)), limit)
 
 
-def played_within(play: Play, allocated: Quantity, room: int | None) -> Replayed | None:
-    """The replay where torch can reserve `room` bytes; None where it does not allocate what the moments do."""
+def played(play: Play, room: int | None) -> Replayed:
+    """The replay where torch can reserve `room` bytes."""
     found = play(None)
-    apart = found.allocated - allocated.expected
-    if play.placement.weight_shards > 1:  # it also has what units hold when they are done, which no moment counts
-        apart = min(apart, 0)
-    if abs(apart) > REPLAY_TOLERANCE * allocated.expected:
-        return None
     return found if room is None or found.reserved <= room else play(room)
 
 
@@ -141,8 +135,8 @@ def out_of_room(play: Play, allocated: Quantity, room: int) -> Replayed | None:
     """The replay of a step whose tensors fit into the room, but not the segments that they lie in."""
     if not is_nearly_full(allocated.expected, room):
         return None
-    found = played_within(play, allocated, room)
-    return found if found is not None and found.wanted else None
+    found = play(room)
+    return found if found.wanted else None
 
 
 def with_segment(needed: Quantity, stuck: Replayed, outside: Sequence[Node]) -> Quantity:

@@ -7,14 +7,16 @@ from functools import lru_cache
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Storage
+from vramwise.models.blocks import Block
 from vramwise.models.forward_walk import walk_forward
 from vramwise.models.liveness import BackwardWalk, Event, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, runs_in
+from vramwise.training.activations.block_ends import Streams, given_up, named_by_frames, streams_of
 from vramwise.training.activations.checkpointing import cached_by_outputs, kept_storages
 from vramwise.training.activations.loss import replacing_logits
 from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
-from vramwise.training.activations.sizes import StepShape, is_dequantized, shared_leaves
+from vramwise.training.activations.sizes import StepShape, cached_casts, is_dequantized, shared_leaves
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
 
@@ -27,9 +29,12 @@ Line = tuple[int, int]
 class Script:
     """What one block does, in order; equal blocks share it.
 
+    `again`: of a checkpointed block, backward until it asks for the first saved tensor and the second forward pass;
     `stays`: what autograd keeps from forward on; `unreleased`: what of it no operation of backward lets go; `casts`:
     16-bit weights that autocast keeps for a checkpointed block until forward is over; `cached`: what goes with the
-    outputs; `arriving` and `finished`: gradients from above and of parameters, `handed`: those for the block below.
+    outputs; `returned`: what frames name until forward returns; `given_up`: names that this block is the last to have;
+    `arriving` and `finished`: gradients from above and of parameters, `handed`: those for the block below; `parts`:
+    sums of shared weights' gradients that are not among those; `added`: weights of which such a sum is whole, and goes.
     """
 
     checkpointed: bool
@@ -45,9 +50,13 @@ class Script:
     unreleased: list[int] = field(default_factory=list)
     casts: list[int] = field(default_factory=list)
     cached: list[int] = field(default_factory=list)
+    returned: list[int] = field(default_factory=list)
+    given_up: tuple[str, ...] = ()
     arriving: dict[int, tuple[str, ...]] = field(default_factory=dict)
     handed: list[tuple[int, str]] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)
+    parts: list[tuple[Storage, int]] = field(default_factory=list)
+    added: list[Storage] = field(default_factory=list)
     wide_logits: int = RELEASED
 
     def place(self, what: object) -> int:
@@ -71,7 +80,7 @@ class _Writer:
     def lines(self, script: Script, events: list[Event]) -> list[Line]:
         return [(script.place(what), RELEASED if size is None else self.size(size)) for what, size in events]
 
-    def script(self, run: BlockRun, part: Parts, streams: tuple[tuple[str, ...], tuple[str, ...]]) -> Script:
+    def script(self, run: BlockRun, part: Parts, streams: Streams, last: frozenset[Storage]) -> Script:
         saved = [storage for storage, _ in run.saved if storage.kind != "input"]
         dequantized = frozenset(storage for storage in saved if is_dequantized(storage, self.train))
         own = [storage for storage in saved if storage not in dequantized]
@@ -83,21 +92,30 @@ class _Writer:
         script.incoming = [script.place(tensor.storage) for tensor in run.incoming]
         script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
         cached = cached_by_outputs(run, self.train, self.model.config.model_type)
-        script.forward = self.lines(script, walk_forward(run, kept=[*stays, *cached], external=ignored).events)
+        returned, casts = named_by_frames(run), cached_casts(run, own) if script.checkpointed else []
+        walk = walk_forward(run, kept=[*stays, *cached], external=ignored, given_up=last, returned=[*returned, *casts])
+        script.forward = self.lines(script, walk.events)
+        script.returned = [script.place(storage) for storage in returned]
+        names = zip(script.inputs, run.incoming, strict=False)
+        script.given_up = tuple(name for name, tensor in names if tensor.storage in last)
         script.cached = [script.place(storage) for storage in cached]
         script.stays = [script.place(storage) for storage in stays]
-        if script.checkpointed:
-            script.again = self.lines(script, walk_forward(run, kept=own, external=external, again=True).events)
-            script.casts = [self.size(storage.nbytes) for storage in own if storage.kind == "weight_copy"]
+        script.casts = [script.place(storage) for storage in casts]
         backward = walk_backward(
             run, accumulating=self.accumulating, waiting=self.shared, begun=part.begun, ending=part.ending,
             pending=self.pending, external=external, recomputed=script.checkpointed,
         )  # fmt: skip
         self.pending |= backward.waiting_views
-        script.backward = self.lines(script, backward.events)
-        released = {place for place, size in script.backward if size == RELEASED}
-        script.unreleased = [place for place in script.stays if place not in released]
+        events = backward.events
+        if script.checkpointed:
+            again = walk_forward(run, kept=own, external=external, again=True).events
+            script.again = self.lines(script, events[: backward.before_first_use] + again)
+            events = events[backward.before_first_use :]
+        script.backward = self.lines(script, events)
         self._connect(script, run, backward)
+        gone = {place for place, size in script.backward if size == RELEASED} | set(script.finished)
+        gone |= {place for _, place in script.parts}
+        script.unreleased = [place for place in script.stays if place not in gone]
         return script
 
     def _connect(self, script: Script, run: BlockRun, backward: BackwardWalk) -> None:
@@ -108,6 +126,8 @@ class _Writer:
         script.arriving = {script.place(what): out[id(t)] for t, what in backward.arriving if id(t) in out}
         script.handed = [(script.place(what), into[id(t)]) for t, what in backward.handed if id(t) in into]
         script.finished = [script.place(what) for what in backward.finished]
+        script.parts = [(storage, script.place(what)) for storage, what in backward.parts]
+        script.added = backward.added
         if run.name == "loss" and run.incoming:
             wide = replacing_logits(run, self.train, self.model)
             script.wide_logits = RELEASED if wide is None else script.place(wide)
@@ -127,23 +147,22 @@ class Scripts:
     sizes: list[Dim]
 
 
-def streams_of(model: Model, train: ResolvedTrain) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Names of what goes into and comes out of every block that a batch runs."""
-    blocks = (block for block in model.blocks if runs_in(block, execution(train, model)))
-    return [(tuple(block.inputs), tuple(block.outputs)) for block in blocks]
+def blocks_run(model: Model, train: ResolvedTrain) -> list[Block]:
+    """The blocks that a batch runs."""
+    return [block for block in model.blocks if runs_in(block, execution(train, model))]
 
 
 @lru_cache(maxsize=256)
 def scripts_of(shape: StepShape, model: Model, train: ResolvedTrain, accumulating: bool) -> Scripts:
     runs = shape.recorded.runs
-    streams = streams_of(model, train)
-    if len(runs) == len(streams) + 1:
-        streams.append((("logits",), ()))
+    streams = streams_of(blocks_run(model, train), len(runs))
+    assert streams is not None
     writer = _Writer(model, train, frozenset(shared_leaves(shape.recorded)), accumulating)
     written: dict[tuple[int, Parts], Script] = {}
     blocks: list[Script] = []
-    for run, part, names in reversed(list(zip(runs, parts_of_gradients(shape.recorded, model), streams, strict=True))):
+    each = zip(runs, parts_of_gradients(shape.recorded, model), streams, given_up(runs, streams), strict=True)
+    for run, part, names, last in reversed(list(each)):
         if (id(run), part) not in written:
-            written[id(run), part] = writer.script(run, part, names)
+            written[id(run), part] = writer.script(run, part, names, last)
         blocks.append(written[id(run), part])
     return Scripts(blocks[::-1], list(writer.sizes))

@@ -62,7 +62,7 @@ class Blocks:
 
     @property
     def outputs_held(self) -> int:
-        """What the model's outputs refer to and autograd does not."""
+        """What frames and the model's outputs refer to and autograd does not: the last hidden states, caches."""
         return sum(run.outputs_held for run in self.runs)
 
     @property

@@ -28,9 +28,9 @@ def largest_in_forward(
     """Inside of each block: what the blocks below keep, what it made until then, and the hidden states it received.
 
     The frame that calls the layers holds a layer's input until the layer returns; a checkpointed layer keeps it
-    anyway. Autocast's copies for checkpointed layers stay until the pass is over.
+    anyway. Autocast's copies for checkpointed layers and what the outputs cache stay until the pass is over.
     """
-    most, passing_casts = ForwardPeak(), 0
+    most, passing_casts, cached = ForwardPeak(), 0, 0
     for i, run in enumerate(runs):
         if run.name == "loss":
             continue
@@ -38,9 +38,12 @@ def largest_in_forward(
         kept, received = activations_below[i] + inside.saved, 0
         if run.checkpointed:
             kept += run.activations
-            passing_casts += run.forward_casts
         else:
             received = run.incoming if run.layer is not None else run.incoming_kept
-        found = ForwardPeak(kept + received, casts_below[i] + passing_casts, inside.temporaries, inside.operation)
+        found = ForwardPeak(
+            kept + received, casts_below[i] + passing_casts, cached + inside.temporaries, inside.operation
+        )
+        passing_casts += run.forward_casts
+        cached += 0 if run.is_head else run.outputs_held
         most = max(most, found, key=lambda peak: peak.total)
     return most

@@ -1,0 +1,128 @@
+"""A step's sums and its events hold the same bytes at each moment: one is the oracle of the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_replay import job
+from test_traced_moments import rows
+
+from vramwise.models.allocator import Block
+from vramwise.training.activations.sizes import StepShape
+from vramwise.training.job import Job
+from vramwise.training.recipe.masks import rows_of
+from vramwise.training.recipe.settings import execution
+from vramwise.training.reserved_memory import replay as replay_module
+from vramwise.training.reserved_memory.held import Held, Memory
+from vramwise.training.reserved_memory.replay import _Replay, is_replayed, runs_one_by_one
+from vramwise.training.reserved_memory.scripts import Script
+
+CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
+CLOSE = 0.0005
+"""Scalars, labels, pieces of divided-up scratch: the largest is 0.48 per mille (torchtune's chunked loss)."""
+
+
+class Sum(Memory):
+    """Counts tensors one by one, rounded up to 512 bytes; blocks of the allocator may be larger."""
+
+    def take(self, size: int, stream: int = 0) -> Block:
+        block = Block(max(512, -(-size // 512) * 512), 0, [])
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        return block
+
+    def free(self, block: Block) -> None:
+        self.allocated -= block.size
+
+    free_later = free
+
+    def settle(self, mark: int | None = None) -> None: ...
+
+
+class Moments(_Replay):
+    """The most bytes in each part of the last micro-batch, and in its step."""
+
+    found: dict[str, int]
+    blocks: list[Script]
+    at: int
+
+    def lap(self, name: str = "") -> None:
+        if name:
+            self.found[name] = max(self.found.get(name, 0), self.memory.peak_allocated)
+        self.memory.peak_allocated = self.memory.allocated
+
+    def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> list[Held]:
+        self.found = {}
+        self.lap()
+        given = super()._micro_batch(accumulating=accumulating, is_first=is_first)
+        self.found["backward end"] = self.memory.allocated
+        return given
+
+    def _forward(self, blocks: list[Script], sizes: list[int]) -> Any:
+        self.blocks, self.at = blocks, 0
+        tables = super()._forward(blocks, sizes)
+        self.lap("forward return")
+        self.found["forward end"] = self.memory.allocated
+        return tables
+
+    def _forward_of(self, script: Script, table: Any, streams: dict[str, Held], sizes: list[int]) -> None:
+        self.lap("forward")
+        super()._forward_of(script, table, streams, sizes)
+        self.lap("loss" if self.shape.runs[self.at].name == "loss" else "forward")
+        self.at += 1
+
+    def _hand(self, script: Script, table: Any, arriving: dict[str, Held]) -> None:
+        run = self.shape.runs[self.blocks.index(script)]
+        self.lap("backward: head" if run.is_head else "backward: layers")
+        super()._hand(script, table, arriving)
+
+    def _optimizer_step(self, *, is_first: bool) -> None:
+        self.lap()
+        super()._optimizer_step(is_first=is_first)
+        self.lap("optimizer step")
+
+
+def shape_of(asked: Job) -> StepShape:
+    return asked.shape(asked.ranks[0])
+
+
+def apart(scenario: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
+    """Bytes that the events hold at each moment and those that the sums say, where they are not close."""
+    asked = job(scenario)
+    monkeypatch.setattr(replay_module, "Memory", Sum)
+    batch, sequence = rows_of(asked.train, asked.train.micro_batch_size, asked.local_sequence)
+    played = Moments(asked.model, asked.structure, batch, sequence, asked.accumulates, 0, None, (), asked.ranks[0])
+    played.run()
+    said = {moment.name: moment.total for moment in asked.moments(asked.ranks[0])}
+    both = {name: (size, said[name]) for name, size in played.found.items() if name in said}
+    assert len(both) >= 5
+    return {name: (held, size) for name, (held, size) in both.items() if abs(held - size) > CLOSE * size}
+
+
+@pytest.mark.parametrize("row", rows()[1::4], ids=lambda row: str(row["id"]))
+def test_traced_steps(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert apart(row["scenario"], monkeypatch) == {}
+
+
+def whole_weights() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measured cases on one GPU and under DDP."""
+    for path in sorted(CASES.glob("training*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            case = json.loads(line)
+            if case["scenario"].get("train", {}).get("fsdp", "none") == "none":
+                yield case["id"], case["scenario"]
+
+
+@pytest.mark.parametrize("case", [*whole_weights()][::3], ids=lambda case: str(case[0]))
+def test_measured_cases(case: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = job(case[1])
+    rank = asked.ranks[0]
+    compute = execution(asked.train, asked.model)
+    narrow = compute.lora is not None and compute.lora.dtype != asked.train.lora_dtype  # a kernel's own gradients
+    if not is_replayed(asked.train, rank) or not runs_one_by_one(shape_of(asked), asked.model, asked.train) or narrow:
+        pytest.skip("not replayed")
+    assert apart(case[1], monkeypatch) == {}
