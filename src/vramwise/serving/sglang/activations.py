@@ -1,9 +1,10 @@
 """What SGLang holds while it runs: one prefill chunk through the layer that holds most, logits and what is drawn from.
 
-Nothing of it is profiled: mem_fraction_static leaves room for it. Read in the wheels 0.4.6, 0.4.9, 0.5.4, 0.5.12 and
-0.5.23: layers (kernels), models (names), layers/moe fused_experts_impl, layers/logits_processor.py, layers/sampler.py,
-distributed/parallel_state.py. benchmarks/oracles/sglang runs that code; tests/golden/sglang_forward.jsonl has what it
-allocates. Attention backends' own buffers are not counted.
+Nothing of it is profiled: mem_fraction_static leaves room for it. Held to what SGLang's own code of 0.4.6, 0.4.9,
+0.5.4 and 0.5.12 allocates (benchmarks/oracles/sglang, tests/golden/sglang_forward.jsonl). Read: fused_experts_impl,
+distributed/parallel_state.py, layers/logits_processor.py and layers/sampler.py in these and in 0.5.23. 0.5.23 was not
+run: its layers give other names (models/llama.py: a residual that the batch holds), taken to keep as much. Attention
+backends' own buffers are not counted, nor all-reduces below 8 MiB, which make a tensor.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """What TensorRT-LLM holds while max_num_tokens pass.
 
 The PyTorch backend (1.0 on) runs them and takes torch's peak of what is allocated (_torch/pyexecutor/_util.py
-KvCacheCreator.configure_kv_cache_capacity): its layers fuse as vLLM's do (modules/rms_norm.py
-flashinfer_fused_add_rmsnorm, modules/gated_mlp.py swiglu, modules/attention.py qkv_proj; an all-reduce makes a tensor
-of its own), and routed experts run in one work space (cpp/tensorrt_llm/kernels/cutlass_kernels/moe_gemm
-getWorkspaceDeviceBufferSizes: inputs and outputs of both products, overlapped). Before, an engine's context holds
-them.
+KvCacheCreator.configure_kv_cache_capacity). Read: modules/rms_norm.py flashinfer_fused_add_rmsnorm (in place),
+modules/gated_mlp.py swiglu, forward_context_default of latent attention (keys of every head), and of routed experts
+getWorkspaceDeviceBufferSizes (cpp/tensorrt_llm/kernels/cutlass_kernels/moe_gemm: inputs and outputs of both products,
+overlapped). Taken to be as in vLLM, not read: names of a layer, one product of queries, keys and values, an all-reduce
+that makes one tensor (fused with the norm it makes two). No log or run holds this. Before 1.0 an engine's context holds
+the activations.
 """
 
 from __future__ import annotations

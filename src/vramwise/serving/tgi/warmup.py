@@ -1,9 +1,11 @@
 """What text-generation-inference holds in its warm-up: the largest prefill, whose memory torch keeps reserved.
 
 Free memory is read from the driver after one `generate_token`, with nothing given back in between, so that segments of
-the layers and of the logits both count. Read in the tags v0.9.4 to v3.3.7: models/flash_causal_lm.py warmup and
-generate_token, models/custom_modeling (flash_llama_modeling.py, flash_mistral_modeling.py), layers/layernorm.py,
-layers/tensor_parallel.py, layers/moe; router/client/src/client.rs warmup.
+the layers and of the logits both count. No log or run holds this: it is derived from the source. Read in tags from
+v0.9.4 to v3.3.7: models/flash_causal_lm.py (log_softmax, prefill_logprobs), flash_llama_modeling.py, RMS norms, and the
+router's client (warmup); in v3.3.7 flash_mistral_modeling.py, flash_deepseek_v2_modeling.py and
+layers/tensor_parallel.py too. Models with other names (Qwen 2) keep less. Experts' kernels are of another package and
+taken to need what SGLang's fused_experts does.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from vramwise.serving.common.forward.walk import eager_layer
 from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.resolved import ResolvedServe
 
-KERNELS = Kernels(sums_in_place=True, norms_apart=True, product_apart=True, keeps_names=True, latent_keys=True)
-"""torch.distributed.all_reduce; dropout_add_ln_fwd makes the norm and the sum; `act(gate) * up`; names as in
-FlashLlamaLayer.forward."""
+KERNELS = Kernels(
+    sums_in_place=True, norms_apart=True, product_apart=True, experts_in_place=True, keeps_names=True, latent_keys=True
+)  # fmt: skip
+"""torch.distributed.all_reduce; dropout_add_ln_fwd makes the norm and the sum; `act(gate) * up`; `fused_moe(...,
+inplace=True)` (layers/moe/unquantized.py of 2.3.1 to 3.3.7); names as in FlashLlamaLayer.forward."""
 EXPERT_TOKENS = 65_536
 LAST_LOGITS_VERSION = (3,)  # REQUEST_LOGPROBS, off unless asked for
 LOGPROBS_IN_PLACE_VERSION = (2, 4)
