@@ -133,6 +133,8 @@ def test_what_an_answer_leaves_out_is_said(key: str, engine: str) -> None:
     assert f"{key} of {engine} is accepted, and left out of the answer" in read.notes
 
 
+VALUES_OF_ENGINES = {("engine_version", engine): "b6200" for engine in ("llama.cpp",)}
+
 # what an engine has, and what moves no byte of it: the reason
 UNMOVED = {("main_gpu", engine): "the cards of a scenario are alike" for engine in LLAMA_CPP_ENGINES} | {
     ("mmproj", "ollama"): "its library brings the projector by itself"
@@ -145,6 +147,7 @@ UNMOVED = {("main_gpu", engine): "the cards of a scenario are alike" for engine 
 )  # fmt: skip
 def test_a_key_of_the_engine_changes_its_answer(key: str, engine: str) -> None:
     value, context, model = CASES[key]
+    value = VALUES_OF_ENGINES.get((key, engine), value)
     given = scenario(engine, model, context, **{key: value})
     assert told(given) != told(scenario(engine, model, context))
 

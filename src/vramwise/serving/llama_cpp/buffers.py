@@ -7,6 +7,7 @@ u = physical batch, o = tokens of it with logits, V = vocabulary, E = hidden siz
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from vramwise.models import Model
@@ -14,6 +15,7 @@ from vramwise.models.operations.experts import ExpertMlps
 from vramwise.result import Node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.llama_cpp.cache import cache_bytes
+from vramwise.serving.llama_cpp.ggml.reserve import compute_buffers
 from vramwise.serving.llama_cpp.placement import Placement
 from vramwise.serving.llama_cpp.scratch import (
     Sizes,
@@ -35,14 +37,24 @@ INDEX_BYTES, IK_INDEX_BYTES = 24, 12  # a token's ids, position, output and cach
 LEAST_OFFLOADED_BATCH = 32  # tokens from which on a product with a weight on the host is computed on the GPU
 OFFLOADED_EXPERTS_BATCH = 4096  # ik_llama.cpp: from this batch on, experts on the host are computed on the GPU
 
+_WHOLE_MASK, _CAST_MASK = 2, 4  # bytes of a cell in f32 more than in f16; in f32 beside the f16 made of it
+_GRAPH_SOURCE = "llama.cpp src/llama-graph.cpp, ggml/src/ggml-alloc.c, ggml-backend.cpp (0c1e57098)"
 _SOURCE = "buffer lines of llama.cpp and ik_llama.cpp start-up logs"
 
 
 def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
     """Compute buffers, a child for each of several devices."""
-    s = sizes_of(model)
     if not plan.devices:
         return Node("compute buffer", 0, "exact", formula="none: nothing runs on a GPU")
+    replayed = _replayed(model, plan, placed.layer_devices)
+    if replayed is not None:
+        few, many = replayed[0][:-1], replayed[1][:-1]
+        nodes = [
+            _graph_node(device_name(i), low, size, model, plan, _CAST_MASK)
+            for i, (low, size) in enumerate(zip(few, many, strict=True))
+        ]
+        return _over_devices(nodes)
+    s = sizes_of(model)
     work = fewest = _Work(model, plan, placed, s)
     if plan.may_keep_fewer_logits:
         fewest = _Work(model, replace(plan, settings=plan.settings.replace(logits_all=False)), placed, s)
@@ -61,9 +73,35 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
             device_name(device), part, "calibrated", round(least * spread.low), round(part * spread.high),
             formula=work.formula, inputs=work.inputs, source=_SOURCE,
         ))  # fmt: skip
+    return _over_devices(nodes)
+
+
+def _over_devices(nodes: Sequence[Node]) -> Node:
     if len(nodes) == 1:
         return replace(nodes[0], name="compute buffer")
-    return Node.group("compute buffer", nodes, formula="Σ over devices", source=_SOURCE)
+    return Node.group("compute buffer", nodes, formula="Σ over devices", source=nodes[0].source)
+
+
+def _replayed(model: Model, plan: Plan, devices: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Bytes by device and, last, of the host, with the fewest logits that may be meant and with those that are; None
+    where the graph of the model or of the settings is not described."""
+    most = compute_buffers(model, plan, devices)
+    if most is None or not plan.may_keep_fewer_logits:
+        return None if most is None else (most, most)
+    few = compute_buffers(model, replace(plan, settings=plan.settings.replace(logits_all=False)), devices)
+    return None if few is None else (few, most)
+
+
+def _graph_node(name: str, least: int, size: int, model: Model, plan: Plan, wider: int) -> Node:
+    """`wider`: bytes that builds before b9390 take more for each cell of a mask, which a run without a build may be."""
+    u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells
+    high = size
+    if plan.flash and not plan.build_is_stated:
+        narrow = cache_bytes(model, plan).window_cells if reads_windows(model) else 0
+        high += wider * u * (n + narrow) * plan.input_copies
+    return Node(name, size, "derived", min(least, size), high, formula="the graph of the worst batch, replayed through "
+                "ggml's allocator", inputs={"u": u, "o": plan.outputs, "n": n, "copies": plan.input_copies},
+                source=_GRAPH_SOURCE)  # fmt: skip
 
 
 class _Work:
@@ -133,8 +171,12 @@ def _logits_bytes(plan: Plan, s: Sizes, outputs: int) -> int:
     return 4 * outputs * (capped * s.vocabulary + _hidden_copies(plan, s) * s.hidden)
 
 
-def host_node(model: Model, plan: Plan) -> Node:
+def host_node(model: Model, plan: Plan, placed: Placement) -> Node:
     """Pinned inputs beside a GPU (mask, embeddings), or the whole compute buffer of a run on the CPU."""
+    replayed = _replayed(model, plan, placed.layer_devices)
+    if replayed is not None:
+        wider = _WHOLE_MASK if plan.devices else _CAST_MASK
+        return _graph_node("host buffer", replayed[0][-1], replayed[1][-1], model, plan, wider)
     s = sizes_of(model)
     u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells if s.heads else 0
     narrow = (cache_bytes(model, plan).window_cells or n) if reads_windows(model) else 0

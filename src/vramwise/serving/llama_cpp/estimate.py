@@ -98,6 +98,8 @@ def _needs(scenario: Scenario, model: Model, gpu: Gpu | None) -> DeviceNeeds:
     """Bytes of each device of a plan."""
 
     def needs(plan: Plan) -> list[int]:
+        if plan.may_keep_fewer_logits:  # a search asks for what is expected, not for the interval
+            plan = replace(plan, settings=plan.settings.replace(logits_all=True))
         terms = Terms(model, plan, placement(model, plan), False, gpu, extras_of(scenario, model, plan, gpu))
         return [int(need.expected) for need in terms.device_needs()]
 

@@ -40,7 +40,7 @@ class Terms:
         self.host_weights = Node("weights", placed.host_bytes, "exact", formula="Σ tensors on the host", inputs=inputs,
                                  source=_FILE_SOURCE)  # fmt: skip
         self.compute = compute_node(model, plan, placed)
-        self.host = host_node(model, plan)
+        self.host = host_node(model, plan, placed)
         self.output = output_node(model, plan)
         self.extras = tuple(extras)
         self.around = self._process(gpu)

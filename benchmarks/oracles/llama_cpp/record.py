@@ -1,0 +1,53 @@
+"""Rows of tests/golden/llama_cpp_reservations.jsonl: what llama.cpp's own graphs and allocator reserve.
+
+    python record.py RESERVATIONS FOLDER [MODEL...] > rows.jsonl
+
+RESERVATIONS is the program of reservations.cpp, FOLDER has the files of headers.py; without names all of them are
+asked.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+GRID: tuple[dict[str, int], ...] = (
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1},
+    {"n_ctx": 32768, "n_ubatch": 2048, "n_seqs": 4, "n_outputs": 4},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 4, "n_outputs": 512, "unified": 0},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "flash": 0},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 512, "devices": 2},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "devices": 0},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "cpu_moe": 1},
+)
+DEFAULTS = {"flash": 1, "unified": 1, "devices": 1, "cpu_moe": 0}
+
+
+def main() -> None:
+    program, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    for path in sorted(folder.glob("*.gguf")):
+        name = path.stem.replace("--", "/", 1)
+        if not names or name in names:
+            for row in rows(program, path, name):
+                print(json.dumps(row))
+
+
+def rows(program: str, path: Path, name: str) -> Iterator[dict[str, object]]:
+    """A row for each of the settings; none where llama.cpp does not load the file."""
+    for settings in GRID:
+        line = " ".join([str(path), *(f"{key}={value}" for key, value in settings.items())])
+        done = subprocess.run([program], input=line + "\n", capture_output=True, text=True, check=False)
+        found: dict[str, list[int]] = json.loads(done.stdout or "{}")
+        if not found:
+            print(f"{name}: {done.stderr.strip()[:200]}", file=sys.stderr)
+            return
+        devices = [found[key][2] for key in sorted(found) if key.startswith("GPU")]
+        cache = sum(sizes[1] for sizes in found.values())
+        yield {"model": name, **DEFAULTS, **settings, "compute": devices, "host": found["CPU"][2], "cache": cache}
+
+
+if __name__ == "__main__":
+    main()

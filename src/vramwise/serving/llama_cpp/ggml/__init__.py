@@ -1,0 +1,1 @@
+"""llama.cpp's graphs and the allocator that gives their tensors memory."""

@@ -1,0 +1,57 @@
+"""The cache that attention writes and reads, and what mixes its values (llama-kv-cache.cpp, llama-graph.cpp)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.serving.llama_cpp.ggml.build import Build
+from vramwise.serving.llama_cpp.ggml.tensors import F16, Tensor, matmul, permute, reshape, set_rows, shape, stored, view
+
+
+def store(b: Build, x: Tensor, heads: int, windowed: bool, part: str) -> Tensor:
+    """Writes a batch into a layer's cache and shows its cells (llama_kv_cache cpy_k, cpy_v, get_k, get_v)."""
+    batch = b.batch
+    cells = batch.window_cells if windowed else batch.cells
+    width, tokens, item = x.ne[0], x.ne[2], F16
+    row = width * heads
+    cache = stored(shape(row, cells, batch.streams), item, b.device, weight=False)
+    places = b.cell_indices(windowed, part)
+    if part == "v" and not batch.flash:
+        joined = x.nb[2] == row * x.item
+        flat = reshape(x, row, tokens) if joined else Tensor("CONT", shape(row, tokens), sources=(x,))
+        target = reshape(cache, 1, row * cells * batch.streams)
+        b.graph.expand(set_rows(target, reshape(flat, 1, row * tokens), places))
+        strides = (item, item * cells * width, item * cells, item * cells * row)
+        return view(cache, (cells, heads, width, batch.streams), strides)
+    target = reshape(cache, row, cells * batch.streams) if batch.streams > 1 else cache
+    flat = view(x, shape(row, tokens), (x.nb[0], x.nb[2], x.nb[2] * tokens, x.nb[2] * tokens))
+    b.graph.expand(set_rows(target, flat, places))
+    return view(cache, (width, heads, cells, batch.streams), (item, item * width, item * row, item * row * cells))
+
+
+def attend(
+    b: Build, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, sinks: Sequence[Tensor] = (), unpack: Tensor | None = None
+) -> Tensor:
+    """Queries by cells, in one operation with flash attention; `unpack` turns latent values into those of each head."""
+    streams = b.batch.streams
+    tokens = q.ne[2] // streams
+    q = view(q, (q.ne[0], q.ne[1], tokens, streams), (q.nb[0], q.nb[1], q.nb[2], q.nb[2] * tokens))
+    q, k, v = (permute(x, 0, 2, 1, 3) for x in (q, k, v))
+    heads = q.ne[2]
+    if b.batch.flash:
+        mixed = Tensor("FLASH_ATTN_EXT", (v.ne[0], heads, tokens, streams), sources=(q, k, v, mask, *sinks))
+        if unpack is not None:
+            mixed = permute(matmul(unpack, permute(mixed, 0, 2, 1, 3)), 0, 2, 1, 3)
+            mixed = Tensor("CONT", mixed.ne, sources=(mixed,))
+        found = reshape(mixed, mixed.ne[0] * heads, tokens * streams)
+    else:
+        scores = Tensor("SOFT_MAX", (k.ne[1], tokens, heads, streams), sources=(matmul(k, q), mask, *sinks))
+        if unpack is not None:
+            v = Tensor("CONT", (v.ne[1], v.ne[0], *v.ne[2:]), sources=(permute(v, 1, 0, 2, 3),))
+        mixed = matmul(v, scores)
+        if unpack is not None:
+            mixed = matmul(unpack, mixed)
+        mixed = permute(mixed, 0, 2, 1, 3)
+        found = Tensor("CONT", shape(mixed.ne[0] * heads, tokens * streams), sources=(mixed,))
+    b.graph.expand(found)
+    return found

@@ -1,0 +1,187 @@
+"""llama.cpp's graph of one batch: a model's operations as the ggml nodes that its own code makes of them.
+
+A lowering is a function of the build, an operation and the tensors it reads; it is registered by the class of the
+operation, in `decoders` and beside it. What a lowering makes enters the graph when llama.cpp expands it, not before.
+Where an operation has no lowering the graph is not described (UndescribedOperationError), and the older rules answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from vramwise.errors import UndescribedOperationError
+from vramwise.models import Block, Operation
+from vramwise.records import record
+from vramwise.serving.llama_cpp.ggml.tensors import (
+    F16,
+    F32,
+    HOST,
+    I32,
+    I64,
+    OUTPUT,
+    RESIDUAL,
+    Graph,
+    Tensor,
+    get_rows,
+    leaf,
+    shape,
+    stored,
+)
+
+Lowered = Callable[..., "Tensor | tuple[Tensor, ...]"]
+F = TypeVar("F", bound=Lowered)
+GGML_LOWERINGS: dict[type[Operation], Lowered] = {}
+
+
+def ggml_lowering(*kinds: type[Operation]) -> Callable[[F], F]:
+    """Registers what llama.cpp runs for a class of operations: `(build, op, *tensors) -> tensor or tensors`."""
+
+    def register(function: F) -> F:
+        for kind in kinds:
+            GGML_LOWERINGS[kind] = function
+        return function
+
+    return register
+
+
+@record
+class Batch:
+    """What the worst batch has: tokens, rows with logits, sequences; cells of a stream, by kind of cache."""
+
+    tokens: int
+    outputs: int
+    sequences: int
+    streams: int
+    cells: int
+    window_cells: int
+    flash: bool
+    half_masks: bool
+    ready_embeddings: bool
+    windows: bool
+
+
+@record
+class GraphOf:
+    """What llama.cpp's graph of a type has of its own (facts of `type_facts.csv`).
+
+    `value_width`: elements of a token's values in the widest layer. `positions`: those of a token. `sum_order`: how
+    attention and MLP beside one another are added: `ffn+residual`, `attn+ffn` or `ffn+attn` first. `residual_first`:
+    the sum, `first`, `second` or `both`, that names the residual before the rest. `late_rows`: rows with logits are
+    picked behind the last layer.
+    """
+
+    value_width: int
+    positions: int = 1
+    sum_order: str = ""
+    residual_first: str = ""
+    scales_queries: bool = False
+    late_rows: bool = False
+
+
+class Build:
+    """One graph in the making."""
+
+    def __init__(self, batch: Batch, graph_of: GraphOf) -> None:
+        self.batch, self.graph_of = batch, graph_of
+        self.graph = Graph()
+        self.device = HOST
+        self.host_experts: tuple[int, ...] = ()
+        self.block: Block | None = None
+        self.is_last = False
+        self.values: dict[int, Tensor] = {}
+        self.selected = False
+        self._place = 0
+        self._inputs: dict[str, Tensor] = {}
+
+    def input(self, name: str, ne: tuple[int, ...], item: int) -> Tensor:
+        """An input of the whole graph, made once."""
+        found = self._inputs.get(name)
+        if found is None:
+            found = self._inputs[name] = leaf(shape(*ne), item)
+        return found
+
+    def positions_input(self) -> Tensor:
+        return self.input("positions", (self.batch.tokens * self.graph_of.positions,), I32)
+
+    def output_rows(self) -> Tensor:
+        return self.input("outputs", (self.batch.outputs,), I32)
+
+    def mask(self, windowed: bool) -> Tensor:
+        """The mask of a kind of cache; flash attention reads it in f16, builds before b9390 made that themselves."""
+        b = self.batch
+        cells = b.window_cells if windowed else b.cells
+        ne = (cells, b.tokens // b.streams, 1, b.streams)
+        name = f"mask {windowed}"
+        if not b.flash:
+            return self.input(name, ne, F32)
+        if b.half_masks:
+            return self.input(name, ne, F16)
+        key = f"cast {name}"
+        if key not in self._inputs:
+            self._inputs[key] = Tensor("CPY", shape(*ne), F16, (self.input(name, ne, F32),))
+        return self._inputs[key]
+
+    def cell_indices(self, windowed: bool, part: str) -> Tensor:
+        """Where keys ("k") or values ("v") go: a cell a token, or a place for every element of transposed values."""
+        apart = part == "v" and not self.batch.flash
+        many = self.batch.tokens * (self.graph_of.value_width if apart else 1)
+        return self.input(f"cells {windowed} {part}", (many,), I64)
+
+    def weight(self, *ne: int) -> Tensor:
+        """A weight where its layer lies."""
+        return stored(shape(*ne), F16, self.device, weight=True)
+
+    def expert_weight(self, which: int, *ne: int) -> Tensor:
+        """The experts' up (0), gate (1) or down (2), where they lie: on the host they have the bytes of the file."""
+        if not self.host_experts:
+            return self.weight(*ne)
+        size = self.host_experts[which] if len(ne) == 3 else ne[0] * ne[1] * F32
+        return stored(shape(*ne), F16, HOST, weight=True, size=size)
+
+    def run(
+        self, block: Block, hidden: Tensor | None, device: int, is_last: bool, host_experts: tuple[int, ...] = ()
+    ) -> Tensor | None:
+        """The tensor that a block hands on; `host_experts`: bytes of its experts' matrices if they lie on the host."""
+        self.host_experts = host_experts
+        self.block, self.device, self.is_last = block, device, is_last
+        self.values = {}
+        for name, value in block.inputs.items():
+            if hidden is None or name != "hidden":
+                raise UndescribedOperationError(f"stream {name} has no graph")
+            if block.layer is None and self.graph_of.late_rows:
+                hidden.flags |= OUTPUT  # a draft may read it (res->t_h_nextn)
+                hidden = get_rows(hidden, self.output_rows())
+            self.values[value.id] = hidden
+            hidden.mark = RESIDUAL
+        values = self.values
+        for self._place, op in enumerate(block.ops):
+            lower = GGML_LOWERINGS.get(type(op))
+            if lower is None:
+                raise UndescribedOperationError(f"{type(op).__name__} has no ggml graph")
+            results = lower(self, op, *(values[value.id] for value in op.inputs))
+            for value, result in zip(op.outputs, (results,) if isinstance(results, Tensor) else results, strict=False):
+                values[value.id] = result
+        outputs = list(block.outputs.values())
+        return values[outputs[0].id] if len(outputs) == 1 else None
+
+    def keep_outputs(self, *mixed: Tensor) -> tuple[Tensor, ...]:
+        """Of the last layer only rows with logits go on: of what attention gave, and of what is read later."""
+        batch = self.batch
+        if not self.is_last or self.selected or self.graph_of.late_rows:
+            return mixed
+        self.selected = True
+        rows = self.output_rows()
+        assert self.block is not None
+        read = {value.id for op in self.block.ops[self._place + 1 :] for value in op.inputs}
+        for key in read & self.values.keys():
+            old = self.values[key]
+            if old.ne[1] == batch.tokens and old.ne[2] == 1:
+                new = self.values[key] = get_rows(old, rows)
+                new.mark = old.mark
+        return tuple(get_rows(one, rows) for one in mixed)
+
+
+def lowerings_known(blocks: Iterable[Block]) -> bool:
+    """Whether every operation of the blocks has a lowering."""
+    return all(type(op) in GGML_LOWERINGS for block in blocks for op in block.ops)

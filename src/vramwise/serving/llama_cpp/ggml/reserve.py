@@ -1,0 +1,169 @@
+"""Bytes that llama.cpp reserves for its worst batch: the graph of a model, replayed through ggml's allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib import import_module
+
+from vramwise.errors import UndescribedOperationError
+from vramwise.models import Block, Model
+from vramwise.models.type_facts import fact_value, has_fact
+from vramwise.serving.common.gguf.quantizer import typed_tensors
+from vramwise.serving.common.gguf.types import tensor_type
+from vramwise.serving.llama_cpp.cache import cache_bytes
+from vramwise.serving.llama_cpp.devices import HOST as ON_HOST
+from vramwise.serving.llama_cpp.ggml.build import Batch, Build, GraphOf, lowerings_known
+from vramwise.serving.llama_cpp.ggml.scheduler import buffer_bytes
+from vramwise.serving.llama_cpp.ggml.tensors import HOST, Tensor
+from vramwise.serving.llama_cpp.settings import (
+    HALF_MASK_BUILD,
+    TWO_INPUT_COPIES_BUILD,
+    VALUE_INDEX_BUILD,
+    Plan,
+    reads_windows,
+)
+
+FIRST_BUILD = VALUE_INDEX_BUILD  # before, keys and values were copied to the cache by other nodes
+_KEPT_REPEATS = 4
+_EXPERTS = ("ffn_up_exps", "ffn_gate_exps", "ffn_down_exps")
+_LONGEST_PERIOD = 12
+
+
+@lru_cache(maxsize=256)
+def compute_buffers(
+    model: Model, plan: Plan, layer_devices: tuple[int, ...], whole: bool = False
+) -> tuple[int, ...] | None:
+    """Bytes of every device and, last, of the host; None where the model's graph is not described.
+
+    Layers repeat: of equal ones in a row four or five are built, of a pattern that repeats two or three, since what
+    lies in memory between two of them comes back after one or two; `whole` builds all.
+    """
+    if not is_described(model, plan):
+        return None
+    try:
+        build = _graph(model, plan, layer_devices, whole)
+    except UndescribedOperationError:
+        return None
+    return buffer_bytes(build.graph, plan.devices, plan.input_copies)
+
+
+def is_described(model: Model, plan: Plan) -> bool:
+    """Whether the graph of a model is known, and that of these settings."""
+    if not any(block.layer is not None for block in model.blocks) or plan.is_ik or plan.build < FIRST_BUILD:
+        return False
+    if not has_fact("llama.cpp", "graph", model.config.model_type):
+        return False
+    plain_cache = not (tensor_type(plan.type_k).block_size > 1 or tensor_type(plan.type_v).block_size > 1)
+    if plan.latent is None and any(cache.latent_dim for cache in model.caches):
+        return False
+    whole = not plan.devices or plan.gpu_layers > plan.num_layers
+    told = plan.settings.override_tensor or (plan.experts_on_host and plan.file_type == "custom")
+    return plain_cache and whole and plan.kv_on_gpu and not told and not plan.shares_tensors
+
+
+def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) -> Build:
+    sequences = plan.slots
+    tokens = -(-min(plan.n_ubatch, plan.n_ctx) // sequences) * sequences
+    windows = reads_windows(model)
+    batch = Batch(
+        tokens=tokens,
+        outputs=min(plan.outputs, tokens),
+        sequences=sequences,
+        streams=plan.streams,
+        cells=plan.cells,
+        window_cells=cache_bytes(model, plan).window_cells or plan.cells,
+        flash=plan.flash,
+        half_masks=plan.build >= HALF_MASK_BUILD,
+        ready_embeddings=plan.build >= TWO_INPUT_COPIES_BUILD,
+        windows=windows,
+    )
+    _load_lowerings(model)
+    build = Build(batch, _graph_of(model))
+    hidden: Tensor | None = None
+    for block, device, is_last, host_experts in _kept(model, plan, layer_devices, whole):
+        hidden = build.run(block, hidden, HOST if device == ON_HOST else device, is_last, host_experts)
+    if hidden is not None:
+        build.graph.expand(hidden)
+    return build
+
+
+@lru_cache(maxsize=64)
+def _load_lowerings(model: Model) -> None:
+    """Those of plain decoders, and further ones only for a model that has them: the start stays quick."""
+    for name in ("decoders", "experts", "latent"):
+        if lowerings_known(_kinds(model)[0]):
+            return
+        import_module(f"vramwise.serving.llama_cpp.ggml.{name}")
+
+
+@lru_cache(maxsize=64)
+def _graph_of(model: Model) -> GraphOf:
+    kind = model.config.model_type
+    widths = (c.num_key_value_heads * c.value_head_dim for block in model.layers() for c in block.caches)
+    return GraphOf(
+        value_width=max(widths, default=0),
+        positions=4 if has_fact("any", "three_positions", kind) else 1,  # llama_hparams n_pos_per_embd
+        sum_order=fact_value("llama.cpp", "parallel_sum", kind) or "",
+        residual_first=fact_value("llama.cpp", "residual_first", kind) or "",
+        scales_queries=has_fact("llama.cpp", "scales_queries", kind),
+        late_rows=has_fact("llama.cpp", "late_rows", kind),
+    )
+
+
+def _kept(
+    model: Model, plan: Plan, devices: Sequence[int], whole: bool
+) -> Iterator[tuple[Block, int, bool, tuple[int, ...]]]:
+    """Blocks in order, of repeating ones as many as matter, each with its device, whether it is the last layer, and the
+    bytes of its experts' matrices if they lie on the host."""
+    blocks, kinds = _kinds(model)
+    layers = [index for index, block in enumerate(blocks) if block.layer is not None]
+    first, last = layers[0], layers[-1]
+    held = tuple(devices[min(blocks[i].layer or 0, len(devices) - 1)] for i in layers)
+    places = (held[0],) * first + held  # norms of the embeddings run with the first layer
+    places += (devices[-1],) * (len(blocks) - len(places))
+    apart = _host_experts(model, plan)
+    sizes = tuple(apart.get(block.layer, ()) for block in blocks)
+    keys = list(zip(kinds, places, sizes, strict=True))
+    place = 0
+    while place < len(blocks):
+        period, repeats = (1, 1) if whole or place >= last else _repeats(keys, place, last)
+        least = _KEPT_REPEATS if period == 1 else 2
+        kept = min(repeats, least + (repeats - least) % 2)
+        for index in range(place, place + period * kept):
+            yield blocks[index], keys[index][1], index == last, keys[index][2]
+        place += period * repeats
+
+
+def _host_experts(model: Model, plan: Plan) -> dict[int | None, tuple[int, ...]]:
+    """Bytes of the experts' up, gate and down by layer, of the layers whose experts are told to stay on the host."""
+    if not plan.experts_on_host:
+        return {}
+    found: dict[int | None, dict[str, int]] = {}
+    for typed in typed_tensors(model, plan.file_type, plan.imatrix):
+        layer, name = typed.tensor.layer, typed.tensor.name
+        told = plan.settings.cpu_moe or (layer is not None and layer < (plan.settings.n_cpu_moe or 0))
+        if told and name in _EXPERTS and len(typed.tensor.shape) == 3:
+            found.setdefault(layer, {})[name] = typed.bytes
+    return {layer: tuple(sizes.get(name, 0) for name in _EXPERTS) for layer, sizes in found.items()}
+
+
+@lru_cache(maxsize=64)
+def _kinds(model: Model) -> tuple[tuple[Block, ...], tuple[int, ...]]:
+    """The blocks of the language model, and a number for each that equal ones share."""
+    blocks = tuple(block for block in model.blocks if block.modality == "text")
+    met: dict[object, int] = {}
+    return blocks, tuple(met.setdefault((block.signature, block.caches), len(met)) for block in blocks)
+
+
+def _repeats(keys: Sequence[object], place: int, end: int) -> tuple[int, int]:
+    """The period and number of repeats that take most blocks from a place on, before the end."""
+    best = (1, 1)
+    for period in range(1, _LONGEST_PERIOD + 1):
+        many = 1
+        first = keys[place : place + period]
+        while place + (many + 1) * period <= end and first == keys[place + many * period : place + (many + 1) * period]:
+            many += 1
+        if many > 1 and period * many > best[0] * best[1]:
+            best = (period, many)
+    return best

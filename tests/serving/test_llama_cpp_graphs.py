@@ -1,0 +1,121 @@
+"""Graphs of llama.cpp, replayed through ggml's allocator, reserve what llama.cpp itself reserves, to the byte.
+
+`tests/golden/llama_cpp_reservations.jsonl`: compute buffers of llama.cpp 0c1e57098 on devices that stand for CUDA's
+(`benchmarks/oracles/llama_cpp` makes them anew), by model, batch, sequences, kinds of attention, one device, two or
+none.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramwise.models import Model, describe
+from vramwise.models.type_facts import types_with
+from vramwise.scenario import Scenario
+from vramwise.serving.llama_cpp.devices import layer_devices
+from vramwise.serving.llama_cpp.ggml.allocator import Space, reserved
+from vramwise.serving.llama_cpp.ggml.reserve import compute_buffers
+from vramwise.serving.llama_cpp.ggml.tensors import F32, OUTPUT, Graph, Tensor, leaf, like, matmul, shape, stored, view
+from vramwise.serving.llama_cpp.settings import Plan, resolve_plan
+from vramwise.sources import resolve
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "llama_cpp_reservations.jsonl"
+ROWS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines()]
+
+
+@cache
+def described(name: str) -> Model:
+    found = resolve(name)
+    return describe({key: value for key, value in found.config.items() if key != "quantization_config"}, found.id)
+
+
+def plan_of(row: dict[str, Any], model: Model) -> Plan:
+    serve = {
+        "engine": "llama.cpp", "gguf_quant": "BF16", "n_ctx": row["n_ctx"], "n_ubatch": row["n_ubatch"],
+        "n_batch": max(2048, row["n_ubatch"]), "n_parallel": row["n_seqs"], "flash_attn": bool(row["flash"]),
+        "kv_unified": bool(row["unified"]), "logits_all": row["n_outputs"] > row["n_seqs"],
+        "cpu_moe": bool(row.get("cpu_moe")),
+    }  # fmt: skip
+    read = Scenario.from_dict({"model": row["model"], "task": "serve", "num_gpus": row["devices"], "serve": serve})
+    return replace(resolve_plan(read, model), pipelined=row["devices"] > 1)
+
+
+def has_graph(row: dict[str, Any]) -> bool:
+    return described(row["model"]).config.model_type in types_with("llama.cpp", "graph")
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", sorted({row["model"] for row in ROWS if has_graph(row)}))
+def test_buffers_are_those_that_llama_cpp_reserves(name: str) -> None:
+    model = described(name)
+    wrong = []
+    for row in ROWS:
+        if row["model"] == name:
+            plan = plan_of(row, model)
+            found = compute_buffers(model, plan, layer_devices(plan))
+            if found != (*row["compute"], row["host"]):
+                wrong.append((row, found))
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-0.6B", "google/gemma-2-2b", "mistralai/Mixtral-8x7B-Instruct-v0.1"])
+@pytest.mark.parametrize("devices", [0, 1, 2])
+def test_layers_that_repeat_need_not_be_built(name: str, devices: int) -> None:
+    row = {"model": name, "n_ctx": 8192, "n_ubatch": 512, "n_seqs": 2, "flash": 1, "unified": 1, "n_outputs": 2,
+           "devices": devices}  # fmt: skip
+    model = described(name)
+    plan = plan_of(row, model)
+    where = layer_devices(plan)
+    assert compute_buffers(model, plan, where) == compute_buffers(model, plan, where, whole=True)
+
+
+def test_a_hole_that_fits_best_is_filled_and_neighbours_are_joined() -> None:
+    space = Space(32)
+    first, small, second, large, _ = (space.take(size) for size in (64, 32, 64, 96, 32))
+    assert (first, small, second, large) == (0, 64, 96, 160)
+    space.give_back(small, 32)
+    space.give_back(large, 96)
+    assert space.take(20) == small  # the smaller of two holes
+    space.give_back(second, 64)
+    assert space.take(150) == second  # joined with the hole behind it
+    assert space.reached == 288
+
+
+def chain(*nodes: Tensor) -> Graph:
+    graph = Graph()
+    for node in nodes:
+        graph.expand(node)
+    return graph
+
+
+def bytes_of(graph: Graph) -> int:
+    return reserved(graph.nodes, graph.leaves, [0] * len(graph.nodes), [Space(32)])[0]
+
+
+def product(x: Tensor) -> Tensor:
+    return matmul(stored(shape(8, 8), F32, 0, weight=True), x)
+
+
+def test_an_operation_in_place_takes_over_what_nothing_else_reads() -> None:
+    start = leaf(shape(8, 4), F32)
+    one = product(start)
+    assert bytes_of(chain(like("SCALE", one))) == 256  # input and product
+    start = leaf(shape(8, 4), F32)
+    one = product(start)
+    assert bytes_of(chain(like("ADD", like("SCALE", one), one))) == 256  # the scale lies where the input was
+    start = leaf(shape(8, 4), F32)
+    one = product(start)
+    one.flags |= OUTPUT
+    assert bytes_of(chain(product(like("SCALE", one)))) == 384
+
+
+def test_a_view_keeps_its_root_and_is_not_taken_over() -> None:
+    one = product(leaf(shape(8, 4), F32))
+    seen = view(one, one.ne, one.nb)
+    assert bytes_of(chain(product(like("SCALE", seen)))) == 256  # in the hole of the input, then in the root's
