@@ -177,3 +177,11 @@ def test_transformer_engine_has_workspaces_of_its_own(gpu: str, model: str, work
         sizes[framework] = node.bytes
     each = 2**25 + 2**10 if gpu.startswith("h100") else 2**22
     assert sizes["megatron"] - sizes["transformers"] == workspaces * each
+
+
+@pytest.mark.parametrize("name", ["openai-community/gpt2", "google-bert/bert-base-uncased"])
+def test_sequence_parallelism_cuts_the_statistics_of_norms_of_any_name(name: str) -> None:
+    """`ln_1`, `attention.output.LayerNorm`: two fp32 numbers a token of a layer norm."""
+    cut = {"tensor_parallel_size": 2, "sequence_parallel": True}
+    statistics = [t for t in kept(name, 1, **cut) if t.role.endswith(("mean", "rstd"))]
+    assert {evaluate(t.nbytes, AXES) for t in statistics} == {TOKENS * 4 // 2}

@@ -80,6 +80,8 @@ class Operation:
     """The package to which transformers leaves it where that is installed, and which keeps other tensors."""
     is_module: ClassVar[bool] = False
     """Whether the class has a module of its own for it although it has no weights."""
+    is_norm: ClassVar[bool] = False
+    """Whether it norms: by a mean and a variance, or a root mean square."""
     inputs_first: ClassVar[bool] = False
     """Whether its weight is (inputs, outputs)."""
     joins_images: ClassVar[bool] = False

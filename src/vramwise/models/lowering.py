@@ -104,8 +104,10 @@ class Lowering:
         block = with_rewrites(block, self.overrides)
         values: dict[int, Tensor] = {value.id: self.streams[name] for name, value in block.inputs.items()}
         for op in block.ops:
+            self.tape.in_norm = op.is_norm
             with self.tape.inside(op.module):
                 results = self.lowered(op, *(values[value.id] for value in op.inputs))
+            self.tape.in_norm = False
             for value, result in zip(op.outputs, results, strict=True):
                 values[value.id] = result
         for name, value in block.outputs.items():

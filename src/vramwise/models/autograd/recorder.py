@@ -28,6 +28,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.saved: dict[Storage, str] = {}
         self.module = ""
+        self.in_norm = False
         self.grad_enabled = True
         # Axes whose lengths are multiples of 8, told only where a kernel takes a mask of such rows as it is.
         self.rows_of_eight: frozenset[str] = frozenset()
@@ -81,7 +82,8 @@ class Recorder:
         kept = tuple((tensor.storage, role) for tensor, role in saves if tensor.storage.kind != "parameter")
         for storage, role in kept:
             self.saved.setdefault(storage, f"{op}.{role}")
-        self.nodes.append(Node(op, self.module, tuple(inputs), tuple(outputs), kept, flops, backward_flops))
+        read, made = tuple(inputs), tuple(outputs)
+        self.nodes.append(Node(op, self.module, read, made, kept, flops, backward_flops, in_norm=self.in_norm))
 
     @contextmanager
     def inside(self, module: str) -> Iterator[None]:

@@ -88,7 +88,8 @@ class Tensor:
 class Node:
     """One primitive operation: what it read, made, and keeps for backward.
 
-    `primitive`: what is known of every operation of that name. Raises `UndescribedOperationError` where nothing is.
+    `in_norm`: whether it is part of a norm. `primitive`: what is known of every operation of that name. Raises
+    `UndescribedOperationError` where nothing is.
     """
 
     op: str
@@ -99,6 +100,7 @@ class Node:
     flops: Dim = 0
     backward_flops: Dim = 0
     workspace_bytes: Dim = 0
+    in_norm: bool = False
     primitive: Primitive = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

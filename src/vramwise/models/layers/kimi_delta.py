@@ -110,6 +110,7 @@ def bailing_forget_gate(run: Lowering, op: BailingForgetGate, x: Tensor) -> Tens
 
 class SigmoidGatedNorm(Operation):
     __slots__ = ()
+    is_norm = True
 
 
 @lowering(SigmoidGatedNorm)

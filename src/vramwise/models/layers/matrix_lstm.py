@@ -267,6 +267,8 @@ def _step(run: Lowering, forget: Tensor, take: Tensor, added: Tensor, dtype: str
 
 @record(kw_only=True, eq=False)
 class HeadsLayerNorm(Operation):
+    is_norm = True
+
     widened: bool
 
 

@@ -13,6 +13,8 @@ from vramwise.records import record
 class GroupedNorm(Operation):
     """A root-mean-square norm of each group of columns, and a gate."""
 
+    is_norm = True
+
     num_groups: int
 
 

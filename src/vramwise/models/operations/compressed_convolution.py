@@ -86,6 +86,7 @@ def joined_halves(run: Lowering, op: JoinedHalves, a: Tensor, b: Tensor) -> Tens
 
 class HeadsOfLength(Operation):
     __slots__ = ()
+    is_norm = True
 
 
 @lowering(HeadsOfLength)

@@ -45,6 +45,8 @@ def delta_pieces(run: Lowering, op: DeltaPieces, joint: Tensor, gates: Tensor) -
 
 @record(kw_only=True, eq=False)
 class GatedHeadNorm(Operation):
+    is_norm = True
+
     function: str = "silu"
 
 

@@ -67,6 +67,7 @@ def clipped(run: Lowering, op: Clipped, x: Tensor) -> Tensor:
 
 class UnweightedFp32(Operation):
     __slots__ = ()
+    is_norm = True
 
 
 @lowering(UnweightedFp32)

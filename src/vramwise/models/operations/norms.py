@@ -10,6 +10,8 @@ from vramwise.records import record
 
 @record(kw_only=True, eq=False)
 class RmsNorm(Operation):
+    is_norm = True
+
     style: str = "llama"
 
 
@@ -43,6 +45,8 @@ def rms_norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:
 
 @record(kw_only=True, eq=False)
 class LayerNorm(Operation):
+    is_norm = True
+
     style: str = "torch"
 
 

@@ -22,6 +22,8 @@ def repeat_streams(run: Lowering, op: RepeatStreams, x: Tensor) -> Tensor:
 
 @record(kw_only=True, eq=False)
 class StreamNorm(Operation):
+    is_norm = True
+
     streams: int
 
 

@@ -157,10 +157,9 @@ class _PartsOf:
 
         Those in front of latent attention's several products and of routed experts stand alone.
         """
-        norm = node.module.rpartition(".")[2]
-        if "norm" not in norm and "ln_" not in norm:
+        if not node.in_norm:
             return False
         if not self.fuses_norms:
             return True
-        is_first = norm in ("input_layernorm", "ln_1")
+        is_first = node.module in ("input_layernorm", "ln_1")
         return "." not in node.module and (self.is_latent if is_first else self.experts is not None)

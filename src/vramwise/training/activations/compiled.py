@@ -67,7 +67,11 @@ def _one_kernel(group: list[Node], read_outside: set[int], later: list[Node]) ->
     readers = read_outside | {id(t) for node in later for t in node.inputs}
     outputs = [output for node in inside for output in node.outputs if id(output) in readers]
     kept = _kept(inside) if any(output.requires_grad for output in outputs) else ()
-    return [*views, Node("fused_pointwise", inside[0].module, tuple(read.values()), tuple(outputs), kept)]
+    first = inside[0]
+    kernel = Node(
+        "fused_pointwise", first.module, tuple(read.values()), tuple(outputs), kept, in_norm=first.in_norm
+    )  # fmt: skip
+    return [*views, kernel]
 
 
 def _is_view(node: Node) -> bool:

@@ -130,12 +130,12 @@ def with_sequence_parallel(
     for run in forward.runs:
         if run.modality != "text":
             continue
-        made = [(tensor, node.module) for node in run.nodes for tensor in node.outputs]
-        for tensor, module in [*((tensor, "") for tensor in run.incoming), *made]:
+        made = [(tensor, node.module, node.in_norm) for node in run.nodes for tensor in node.outputs]
+        for tensor, module, in_norm in [*((tensor, "", False) for tensor in run.incoming), *made]:
             old = tensor.storage
             if old in new or old in whole:
                 continue
-            ranks = tensor_parallel if _along_sequence(tensor, module, model.hidden_size) else 1
+            ranks = tensor_parallel if _along_sequence(tensor, in_norm, model.hidden_size) else 1
             if regathers and "experts" in module.split(".") and _is_activation(tensor):
                 whole_tokens = tensor.shape[-1] == model.hidden_size
                 ranks = tensor_parallel // experts_among if whole_tokens else tensor_parallel
@@ -177,10 +177,10 @@ def _is_activation(tensor: Tensor) -> bool:
     return tensor.storage.kind == "activation" and tensor.ndim > 0 and not tensor.is_parameter
 
 
-def _along_sequence(tensor: Tensor, module: str, hidden_size: int) -> bool:
+def _along_sequence(tensor: Tensor, in_norm: bool, hidden_size: int) -> bool:
     if not _is_activation(tensor) or tensor.ndim < 2:
         return False
-    return tensor.shape[-1] == hidden_size or "norm" in module.rpartition(".")[2]
+    return tensor.shape[-1] == hidden_size or in_norm
 
 
 def renewed_run(run: BlockRun, new: dict[Storage, Storage]) -> BlockRun:
