@@ -1,4 +1,4 @@
-"""A cold `vramwise estimate` beside a bare Python and beside the same question put to accelerate.
+"""A cold `vramwise estimate` of each kind beside a bare Python, and one beside the same question put to accelerate.
 
     python benchmarks/start_up.py [--runs 9] [--without-accelerate]
 
@@ -21,7 +21,14 @@ import processes
 from vramwise.sources import resolve
 
 MODEL = "meta-llama/Llama-3.1-8B"
+OTHERS = {
+    "vramwise, overview": [MODEL],
+    "vramwise, vLLM": [MODEL, "--task", "serve", "--engine", "vllm", "--gpu", "h100", "--json"],
+    "vramwise, training": [MODEL, "--task", "train", "--method", "lora", "--gpu", "h100", "--json"],
+}
+"""What `vramwise estimate` is asked besides the weights."""
 MOST_TIMES_BARE, MOST_MIB, LEAST_TIMES_FASTER = 25, 60, 15
+ACCELERATES = "accelerate estimate-memory"
 ACCELERATE = """
 import argparse, sys
 from accelerate.commands import estimate
@@ -43,9 +50,10 @@ def commands(folder: Path, with_accelerate: bool) -> dict[str, list[str]]:
         "python -c pass": [sys.executable, "-c", "pass"],
         "vramwise estimate": [*ours, "estimate", MODEL, "--task", "load", "--json"],
     }
+    compared |= {name: [*ours, "estimate", *asked] for name, asked in OTHERS.items()}
     if with_accelerate:
         (folder / "config.json").write_text(json.dumps(resolve(MODEL).config))
-        compared["accelerate estimate-memory"] = [sys.executable, "-c", ACCELERATE, str(folder)]
+        compared[ACCELERATES] = [sys.executable, "-c", ACCELERATE, str(folder)]
     return compared
 
 
@@ -73,11 +81,13 @@ def print_table(rows: dict[str, processes.Summary], count: int) -> None:
     for name, row in rows.items():
         times = "".join(f"{value:>7.3f} s" for value in (row.wall_s, row.fastest_s, row.slowest_s, row.cpu_s))
         print(f"{name:<28}{times}{row.peak_mib:>7.1f} MiB")
-    bare, ours, *others = rows.values()
+    bare, ours = list(rows.values())[:2]
     print(f"vramwise / bare Python: {ours.wall_s / bare.wall_s:.1f} × (at most {MOST_TIMES_BARE})")
+    for name in OTHERS:
+        print(f"{name} / bare Python: {rows[name].cpu_s / bare.cpu_s:.1f} × of its CPU time")
     print(f"vramwise, peak resident: {ours.peak_mib:.1f} MiB (at most {MOST_MIB})")
-    for other in others:
-        print(f"accelerate / vramwise: {other.wall_s / ours.wall_s:.1f} × (at least {LEAST_TIMES_FASTER})")
+    if ACCELERATES in rows:
+        print(f"accelerate / vramwise: {rows[ACCELERATES].wall_s / ours.wall_s:.1f} × (at least {LEAST_TIMES_FASTER})")
 
 
 if __name__ == "__main__":

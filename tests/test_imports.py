@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "pydantic", "huggingface_hub", "numpy", "rich", "fastapi", "yaml", "asyncio")
+MOST_OF_LOAD, MOST_OF_TRAIN = 150, 225  # modules of vramwise that an estimate of a Llama imports
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -62,6 +63,23 @@ def test_an_estimate_loads_nothing_heavy(tmp_path):
     for task in ("load", "serve", "train", "generate"):
         program = "import sys; from vramwise.cli.main import main; assert main(sys.argv[1:]) == 0"
         assert loaded_heavy_libraries(program, "estimate", str(config), "--task", task, "--json") == []
+
+
+@pytest.mark.parametrize(("task", "most"), [("load", MOST_OF_LOAD), ("train", MOST_OF_TRAIN)])
+def test_an_estimate_imports_no_more_of_its_own_modules_than_before(tmp_path, task, most):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    program = """
+import sys
+from vramwise.cli.main import main
+assert main(sys.argv[1:]) == 0
+print(sum(name.startswith("vramwise") for name in sys.modules), file=sys.stderr)
+"""
+    arguments = ["estimate", str(config), "--task", task, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=1800, check=True
+    )
+    assert int(done.stderr.splitlines()[-1]) <= most
 
 
 @pytest.mark.skipif(find_spec("vramwise.estimation") is None, reason="estimates are not there yet")
