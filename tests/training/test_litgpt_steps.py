@@ -34,7 +34,7 @@ def step(model: str, version: str, **changed: Any) -> Any:
 )
 def test_peaks_of_its_own_table(model: str, changed: dict[str, Any], printed: float) -> None:
     """Lightning-AI/litgpt config_hub/finetune/README.md; the last is the fp16 and bf16 copy of a large output layer."""
-    found = step(model, "bitsandbytes 0.42.0", **changed).quantities["peak_allocated"]
+    found = step(model, "litgpt 0.4, bitsandbytes 0.42.0", **changed).quantities["peak_allocated"]
     assert found.expected == pytest.approx(printed * GB, rel=0.005)
     assert (found.high - found.low) / found.expected == pytest.approx(0.06, rel=0.01)  # workspaces have their own
 
@@ -47,8 +47,8 @@ def test_inputs_of_the_last_step_linger_with_old_bitsandbytes_only() -> None:
 
     # Two norms, attention's output and the MLP's product in each of 32 layers; the last norm, but not the first, which
     # needs no gradient; in bf16.
-    assert lingering("bitsandbytes 0.42.0") == 2 * 512 * 2 * 32 * (3 * 4096 + 11008)
-    assert lingering("bitsandbytes 0.43.2") == 0
+    assert lingering("litgpt 0.4, bitsandbytes 0.42.0") == 2 * 512 * 2 * 32 * (3 * 4096 + 11008)
+    assert lingering("litgpt 0.4, bitsandbytes 0.43.2") == 0
     assert lingering("torch 2.1, bitsandbytes 0.41.1") == 0  # the longest sample came first
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.versions import followed, library_version
+from vramwise.frameworks.versions import library_version, stated
 from vramwise.models.execution import Execution
 from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact
@@ -36,7 +36,7 @@ def joins_rows(train: TrainSettings) -> bool:
     """Whether the samples of a batch stand in one row; trl's packing does that (strategies bfd and ffd)."""
     if train.padding_free is not None:
         return train.padding_free
-    trl = followed(train, "trl")
+    trl = stated(train, "trl")
     return train.packing and trl is not None and trl >= _TRL_FLATTENS_SINCE
 
 
@@ -44,7 +44,7 @@ def separates_documents(train: TrainSettings) -> bool:
     """Whether samples of one row do not see one another: transformers sees that positions begin anew."""
     if train.document_mask is not None:
         return train.document_mask
-    trl = followed(train, "trl")
+    trl = stated(train, "trl")
     knows_positions = library_version(train) >= BOOLEAN_SINCE and (trl is None or trl >= _TRL_POSITIONS_SINCE)
     return joins_rows(train) and (train.attention in KEEPS_NO_SCORES or knows_positions)
 
