@@ -5,8 +5,8 @@ KvCacheCreator.configure_kv_cache_capacity). Read: modules/rms_norm.py flashinfe
 modules/gated_mlp.py swiglu, forward_context_default of latent attention (keys of every head), and of routed experts
 getWorkspaceDeviceBufferSizes (cpp/tensorrt_llm/kernels/cutlass_kernels/moe_gemm: inputs and outputs of both products,
 overlapped). Taken to be as in vLLM, not read: names of a layer, one product of queries, keys and values, an all-reduce
-that makes one tensor (fused with the norm it makes two). No log or run holds this. Before 1.0 an engine's context holds
-the activations.
+that makes one tensor (fused with the norm it makes two). No log or run holds this, so that the high end is of kernels
+that keep all of it. Before 1.0 an engine's context holds the activations.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.resolved import ResolvedServe
 
 KERNELS = Kernels(latent_keys=True)
+AT_MOST = Kernels(latent_keys=True, norms_apart=True, product_apart=True, keeps_names=True)
 PYTORCH_VERSION = (1,)
 EXPERTS = "experts' work space"
 
@@ -30,7 +31,8 @@ def activations(model: Model, r: ResolvedServe, capability: float | None) -> Nod
     own, ranks, tokens = r.storage.bytes_per_element, r.settings.tensor_parallel_size, r.batched_tokens
     spread = engine_layout(r.settings).cut.expert_parallel_size
     run = Pass(tokens, own, ranks, spread, kernels=KERNELS)
-    layer = eager_layer(model, run, "TensorRT-LLM tensorrt_llm/_torch/modules, models: their kernels and names")
+    source = "TensorRT-LLM tensorrt_llm/_torch/modules, models: their kernels and names"
+    layer = eager_layer(model, run, source, AT_MOST)
     size = experts_workspace(model, tokens, ranks, spread) * own
     experts = (
         Node(EXPERTS, size, "derived", 

@@ -5,7 +5,7 @@ the layers and of the logits both count. No log or run holds this: it is derived
 v0.9.4 to v3.3.7: models/flash_causal_lm.py (log_softmax, prefill_logprobs), flash_llama_modeling.py, RMS norms, and the
 router's client (warmup); in v3.3.7 flash_mistral_modeling.py, flash_deepseek_v2_modeling.py and
 layers/tensor_parallel.py too. Models with other names (Qwen 2) keep less. Experts' kernels are of another package and
-taken to need what SGLang's fused_experts does.
+taken to need what SGLang's fused_experts does; the high end is of kernels that write nothing in place.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ KERNELS = Kernels(
 )  # fmt: skip
 """torch.distributed.all_reduce; dropout_add_ln_fwd makes the norm and the sum; `act(gate) * up`; `fused_moe(...,
 inplace=True)` (layers/moe/unquantized.py of 2.3.1 to 3.3.7); names as in FlashLlamaLayer.forward."""
+AT_MOST = Kernels(norms_apart=True, product_apart=True, keeps_names=True, latent_keys=True)
 EXPERT_TOKENS = 65_536
 LAST_LOGITS_VERSION = (3,)  # REQUEST_LOGPROBS, off unless asked for
 LOGPROBS_IN_PLACE_VERSION = (2, 4)
@@ -36,7 +37,8 @@ def warm_up(model: Model, r: ResolvedServe, capability: float | None) -> Node:
     run = Pass(
         r.batched_tokens, own, ranks, spread, workspace_tokens=min(r.batched_tokens, EXPERT_TOKENS), kernels=KERNELS
     )  # fmt: skip
-    layer = eager_layer(model, run, "text-generation-inference models/custom_modeling, layers: their kernels and names")
+    source = "text-generation-inference models/custom_modeling, layers: their kernels and names"
+    layer = eager_layer(model, run, source, AT_MOST)
     return Node.group("warm-up prefill", (layer, *_logits(model, r), cublas_work_space(capability)))
 
 

@@ -18,6 +18,7 @@ from vramwise.serving.common.forward.kernels import (
     EMBEDDINGS,
     GIVEN,
     RESIDUAL,
+    Kernels,
     Lowered,
     Pass,
     expert_sizes,
@@ -121,20 +122,27 @@ def _end_of_call(layer: Lowered, start: int) -> int:
     return next((i for i in range(start, len(layer.steps)) if layer.steps[i].ends_call), start)
 
 
-def eager_layer(model: Model, run: Pass, source: str) -> Node:
-    """The fullest layer of a pass that is not compiled, as Python's names keep it, at least what is to be read."""
-    named, unnamed = (
-        max(
-            (largest_live_set(model, run, named=keeps, dense=dense, begins=True) for dense in (False, True)),
-            key=lambda live: live.bytes,
-        )
-        for keeps in (True, False)
-    )
+def eager_layer(model: Model, run: Pass, source: str, at_most: Kernels | None = None) -> Node:
+    """The fullest layer of a pass that is not compiled, as Python's names keep it, at least what is to be read.
+
+    `at_most`: the kernels that keep most of those that an engine may run, where no run of it says which it does.
+    """
+    named = _fullest_layer(model, run, named=True)
+    unnamed = _fullest_layer(model, run, named=False)
+    high = named if at_most is None else _fullest_layer(model, replace(run, kernels=at_most), named=True)
     return Node(
-        "layer", named.bytes, "derived", min(named.bytes, unnamed.bytes), named.bytes,
-        formula="Σ blocks alive while its fullest operation runs",
+        "layer", named.bytes, "derived" if at_most is None else "assumed", min(named.bytes, unnamed.bytes),
+        max(named.bytes, high.bytes), formula="Σ blocks alive while its fullest operation runs",
         inputs={"tokens": run.tokens, "operation": named.moment, "tensor_parallel_size": run.ranks}, source=source,
     )  # fmt: skip
+
+
+def _fullest_layer(model: Model, run: Pass, *, named: bool) -> LiveSet:
+    """The fuller of the dense layers and those with experts."""
+    return max(
+        (largest_live_set(model, run, named=named, dense=dense, begins=True) for dense in (False, True)),
+        key=lambda live: live.bytes,
+    )
 
 
 def fullest_of(*phases: Node) -> Node:
