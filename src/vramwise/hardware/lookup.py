@@ -231,6 +231,7 @@ def _sizes_note(name: str, gpu: Gpu, others: list[str] | None = None) -> str:
     return f'GPU "{shown}" is sold with {kinds}: took the smallest, {gpu.id}; write the size, as in "{shown} {last}GB"'
 
 
+@lru_cache(maxsize=64)  # a pasted table of a machine may say one unknown name on every line
 def _nearest_ids(name: str) -> list[str]:
     """Ids near a name, compared without the words that all cards of a maker share."""
     by_core: dict[str, str] = {}
