@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
+from vramwise.records import record
 from vramwise.tables import table
 
 Version = tuple[int, ...]
@@ -18,7 +18,7 @@ _ASKED = re.compile(r"([a-z0-9-]+?)((?:[=<>!~]=?=?[^,\s]+,?)+)$")
 _BOUND = re.compile(r"(==|>=|<=|!=|~=|<|>)\s*(\d+(?:\.\d+)*)")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Release:
     """One version of a package: the day (ISO) of its first file, and bounds (sign, version) on other packages."""
 

@@ -9,7 +9,6 @@ described.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache, lru_cache
 
 from vramwise.frameworks import framework_named, framework_of
@@ -42,7 +41,7 @@ def _followed(text: str, own_package: str, package: str) -> Version | None:
     own, month = _stated(text, own_package, package), _month(text)
     if own is not None or (month and package == own_package):  # a month is the repository's state, ahead of releases
         return own
-    named = tuple(_named_releases(text, own_package))
+    named = _named_releases(text, own_package)
     pinned = next(filter(None, (each.pinned(package) for each in named)), None)
     calendar = _stated(text, own_package, own_package)
     if month is None and calendar and len(calendar) > 1 and calendar[0] > 2000:  # "unsloth 2024.8"
@@ -51,13 +50,12 @@ def _followed(text: str, own_package: str, package: str) -> Version | None:
     return pinned or newest_by(max(days, default=""), package, named)
 
 
-def _named_releases(text: str, own_package: str) -> Iterator[Release]:
+@lru_cache(maxsize=256)
+def _named_releases(text: str, own_package: str) -> tuple[Release, ...]:
     """Releases that a text names, of the packages whose releases are known."""
-    for package in sorted(packages()):
-        version = _stated(text, own_package, package)
-        found = version and release(package, version)
-        if found:
-            yield found
+    named = ((package, _stated(text, own_package, package)) for package in sorted(packages()))
+    found = (release(package, version) for package, version in named if version is not None)
+    return tuple(each for each in found if each is not None)
 
 
 @lru_cache(maxsize=1024)

@@ -35,7 +35,7 @@ def layer_peak_bytes(
         return simple
     kernel = cast(Literal["eager", "sdpa", "flash"], attention)
     moments = _moments(model, dtype, kernel, structure_of(model, batch, sequence), batch, sequence)
-    if not moments:
+    if not moments or isinstance(moments, str):
         return simple
     return held + largest(moments, with_rounded_axes(batch=batch, sequence=sequence)).total
 
@@ -43,11 +43,10 @@ def layer_peak_bytes(
 def simpler_walk_note(model: Model, *, dtype: str, attention: str, batch: int, sequence: int) -> str | None:
     """What a person is told where the operations of the model's layers cannot be recorded; None where they can."""
     kernel = cast(Literal["eager", "sdpa", "flash"], attention)
-    try:
-        record_forward(model, _execution(dtype, kernel), batch=batch, sequence=sequence)
-    except UnsupportedModelError as error:
-        return f"what a layer holds while it runs is worked out from the widths of its operations alone: {error}"
-    return None
+    found = _moments(model, dtype, kernel, structure_of(model, batch, sequence), batch, sequence)
+    if not isinstance(found, str):
+        return None
+    return f"what a layer holds while it runs is worked out from the widths of its operations alone: {found}"
 
 
 def _execution(dtype: str, attention: Literal["eager", "sdpa", "flash"]) -> Execution:
@@ -57,14 +56,14 @@ def _execution(dtype: str, attention: Literal["eager", "sdpa", "flash"]) -> Exec
     )  # fmt: skip
 
 
-_known: dict[tuple[Model, str, str, Structure], tuple[Moment, ...]] = {}
+_known: dict[tuple[Model, str, str, Structure], tuple[Moment, ...] | str] = {}
 
 
 def _moments(
     model: Model, dtype: str, attention: Literal["eager", "sdpa", "flash"], structure: Structure, batch: int,
     sequence: int,
-) -> tuple[Moment, ...]:  # fmt: skip
-    """The moments that can be largest, of all layers; empty where the model cannot be recorded."""
+) -> tuple[Moment, ...] | str:  # fmt: skip
+    """The moments that can be largest, of all layers, or why the model cannot be recorded."""
     key = (model, dtype, attention, structure)
     if key not in _known:
         if len(_known) >= 256:
@@ -73,11 +72,11 @@ def _moments(
     return _known[key]
 
 
-def _recorded(model: Model, execution: Execution, batch: int, sequence: int) -> tuple[Moment, ...]:
+def _recorded(model: Model, execution: Execution, batch: int, sequence: int) -> tuple[Moment, ...] | str:
     try:
         forward = record_forward(model, execution, batch=batch, sequence=sequence)
-    except UnsupportedModelError:
-        return ()
+    except UnsupportedModelError as error:
+        return str(error)
     runs = {id(run): run for run in forward.runs if run.layer is not None}
     masks = _masks(model, list(runs.values()))
     walked = undominated([moment for run in runs.values() for moment in walk_forward(run, kept=()).moments])
