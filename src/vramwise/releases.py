@@ -28,7 +28,7 @@ class Release:
 
     def allows(self, package: str, version: Version) -> bool:
         """Whether a version of another package is within what this release asks for."""
-        return all(_within(version, sign, bound) for sign, bound in self.asks_for.get(package, ()))
+        return all(within(version, sign, bound) for sign, bound in self.asks_for.get(package, ()))
 
     def pinned(self, package: str) -> Version | None:
         """The one version of another package that this release runs with; None where it takes several."""
@@ -81,8 +81,8 @@ def _asked(text: str) -> dict[str, tuple[tuple[str, Version], ...]]:
     }
 
 
-def _within(version: Version, sign: str, bound: Version) -> bool:
-    """Versions as PEP 440 compares them: pieces that are not there are 0."""
+def within(version: Version, sign: str, bound: Version) -> bool:
+    """Whether a version meets one condition, as PEP 440 compares them: pieces that are not there are 0."""
     size = max(len(version), len(bound))
     ours, other = (each + (0,) * (size - len(each)) for each in (version, bound))
     match sign:

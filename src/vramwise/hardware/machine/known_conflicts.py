@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from vramwise.releases import within
+
 
 class Needs(NamedTuple):
     """`package` of the versions `when` needs `other` of the versions `wants`; else `what` happens."""
@@ -120,13 +122,7 @@ def driver_conflict(torch_cuda: str | None, driver: str | None) -> list[str]:
 def _meets(version: str, wanted: str) -> bool:
     """Whether a version's numbers meet every condition; what cannot be read meets them."""
     given = _release(version)
-    for sign, text in _SPECIFIER.findall(wanted) if given else ():
-        bound = _release(text)
-        width = max(len(given), len(bound))
-        one, other = (part + (0,) * (width - len(part)) for part in (given, bound))
-        if not (one >= other if sign == ">=" else one == other if sign == "==" else one < other):
-            return False
-    return True
+    return not given or all(within(given, sign, _release(text)) for sign, text in _SPECIFIER.findall(wanted))
 
 
 def _release(version: str) -> tuple[int, ...]:
