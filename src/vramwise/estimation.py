@@ -16,19 +16,29 @@ _REMEMBERED_MODELS = 256
 _models: dict[int, tuple[ModelSource, Model]] = {}
 
 
-def estimate(scenario: Scenario | Mapping[str, object], *, replays: bool = True) -> Result:
+def estimate(
+    scenario: Scenario | Mapping[str, object] | str, *, replays: bool = True, **settings: object
+) -> Result:  # fmt: skip
     """The memory that a scenario takes: quantities, moments with their trees, verdict.
 
-    `scenario` is a `Scenario` or the same as a table. Raises ScenarioError (a wrong key or value), UnknownNameError
-    (an unknown GPU), SourceError (a model that cannot be found or read) and UnsupportedModelError (a family that is
-    not described). Nothing is downloaded. A type that no family describes is answered as far as its tensors say: from
+    `scenario` is a `Scenario`, the same as a table, or a model with the scenario's keys as keywords, flat as the flags
+    are: `estimate("llama-3.1-8b", task="serve", gpu="l40s", max_model_len=8192)`.
+
+    Raises ScenarioError (a wrong key or value), UnknownNameError (an unknown GPU), SourceError (a model that cannot be
+    found or read) and UnsupportedModelError (a family that is not described). Nothing is downloaded. A type that no family describes is answered as far as its tensors say: from
     the safetensors files under its path, else from transformers' own class where that is installed, the only case in
     which torch is imported; the result's notes say so.
 
     `replays`: whether a training step may be replayed on a model of torch's allocator, which takes 10 to
     100 ms once reserved memory is read; else that is a calibrated ratio.
     """
-    if not isinstance(scenario, Scenario):
+    if isinstance(scenario, str):
+        from vramwise.scenario.keywords import scenario_of
+
+        scenario = scenario_of(scenario, settings)
+    elif settings:
+        raise ScenarioError(next(iter(settings)), "keywords go with a model's name: write them into the scenario")
+    elif not isinstance(scenario, Scenario):
         scenario = Scenario.from_dict(scenario)
     gpu, gpu_note = _gpu(scenario)
     try:

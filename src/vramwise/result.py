@@ -277,6 +277,19 @@ class Result:
             "notes": list(self.notes),
         }
 
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Every term of every moment as a flat row (path, bytes, low, high, kind, formula, source):
+        `pandas.DataFrame(result.to_rows())`, `polars.DataFrame(result.to_rows())`."""
+        from vramwise.notebook import rows_of
+
+        return rows_of(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of a result: the bar and the tables, self-contained."""
+        from vramwise.notebook import html_of
+
+        return html_of(self)
+
     def to_json(self) -> str:
         """`to_dict` as JSON on one line. Terms that several moments share are written out once, so that a batch
         of answers costs a third of encoding the dicts. Raises ValueError for a number that JSON does not have."""
