@@ -345,47 +345,70 @@ def test_the_heading_tells_16_bit_weights_under_autocast_from_fp32_ones(capsys: 
 @pytest.mark.parametrize(
     ("text", "tool", "command"),
     [
-        ("base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\n", "axolotl", "axolotl train"),
-        ("model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: lora\n", "LLaMA-Factory", "llamafactory-cli train"),
-        ("model:\n  _component_: torchtune.models.llama3_1.llama3_1_8b\n", "torchtune", "tune run RECIPE --config"),
-        ("checkpoint_dir: checkpoints/Qwen/Qwen3-8B\n", "litgpt", "litgpt finetune --config"),
-        ("model_name_or_path: Qwen/Qwen3-8B\nuse_peft: true\n", "TRL", "trl sft --config"),
+        ("base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\n", "axolotl", "axolotl train run.yaml"),
+        ("model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: lora\n", "LLaMA-Factory",
+         "llamafactory-cli train run.yaml"),
+        ("model: {_component_: torchtune.models.qwen3.qwen3_8b}\ncheckpointer: {checkpoint_dir: /tmp/Qwen3-8B}\n",
+         "torchtune", "tune run full_finetune_distributed --config run.yaml"),
+        ("checkpoint_dir: checkpoints/Qwen/Qwen3-8B\nlora_r: 4\ntrain:\n  micro_batch_size: 1\n", "litgpt",
+         "litgpt finetune_lora --config run.yaml"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("flags", [(), ("--scenario",)])
-def test_a_training_tools_file_is_told_how_it_is_read(text, tool, command, flags, tmp_path, monkeypatch, capsys):
+def test_a_tools_file_is_read_as_the_command_that_runs_it(text, tool, command, flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("run.yaml").write_text(text, encoding="utf-8")
-    assert main(["estimate", *flags, "run.yaml"]) == 2
-    said = capsys.readouterr().err
-    assert said == f"vramwise: run.yaml is a configuration of {tool}: vramwise estimate -- {command} run.yaml\n"
+    of_file = json.loads(estimate(capsys, *flags, "run.yaml", "--json"))
+    of_command = json.loads(estimate(capsys, "--json", "--", *command.split()))
+    assert of_file["scenario"] == of_command["scenario"]
+    assert of_file["notes"][0].startswith(f"run.yaml is a configuration of {tool}")
+    assert of_file["notes"][0].endswith(f"read as {command}")
+
+
+def test_a_flag_beside_a_file_wins_and_a_model_replaces_the_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("ax.yml").write_text("base_model: Qwen/Qwen3-8B\nmicro_batch_size: 8\n", encoding="utf-8")
+    found = json.loads(estimate(capsys, "qwen3-0.6b", "--num-gpus", "1", "ax.yml", "--micro-batch-size", "2", "--json"))
+    assert found["scenario"]["model"] == "qwen3-0.6b"
+    assert found["scenario"]["train"]["micro_batch_size"] == 2
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("acc.yaml", "distributed_type: FSDP\n",
-         "a configuration of accelerate: vramwise estimate -- accelerate launch --config_file acc.yaml train.py "
-         "--model_name_or_path MODEL"),
-        ("ds.json", '{"zero_optimization": {"stage": 3}}',
-         "a configuration of DeepSpeed: vramwise estimate MODEL --task train --deepspeed ds.json"),
-        ("docker-compose.yml", "services:\n  a:\n    image: vllm/vllm-openai\n",
-         "a file of Docker Compose: vramwise estimate -- docker run IMAGE ARGUMENTS, as a service has them"),
-        ("pod.yaml", "apiVersion: v1\nkind: Pod\n",
-         "a manifest of Kubernetes: vramwise estimate -- COMMAND, with its container's command and arguments"),
-        ("Modelfile", "# mine\nFROM llama3.1\n", "a Modelfile of ollama: vramwise estimate -- ollama run llama3.1"),
-        ("Modelfile", "FROM ./a.gguf\n", "a Modelfile of ollama: vramwise estimate -- llama-server -m ./a.gguf"),
-        ("job.sh", "srun vllm serve gpt2\n", "a script: vramwise estimate -- COMMAND, with the command line in it"),
-        ("job", "#!/bin/bash\n", "a script: vramwise estimate -- COMMAND, with the command line in it"),
+        ("acc.yaml", "distributed_type: FSDP\n", "acc.yaml says nothing of the model: vramwise estimate MODEL"),
+        ("ds.json", '{"zero_optimization": {"stage": 3}}', "ds.json says nothing of the model"),
+        ("docker-compose.yml", "services:\n  a:\n    image: nginx\n",
+         "a file of Docker Compose that starts no program known here"),
+        ("pod.yaml", "apiVersion: v1\nkind: Pod\n", "a manifest of Kubernetes that starts no program known here"),
+        ("job.sh", "echo hello\n", "a script that starts no program known here"),
+        ("job", "#!/bin/bash\n", "a script that starts no program known here"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("flags", [("--scenario",), ("--gpu", "h100")])
-def test_another_programs_file_is_told_what_reads_it(name, text, said, flags, tmp_path, monkeypatch, capsys):
+def test_a_file_that_names_no_model_says_what_to_do(name, text, said, flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(text, encoding="utf-8")
     words = [*flags, name] if flags == ("--scenario",) else [name, *flags]
-    assert main(["estimate", *words]) == 2
-    assert capsys.readouterr().err == f"vramwise: {name} is {said}\n"
+    code, line = refused(capsys, *words)
+    assert code == 2
+    assert said in line
+
+
+def test_several_services_are_several_answers_or_the_one_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("compose.yml").write_text(
+        "services:\n  a:\n    image: vllm/vllm-openai\n    command: --model gpt2\n"
+        "  b:\n    image: vllm/vllm-openai\n    command: [--model, facebook/opt-125m]\n", encoding="utf-8")  # fmt: skip
+    lines = [json.loads(line) for line in estimate(capsys, "compose.yml", "--json").splitlines()]
+    assert [(line["id"], line["result"]["scenario"]["model"]) for line in lines] == [
+        ("a", "gpt2"), ("b", "facebook/opt-125m")]  # fmt: skip
+    one = json.loads(estimate(capsys, "compose.yml", "--service", "b", "--json"))
+    assert one["scenario"]["model"] == "facebook/opt-125m"
+    screen = estimate(capsys, "compose.yml")
+    assert "a:\n" in screen
+    assert "b:\n" in screen
+    assert 'no service "c" that runs a model: expected a, b' in refused(capsys, "compose.yml", "--service", "c")[1]
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_what_is_passed_over_is_said() -> None:
     said = " / ".join(launch.notes)
     for part in ("no effect on the memory counted here: --learning_rate", "unknown to Trainer, left out: --frobnicate",
                  "--auto_find_batch_size is not counted", "ademamix: its third state", "--lora_modules_to_save is not",
-                 "weights are loaded in bf16", "does not say how many GPUs"):  # fmt: skip
+                 "weights are loaded in bf16", "nothing says how many GPUs"):  # fmt: skip
         assert part in said, part
 
 

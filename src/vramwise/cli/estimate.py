@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import (
     add_scenario_arguments,
@@ -21,6 +22,9 @@ from vramwise.cli.scenario_flags import (
 from vramwise.errors import UnknownNameError, UsageError, clipped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vramwise.interop.files.launches import FileLaunch
     from vramwise.models import Model
 
 HELP = "how much memory a model takes, and why"
@@ -34,6 +38,7 @@ STYLES: dict[str, tuple[str, ...]] = {
 
 def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser)
+    add_file_arguments(parser)
     parser.takes_command = True
     parser.epilog = (
         "an engine's own command line is taken as it is: vramwise estimate --gpu h100 -- vllm serve MODEL "
@@ -64,7 +69,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not."""
-    _refuse_a_tools_file(args)
+    launches = launches_of_files(args)
+    if len(launches) > 1:
+        return _several(args, launches)
+    args.launch = launches[0].launch if launches else None
     take_scenario_file(args)
     _refuse_contradictions(args)
     _refuse_a_size(args)
@@ -89,18 +97,16 @@ def _refuse_a_size(args: argparse.Namespace) -> None:
         raise UnknownNameError("model", name, hint=f"{simple}; --hidden-size and its like describe a model")
 
 
-def _refuse_a_tools_file(args: argparse.Namespace) -> None:
-    """Raises UsageError, with the words that read it, where MODEL or --scenario is the file of another tool."""
-    for file in (args.scenario, args.model):
-        if not isinstance(file, str) or not os.path.isfile(file):
-            continue
-        from vramwise.files import shown_path
-        from vramwise.interop.launch import file_and_words
-
-        found = file_and_words(file)
-        if found is not None:
-            what, words = found
-            raise UsageError(f"{shown_path(file)} is {what}: vramwise estimate {words}")
+def _several(args: argparse.Namespace, launches: Sequence[FileLaunch]) -> int:
+    """An answer for each program that a file starts; 3 where one of them does not fit."""
+    code = 0
+    for answer in launches:
+        args.launch = answer.launch
+        _refuse_contradictions(args)
+        if not args.json:
+            print(f"{clipped(answer.name)}:")
+        code = max(code, _task(args, answer.name))
+    return code
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:
@@ -131,10 +137,11 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
 
 
 def _asks_for_a_task(args: argparse.Namespace) -> bool:
-    return bool(args.task or args.scenario or args.engine_command or args.deepspeed)
+    return bool(args.task or args.scenario or args.engine_command or args.deepspeed or args.launch)
 
 
-def _task(args: argparse.Namespace) -> int:
+def _task(args: argparse.Namespace, name: str = "") -> int:
+    """One answer; `name` tells it from others of the same file."""
     from vramwise.estimation import estimate
 
     scenario = scenario_from_flags(args)
@@ -142,7 +149,7 @@ def _task(args: argparse.Namespace) -> int:
     if args.like is not None:
         result = replace(result, notes=(f"described as {args.like}, because --like says so", *result.notes))
     if args.json:
-        _print_json(result.to_dict())
+        _print_json({"id": name, "result": result.to_dict()} if name else result.to_dict())
     elif args.explain is not None:
         from vramwise.cli.screens.explain import explain_screen
         from vramwise.cli.screens.paint import show

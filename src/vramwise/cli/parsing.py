@@ -39,10 +39,11 @@ class CommandParser(argparse.ArgumentParser):
     """The parser of one command. Flags are never abbreviated, so that a new flag cannot change an old call.
 
     `takes_command`: the words after `--`, where there are several, are another program's command line and become
-    `engine_command`.
+    `engine_command`. `takes_files`: words that stand apart between flags are further `files`.
     """
 
     takes_command = False
+    takes_files = False
 
     def __init__(self, *, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False, formatter_class=_Formatter)
@@ -57,6 +58,9 @@ class CommandParser(argparse.ArgumentParser):
                 arguments, command = arguments[:cut], words
         self._refuse_unknown_flags(arguments)
         parsed, left_over = self.parse_known_args(arguments)
+        if self.takes_files:
+            parsed.files += [word for word in left_over if not word.startswith("-")]
+            left_over = [word for word in left_over if word.startswith("-")]
         if left_over:
             raise UsageError(f'unexpected argument "{clipped(left_over[0])}"  ({self.prog} --help)')
         if self.takes_command:

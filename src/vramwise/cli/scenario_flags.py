@@ -91,7 +91,8 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
     """
     data: dict[str, object] = read_table_file(args.scenario) if args.scenario else {}
     notes: tuple[str, ...] = ()
-    if getattr(args, "engine_command", None):
+    launched = bool(getattr(args, "engine_command", None) or getattr(args, "launch", None))
+    if launched:
         data, notes = _launched(args, data)
     given = given_keys(args)
     zero_file = getattr(args, "deepspeed", None)
@@ -107,7 +108,7 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
         data, said = _with_deepspeed(data, zero_file, task)
         notes = (*notes, *said)
     top, settings = _by_table(given, task)
-    if getattr(args, "engine_command", None) or zero_file is not None:
+    if launched or zero_file is not None:
         data = _without_what_follows(data, settings)
     data = {**data, **top, "task": task}
     if settings:
@@ -127,11 +128,13 @@ def _launched(args: argparse.Namespace, data: dict[str, object]) -> tuple[dict[s
     from vramwise.interop.launch import read_command
     from vramwise.interop.launch.launchers import GPUS_UNSAID
 
-    if data:
-        raise UsageError("--scenario and an engine's command line both describe the scenario: leave out one")
-    if args.model is not None:
-        raise UsageError("the engine's command line names the model: leave out MODEL")
-    launch = read_command(args.engine_command)
+    launch = getattr(args, "launch", None)
+    if launch is None:
+        if data:
+            raise UsageError("--scenario and an engine's command line both describe the scenario: leave out one")
+        if args.model is not None:
+            raise UsageError("the engine's command line names the model: leave out MODEL")
+        launch = read_command(args.engine_command)
     answered = () if args.num_gpus is None else (GPUS_UNSAID,)
     return launch.scenario, tuple(note for note in launch.notes if note not in answered)
 

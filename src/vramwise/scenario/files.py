@@ -38,19 +38,29 @@ def read_table_file(path: str | Path) -> dict[str, Any]:
     parse = _PARSERS.get(path.suffix.lower())
     if parse is None:
         raise SourceError(f"{where}: expected a file that ends in {', '.join(_PARSERS)}")
-    text = _text(path, where)
+    table = _parsed(read_text_file(path), parse, where)
+    if not isinstance(table, dict):
+        raise ScenarioError("", f"{where}: expected a table with a model and a task")
+    return table
+
+
+def parse_documents(text: str, name: str) -> list[Any]:
+    """The documents of a YAML text, such as the manifests of one file. Raises SourceError that names it."""
+    found = _parsed(text, _parse_yaml_stream, shown_path(name))
+    return list(found)
+
+
+def _parsed(text: str, parse: Callable[[str], Any], where: str) -> Any:
     if not text.strip():
         raise SourceError(f"{where}: the file is empty")
     try:
-        table = parse(text)
-        _check_tree(table)
+        found = parse(text)
+        _check_tree(found)
     except RecursionError:
         raise SourceError(f"{where}: {_TOO_DEEP}") from None
     except ValueError as problem:
         raise SourceError(f"{where}: {clipped(str(problem), 160)}") from None
-    if not isinstance(table, dict):
-        raise ScenarioError("", f"{where}: expected a table with a model and a task")
-    return table
+    return found
 
 
 def parse_json(text: str) -> Any:
@@ -65,7 +75,9 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"not JSON: {problem.msg} ({where})") from None
 
 
-def _text(path: Path, where: str) -> str:
+def read_text_file(path: str | Path) -> str:
+    """A file's text, of at most 16 MiB. Raises SourceError that names it."""
+    where = shown_path(str(path))
     content = read_at_most(path, LARGEST_FILE_BYTES + 1)
     if len(content) > LARGEST_FILE_BYTES:
         limit = format_bytes(LARGEST_FILE_BYTES, "MiB", 0)
@@ -92,10 +104,23 @@ def _parse_toml(text: str) -> Any:
 def _parse_yaml(text: str) -> Any:
     import yaml
 
+    return _built(text, yaml.load)
+
+
+def _parse_yaml_stream(text: str) -> Any:
+    import yaml
+
+    return _built(text, lambda given, Loader: list(yaml.load_all(given, Loader=Loader)))
+
+
+def _built(text: str, build: Callable[..., Any]) -> Any:
+    """What YAML builds of a text that was looked at event by event before."""
+    import yaml
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_events(yaml.parse(text, Loader=loader))
-        return yaml.load(text, Loader=loader)
+        return build(text, Loader=loader)
     except yaml.YAMLError as problem:
         raise ValueError(f"not YAML: {problem}") from None
 

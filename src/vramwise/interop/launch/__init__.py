@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from vramwise.interop.launch.command import Launch, names_a_program, read_command
-from vramwise.interop.launch.tool_files import file_and_words
 
-__all__ = ["Launch", "file_and_words", "names_a_program", "read_command"]
+__all__ = ["Launch", "names_a_program", "read_command"]

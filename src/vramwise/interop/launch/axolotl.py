@@ -52,7 +52,7 @@ def read(start: Start) -> Launch:
         notes += said
     _precision(options, train, sharding)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("axolotl", scenario, (*notes, *options.notes(), *launcher.said()))
+    return Launch("axolotl", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
 
 
 def _launcher(start: Start, options: Options, after: tuple[str, ...]) -> Launcher:

@@ -40,11 +40,13 @@ ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 @record
 class Launch:
-    """What a command line says: the engine, the scenario as a table, and what was passed over."""
+    """What a command line says: the engine, the scenario as a table, what was passed over, and what was read."""
 
     engine: str
     scenario: dict[str, object]
     notes: tuple[str, ...]
+    understood: tuple[str, ...] = ()
+    """Options and flags that the scenario is made of, as they were written."""
 
 
 @record
@@ -194,6 +196,11 @@ def notes_of(
     if spare:
         notes.append(f"words that belong to no flag, left out: {', '.join(clipped(one) for one in spare[:_LISTED])}")
     return tuple(notes)
+
+
+def understood_of(words: Words, read: frozenset[str]) -> tuple[str, ...]:
+    """The flags that the scenario is made of."""
+    return tuple(flag for flag in words.given if flag in read)
 
 
 def one_model(engine: str, named: str | None, hint: str) -> str:

@@ -11,7 +11,7 @@ from vramwise.interop.launch.command import Start
 from vramwise.interop.launch.options import Options
 
 _NESTED = ("fsdp_config", "deepspeed_config", "parallelism_config", "dynamo_config")
-GPUS_UNSAID = "the command does not say how many GPUs run it: --num-gpus before -- does"
+GPUS_UNSAID = "nothing says how many GPUs run it: --num-gpus does (before --)"
 _GPUS_OF_A_NODE = 8
 # trl 1.16 trl/accelerate_configs: names that `--accelerate_config` takes besides files.
 _PRESETS: dict[str, dict[str, object]] = {

@@ -53,7 +53,7 @@ def read(start: Start) -> Launch:
     if "sequence_length" not in train:
         notes.append("samples are as long as they are in the data: --sequence-length says how long")
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("litgpt", scenario, (*notes, *options.notes(), *launcher.said()))
+    return Launch("litgpt", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
 
 
 def _launcher(options: Options, pretrains: bool) -> Launcher:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import os
 
-from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.command import (
+    Launch,
+    Start,
+    notes_of,
+    one_model,
+    settings_of,
+    understood_of,
+    words_for,
+)
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.gguf_names import model_of_file, model_of_repository
 from vramwise.interop.launch.llama_cpp_variables import words_of_variable
@@ -107,8 +115,9 @@ def read(start: Start) -> Launch:
     if devices is not None:
         scenario["num_gpus"] = devices
     _beside(words, settings)
-    notes = notes_of("llama.cpp", words, frozenset(MEANINGS) | _APART, UNCOUNTED, words.loose)
-    return Launch("llama.cpp", scenario, notes)
+    read_flags = frozenset(MEANINGS) | _APART
+    notes = notes_of("llama.cpp", words, read_flags, UNCOUNTED, words.loose)
+    return Launch("llama.cpp", scenario, notes, understood_of(words, read_flags))
 
 
 def _answers_chats(start: Start, words: Words) -> bool:

@@ -52,7 +52,8 @@ def read(start: Start) -> Launch:
         notes += said
     notes += _precision(options, train, sharding, model)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("llamafactory", scenario, (*notes, *sharding.notes, *options.notes(), *launcher.said()))
+    told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
+    return Launch("llamafactory", scenario, told, options.understood())
 
 
 def read_overrides(options: Options) -> None:

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from vramwise.errors import UsageError, clipped
-from vramwise.interop.launch.command import Launch, Start, notes_of, settings_of
+from vramwise.interop.launch.command import Launch, Start, notes_of, settings_of, understood_of
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.megatron_model import READ_FOR_THE_MODEL, model_of, vocabulary_note
 from vramwise.interop.launch.values import Meaning, at_least_one, switch, whole, whole_in, word
@@ -83,7 +83,7 @@ def read(start: Start) -> Launch:
     if "expandable_segments:True" in start.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
         settings["expandable_segments"] = True
     scenario = {"model": model, "task": "train", "num_gpus": gpus, "gpus_per_node": per_node, "train": settings}
-    return Launch("megatron", scenario, tuple(notes))
+    return Launch("megatron", scenario, tuple(notes), understood_of(words, read_flags))
 
 
 def given(words: Words, flag: str) -> str | None:

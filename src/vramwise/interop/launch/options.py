@@ -151,6 +151,11 @@ class Options:
                 raise UsageError(f"{self.shown[name]}: {problem.problem}") from None
         return found
 
+    def understood(self) -> tuple[str, ...]:
+        """The options that the scenario is made of."""
+        rows = ((name, self.known(name)) for name in self.values)
+        return tuple(self.shown[name] for name, option in rows if option is not None and option.key)
+
     def notes(self) -> list[str]:
         """What was passed over: options whose effect is not counted, without effect, and unknown ones."""
         notes, passed = [], []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, understood_of, words_for
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import Meaning, fraction, positive, switch, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
@@ -66,8 +66,10 @@ def read(start: Start) -> Launch:
         else:
             notes.append(f"--quantization {quantization}: the format that the model's own config states is used")
     model = one_model("SGLang", _last(words, "--model-path") or _last(words, "--model"), "--model-path MODEL")
-    notes.extend(notes_of("SGLang", words, frozenset(MEANINGS) | _APART, UNCOUNTED, words.loose))
-    return Launch("sglang", {"model": model, "task": "serve", "serve": settings}, tuple(notes))
+    read_flags = frozenset(MEANINGS) | _APART
+    notes.extend(notes_of("SGLang", words, read_flags, UNCOUNTED, words.loose))
+    scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
+    return Launch("sglang", scenario, tuple(notes), understood_of(words, read_flags))
 
 
 def _last(words: Words, flag: str) -> str | None:

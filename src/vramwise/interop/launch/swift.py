@@ -57,7 +57,8 @@ def read(start: Start) -> Launch:
         notes += said
     notes += _precision(options, train, sharding, model)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("ms-swift", scenario, (*notes, *sharding.notes, *options.notes(), *launcher.said()))
+    told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
+    return Launch("ms-swift", scenario, told, options.understood())
 
 
 def _sharding(options: Options) -> Sharding:

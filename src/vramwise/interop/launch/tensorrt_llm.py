@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, understood_of, words_for
 from vramwise.interop.launch.values import Meaning, fraction, whole, word
 
 MEANINGS = {
@@ -33,4 +33,5 @@ def read(start: Start) -> Launch:
     loose = list(words.loose)
     model = one_model("TensorRT-LLM", loose.pop(0) if loose else None, "trtllm-serve MODEL")
     notes = notes_of("TensorRT-LLM", words, frozenset(MEANINGS), UNCOUNTED, loose)
-    return Launch("tensorrt-llm", {"model": model, "task": "serve", "serve": settings}, notes)
+    scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
+    return Launch("tensorrt-llm", scenario, notes, understood_of(words, frozenset(MEANINGS)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, understood_of, words_for
 from vramwise.interop.launch.flags import flags_of
 from vramwise.interop.launch.values import Meaning, fraction, whole, word
 from vramwise.interop.launch.variables import switched
@@ -56,4 +56,5 @@ def read(start: Start) -> Launch:
     model = one_model("text-generation-inference", named, "--model-id MODEL")
     apart = frozenset(MEANINGS) | {"--model-id", "--quantize"}
     notes.extend(notes_of("text-generation-inference", words, apart, UNCOUNTED, words.loose))
-    return Launch("tgi", {"model": model, "task": "serve", "serve": settings}, tuple(notes))
+    scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
+    return Launch("tgi", scenario, tuple(notes), understood_of(words, apart))

@@ -68,7 +68,7 @@ def read(start: Start) -> Launch:
         if options.is_on("fsdp_cpu_offload", "fsdp.cpu_offload"):
             train |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch(_OPTION, scenario, (*notes, *options.notes(), *launcher.said()))
+    return Launch(_OPTION, scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
 
 
 @cache

@@ -65,7 +65,7 @@ def read(start: Start) -> Launch:
     if "expandable_segments:True" in start.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
         train["expandable_segments"] = True
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("transformers", scenario, (*notes, *options.notes(), *launcher.said()))
+    return Launch("transformers", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
 
 
 def stage_of(program: str) -> str | None:

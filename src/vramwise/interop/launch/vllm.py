@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
-from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, words_for
+from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, understood_of, words_for
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import Meaning, fraction, switch, table, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
@@ -76,7 +76,8 @@ def read(start: Start) -> Launch:
     model = one_model("vLLM", model, "vllm serve MODEL")
     read_flags = frozenset(MEANINGS) | _READ_APART
     notes.extend(notes_of("vLLM", words, read_flags, UNCOUNTED, loose))
-    return Launch("vllm", {"model": model, "task": "serve", "serve": settings}, tuple(notes))
+    scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
+    return Launch("vllm", scenario, tuple(notes), understood_of(words, read_flags))
 
 
 _DRAFTS_ALONE = ("ngram", "mtp", "suffix", "dspark", "extract_hidden_states", "custom_class")

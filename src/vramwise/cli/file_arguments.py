@@ -1,0 +1,55 @@
+"""FILE… of `vramwise estimate`: other tools' files, alone, several together, or beside a MODEL that replaces theirs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from vramwise.cli.parsing import CommandParser
+from vramwise.errors import UsageError, clipped
+
+if TYPE_CHECKING:
+    from vramwise.interop.files.launches import FileLaunch
+
+
+def add_file_arguments(parser: CommandParser) -> None:
+    """Add FILE… and --service to a parser that has MODEL already."""
+    parser.takes_files = True
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE",
+        help="tools' files, recognized by what is in them: configurations of axolotl, LLaMA-Factory, ms-swift, "
+        "torchtune, torchtitan, litgpt, llm-foundry, TRL, verl, NeMo-RL, AgileRL, accelerate, DeepSpeed; notebooks, "
+        "scripts, Slurm jobs, docker-compose.yml, Kubernetes and Ray manifests, Modelfiles",
+    )  # fmt: skip
+    parser.add_argument("--service", metavar="NAME", help="the one of a file's services or programs that is meant")
+
+
+def launches_of_files(args: argparse.Namespace) -> list[FileLaunch]:
+    """What the files say, by the name of each program; none where MODEL is a model or a scenario's own file.
+
+    What is no file of a tool stays in `args.model`. Raises UsageError or SourceError.
+    """
+    words = [word for word in (args.model, args.scenario, *args.files) if isinstance(word, str)]
+    if not args.files and not any(os.path.isfile(word) for word in words):
+        if args.service is not None:
+            raise UsageError("--service: chooses among the programs of a FILE, such as docker-compose.yml")
+        return []
+    from vramwise.interop.files.kinds import is_tools_file
+
+    first = args.model if args.model is not None else args.scenario
+    is_tools = isinstance(first, str) and is_tools_file(first)
+    files = [*([first] if is_tools and isinstance(first, str) else []), *args.files]
+    if not files:
+        if args.service is not None:
+            raise UsageError(f"--service: {clipped(str(first))} starts no programs")
+        return []
+    if args.engine_command:
+        raise UsageError("files and a command line both describe the scenario: leave out one")
+    if is_tools:
+        args.model = args.scenario = None
+    elif args.scenario is not None:
+        raise UsageError("--scenario and other files both describe the scenario: leave out one")
+    from vramwise.interop.files.launches import read_files
+
+    return read_files(files, args.model, args.service)

@@ -1,0 +1,225 @@
+"""Containers of Docker Compose files and Kubernetes manifests: image, command, arguments, environment, card.
+
+Compose fills in `${NAME:-default}` itself and doubles `$$` (compose-spec 12-interpolation.md); Kubernetes fills
+`$(NAME)` from the container's own environment (its API's Container.command and .args). A Ray job's `entrypoint` is a
+shell's text; the LLM configurations of Ray Serve name vLLM's own arguments (`engine_kwargs`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from vramwise.errors import UsageError, VramwiseError, clipped
+from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text, programs_in_words
+from vramwise.interop.files.shell_words import commands_of
+
+_PARAMETER = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?\}|\$([A-Za-z_]\w*)")
+_REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+_PRODUCT_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/class", "gpu.product")
+_GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+_MOST_NODES = 200_000
+
+
+def compose_programs(table: Mapping[str, object]) -> list[Program]:
+    """The services of a Compose file that start a known program."""
+    services = table.get("services")
+    found: list[Program] = []
+    for name, service in (services if isinstance(services, Mapping) else {}).items():
+        if isinstance(service, Mapping):
+            found += _compose_service(str(name), service)
+    return found[:MOST_PROGRAMS]
+
+
+def _compose_service(name: str, service: Mapping[str, object]) -> list[Program]:
+    unset: list[str] = []
+    environment = {key: _interpolated(value, unset) for key, value in _environment(service.get("environment"))}
+    entrypoint = _interpolated_words(service.get("entrypoint"), unset)
+    command = _interpolated_words(service.get("command"), unset)
+    image = _interpolated(str(service.get("image") or ""), unset)
+    words = [*entrypoint, *command] if entrypoint and _has_shell(entrypoint) else [image, *entrypoint, *command]
+    notes = (f"not set here, taken as empty: {', '.join(clipped(one, 40) for one in unset[:8])}",) if unset else ()
+    return [_with_notes(one, notes) for one in programs_in_words([word for word in words if word], environment, name)]
+
+
+def _with_notes(program: Program, notes: tuple[str, ...]) -> Program:
+    return replace(program, notes=(*notes, *program.notes)) if notes else program
+
+
+def _has_shell(words: Sequence[str]) -> bool:
+    return any(re.fullmatch(r"-[a-z]*c", word) for word in words)
+
+
+def _interpolated(text: str, unset: list[str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match.group() == "$$":
+            return "$"
+        name, kind, default = match.group(1) or match.group(4), match.group(2) or "", match.group(3) or ""
+        if "-" in kind:
+            return default
+        if name not in unset:
+            unset.append(name)
+        return ""
+
+    return _PARAMETER.sub(value, text)
+
+
+def _interpolated_words(value: object, unset: list[str]) -> list[str]:
+    if isinstance(value, str):
+        parsed = commands_of(_interpolated(value, unset).replace("\n", " ")).commands
+        return [word for command in parsed for word in command.words]
+    return [_interpolated(str(word), unset) for word in value] if isinstance(value, list) else []
+
+
+def _environment(value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), _text(one)) for key, one in value.items() if one is not None)
+    elif isinstance(value, list):
+        yield from ((name, text) for name, sign, text in (str(one).partition("=") for one in value) if sign)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def kubernetes_programs(documents: Sequence[object]) -> list[Program]:
+    """The containers, Ray jobs and Ray Serve applications of manifests that start a known program."""
+    found: list[Program] = []
+    for document in documents:
+        kind, name = "", ""
+        if isinstance(document, Mapping):
+            metadata = document.get("metadata")
+            kind = str(document.get("kind") or "")
+            name = str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
+        for table in _tables(document):
+            containers = table.get("containers")
+            for container in containers if isinstance(containers, list) else []:
+                if isinstance(container, Mapping):
+                    found += _container(name or kind.lower(), container, table)
+            found += _ray(table, name or kind.lower())
+        if len(found) > MOST_PROGRAMS:
+            break
+    return _named_apart(found[:MOST_PROGRAMS])
+
+
+def _tables(document: object) -> Iterator[Mapping[str, object]]:
+    """Every table of a document, wherever it stands."""
+    waiting, seen = [document], 0
+    while waiting and seen < _MOST_NODES:
+        value = waiting.pop(0)
+        seen += 1
+        if isinstance(value, Mapping):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _container(name: str, container: Mapping[str, object], pod: Mapping[str, object]) -> list[Program]:
+    environment = {}
+    for entry in _list(container.get("env")):
+        if isinstance(entry, Mapping) and isinstance(entry.get("value"), str | int | float):
+            environment[str(entry.get("name"))] = _text(entry["value"])
+    command = [_referenced(_text(word), environment) for word in _list(container.get("command"))]
+    arguments = [_referenced(_text(word), environment) for word in _list(container.get("args"))]
+    image = str(container.get("image") or "")
+    words = [*command, *arguments] if _has_shell(command) else [image, *command, *arguments]
+    own = str(container.get("name") or "")
+    found = programs_in_words([word for word in words if word], environment, name)
+    settings = _card(container, pod)
+    return [replace(one, name=one.name or own, settings=settings) for one in found]
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
+
+
+def _referenced(text: str, environment: Mapping[str, str]) -> str:
+    return _REFERENCE.sub(lambda match: environment.get(match.group(1), match.group()), text)
+
+
+def _card(container: Mapping[str, object], pod: Mapping[str, object]) -> dict[str, object]:
+    """The card that the pod's selector names, where it is known here; GPUs are what the command line asks for."""
+    from vramwise.hardware import find_gpu
+
+    selector = pod.get("nodeSelector")
+    for label in _PRODUCT_LABELS:
+        named = selector.get(label) if isinstance(selector, Mapping) else None
+        if isinstance(named, str):
+            try:
+                return {"gpu": find_gpu(named).gpu.id}
+            except VramwiseError:
+                return {}
+    return {}
+
+
+def _ray(table: Mapping[str, object], name: str) -> Iterator[Program]:
+    entrypoint = table.get("entrypoint")
+    if isinstance(entrypoint, str):
+        yield from programs_in_text(entrypoint, _runtime_environment(table), name)
+    serving = table.get("serveConfigV2")
+    if isinstance(serving, str):
+        from vramwise.scenario.files import parse_documents
+
+        for inner in (one for document in parse_documents(serving, "serveConfigV2") for one in _tables(document)):
+            yield from ray_serve_programs(inner)
+    else:
+        yield from ray_serve_programs(table)
+
+
+def _runtime_environment(table: Mapping[str, object]) -> dict[str, str]:
+    """`env_vars` of a Ray job's runtime environment, a table or a text of YAML."""
+    value = table.get("runtimeEnvYAML") or table.get("runtime_env")
+    if isinstance(value, str):
+        from vramwise.scenario.files import parse_documents
+
+        value = (parse_documents(value, "runtimeEnvYAML") or [None])[0]
+    given = value.get("env_vars") if isinstance(value, Mapping) else None
+    return {str(key): _text(one) for key, one in given.items()} if isinstance(given, Mapping) else {}
+
+
+def ray_serve_programs(table: Mapping[str, object]) -> Iterator[Program]:
+    """The models of one application: `llm_configs` of ray.serve.llm, whose `engine_kwargs` are vLLM's arguments."""
+    for config in _list(table.get("llm_configs")):
+        loading = config.get("model_loading_config") if isinstance(config, Mapping) else None
+        if not isinstance(config, Mapping) or not isinstance(loading, Mapping):
+            continue
+        served = str(loading.get("model_id") or "")
+        source = loading.get("model_source")
+        model = source if isinstance(source, str) else served
+        if not model:
+            raise UsageError("llm_configs: model_loading_config names no model_id")
+        given = config.get("engine_kwargs")
+        words = [word for pair in (given.items() if isinstance(given, Mapping) else ()) for word in _flag(*pair)]
+        card = config.get("accelerator_type")
+        yield Program(served or model, ("vllm", "serve", model, *words), (), _named_card(card))
+
+
+def _named_card(name: object) -> dict[str, object]:
+    from vramwise.hardware import find_gpu
+
+    try:
+        return {"gpu": find_gpu(name).gpu.id} if isinstance(name, str) else {}
+    except VramwiseError:
+        return {}
+
+
+def _flag(key: object, value: object) -> tuple[str, ...]:
+    flag = "--" + str(key).replace("_", "-")
+    if isinstance(value, bool):
+        return (flag,) if value else (flag.replace("--", "--no-", 1),)
+    if isinstance(value, Mapping | list):
+        return (flag, json.dumps(value))
+    return () if value is None else (flag, str(value))
+
+
+def _named_apart(programs: list[Program]) -> list[Program]:
+    """Programs with names of their own: the second of a name gets a number."""
+    counts: dict[str, int] = {}
+    found = []
+    for one in programs:
+        counts[one.name] = counts.get(one.name, 0) + 1
+        found.append(one if counts[one.name] == 1 else replace(one, name=f"{one.name}-{counts[one.name]}"))
+    return found

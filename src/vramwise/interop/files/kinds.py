@@ -1,0 +1,172 @@
+"""Whose file it is, by what is in it: the one place that knows.
+
+A kind is told by keys that its tool alone has, in the order of the list below; a name or ending decides only for what
+is no table. `words` are the command line that runs the file (`{}`), `with_accelerate` those behind `accelerate launch`,
+`model` and `deepspeed` the words with which that command takes another model or a DeepSpeed file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import field
+
+from vramwise.interop.files.given import Given, read_given
+from vramwise.records import record
+
+Table = Mapping[str, object]
+
+
+@record
+class Kind:
+    """A kind of file."""
+
+    name: str
+    title: str
+    tells: Callable[[Table], bool] = field(default=lambda table: False)
+    words: tuple[str, ...] = ()
+    with_accelerate: tuple[str, ...] = ()
+    model: str = ""
+    deepspeed: str = ""
+
+
+def _has(*keys: str) -> Callable[[Table], bool]:
+    """A test for any of the keys."""
+    return lambda table: any(key in table for key in keys)
+
+
+def _tables_with(*paths: str) -> Callable[[Table], bool]:
+    """A test for a key within a table: `policy.model_name`."""
+
+    def tells(table: Table) -> bool:
+        for path in paths:
+            outer, _, inner = path.partition(".")
+            value = table.get(outer)
+            if isinstance(value, Mapping) and inner in value:
+                return True
+        return False
+
+    return tells
+
+
+def _is_llamafactory(table: Table) -> bool:
+    own = ("finetuning_type", "cutoff_len", "template", "dataset_dir", "lora_target", "freeze_trainable_layers")
+    return "model_name_or_path" in table and any(key in table for key in own) and "chat_template" not in table
+
+
+def _is_ms_swift(table: Table) -> bool:
+    own = ("tuner_type", "train_type", "sft_type", "rlhf_type", "tuner_backend", "swift_version")
+    return any(key in table for key in own) and any(key in table for key in ("model", "model_id_or_path"))
+
+
+def _is_litgpt(table: Table) -> bool:
+    train = table.get("train")
+    own = isinstance(train, Mapping) and any(key in train for key in ("global_batch_size", "micro_batch_size"))
+    return own and ("checkpoint_dir" in table or "model_name" in table or "initial_checkpoint_dir" in table)
+
+
+def _is_torchtitan(table: Table) -> bool:
+    model, training = table.get("model"), table.get("training")
+    return isinstance(model, Mapping) and isinstance(training, Mapping) and "flavor" in model
+
+
+def _is_llm_foundry(table: Table) -> bool:
+    own = ("device_train_microbatch_size", "global_train_batch_size", "device_train_batch_size")
+    return "max_seq_len" in table and isinstance(table.get("model"), Mapping) and any(key in table for key in own)
+
+
+def _is_agilerl(table: Table) -> bool:
+    algorithm = table.get("algorithm")
+    return isinstance(algorithm, Mapping) and "name" in algorithm and ("training" in table or "environment" in table)
+
+
+def _is_trainers(table: Table) -> bool:
+    """TRL's or a script's arguments, and TrainingArguments as transformers saves them."""
+    own = ("per_device_train_batch_size", "gradient_checkpointing", "use_peft", "max_completion_length")
+    return "model_name_or_path" in table or sum(key in table for key in (*own, "output_dir", "learning_rate")) > 1
+
+
+SCENARIO = Kind("vramwise", "a scenario of vramwise")
+COMPOSE = Kind("compose", "a file of Docker Compose")
+KUBERNETES = Kind("kubernetes", "a manifest of Kubernetes")
+RAY_SERVE = Kind("ray-serve", "a configuration of Ray Serve")
+ACCELERATE = Kind("accelerate", "a configuration of accelerate")
+DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
+MODELFILE = Kind("modelfile", "a Modelfile of ollama")
+SCRIPT = Kind("script", "a script")
+PYTHON = Kind("python", "a Python script")
+NOTEBOOK = Kind("notebook", "a notebook")
+
+_SCRIPTS = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".zsh"})
+_MODEL_KEYS = _has("model_type", "architectures", "_class_name", "gguf_file")
+_SCENARIO_TABLES = ("train", "serve", "generate", "load")
+
+KINDS: tuple[Kind, ...] = (
+    Kind("axolotl", "a configuration of axolotl",  # 0.19 utils/schemas/config.py: required
+         _has("base_model"), ("axolotl", "train", "{}"), ("-m", "axolotl.cli.train", "{}"), "--base_model={}",
+         "--deepspeed={}"),
+    Kind("llamafactory", "a configuration of LLaMA-Factory",  # 0.9.5 hparams/*.py
+         _is_llamafactory, ("llamafactory-cli", "train", "{}"), ("src/train.py", "{}"), "--model_name_or_path={}",
+         "--deepspeed={}"),
+    Kind("ms-swift", "a configuration of ms-swift",  # 4.6 arguments/base_args
+         _is_ms_swift, ("swift", "sft", "--config", "{}"), (), "--model={}", "--deepspeed={}"),
+    Kind("torchtune", "a configuration of torchtune",  # 0.6 recipes/configs
+         _tables_with("model._component_"), ("tune", "run", "RECIPE", "--config", "{}"), (),
+         "checkpointer.checkpoint_dir={}"),
+    Kind("verl", "a configuration of verl", _has("actor_rollout_ref"),  # 0.7 trainer/config/ppo_trainer.yaml
+         ("python3", "-m", "verl.trainer.main_ppo", "--config-file", "{}"), (), "actor_rollout_ref.model.path={}"),
+    Kind("nemo-rl", "a configuration of NeMo-RL", _has("policy"),  # examples/configs/grpo_math_1B.yaml
+         ("uv", "run", "examples/run_grpo.py", "--config", "{}"), (), "policy.model_name={}"),
+    Kind("torchtitan", "a configuration of torchtitan", _is_torchtitan,  # 0.1 and 0.2 config/job_config.py
+         ("torchrun", "-m", "torchtitan.train", "--job.config_file", "{}"), (), "--model.hf_assets_path={}"),
+    Kind("llm-foundry", "a configuration of llm-foundry", _is_llm_foundry,  # 0.22 utils/config_utils.py TrainConfig
+         ("composer", "train.py", "{}"), (), "model.pretrained_model_name_or_path={}"),
+    Kind("litgpt", "a configuration of litgpt", _is_litgpt,  # 0.5 config_hub
+         ("litgpt", "finetune_lora", "--config", "{}"), (), "--checkpoint_dir={}"),
+    Kind("agilerl", "a configuration of AgileRL", _is_agilerl,  # models/algorithms
+         ("python", "-m", "agilerl.train", "{}"), (), "algorithm.pretrained_model_name_or_path={}"),
+    Kind("deepspeed", DEEPSPEED.title,  # 0.19 runtime/config.py
+         _has("zero_optimization", "train_micro_batch_size_per_gpu")),
+    Kind("accelerate", ACCELERATE.title,  # 1.15 commands/config/config_args.py
+         _has("distributed_type", "compute_environment", "fsdp_config")),
+    Kind("trainer", "arguments of transformers' Trainer or TRL", _is_trainers,
+         ("trl", "STAGE", "--config", "{}"), ("trl/scripts/STAGE.py", "--config", "{}"), "--model_name_or_path={}",
+         "--deepspeed={}"),
+)  # fmt: skip
+
+
+def is_tools_file(path: str) -> bool:
+    """Whether a file is another tool's; a model's, our own, nobody's and what cannot be read is not."""
+    given = read_given(path)
+    kind = None if given is None else kind_of(given)
+    return kind is not None and kind is not SCENARIO
+
+
+def kind_of(given: Given) -> Kind | None:
+    """Whose file it is; SCENARIO for our own, None for a model's and for what nobody here knows."""
+    if given.documents:
+        return _of_documents(given)
+    if given.suffix == ".ipynb":
+        return NOTEBOOK
+    if given.suffix == ".py":
+        return PYTHON
+    if given.suffix in _SCRIPTS or given.text.startswith("#!"):
+        return SCRIPT
+    is_modelfile = re.search(r"(?mi)^FROM\s+\S+\s*$", given.text) and "modelfile" in given.name.lower()
+    return MODELFILE if is_modelfile else None
+
+
+def _of_documents(given: Given) -> Kind | None:
+    table = given.table
+    if any(isinstance(one, Mapping) and "apiVersion" in one and "kind" in one for one in given.documents):
+        return KUBERNETES
+    services = table.get("services")
+    if isinstance(services, Mapping) and any(isinstance(one, Mapping) for one in services.values()):
+        return COMPOSE
+    if "task" in table and "model" in table and any(isinstance(table.get(key), Mapping) for key in _SCENARIO_TABLES):
+        return SCENARIO
+    if "applications" in table or "llm_configs" in table:
+        return RAY_SERVE
+    if _MODEL_KEYS(table) and not _has("base_model", "model_name_or_path")(table):
+        return None
+    return next((kind for kind in KINDS if kind.tells(table)), None)

@@ -1,0 +1,214 @@
+"""FILE… of `vramwise estimate` to the launches that they describe, by the readers of command lines."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vramwise.errors import UsageError, VramwiseError, clipped, nearest
+from vramwise.files import shown_path
+from vramwise.interop.files import kinds
+from vramwise.interop.files.given import Given, read_again, read_given
+from vramwise.interop.files.kinds import Kind, kind_of
+from vramwise.interop.files.programs import Program
+from vramwise.interop.files.stages import stage_words
+from vramwise.interop.launch import Launch, read_command
+from vramwise.interop.launch.launchers import GPUS_UNSAID
+from vramwise.records import record
+
+_SHOWN = 200
+_STARTING = frozenset({"compose", "kubernetes", "ray-serve", "script", "modelfile", "python", "notebook"})
+_LISTED_SERVICES = 12
+
+
+@record
+class FileLaunch:
+    """One answer that files ask for; `name` tells several of one file apart."""
+
+    name: str
+    launch: Launch
+
+
+def read_files(paths: Sequence[str], model: str | None = None, service: str | None = None) -> list[FileLaunch]:
+    """What the files describe together: a tool's configuration with accelerate's and DeepSpeed's, or one file that
+    starts programs, with the configurations that these name.
+
+    `model` replaces the one that they name. Raises UsageError or SourceError in one line.
+    """
+    files = [(given, _known(given)) for given in map(_given, paths)]
+    starting = [(given, kind) for given, kind in files if kind.name in _STARTING]
+    if len(starting) > 1:
+        raise UsageError(f"{_named(starting[0][0])} and {_named(starting[1][0])} both start programs: give one of them")
+    if starting:
+        given, kind = starting[0]
+        return _chosen(given, list(_started(given, kind, [path for path in paths if path != given.path], model)),
+                       service)  # fmt: skip
+    if service is not None:
+        raise UsageError("--service: chooses among the programs of a file, such as docker-compose.yml")
+    return [FileLaunch("", _configured(files, model))]
+
+
+def _given(path: str) -> Given:
+    given = read_given(path)
+    if given is None:
+        read_again(path)
+        raise UsageError(f"{shown_path(path)}: {_EXPECTED}")
+    return given
+
+
+def _known(given: Given) -> Kind:
+    kind = kind_of(given)
+    if kind is None or kind is kinds.SCENARIO:
+        what = "is a scenario of vramwise: --scenario reads it alone" if kind else _EXPECTED
+        raise UsageError(f"{_named(given)}: {what}")
+    return kind
+
+
+_EXPECTED = (
+    "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or accelerate's, a "
+    "Compose file, a Kubernetes manifest, a script, a notebook or a Modelfile"
+)
+
+
+def _named(given: Given) -> str:
+    return shown_path(given.path)
+
+
+def _configured(files: Sequence[tuple[Given, Kind]], model: str | None) -> Launch:
+    """The command line that runs a configuration, with accelerate's and DeepSpeed's files in it."""
+    by_kind: dict[str, Given] = {}
+    for given, kind in files:
+        role = kind.name if kind.name in ("accelerate", "deepspeed") else "tool"
+        if role in by_kind:
+            raise UsageError(f"{_named(by_kind[role])} and {_named(given)} are both {kind.title}: give one of them")
+        by_kind[role] = given
+    accelerate, deepspeed = by_kind.get("accelerate"), by_kind.get("deepspeed")
+    said = [f"{_named(given)} is {kind.title}" for given, kind in files]
+    tool = next(((given, kind) for given, kind in files if given is by_kind.get("tool")), None)
+    if tool is None:
+        words = _around_a_script(accelerate, deepspeed, model)
+    else:
+        words, assumed = _words(*tool, accelerate, deepspeed, model)
+        said += [assumed] if assumed else []
+    return _read(words, said)
+
+
+def _read(words: Sequence[str], said: Sequence[str]) -> Launch:
+    launch = read_command(words)
+    shown = clipped(shlex.join(words), _SHOWN)
+    understood = [f"read from it: {', '.join(map(clipped, launch.understood))}"] if launch.understood else []
+    return replace(launch, notes=(f"{'; '.join(said)}: read as {shown}", *understood, *launch.notes))
+
+
+def _around_a_script(accelerate: Given | None, deepspeed: Given | None, model: str | None) -> list[str]:
+    """accelerate's and DeepSpeed's files say nothing of the model: any script around Trainer runs it."""
+    if model is None:
+        path = " ".join(_named(one) for one in (accelerate, deepspeed) if one is not None)
+        raise UsageError(f"{path} says nothing of the model: vramwise estimate MODEL {path}, or the trainer's file too")
+    script = ["train.py", "--model_name_or_path", model]
+    if accelerate is None:
+        return ["deepspeed", *script, "--deepspeed", deepspeed.path if deepspeed else ""]
+    return ["accelerate", "launch", *_accelerate_words(accelerate, deepspeed), *script]
+
+
+def _accelerate_words(accelerate: Given, deepspeed: Given | None) -> list[str]:
+    own = ["--deepspeed_config_file", deepspeed.path] if deepspeed is not None else []
+    return ["--config_file", accelerate.path, *own]
+
+
+def _words(
+    given: Given, kind: Kind, accelerate: Given | None, deepspeed: Given | None, model: str | None
+) -> tuple[list[str], str]:
+    name = _named(given)
+    if accelerate is not None and not kind.with_accelerate:
+        raise UsageError(f"{_named(accelerate)}: {kind.title}, {name}, is not started by accelerate: leave out one")
+    if deepspeed is not None and not kind.deepspeed:
+        raise UsageError(f"{_named(deepspeed)}: {kind.title}, {name}, takes no DeepSpeed file: leave out one")
+    template, assumed = stage_words(kind.name, given, kind.with_accelerate if accelerate else kind.words)
+    before: list[str] = []
+    if accelerate is not None:
+        before = ["accelerate", "launch", *_accelerate_words(accelerate, deepspeed)]
+    after = [kind.deepspeed.format(deepspeed.path)] if deepspeed is not None and accelerate is None else []
+    after += [kind.model.format(model)] if model is not None else []
+    return [*before, *(word.replace("{}", given.path) for word in template), *after], assumed
+
+
+def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None) -> Iterator[FileLaunch]:
+    """The programs that a file starts; those that name no model are passed over where another one does."""
+    programs = _programs(given, kind)
+    if not programs:
+        raise UsageError(f"{_named(given)} is {kind.title} that starts no program known here: vramwise estimate -- "
+                         "COMMAND reads a command line")  # fmt: skip
+    problem: VramwiseError | None = None
+    answered = False
+    for program in programs:
+        try:
+            yield FileLaunch(program.name, _of_program(given, kind, program, beside, model))
+            answered = True
+        except VramwiseError as error:
+            said = "; ".join(program.notes)
+            problem = problem or type(error)(f"{_named(given)}: {error}{f' ({said})' if said else ''}")
+    if not answered and problem is not None:
+        raise problem
+
+
+def _of_program(given: Given, kind: Kind, program: Program, beside: Sequence[str], model: str | None) -> Launch:
+    words = [_found_file(word, given, beside) for word in program.words]
+    try:
+        launch = _read(words, [f"{_named(given)} is {kind.title}"])
+    except UsageError:
+        if model is None:
+            raise
+        launch = _read([*words, "--model", model], [f"{_named(given)} is {kind.title}"])
+    settings, decided = dict(program.settings), dict(program.decided)
+    if launch.scenario.get("task") != "train":  # an engine's own flags say on how many GPUs it runs
+        settings, decided = ({key: value for key, value in one.items() if key == "gpu"} for one in (settings, decided))
+    scenario = {**settings, **launch.scenario, **decided, **({} if model is None else {"model": model})}
+    notes = [note for note in launch.notes if note != GPUS_UNSAID or "num_gpus" not in scenario]
+    return replace(launch, scenario=scenario, notes=(*notes, *program.notes))
+
+
+def _found_file(word: str, given: Given, beside: Sequence[str]) -> str:
+    """A configuration that a command names: the file given beside under that name, or the one beside the script."""
+    name, sign, value = word.partition("=")
+    path = value if sign and not name.endswith((".yaml", ".yml", ".json")) else word
+    if not path.endswith((".yaml", ".yml", ".json", ".toml")) or os.path.exists(path):
+        return word
+    near = [one for one in beside if Path(one).name == Path(path).name]
+    candidates = (*near, str(Path(given.path).parent / path), str(Path(given.path).parent / Path(path).name))
+    found = next((one for one in candidates if os.path.isfile(one)), None)
+    return word if found is None else found if path == word else f"{name}={found}"
+
+
+def _programs(given: Given, kind: Kind) -> list[Program]:
+    if kind is kinds.COMPOSE:
+        from vramwise.interop.files.containers import compose_programs
+
+        return compose_programs(given.table)
+    if kind is kinds.KUBERNETES or kind is kinds.RAY_SERVE:
+        from vramwise.interop.files.containers import kubernetes_programs
+
+        return kubernetes_programs(given.documents)
+    if kind is kinds.MODELFILE:
+        from vramwise.interop.files.modelfile import modelfile_programs
+
+        return modelfile_programs(given)
+    from vramwise.interop.files.batch_scripts import script_programs
+
+    return script_programs(given.text, Path(given.path).stem)
+
+
+def _chosen(given: Given, answers: list[FileLaunch], service: str | None) -> list[FileLaunch]:
+    """All answers, or the one that `--service` names. Raises UsageError for an unknown name."""
+    if service is None:
+        return answers
+    found = [one for one in answers if one.name == service]
+    if found:
+        return found
+    names = [one.name for one in answers]
+    close = nearest(service, names) or names[:_LISTED_SERVICES]
+    raise UsageError(f'{_named(given)} has no service "{clipped(service)}" that runs a model: '
+                     f"expected {', '.join(map(clipped, close))}")  # fmt: skip

@@ -1,0 +1,83 @@
+"""Programs that a file starts: words of a command line with the variables before them, each with a name of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+
+from vramwise.errors import clipped
+from vramwise.interop.files.shell_words import ShellCommand, commands_of
+from vramwise.interop.launch import names_a_program
+from vramwise.records import record
+
+_SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
+_WITH_TEXT = re.compile(r"-[a-z]*c")
+MOST_PROGRAMS = 100
+_NESTED = 5
+_SHOWN = 8
+
+
+@record
+class Program:
+    """Something that a file starts: the words of its command line, and what else the file says of it."""
+
+    name: str
+    words: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Keys of a scenario that hold where the command line does not say them."""
+    decided: Mapping[str, object] = field(default_factory=dict)
+    """Keys of a scenario that win over the command line's."""
+
+
+def programs_in_words(words: Sequence[str], environment: Mapping[str, str], name: str) -> list[Program]:
+    """The known program that the words of a container start, or those in the text that its shell is given."""
+    for place, word in enumerate(words[:-1]):
+        if _SHELL.fullmatch(word):
+            rest = next((index for index, flag in enumerate(words[place + 1 :], place + 1) if _WITH_TEXT.fullmatch(flag)
+                         or not flag.startswith("-")), None)  # fmt: skip
+            if rest is not None and _WITH_TEXT.fullmatch(words[rest]) and words[rest + 1 :]:
+                return programs_in_text(words[rest + 1], environment, name, before=words[:place])
+    found = (*(f"{key}={value}" for key, value in environment.items()), *words)
+    return [Program(name, found)] if names_a_program(found) else []
+
+
+def programs_in_text(
+    text: str, environment: Mapping[str, str], name: str, *, before: Sequence[str] = (), depth: int = 0
+) -> list[Program]:
+    """The known programs that a shell's text starts, its first with `name`, others with a number behind it."""
+    script = commands_of(text, environment)
+    exported = {**environment, **script.exported}
+    found: list[Program] = []
+    for command in script.commands:
+        inner = _inner_text(command)
+        if inner is not None and depth < _NESTED:
+            found += programs_in_text(inner, exported, name, before=before, depth=depth + 1)
+            continue
+        words = (*(f"{key}={value}" for key, value in exported.items()), *before, *command.words)
+        if names_a_program(command.words) or (before and names_a_program((*before, *command.words))):
+            found.append(Program(name, words, _notes(command, script.undecided, text)))
+        if len(found) >= MOST_PROGRAMS:
+            break
+    return [replace(one, name=name if not index else f"{name}-{index + 1}") for index, one in enumerate(found)]
+
+
+def _inner_text(command: ShellCommand) -> str | None:
+    """The text that a command gives to a shell of its own."""
+    words = command.words
+    for place, word in enumerate(words[:-2]):
+        if _SHELL.fullmatch(word) and _WITH_TEXT.fullmatch(words[place + 1]):
+            return words[place + 2]
+    return None
+
+
+def _notes(command: ShellCommand, undecided: Sequence[str], text: str) -> tuple[str, ...]:
+    notes = []
+    if command.unknown:
+        named = ", ".join(clipped(one, 40) for one in command.unknown[:_SHOWN])
+        notes.append(f"only a run would tell, left out: {named}")
+    if undecided:
+        named = ", ".join(dict.fromkeys(clipped(one, 40) for one in undecided[:_SHOWN]))
+        notes.append(f"set several times or in branches, the first value is taken: {named}")
+    return tuple(notes)

@@ -1,0 +1,86 @@
+"""Which of a tool's programs a configuration is for: by what it sets, said where the file leaves a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramwise.interop.files.given import Given
+
+_TRL_STAGES = ("sft", "dpo", "grpo", "kto", "reward", "rloo")
+_BY_TRL_KEY = (  # trl 1.16 trainer/*_config.py
+    ("grpo", ("num_generations", "max_completion_length", "vllm_mode", "scale_rewards", "reward_funcs")),
+    ("kto", ("desirable_weight", "undesirable_weight")),
+    ("dpo", ("beta", "precompute_ref_log_probs", "rpo_alpha", "ref_model_name_or_path", "max_prompt_length")),
+    ("reward", ("center_rewards_coefficient",)),
+    ("sft", ("packing", "assistant_only_loss", "completion_only_loss", "dataset_text_field", "max_seq_length")),
+)
+
+
+def stage_words(kind: str, given: Given, words: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """The words with the program filled in, and which was taken by what; empty where the file leaves no choice."""
+    table = given.table
+    if kind == "trainer":
+        stage, why = _trl(given)
+        if stage is None:
+            return ("python", "train.py", "{}"), ""
+        return tuple(word.replace("STAGE", stage) for word in words), f"taken as trl {stage} by {why}"
+    if kind == "torchtune":
+        recipe = _torchtune(given)
+        return tuple(word.replace("RECIPE", recipe) for word in words), f"the recipe is taken as {recipe}"
+    if kind == "litgpt":
+        program = _litgpt(table)
+        return tuple(word.replace("finetune_lora", program) for word in words), f"taken as litgpt {program}"
+    if kind == "ms-swift" and "rlhf_type" in table:
+        return tuple(word.replace("sft", "rlhf") for word in words), ""
+    if kind == "nemo-rl":
+        return tuple(word.replace("run_grpo", _nemo_rl(table)) for word in words), ""
+    return words, ""
+
+
+def _trl(given: Given) -> tuple[str | None, str]:
+    """TRL's trainer; None for what transformers' Trainer saved, which names none of TRL's settings."""
+    table = given.table
+    for stage, keys in _BY_TRL_KEY:
+        named = next((key for key in keys if key in table), None)
+        if named is not None:
+            return stage, named
+    folders = given.path.replace("\\", "/").lower().split("/")
+    for part in reversed(folders):
+        for stage in _TRL_STAGES:
+            if stage in part.replace("-", "_").replace(".", "_").split("_"):
+                return stage, f"its path ({part})"
+    own = ("model_name_or_path", "use_peft", "dataset_name", "dataset_mixture")
+    return ("sft", "default") if given.suffix != ".json" and any(key in table for key in own) else (None, "")
+
+
+def _torchtune(given: Given) -> str:
+    """torchtune 0.6.1: configurations for one GPU are called so, and its recipes by what they train."""
+    table = given.table
+
+    def component(name: str) -> str:
+        value = table.get(name)
+        return str(value.get("_component_", "")) if isinstance(value, Mapping) else ""
+
+    where = "single_device" if "single_device" in given.name else "distributed"
+    has_lora = "lora" in component("model")
+    if "teacher_checkpointer" in table:
+        return f"knowledge_distillation_{where}"
+    if "DPO" in component("loss"):
+        return f"{'lora' if has_lora else 'full'}_dpo_{where}"
+    if "quantizer" in table and "qat" in component("quantizer").lower():
+        return f"qat_{'lora_finetune_' if has_lora else ''}{where}"
+    return f"{'lora' if has_lora else 'full'}_finetune_{where}"
+
+
+def _litgpt(table: Mapping[str, object]) -> str:
+    if "lora_r" in table or "lora_alpha" in table:
+        return "finetune_lora"
+    return "finetune_full" if "checkpoint_dir" in table else "pretrain"
+
+
+def _nemo_rl(table: Mapping[str, object]) -> str:
+    """NeMo-RL's scripts by the table that their algorithm has."""
+    for key in ("grpo", "ppo", "dpo", "sft", "rm", "distillation"):
+        if isinstance(table.get(key), Mapping):
+            return f"run_{key}"
+    return "run_grpo"
