@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError, UndescribedTypeError
 from vramwise.hardware import Gpu, find_gpu
+from vramwise.hardware.room import Room, room_of
 from vramwise.models import Model, describe
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.sources import ModelSource, resolve
+from vramwise.units import format_bytes
+from vramwise.verdict import LateReasons, verdict_of
 
 _REMEMBERED_MODELS = 256
 _models: dict[int, tuple[ModelSource, Model]] = {}
@@ -40,6 +44,10 @@ def estimate(
         raise ScenarioError(next(iter(settings)), "keywords go with a model's name: write them into the scenario")
     elif not isinstance(scenario, Scenario):
         scenario = Scenario.from_dict(scenario)
+    if scenario.gpu is not None and scenario.gpu[:4].lower() == "here":
+        from vramwise.hardware.machine.here import located
+
+        scenario = located(scenario)
     gpu, gpu_note = _gpu(scenario)
     try:
         found, model = described_model(scenario.model)
@@ -48,6 +56,7 @@ def estimate(
         result = _undescribed(scenario, found, gpu, problem)
     else:
         result = _answer(scenario, model, found.origin, gpu, replays=replays)
+    result = _beside_others(result, room_of(scenario, gpu))
     notes = [note for note in (found.note, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes)) if notes else result
 
@@ -97,10 +106,39 @@ def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, proble
 
 
 def _gpu(scenario: Scenario) -> tuple[Gpu | None, str | None]:
+    if scenario.gpus:
+        return _smallest(
+            scenario.gpus, divides=scenario.task == "serve" and engine_named(scenario.serve.engine).divides_by_room
+        )
     if scenario.gpu is None:
         return None, None
     match = find_gpu(scenario.gpu)
     return match.gpu, match.note
+
+
+def _smallest(names: tuple[str, ...], *, divides: bool) -> tuple[Gpu, str]:
+    """Of unequal cards the smallest; `divides`: the program puts as much on each as it has room for."""
+    cards = [find_gpu(name).gpu for name in names]
+    least = min(cards, key=lambda card: card.usable_bytes or 0)
+    listed = ", ".join(card.name for card in cards)
+    if divides:
+        return least, f"unequal cards ({listed}): each holds the part of the model that its own room allows"
+    return least, f"unequal cards ({listed}): every one holds an equal part, so the smallest decides, {least.name}"
+
+
+def _beside_others(result: Result, room: Room | None) -> Result:
+    """The verdict of a card that others use too says why less of it is usable, and whether enough of it stays free."""
+    limits = room.limits() if room is not None else None
+    if room is None or limits is None or result.verdict is None:
+        return result
+    judged, filled = result.verdict, result.quantities.get("nvidia_smi")
+    reasons = LateReasons([limits], lambda: judged.reasons)
+    if not judged.fits or filled is None or filled.expected <= room.usable_bytes or not room.reserve_bytes:
+        return replace(result, verdict=replace(judged, reasons=reasons))
+    left, asked = (format_bytes(size) for size in (max(0, room.free_bytes - int(filled.expected)), room.reserve_bytes))
+    kept = f"the process fills {format_bytes(int(filled.expected))}: of {asked} that must stay free {left} are left"
+    verdict = verdict_of(filled, room.usable_bytes, LateReasons([kept, limits], lambda: judged.reasons))
+    return replace(result, verdict=verdict)
 
 
 _RUNTIMES = {

@@ -114,13 +114,22 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
     if settings:
         data[table_of(task)] = {**_file_table(data, table_of(task)), **settings}
     try:
-        scenario = Scenario.from_dict(data)
+        scenario = _on_this_machine(Scenario.from_dict(data))
         return scenario.replace(notes=(*scenario.notes, *notes)) if notes else scenario
     except ScenarioError as error:
         key = error.path.removeprefix(f"{table_of(task)}.").partition(".")[0].partition("[")[0]
         if key in top or key in settings:
             raise UsageError(f"{flag(key)}: {error.problem}") from None
         raise
+
+
+def _on_this_machine(scenario: Scenario) -> Scenario:
+    """With this machine's card where it asks for that, looked at once for all that follows."""
+    if scenario.gpu is None or scenario.gpu[:4].lower() != "here":
+        return scenario
+    from vramwise.hardware.machine.here import located
+
+    return located(scenario)
 
 
 def _launched(args: argparse.Namespace, data: dict[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:

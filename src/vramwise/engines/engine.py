@@ -102,6 +102,8 @@ class Engine:
     """Formats that take less than 16 bits, in the order in which they cost quality."""
     reads_gguf: bool = False
     """The weights are a GGUF file, whatever is said of them."""
+    divides_by_room: bool = False
+    """Of unequal cards it puts on each what that has room for."""
     runs_on_cpu: bool = False
     """It needs no GPU."""
     words: Mapping[str, str] = field(default_factory=lambda: NONE)

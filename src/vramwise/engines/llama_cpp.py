@@ -35,6 +35,7 @@ RECORD = Engine(
     ),
     phases=PHASES,
     reads_gguf=True,
+    divides_by_room=True,
     runs_on_cpu=True,
     words=WORDS,
     variants=("ik_llama.cpp",),

@@ -13,6 +13,7 @@ RECORD = Engine(
     dated=(("0.30.0", "2026-05-29"),),
     phases=PHASES,
     reads_gguf=True,
+    divides_by_room=True,
     runs_on_cpu=True,
     words=WORDS,
     command_line=CommandLine(programs=("ollama",), example="ollama run"),

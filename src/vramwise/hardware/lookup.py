@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 
 from vramwise.errors import UnknownNameError, clipped, nearest
 from vramwise.hardware.gpu import Gpu, added_rows, gpu_of, rows_by_id, sized_ids
+from vramwise.hardware.slices import Asked, cards_with, mig_slice, part_asked, profiles, share_of
 from vramwise.records import record
 from vramwise.tables import Row
 from vramwise.units import GIB
@@ -75,6 +76,9 @@ def find_gpu(name: str) -> GpuMatch:
     number or suffix it does not have: `5060` is no RTX 5060 Ti, a laptop's card no desktop one. Raises
     `UnknownNameError` with the nearest names, also for a name that nvidia-smi cut off where several begin so.
     """
+    asked_part = part_asked(name)
+    if asked_part is not None:
+        return _part(name, asked_part)
     exact = name.strip().lower()
     if exact in sized_ids() or exact in rows_by_id():
         gpu = gpu_of(exact)
@@ -97,6 +101,37 @@ def find_gpu(name: str) -> GpuMatch:
         raise UnknownNameError("GPU", name, _nearest_ids(name), "vramwise gpus lists all")
     chosen = min(fitting, key=_preference)
     return GpuMatch(gpu_of(chosen), _note(name, chosen, fitting, missing))
+
+
+def _part(name: str, asked: Asked) -> GpuMatch:
+    """A MIG slice or a share of a card. Raises UnknownNameError for a profile that the card does not have."""
+    if asked.percent:
+        whole = find_gpu(asked.rest)
+        return GpuMatch(share_of(whole.gpu, asked.percent), whole.note)
+    having = cards_with(asked.profile)
+    if not having:
+        raise UnknownNameError("MIG profile", asked.profile, nearest(asked.profile, profiles()))
+    named = set(_named(asked.rest)) if asked.rest else {card for card, _ in having}
+    fitting = [(card, row) for card, row in having if card in named]
+    if not fitting:
+        cards = ", ".join(card for card, _ in having)
+        raise UnknownNameError("GPU", name, hint=f"{asked.profile} is a MIG profile of {cards}")
+    smallest = [card for card, row in fitting if row["fraction"] == fitting[0][1]["fraction"]]
+    chosen = min(smallest, key=_preference)
+    row = next(row for card, row in fitting if card == chosen)
+    found = mig_slice(chosen, row)
+    others = [f"{card}-mig-{asked.profile}" for card, _ in fitting if card != chosen]
+    return GpuMatch(found, _note(name, found.id, [found.id, *others], "") if others else None)
+
+
+def _named(name: str) -> list[str]:
+    """Ids of all cards that a name may mean."""
+    exact = name.replace(" ", "-")
+    if exact in rows_by_id():
+        return [exact]
+    asked = _tokens(name)
+    aliases = [card.id for card in _cards() if asked and asked in card.aliases]
+    return list(dict.fromkeys([*aliases, *_fitting(asked)[0]])) or [find_gpu(name).gpu.id]
 
 
 def _added(exact: str, asked: frozenset[str]) -> list[str]:

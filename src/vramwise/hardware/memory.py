@@ -38,6 +38,12 @@ def nominal_total(vendor: str, nominal_gb: float, *, shared: bool) -> int:
     return round(nominal_gb * GIB * share)
 
 
+def seen_by_processes(total_bytes: int) -> int:
+    """What a process sees of a driver's total where the driver does not say what it keeps for itself (calibrated)."""
+    share, fixed = calibrated("torch_reserve_share")[1], calibrated("torch_reserve_fixed")[1]
+    return round(total_bytes * (1 - share) - fixed * GIB)
+
+
 def usable_memory(row: Row) -> MemoryEstimate | None:
     """Bytes of one device that PyTorch reports as its total; None where nothing is known of its size."""
     reported = reported_bytes(row)

@@ -1,4 +1,4 @@
-"""What people write for `gpu` that is more, or less, than a card's name: `2x4090` and `24GB`."""
+"""What people write for `gpu` and `gpus` that is more, or less, than a card's name: `2x4090` and `24GB`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vramwise.units import format_bytes
 _SEVERAL = re.compile(r"\s*(\d+)\s*[x×*](?!tx?\b)\s*(\S.*)", re.IGNORECASE)
 _MEMORY_ALONE = re.compile(r"\s*([\d.,]+)\s*([kmgt]b?|[kmgt]ib)\s*", re.IGNORECASE)
 
+MOST_LISTED = 64
 _COUNT, _MEMORY = Whole(help="GPUs", minimum=0), Size(help="memory of one")
 
 
@@ -24,13 +25,19 @@ class Cards:
     num_gpus: int | None
     gpu_total_bytes: int | None
     notes: tuple[str, ...] = ()
+    gpus: tuple[str, ...] | None = None
 
 
-def plain_cards(written: str | None, num_gpus: int | None, gpu_total_bytes: int | None) -> Cards:
+def plain_cards(
+    written: str | None, num_gpus: int | None, gpu_total_bytes: int | None, gpus: tuple[str, ...] | None = None
+) -> Cards:
     """The cards with `num_gpus` out of a gpu such as `2x4090`, and `gpu_total_bytes` out of one such as `24GB`.
 
-    Raises ScenarioError where the scenario says otherwise beside it.
+    Of a list (`gpus`) each may be several; equal ones are `gpu` and `num_gpus`. Raises ScenarioError where the scenario
+    says otherwise beside it.
     """
+    if gpus:
+        return _listed(gpus, written, num_gpus, gpu_total_bytes)
     if written is None:
         return Cards(None, num_gpus, gpu_total_bytes)
     several = _SEVERAL.fullmatch(written)
@@ -47,7 +54,25 @@ def plain_cards(written: str | None, num_gpus: int | None, gpu_total_bytes: int 
     return Cards(None, num_gpus, _stated("gpu_total_bytes", size, gpu_total_bytes, memory), (note,))
 
 
-def _stated(key: str, value: int, beside: int | None, written: str) -> int:
+def _listed(gpus: tuple[str, ...], written: str | None, num_gpus: int | None, gpu_total_bytes: int | None) -> Cards:
+    if written is not None:
+        raise ScenarioError("gpus", "lists the GPUs of the machine, which gpu does as well: leave one out")
+    if len(gpus) == 1 and gpus[0].isdigit():
+        raise ScenarioError("gpus", f"lists GPUs by name (4090,3090); their number is num_gpus {clipped(gpus[0])}")
+    every: list[str] = []
+    for name in gpus:
+        several = _SEVERAL.fullmatch(name)
+        many = _COUNT.read(int(several[1][:20]), "gpus") if several is not None else 1
+        if len(every) + many > MOST_LISTED:
+            raise ScenarioError("gpus", f"lists more than {MOST_LISTED} GPUs: one machine has fewer")
+        every += [several[2] if several is not None else name] * many
+    count = _stated("num_gpus", len(every), num_gpus, ",".join(gpus), key="gpus")
+    if len(set(every)) == 1:
+        return Cards(every[0], count, gpu_total_bytes)
+    return Cards(None, count, gpu_total_bytes, gpus=tuple(every))
+
+
+def _stated(name: str, value: int, beside: int | None, written: str, *, key: str = "gpu") -> int:
     if beside is not None and beside != value:
-        raise ScenarioError("gpu", f'"{clipped(written)}" contradicts {key} {beside}: leave one out')
+        raise ScenarioError(key, f'"{clipped(written)}" contradicts {name} {beside}: leave one out')
     return value

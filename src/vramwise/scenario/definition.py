@@ -20,7 +20,7 @@ from vramwise.scenario.inference import GenerateSettings, ServeSettings, engines
 from vramwise.scenario.reading import read_scenario
 from vramwise.scenario.settings import Settings, defaults_of, kinds_of
 from vramwise.scenario.training import TrainSettings
-from vramwise.scenario.values import Kind, ModelReference, choice_kind
+from vramwise.scenario.values import Kind, ModelReference, Several, SizeOrShare, Text, choice_kind
 
 __all__ = [
     "DEFAULTS",
@@ -49,8 +49,19 @@ class Scenario(Settings):
         ModelReference(help="model: catalog id, hub id, URL or path"), "", hash=False
     )
     task: str = key(choice_kind("what the GPU is for", names.TASKS), "")
-    gpu: str | None = text("GPU, by id or alias (h100-sxm-80gb, 4090)")
+    gpu: str | None = text(
+        "GPU, by id or alias (h100-sxm-80gb, 4090, a MIG slice, 50% of a card); here: this machine's"
+    )
+    gpus: tuple[str, ...] | None = key(
+        Several(help="unequal GPUs of one machine, by name, instead of gpu", item=Text(help="one GPU"), optional=True),
+        None,
+    )
     gpu_total_bytes: int | None = size("exact memory of one GPU, where known")
+    gpu_free_bytes: int | None = size("what of it is free at the start, where others hold some")
+    reserve_bytes: int | str | None = key(
+        SizeOrShare(help="what must stay free: a size, or a share such as 10%", optional=True), None
+    )
+    driver: str | None = text("version of the GPU's driver, where known")
     num_gpus: int = whole("GPUs in all; 0 is CPU only (llama.cpp)", 1, minimum=0)
     gpus_per_node: int = whole("GPUs in a node", 8)
     train: TrainSettings = TrainSettings()
@@ -71,10 +82,12 @@ class Scenario(Settings):
             self.gpu,
             self.num_gpus if "num_gpus" in given else None,
             self.gpu_total_bytes,
+            self.gpus,
         )
         found = checked(self.settings, cards.num_gpus)
         said = {
             "gpu": cards.gpu,
+            "gpus": cards.gpus,
             "gpu_total_bytes": cards.gpu_total_bytes,
             "num_gpus": self.num_gpus if found.num_gpus is None else found.num_gpus,
             table_of(self.task): found.table,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from vramwise.engines import PLAIN
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import capacity_of
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.serving import estimate_serving
-from vramwise.serving.common.answer import amount, assemble, capacity_of, context_node, interval, resolved
+from vramwise.serving.common.answer import amount, assemble, context_node, interval, resolved
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.packages import rules_of
 from vramwise.verdict import verdict_of

@@ -44,7 +44,8 @@ def share_of(result: Result, settings: ServeSettings, gpu: Gpu | None) -> Share 
     if name is None or told is None or fraction is None or result.capacity is None or settings.kv_cache_memory_bytes:
         return None
     held = {child.name: child.bytes for child in result.phases[-1].components.children}
-    card = result.capacity.usable_bytes - sum(held.get(part, 0) for part in told.taken_first)
+    card = _card_bytes(result, gpu, result.capacity.usable_bytes, of_free=told.of_free)
+    card -= sum(held.get(part, 0) for part in told.taken_first)
     inside = told.inside(settings, gpu)
     taken = _taken_by_graphs(result)
     parts = []
@@ -61,6 +62,14 @@ def share_of(result: Result, settings: ServeSettings, gpu: Gpu | None) -> Share 
         tuple((label, size) for label, size, within in parts if within),
         tuple((label, size) for label, size, within in parts if not within),
     )  # fmt: skip
+
+
+def _card_bytes(result: Result, gpu: Gpu | None, usable_bytes: int, *, of_free: bool) -> int:
+    """What the share is of: the card as a process sees it, or what of it is free at the start."""
+    asked = result.scenario
+    seen: int = asked.get("gpu_total_bytes") or (gpu.usable_bytes if gpu is not None else None) or usable_bytes
+    free: int | None = asked.get("gpu_free_bytes")
+    return min(seen, free) if of_free and free is not None else seen
 
 
 def _taken_by_graphs(result: Result) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import capacity_of
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
-from vramwise.serving.common.answer import amount, assemble, capacity_of, context_node, interval
+from vramwise.serving.common.answer import amount, assemble, context_node, interval
 from vramwise.serving.common.layouts import PLAIN
 from vramwise.serving.common.storage import dtype_notes, storage_of
 from vramwise.serving.common.weight_nodes import weights_node

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import room_of
 from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
@@ -43,8 +44,10 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     peaks = [max(moments, key=lambda moment: moment.total) for _, moments in found]
     worst = max(range(len(found)), key=lambda i: peaks[i].total)
     rank, moments = found[worst]
-    capacity = counters.capacity_of(scenario, gpu)
-    outside = counters.outside_torch(job.train, gpu, rollout.during_training(job.train, capacity))
+    card = room_of(scenario, gpu)
+    capacity = None if card is None else card.capacity
+    card_bytes = None if card is None else card.seen_bytes
+    outside = counters.outside_torch(job.train, gpu, rollout.during_training(job.train, card_bytes))
     nccl = counters.nccl_node(rank)
     if nccl is not None:
         outside.append(nccl)
@@ -52,7 +55,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     phases = _phases(job, rank, moments, workspace, tuple(outside))
     stepped = "optimizer in backward" if gradient_life(job.train).released else "optimizer step"
     step = next(phase for phase in phases if phase.name == stepped)
-    generating = rollout.generation(job.train, capacity, step, tuple(outside))
+    generating = rollout.generation(job.train, card_bytes, step, tuple(outside))
     phases = phases if generating is None else (*phases, generating)
     peak = max(phases, key=lambda phase: phase.bytes)
     ranks = [Rank(_rank_name(r, len(found)), _bytes_of(of_rank, workspace, outside)) for r, of_rank in found]
@@ -88,7 +91,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         verdict=verdict,
         notes=(
             *filter(None, (taken_note(scenario.train, job.train),)),
-            *notes_of(job.train, model, job.states(rank), engine_counted=rollout.is_counted(job.train, capacity)),
+            *notes_of(job.train, model, job.states(rank), engine_counted=rollout.is_counted(job.train, card_bytes)),
             *notes_on_what_was_asked(scenario.train, job.train, model, job.axes, gpu),
             *host_notes(host, job.ranks_of_a_node),
         ),

@@ -10,7 +10,6 @@ from vramwise.frameworks.versions import loads_kernels_lazily
 from vramwise.hardware import Gpu, context_bytes
 from vramwise.models.model import Model
 from vramwise.result import Capacity, Node, Quantity, Verdict
-from vramwise.scenario import Scenario
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
@@ -119,16 +118,6 @@ def plus(quantity: Quantity, *nodes: Node) -> Quantity:
 def at_most(quantity: Quantity, limit: int) -> Quantity:
     """A counter of a run that fits: torch's allocator gives its free segments back before it runs out of memory."""
     return Quantity(min(quantity.low, limit), min(quantity.expected, limit), min(quantity.high, limit))
-
-
-def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
-    """What one card offers; None when neither its total nor its kind is known."""
-    total, name = scenario.gpu_total_bytes, gpu.id if gpu is not None else ""
-    if total is not None:
-        return Capacity(name, total, total)
-    if gpu is None or gpu.usable_bytes is None:
-        return None
-    return Capacity(name, gpu.memory_total_bytes or gpu.usable_bytes, gpu.usable_bytes)
 
 
 def cannot_run(train: ResolvedTrain, gpu: Gpu | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import capacity_of
 from vramwise.models.model import Model
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
@@ -36,7 +37,7 @@ def estimate_stored_training(scenario: Scenario, model: Model, source: str, gpu:
     loaded = [nodes[name] for name in (Component.WEIGHTS, Component.ADAPTERS) if name in nodes]
     load = Phase("load", Node.group("load", (*loaded, *outside)))
     step = Phase(AT_THE_STEP, Node.group(AT_THE_STEP, (*nodes.values(), *outside)))
-    capacity = counters.capacity_of(scenario, gpu)
+    capacity = capacity_of(scenario, gpu)
     verdict = None
     if capacity is not None and step.bytes > capacity.usable_bytes:
         needed, usable = format_bytes(step.bytes), format_bytes(capacity.usable_bytes)

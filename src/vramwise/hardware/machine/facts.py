@@ -45,6 +45,9 @@ class GpuFacts:
     nvlinks_up: int | None = None
     bus_id: str | None = None
     processes: tuple[Process, ...] = ()
+    uuid: str | None = None
+    slices: tuple[GpuFacts, ...] = ()
+    """Its MIG devices, each with the card's index and a name such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
 
 
 @record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from vramwise.errors import SourceError
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts, Process
@@ -20,6 +21,9 @@ _SECOND = re.compile(
 _THIRD = re.compile(r"\| ?\| ?\| ?(Enabled|Disabled|N/A)\*? ?\|")
 _PROCESS = re.compile(r"\| (\d{1,9}) (?:\S+ \S+ )?(\d{1,12}) ([CGM+]+) (\S[^|]*?) (\d{1,12}|N/A)(?:MiB)? ?\|")
 _VALUE = re.compile(r":\s")
+MIG_DEVICE, _DEVICES = "MIG Device", "MIG devices"
+_LISTED_CARD = re.compile(r"GPU (\d{1,4}): ")
+_LISTED_SLICE = re.compile(r"\s+(MIG \S{1,40})\s+Device\s+\d{1,3}: \(UUID: ([\w/-]{1,80})\)")
 
 
 def read_nvidia_smi(text: str) -> DriverFacts:
@@ -97,6 +101,9 @@ def read_nvidia_smi_query(text: str) -> DriverFacts:
             continue
         facts = sections[-1][1] if sections else top
         if value is None:
+            if name == MIG_DEVICE and sections:
+                facts[_DEVICES] = str(int(facts.get(_DEVICES, "0")) + 1)
+                name = f"{MIG_DEVICE} {facts[_DEVICES]}"
             path.append((indent, name))
             continue
         if name == "Process ID" and sections:
@@ -146,7 +153,44 @@ def _gpu(index: int, bus: str, facts: dict[str, str], processes: list[Process]) 
         pcie_width_max=first_int(facts.get(f"{link}/Link Width/Max")),
         bus_id=bus,
         processes=tuple(processes),
+        uuid=_plain_id(facts.get("GPU UUID")),
+        slices=tuple(_slice(index, facts, place) for place in range(1, int(facts.get(_DEVICES, "0")) + 1)),
     )  # fmt: skip
+
+
+def _slice(index: int, facts: dict[str, str], place: int) -> GpuFacts:
+    """A MIG device of the report, which names neither its profile nor its UUID."""
+    start = f"{MIG_DEVICE} {place}/FB Memory Usage"
+    return GpuFacts(
+        index=index,
+        name=f"{facts.get('Product Name', 'unknown')} MIG",
+        total_bytes=first_mib(facts.get(f"{start}/Total")),
+        used_bytes=first_mib(facts.get(f"{start}/Used")),
+        free_bytes=first_mib(facts.get(f"{start}/Free")),
+    )
+
+
+def with_slice_names(found: DriverFacts, listed: str) -> DriverFacts:
+    """The report with the profiles and UUIDs that `nvidia-smi -L` lists, in the same order."""
+    names: dict[int, list[tuple[str, str]]] = {}
+    index = -1
+    for line in listed.splitlines():
+        if card := _LISTED_CARD.match(line):
+            index = int(card[1])
+        elif device := _LISTED_SLICE.match(line):
+            names.setdefault(index, []).append((device[1], device[2]))
+    return replace(found, gpus=tuple(_named_slices(gpu, names.get(gpu.index, [])) for gpu in found.gpus))
+
+
+def _named_slices(gpu: GpuFacts, names: list[tuple[str, str]]) -> GpuFacts:
+    if len(names) != len(gpu.slices):
+        return gpu
+    pairs = zip(gpu.slices, names, strict=True)
+    return replace(gpu, slices=tuple(replace(one, name=f"{gpu.name} {name}", uuid=uuid) for one, (name, uuid) in pairs))
+
+
+def _plain_id(value: str | None) -> str | None:
+    return None if value is None or value.startswith("N/A") else value
 
 
 def _first(facts: dict[str, str], *keys: str) -> str | None:

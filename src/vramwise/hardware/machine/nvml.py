@@ -1,11 +1,12 @@
-"""This machine's GPUs live: NVML (nvidia-ml-py) where it is installed, else `nvidia-smi -q`, else AMD's tools."""
+"""This machine's GPUs live: NVML (nvidia-ml-py) where it is installed, else `nvidia-smi -q`, AMD's tools or macOS's."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from shutil import which
@@ -13,8 +14,9 @@ from typing import Any
 
 from vramwise.errors import SourceError
 from vramwise.hardware.machine.amd_tools import read_amd_smi, read_rocm_smi
+from vramwise.hardware.machine.apple import SYSCTL, read_apple
 from vramwise.hardware.machine.facts import DriverFacts, GpuFacts, Process
-from vramwise.hardware.machine.nvidia_smi import read_nvidia_smi_query
+from vramwise.hardware.machine.nvidia_smi import read_nvidia_smi_query, with_slice_names
 
 MOST_NVLINKS = 18
 TIMEOUT_S = 20
@@ -25,7 +27,8 @@ _hung_at: dict[str, float] = {}
 
 def this_machine() -> DriverFacts | None:
     """The driver's facts; None on a machine without a driver that answers. Never raises for a tool that is missing."""
-    for way in (_through_nvml, _through_nvidia_smi, _through_amd_tools):
+    ways = (_through_nvml, _through_nvidia_smi, _through_amd_tools)
+    for way in (_through_macos,) if sys.platform == "darwin" else ways:
         facts = way()
         if facts is not None:
             return facts
@@ -72,10 +75,10 @@ def _through_nvml() -> DriverFacts | None:
     except nvml.NVMLError:
         return None
     try:
-        cuda = _asked(nvml, lambda: nvml.nvmlSystemGetCudaDriverVersion())
+        cuda = _ask(nvml, "nvmlSystemGetCudaDriverVersion")
         return DriverFacts(
             source="NVML",
-            driver=_text(_asked(nvml, lambda: nvml.nvmlSystemGetDriverVersion())),
+            driver=_text(_ask(nvml, "nvmlSystemGetDriverVersion")),
             cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             gpus=tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())),
         )
@@ -89,20 +92,22 @@ def _gpu(nvml: Any, index: int) -> GpuFacts:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
     def ask(name: str, *arguments: Any) -> Any:
-        return _asked(nvml, lambda: getattr(nvml, name)(handle, *arguments))
+        return _ask(nvml, name, handle, *arguments)
 
     memory, use = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetUtilizationRates")
     ecc, mig = ask("nvmlDeviceGetEccMode"), ask("nvmlDeviceGetMigMode")
     capability = ask("nvmlDeviceGetCudaComputeCapability")
     power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
     states = [ask("nvmlDeviceGetNvLinkState", link) for link in range(MOST_NVLINKS)]
-    processes = ask("nvmlDeviceGetComputeRunningProcesses") or []
+    version = getattr(nvml, "nvmlMemory_v2", None)
+    told = ask("nvmlDeviceGetMemoryInfo", version) if isinstance(version, int) else None
     return GpuFacts(
         index=index,
         name=_text(ask("nvmlDeviceGetName")) or "unknown",
         total_bytes=None if memory is None else int(memory.total),
         used_bytes=None if memory is None else int(memory.used),
         free_bytes=None if memory is None else int(memory.free),
+        reserved_bytes=None if told is None else int(told.reserved),
         utilization_pct=None if use is None else int(use.gpu),
         memory_utilization_pct=None if use is None else int(use.memory),
         temperature_c=ask("nvmlDeviceGetTemperature", 0),
@@ -116,20 +121,51 @@ def _gpu(nvml: Any, index: int) -> GpuFacts:
         pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth"),
         pcie_width_max=ask("nvmlDeviceGetMaxPcieLinkWidth"),
         nvlinks_up=sum(state == 1 for state in states) if any(state is not None for state in states) else None,
-        processes=tuple(
-            Process(process.pid, _name(nvml, process.pid), process.usedGpuMemory or None) for process in processes
-        ),
+        processes=_processes(nvml, handle),
+        uuid=_text(ask("nvmlDeviceGetUUID")),
+        slices=tuple(_slices(nvml, handle, index)) if mig is not None and mig[0] else (),
     )
 
 
+def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
+    """Those that compute and, on a card that draws a desktop too, those that draw."""
+    found: dict[int, Process] = {}
+    for question in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
+        for one in _ask(nvml, question, handle) or ():
+            found.setdefault(one.pid, Process(one.pid, _name(nvml, one.pid), one.usedGpuMemory or None))
+    return tuple(found.values())
+
+
+def _slices(nvml: Any, handle: Any, index: int) -> Iterator[GpuFacts]:
+    """The MIG devices of a card; places between them are empty."""
+    for place in range(_ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+        device = _ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+        if device is None:
+            continue
+        memory = _ask(nvml, "nvmlDeviceGetMemoryInfo", device)
+        yield GpuFacts(
+            index=index,
+            name=_text(_ask(nvml, "nvmlDeviceGetName", device)) or "unknown",
+            total_bytes=None if memory is None else int(memory.total),
+            used_bytes=None if memory is None else int(memory.used),
+            free_bytes=None if memory is None else int(memory.free),
+            processes=_processes(nvml, device),
+            uuid=_text(_ask(nvml, "nvmlDeviceGetUUID", device)),
+        )
+
+
 def _name(nvml: Any, pid: int) -> str:
-    return _text(_asked(nvml, lambda: nvml.nvmlSystemGetProcessName(pid))) or ""
+    return _text(_ask(nvml, "nvmlSystemGetProcessName", pid)) or ""
 
 
-def _asked(nvml: Any, question: Callable[[], Any]) -> Any:
+def _ask(nvml: Any, question: str, *about: Any) -> Any:
     """The answer, None where this GPU or driver does not know the question."""
+    mismatch = getattr(nvml, "NVMLLibraryMismatchError", None)  # newer bindings on an older driver
+    mismatches: tuple[type[Exception], ...] = (mismatch,) if isinstance(mismatch, type) else ()
     try:
-        return question()
+        return getattr(nvml, question)(*about)
+    except mismatches:
+        return None if question.endswith("_v2") else _ask(nvml, f"{question}_v2", *about)
     except (nvml.NVMLError, AttributeError):
         return None
 
@@ -147,9 +183,21 @@ def _through_nvidia_smi() -> DriverFacts | None:
     if text is None:
         return None
     try:
-        return read_nvidia_smi_query(text)
+        found = read_nvidia_smi_query(text)
     except SourceError as error:
         return DriverFacts(source="nvidia-smi -q", notes=(str(error),))
+    if not any(gpu.slices for gpu in found.gpus):
+        return found
+    return with_slice_names(found, nvidia_smi_text("-L") or "")
+
+
+def _through_macos() -> DriverFacts | None:
+    known = _text_of("sysctl", *SYSCTL)
+    try:
+        profiler = _text_of("system_profiler", "SPDisplaysDataType", "-json")
+        return None if known is None else read_apple(known, profiler, _text_of("vm_stat"))
+    except SourceError:
+        return None
 
 
 def _through_amd_tools() -> DriverFacts | None:

@@ -18,19 +18,6 @@ def facts(model: Model, source: str) -> ModelFacts:
     return ModelFacts(model.id, model.num_parameters, model.num_active_parameters, 0, source)
 
 
-def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
-    """What one card offers; None when neither its total nor its kind is known, or on the CPU alone."""
-    total = scenario.gpu_total_bytes
-    name = gpu.id if gpu is not None else ""
-    if scenario.num_gpus == 0:
-        return None
-    if total is not None:
-        return Capacity(name, total, total)
-    if gpu is None or gpu.usable_bytes is None:
-        return None
-    return Capacity(name, gpu.memory_total_bytes or gpu.usable_bytes, gpu.usable_bytes)
-
-
 _contexts: dict[str, Node] = {}
 
 

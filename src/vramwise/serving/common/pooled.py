@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import capacity_of
 from vramwise.models import Model
 from vramwise.records import record
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.serving.common.advice import Again, Trials, advice
-from vramwise.serving.common.answer import amount, assemble, capacity_of, interval, resolved
+from vramwise.serving.common.answer import amount, assemble, interval, resolved
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.verdict import LateReasons, verdict_of
 

@@ -47,11 +47,13 @@ class ShareParts:
 
     `inside(settings, gpu)`: names of the terms of the last moment that lie in the share. `taken_first`: terms that
     the card is less before the share is taken of it. `called`: terms with another name in the engine's own words.
+    `of_free`: the share is of what is free at the start, else of the whole card.
     """
 
     inside: Callable[[ServeSettings, Gpu | None], frozenset[str]]
     taken_first: tuple[str, ...] = ()
     called: Mapping[str, str] = field(default_factory=lambda: OWN_NAMES)
+    of_free: bool = False
 
 
 @record(kw_only=True)

@@ -7,16 +7,17 @@ from dataclasses import replace
 
 from vramwise.errors import clipped
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import capacity_of, rooms_of
 from vramwise.models import Model
 from vramwise.models.type_facts import has_fact
 from vramwise.result import Capacity, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-from vramwise.serving.common.answer import assemble, capacity_of, resolved
+from vramwise.serving.common.answer import assemble, resolved
 from vramwise.serving.common.gguf.quantizer import file_tensors, published_in_mxfp4
 from vramwise.serving.llama_cpp.automatic import fitted
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.extras import extras_of
-from vramwise.serving.llama_cpp.fitting import DeviceNeeds
+from vramwise.serving.llama_cpp.fitting import DeviceNeeds, fullest_device, levelled
 from vramwise.serving.llama_cpp.placement import Placement, placement, unread_rules
 from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, resolve_plan, runs_itself
 from vramwise.serving.llama_cpp.terms import Terms
@@ -30,11 +31,14 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     The counters are sums over devices of the model's own buffers; a draft model and a projector stand beside them in
     the moments and in `total_needed`. Not counted: prompt caches in host memory, other processes.
     """
-    capacity = capacity_of(scenario, gpu)
     scenario = _with_devices(scenario)
+    rooms = rooms_of(scenario)
+    capacity = max(
+        (room.capacity for room in rooms), key=lambda card: card.usable_bytes, default=capacity_of(scenario, gpu)
+    )
     plan = resolve_plan(scenario, model, capacity)
     plan = replace(plan, pipelined=_pipelined(plan, gpu))
-    needs = _needs(scenario, model, gpu)
+    needs = levelled(_needs(scenario, model, gpu), [room.usable_bytes for room in rooms])
     plan, changed = fitted(scenario, model, plan, capacity, needs, gpu)
     plan, changed = _without_copies(plan, changed, capacity, needs)
     from_file = bool(file_tensors(model))
@@ -44,7 +48,12 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     quantities = terms.quantities()
     verdict: Verdict | None = None
     if capacity is not None and not custom and plan.devices:
-        verdict = judge(model, plan, terms, capacity, needs)
+        each = terms.device_needs()
+        fullest = fullest_device(each, [room.usable_bytes for room in rooms])
+        capacity = rooms[fullest].capacity if len(rooms) == len(each) else capacity
+        verdict = judge(
+            model, plan, each, fullest, capacity, needs, max(room.usable_bytes for room in rooms) if rooms else None
+        )
         quantities["oom"] = Quantity.exact(not verdict.fits)
     notes = (*_notes(scenario, model, plan, from_file), *changed)
     table = resolved(scenario, "serve", plan.settings)

@@ -13,11 +13,33 @@ from functools import partial
 from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.models.operations.experts import ExpertMlps
+from vramwise.result import Quantity
 from vramwise.serving.llama_cpp.settings import PADDING, Plan
 
 Needed = Callable[[Plan], int]
 DeviceNeeds = Callable[[Plan], Sequence[int]]
 LEAST_CONTEXT = 4096  # --fit never goes below (common/fit.cpp)
+
+
+def levelled(needs: DeviceNeeds, rooms: Sequence[int]) -> DeviceNeeds:
+    """The same as if every device had the room of the roomiest: what one has less counts as needed there."""
+    if not rooms:
+        return needs
+    most = max(rooms)
+
+    def of_equals(plan: Plan) -> list[int]:
+        each = needs(plan)
+        return (
+            [need + most - room for need, room in zip(each, rooms, strict=True)] if len(each) == len(rooms) else [*each]
+        )
+
+    return of_equals
+
+
+def fullest_device(each: Sequence[Quantity], rooms: Sequence[int]) -> int:
+    """The device that has the least room left, of equal ones the one that needs most."""
+    level = rooms if len(rooms) == len(each) else [0] * len(each)
+    return max(range(len(each)), key=lambda device: each[device].expected - level[device])
 
 
 def worst(needs: DeviceNeeds) -> Needed:

@@ -7,6 +7,7 @@ import re
 from vramwise.engines.llama_cpp import RECORD
 from vramwise.engines.ollama import RECORD as OLLAMA
 from vramwise.errors import ScenarioError
+from vramwise.hardware.room import rooms_of
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.models.type_facts import has_fact
@@ -322,7 +323,7 @@ def _shares(scenario: Scenario) -> tuple[float, ...]:
     if count > 1 and given.split_mode == "none":
         return (1.0,)
     if not any(given.tensor_split):
-        return (1.0,) * count
+        return tuple(float(room.free_bytes) for room in rooms_of(scenario)) or (1.0,) * count
     shares = (*given.tensor_split, *(0.0,) * count)[:count]
     return shares if any(shares) else (1.0,) * count
 

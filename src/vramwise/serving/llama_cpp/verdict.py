@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vramwise.models import Model
-from vramwise.result import Capacity, Verdict
+from vramwise.result import Capacity, Quantity, Verdict
 from vramwise.serving.common.answer import amount
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.fitting import (
@@ -17,22 +17,23 @@ from vramwise.serving.llama_cpp.fitting import (
     worst,
 )
 from vramwise.serving.llama_cpp.settings import Plan
-from vramwise.serving.llama_cpp.terms import Terms
 from vramwise.verdict import verdict_of
 
 
-def judge(model: Model, plan: Plan, terms: Terms, capacity: Capacity, needs: DeviceNeeds) -> Verdict:
-    """The fullest device decides; `needs` gives the bytes of each device of another plan."""
+def judge(
+    model: Model, plan: Plan, each: Sequence[Quantity], fullest: int, capacity: Capacity, needs: DeviceNeeds,
+    level: int | None = None,
+) -> Verdict:  # fmt: skip
+    """The `fullest` device decides, whose `capacity` it is; `needs` gives the bytes of each device of another plan, of
+    unequal ones `level`led to this room."""
     room = capacity.usable_bytes
-    each = terms.device_needs()
-    fullest = max(range(len(each)), key=lambda device: each[device].expected)
     need = each[fullest]
     on = "" if len(each) == 1 else f" on {device_name(fullest)}, the fullest of {len(each)}"
     if need.expected <= room:
         said = f"{amount(need.expected)} fit in {amount(room)}{on}"
         return verdict_of(need, room, [plan.spread, said] if plan.spread else [said])
     reasons = [f"{amount(need.expected)} do not fit in {amount(room)}{on}"]
-    reasons.extend(_fixes(model, plan, room, needs))
+    reasons.extend(_fixes(model, plan, room if level is None else level, needs))
     return verdict_of(need, room, reasons)
 
 

@@ -11,6 +11,7 @@ from math import ceil
 from vramwise.engines.sglang import RECORD
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import room_of
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, text_config
 from vramwise.models.type_facts import has_fact
@@ -19,7 +20,7 @@ from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
-from vramwise.serving.common.answer import capacity_of, card_notes, context_node
+from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, server_storage
@@ -45,20 +46,19 @@ _CAPTURED = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(51
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
     """pool = free before load · mem_fraction_static − weights; activations and graphs must fit in the rest."""
-    capacity = capacity_of(scenario, gpu)
-    total = capacity.usable_bytes if capacity is not None else None
-    r = resolve(scenario.serve, model, gpu, total)
+    room = room_of(scenario, gpu)
+    r = resolve(scenario.serve, model, gpu, None if room is None else room.seen_bytes)
     stages = [_budget(model, r, gpu, stage) for stage in range(r.settings.pipeline_parallel_size)]
     budget = fullest(stages)
     available = None
-    if total is not None:
+    if room is not None:
         ends = []
         for context, weights in (
             (budget.context.high, budget.weights.high),
             (budget.context.bytes, budget.weights.bytes),
             (budget.context.low, budget.weights.low),
         ):
-            ends.append(round((total - context) * r.share) - weights)
+            ends.append(round((room.free_bytes - context) * r.share) - weights)
         if budget.fixed_bytes:
             budget, ends = _with_states(budget, ends, r)
         available = Quantity(*sorted(_at_most(end, budget, r.settings.max_total_tokens) for end in ends))

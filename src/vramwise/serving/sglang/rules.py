@@ -32,5 +32,5 @@ RULES = Rules(
     estimate=_estimate,
     check=check,
     weights=WeightRules(weights=_weights),
-    share=ShareParts(inside=_inside_the_share, taken_first=("CUDA context", "outside torch")),
+    share=ShareParts(inside=_inside_the_share, taken_first=("CUDA context", "outside torch"), of_free=True),
 )

@@ -11,13 +11,14 @@ from dataclasses import replace
 from math import ceil
 
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import room_of
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
-from vramwise.serving.common.answer import capacity_of, card_notes, context_node
+from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
@@ -41,12 +42,12 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     budget = fullest(stages)
     pool = ceil(budget.least_pool / budget.share)
     budget = replace(budget, least_card=Quantity(*(budget.beside(end) + pool for end in ("low", "bytes", "high"))))
-    capacity = capacity_of(scenario, gpu)
+    room = room_of(scenario, gpu)
     available = None
-    if capacity is not None:
+    if room is not None:
         terms = (budget.weights, *budget.working, budget.context)
         taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
-        available = Quantity(*sorted(int((capacity.usable_bytes - size) * budget.share) for size in taken))
+        available = Quantity(*sorted(int((room.free_bytes - size) * budget.share) for size in taken))
     notes = (*dtype_notes(model, scenario.serve.dtype), *card_notes(gpu, r.storage.dtype, r.settings.quantization))
     return pooled_result(scenario, r, model, source, gpu, again, budget, available, notes, stages)
 

@@ -11,6 +11,7 @@ from math import ceil
 
 from vramwise.engines.tgi import RECORD
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import room_of
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, text_config
 from vramwise.records import record
@@ -18,7 +19,7 @@ from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
-from vramwise.serving.common.answer import capacity_of, card_notes, context_node
+from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, pooled_result
@@ -80,12 +81,12 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     r = resolve(scenario.serve, model, gpu)
     budget = _budget(model, r, gpu)
     share, batch = _share(r), r.batched_tokens * budget.cell_bytes
-    capacity = capacity_of(scenario, gpu)
+    room = room_of(scenario, gpu)
     available = None
-    if capacity is not None:
+    if room is not None:
         terms = (budget.weights, *budget.working, budget.context)
         taken = (sum(t.high for t in terms), sum(t.bytes for t in terms), sum(t.low for t in terms))
-        available = Quantity(*(share.pool(capacity.usable_bytes, size, batch) for size in taken))
+        available = Quantity(*(share.pool(room.seen_bytes, size + room.held_bytes, batch) for size in taken))
         if scenario.serve.max_model_len is None and _chunks(r):
             # the server itself lowers max_total_tokens to what its blocks hold
             budget = budget.following(int(available.expected))

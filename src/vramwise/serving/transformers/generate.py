@@ -8,6 +8,7 @@ from dataclasses import replace
 from vramwise.engines.transformers import RECORD
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import capacity_of
 from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
@@ -15,7 +16,7 @@ from vramwise.records import record
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
-from vramwise.serving.common.answer import amount, assemble, capacity_of, context_node, interval, resolved
+from vramwise.serving.common.answer import amount, assemble, context_node, interval, resolved
 from vramwise.serving.common.resolved import AS_THE_MODEL
 from vramwise.serving.common.storage import dtype_notes, storage_of
 from vramwise.serving.common.versions import version_of

@@ -74,12 +74,17 @@ class Budget:
             terms.append(self.graphs)
         return tuple(terms)
 
-    def available(self, total: int, utilization: float, end: str = "bytes") -> int:
-        """Bytes for the KV cache: total · utilization − Σ charged; `end` takes the low or high ends of the terms."""
+    def available(self, total: int, utilization: float, end: str = "bytes", held: int = 0) -> int:
+        """Bytes for the KV cache: total · utilization − Σ charged; `end` takes the low or high ends of the terms.
+
+        `held`: what other programs hold of the card. Where all outside torch's pool is charged, theirs is too (0.8.5
+        and 0.9.0 v1/worker/gpu_worker.py: total less free less torch's own).
+        """
         given = self.resolved.settings.kv_cache_memory_bytes
         if given is not None:
             return given
-        return ceil(total * utilization) - total_of(self.charged, end)
+        theirs = held if self.resolved.profile.counts_context else 0
+        return ceil(total * utilization) - total_of(self.charged, end) - theirs
 
     @property
     def one_request(self) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from vramwise.hardware import Gpu
+from vramwise.hardware.room import Room, room_of
 from vramwise.models import Model
-from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
+from vramwise.result import Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again, Trials, advice
-from vramwise.serving.common.answer import amount, assemble, capacity_of, card_notes, interval, resolved
+from vramwise.serving.common.answer import amount, assemble, card_notes, interval, resolved
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes
 from vramwise.serving.vllm.activations import kept_bytes
@@ -37,31 +38,32 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     budgets = budgets_of(model, r, gpu)
     budget = max(budgets, key=lambda stage: total_of(stage.charged) + stage.one_request)
     check_given_cache(budget)
-    capacity = capacity_of(scenario, gpu)
+    room = room_of(scenario, gpu)
     quantities = _quantities(model, budget)
     verdict: Verdict | None = None
     kv_bytes = budget.one_request
-    if capacity is not None:
-        pool = pool_quantities(budget, *_totals(scenario, gpu, capacity))
+    if room is not None:
+        pool = pool_quantities(budget, *_totals(scenario, gpu, room))
         quantities.update(pool)
-        trials = Trials(scenario, r, model, again, gpu, capacity.usable_bytes)
-        verdict = pool_verdict(budget, capacity, lambda: advice(trials))
+        trials = Trials(scenario, r, model, again, gpu, room.usable_bytes)
+        verdict = pool_verdict(budget, room, lambda: advice(trials))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))
-    usable = capacity.usable_bytes if capacity is not None else None
-    room = usable if verdict is not None and verdict.fits else None
-    phases = _phases(budget, kv_bytes, room)
+    card = room.seen_bytes if room is not None else None
+    within = room.usable_bytes if room is not None and verdict is not None and verdict.fits else None
+    phases = _phases(budget, kv_bytes, within)
     quantities["nvidia_smi"] = interval(phases[-1].components)
-    quantities["total_needed"] = least_card(budget, usable)
+    quantities["total_needed"] = least_card(budget, card)
     table = resolved(scenario, "serve", _stated(scenario.serve, r, model))
     quantization = r.storage.quantization.name if r.storage.quantization is not None else None
     notes = (
         *dtype_notes(model, scenario.serve.dtype),
         *card_notes(gpu, r.storage.dtype, quantization),
-        *_notes(scenario, r, capacity),
+        *_notes(scenario, r, room),
         *_freed(budget, quantities["cuda_graph"]),
     )
-    ranks = _ranks(budgets, budget, kv_bytes, room) if len(budgets) > 1 else None
+    ranks = _ranks(budgets, budget, kv_bytes, within) if len(budgets) > 1 else None
+    capacity = room.capacity if room is not None else None
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
 
 
@@ -100,23 +102,25 @@ def _printed_peak(budget: Budget) -> Quantity:
     return Quantity(*(max(0, total_of(terms, end) - kept_bytes(budget.activation, end)) for end in ends))
 
 
-def _totals(scenario: Scenario, gpu: Gpu | None, capacity: Capacity) -> tuple[int, int, int]:
-    """Least, expected and most bytes that a card of this kind shows; one figure where the card's own is given."""
-    expected = capacity.usable_bytes
+def _totals(scenario: Scenario, gpu: Gpu | None, room: Room) -> tuple[int, int, int, int]:
+    """Least, expected and most bytes that a card of this kind shows; one figure where the card's own is given. Then
+    what others hold."""
+    expected = room.seen_bytes
     if scenario.gpu_total_bytes is not None or gpu is None or gpu.usable is None:
-        return expected, expected, expected
-    return min(gpu.usable.low, expected), expected, max(gpu.usable.high, expected)
+        return expected, expected, expected, room.held_bytes
+    return min(gpu.usable.low, expected), expected, max(gpu.usable.high, expected), room.held_bytes
 
 
-def pool_quantities(budget: Budget, least: int, total: int, most: int) -> dict[str, Quantity]:
-    """Bytes, blocks, tokens and requests of the KV cache on a card of `total` bytes, which shows `least` to `most`."""
+def pool_quantities(budget: Budget, least: int, total: int, most: int, held: int = 0) -> dict[str, Quantity]:
+    """Bytes, blocks, tokens and requests of the KV cache on a card of `total` bytes, which shows `least` to `most`, of
+    which others hold some."""
     r, pool = budget.resolved, budget.pool
     # the fewest bytes are left when every term is at its high end
     ends = ((least, "high"), (total, "bytes"), (most, "low"))
     if not pool.block_bytes and r.version >= CACHELESS_VERSION:
         return {"kv_cache_bytes": Quantity.exact(0)}
     # where the terms alone exceed the share, vLLM logs a negative size; nothing is what it gets
-    sizes = [max(0, budget.available(size, r.share, end)) for size, end in ends]
+    sizes = [max(0, budget.available(size, r.share, end, held)) for size, end in ends]
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     blocks = [pool.num_blocks(size) for size in sizes]
@@ -197,7 +201,7 @@ def _ranks(budgets: tuple[Budget, ...], fullest: Budget, kv_bytes: int, room: in
     return tuple(ranks)
 
 
-def _notes(scenario: Scenario, r: Resolved, capacity: Capacity | None) -> tuple[str, ...]:
+def _notes(scenario: Scenario, r: Resolved, room: Room | None) -> tuple[str, ...]:
     notes = list(version_notes("vLLM", scenario.serve.engine_version, DEFAULT_VERSION))
     if scenario.serve.max_num_batched_tokens is None and r.profile.generation == "V1":
         notes.append("max_num_batched_tokens is the API server's default")
@@ -206,7 +210,7 @@ def _notes(scenario: Scenario, r: Resolved, capacity: Capacity | None) -> tuple[
             "no card is named: compute capability 8.0 or newer and so the V1 engine is assumed; this version takes V0 "
             "on older cards (--gpu, or --no-use-v1)"
         )
-    if capacity is None:
+    if room is None:
         notes.append("no GPU given: the KV cache stands for one request of max_model_len")
     return tuple(notes)
 

@@ -6,38 +6,91 @@ from collections.abc import Callable, Iterable
 from math import ceil
 
 from vramwise.errors import ScenarioError
-from vramwise.result import Capacity, Quantity, Verdict
+from vramwise.hardware.room import Room
+from vramwise.result import Quantity, Verdict
 from vramwise.serving.common.answer import amount
 from vramwise.serving.vllm.budget import Budget, total_of
 from vramwise.verdict import LateReasons, verdict_of
 
-
-def pool_verdict(budget: Budget, capacity: Capacity, advice: Callable[[], Iterable[str]]) -> Verdict:
-    """Fits on a card of the least size that the settings need, and on any larger one."""
-    total = capacity.usable_bytes
-    needed = least_card(budget, total)
-    if needed.expected <= total:
-        spare = budget.available(total, budget.resolved.share) - budget.one_request
-        return verdict_of(needed, total, [_fits(budget, capacity, spare)])
-    return verdict_of(needed, total, LateReasons([_problem(budget, total)], advice))
+REQUEST_CHECKED = (0, 9, 1)
+"""Since then the share must be free at the start (0.9.2 v1/worker/gpu_worker.py init_device, 0.20.0 and 0.33.0
+v1/worker/utils.py request_memory); 0.9.0 does not look."""
 
 
-def least_card(budget: Budget, total: int | None = None) -> Quantity:
+def pool_verdict(budget: Budget, room: Room, advice: Callable[[], Iterable[str]]) -> Verdict:
+    """Fits on a card of the least size that the settings need, and on any larger one, where others leave its share."""
+    total = room.seen_bytes
+    needed = least_card(budget, total, room.held_bytes)
+    if needed.expected > total:
+        # on a card that is taken in part, as much as the whole one lacks
+        needed = needed if room.usable_bytes == total else Quantity.exact(room.usable_bytes + needed.expected - total)
+        return verdict_of(needed, room.usable_bytes, LateReasons([_problem(budget, total, room.held_bytes)], advice))
+    spare = budget.available(total, budget.resolved.share, held=room.held_bytes) - budget.one_request
+    fits = _fits(budget, total, spare, room.held_bytes)
+    if room.usable_bytes == total:
+        return verdict_of(needed, total, [fits])
+    taken = _taken(budget, room)
+    if taken.expected <= room.usable_bytes:
+        return verdict_of(taken, room.usable_bytes, [fits])
+    return verdict_of(taken, room.usable_bytes, LateReasons([_refusal(budget, room)], advice))
+
+
+def _taken(budget: Budget, room: Room) -> Quantity:
+    """What the process takes of a card that others use too: its share whole, whatever is free, and what lies outside.
+
+    The share must be free for a cache of a given size too (0.33.0 v1/worker/gpu_worker.py init_device). Where others
+    are charged to the share (0.8 and 0.9.0) it takes as much less.
+    """
+    r = budget.resolved
+    share = ceil(room.seen_bytes * r.share) - (room.held_bytes if r.profile.counts_context else 0)
+
+    def all_of(end: str) -> int:
+        outside = _outside(budget, end)
+        if r.settings.kv_cache_memory_bytes is None and budget.pool.block_bytes:
+            return share + outside
+        own = total_of(budget.charged, end) + (r.settings.kv_cache_memory_bytes or 0) + outside
+        return max(own, share + _before_load(budget)) if r.version >= REQUEST_CHECKED else own
+
+    return Quantity(all_of("low"), all_of("bytes"), all_of("high"))
+
+
+def _before_load(budget: Budget) -> int:
+    """What the process itself holds where it looks at what is free."""
+    return budget.context.bytes + (budget.nccl.bytes if budget.nccl is not None else 0)
+
+
+def _refusal(budget: Budget, room: Room) -> str:
+    """Why it does not start, or what it takes, beside what is held and reserved."""
+    r = budget.resolved
+    requested = amount(ceil(room.seen_bytes * r.share))
+    share = f"{requested} (gpu_memory_utilization {r.share:g} of {amount(room.seen_bytes)})"
+    own = _before_load(budget)
+    if r.version >= REQUEST_CHECKED and ceil(room.seen_bytes * r.share) > room.free_bytes - own:
+        return f"vLLM refuses to start: of {share} only {amount(max(0, room.free_bytes - own))} are free at its start"
+    if room.held_bytes and int(_taken(budget, room).expected) > room.free_bytes:
+        return f"vLLM takes {share} whatever is free, and runs out of memory at {amount(room.free_bytes)}"
+    left = room.free_bytes - int(_taken(budget, room).expected)
+    return f"vLLM fills {share}: of {amount(room.reserve_bytes)} that must stay free {amount(max(0, left))} are left"
+
+
+def least_card(budget: Budget, total: int | None = None, held: int = 0) -> Quantity:
     """Smallest card whose share holds one request of max_model_len and which holds graphs and context beside the share.
 
     share = (charged + one request) / utilization; beside it, where a pool fills the share up: outside / (1 − share).
+    `held` by others is charged too where everything outside torch's pool is.
     A share of the whole card leaves no card anything for what lies outside: then it is what is taken of a card of
     `total` bytes.
     """
     r = budget.resolved
     given = r.settings.kv_cache_memory_bytes
+    theirs = held if r.profile.counts_context else 0
 
     def least(end: str) -> int:
         charged, outside = total_of(budget.charged, end), _outside(budget, end)
         if given is not None:
             return charged + given + outside
-        held = charged + budget.one_request
-        cards = [ceil(held / r.share), held + outside]
+        own = charged + budget.one_request
+        cards = [ceil((own + theirs) / r.share), own + outside]
         if budget.pool.block_bytes and r.share < 1:
             cards.append(ceil(outside / (1 - r.share)))
         elif budget.pool.block_bytes and total is not None:
@@ -59,22 +112,22 @@ def _outside(budget: Budget, end: str) -> int:
     return outside
 
 
-def _fits(budget: Budget, capacity: Capacity, spare: int) -> str:
+def _fits(budget: Budget, total: int, spare: int, held: int) -> str:
     r = budget.resolved
     if not budget.pool.block_bytes:
         return f"the model keeps no KV cache; {amount(spare)} of its share are left"
-    blocks = budget.pool.num_blocks(budget.available(capacity.usable_bytes, r.share))
+    blocks = budget.pool.num_blocks(budget.available(total, r.share, held=held))
     many = budget.pool.max_concurrency(blocks, r.max_model_len, r.in_flight_tokens)
     return (
         f"the KV cache of {amount(spare + budget.one_request)} holds {many:.2f} requests of {r.max_model_len:,} tokens"
     )
 
 
-def _problem(budget: Budget, total: int) -> str:
+def _problem(budget: Budget, total: int, held: int) -> str:
     """What is short, in the engine's own terms."""
     r = budget.resolved
     requested = ceil(total * r.share)
-    left = budget.available(total, r.share)
+    left = budget.available(total, r.share, held=held)
     given = r.settings.kv_cache_memory_bytes
     if given is not None:
         lack = least_card(budget, total).expected - total

@@ -10,7 +10,7 @@ and KV cache leave, everything else stays. Without `rollout_gpu_memory_utilizati
 
 from __future__ import annotations
 
-from vramwise.result import Capacity, Node, Phase, Quantity
+from vramwise.result import Node, Phase, Quantity
 from vramwise.training.calibration import calibrated
 from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.resolved import ResolvedTrain
@@ -25,14 +25,14 @@ _STAY = (
 )
 
 
-def is_counted(train: ResolvedTrain, capacity: Capacity | None) -> bool:
+def is_counted(train: ResolvedTrain, card_bytes: int | None) -> bool:
     """Whether the engine's share is known, in bytes."""
-    return _awake(train, capacity) is not None
+    return _awake(train, card_bytes) is not None
 
 
-def during_training(train: ResolvedTrain, capacity: Capacity | None) -> list[Node]:
+def during_training(train: ResolvedTrain, card_bytes: int | None) -> list[Node]:
     """The engine's bytes while the policy trains; none where they are not known."""
-    awake = _awake(train, capacity)
+    awake = _awake(train, card_bytes)
     if awake is None:
         return []
     if not train.rollout_sleep:
@@ -42,22 +42,22 @@ def during_training(train: ResolvedTrain, capacity: Capacity | None) -> list[Nod
     return [Node(NAME, int(left.expected), "calibrated", *ends, formula="asleep", source=left.source)]
 
 
-def _awake(train: ResolvedTrain, capacity: Capacity | None) -> Node | None:
+def _awake(train: ResolvedTrain, card_bytes: int | None) -> Node | None:
     share = train.rollout_gpu_memory_utilization
-    if share is None or capacity is None:
+    if share is None or card_bytes is None:
         return None
     return Node(
-        NAME, round(share * capacity.usable_bytes), "derived", formula=f"{share:g} of the card",
+        NAME, round(share * card_bytes), "derived", formula=f"{share:g} of the card",
         source="vLLM v1/worker/utils.py request_memory: gpu_memory_utilization · total memory",
     )  # fmt: skip
 
 
-def generation(train: ResolvedTrain, capacity: Capacity | None, step: Phase, outside: tuple[Node, ...]) -> Phase | None:
+def generation(train: ResolvedTrain, card_bytes: int | None, step: Phase, outside: tuple[Node, ...]) -> Phase | None:
     """The moment in which an engine that sleeps between generations is awake; None for every other engine.
 
     `step` is a moment with optimizer states, whose terms for what stays on the card are those of this one.
     """
-    awake = _awake(train, capacity)
+    awake = _awake(train, card_bytes)
     if awake is None or not train.rollout_sleep:
         return None
     stays = (child for child in step.components.children if child.name in _STAY)
