@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from vramwise.checking import check as check
     from vramwise.errors import VramwiseError as VramwiseError
     from vramwise.estimation import estimate as estimate
     from vramwise.hardware import find_gpu as find_gpu
@@ -27,6 +28,7 @@ _HOME = {
     "Result": "result",
     "Scenario": "scenario",
     "VramwiseError": "errors",
+    "check": "checking",
     "describe": "models",
     "estimate": "estimation",
     "find_gpu": "hardware",
@@ -39,6 +41,7 @@ __all__ = [  # noqa: RUF022 - the version first
     "Result",
     "Scenario",
     "VramwiseError",
+    "check",
     "describe",
     "estimate",
     "find_gpu",

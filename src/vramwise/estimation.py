@@ -29,9 +29,10 @@ def estimate(
     are: `estimate("llama-3.1-8b", task="serve", gpu="l40s", max_model_len=8192)`.
 
     Raises ScenarioError (a wrong key or value), UnknownNameError (an unknown GPU), SourceError (a model that cannot be
-    found or read) and UnsupportedModelError (a family that is not described). Nothing is downloaded. A type that no family describes is answered as far as its tensors say: from
-    the safetensors files under its path, else from transformers' own class where that is installed, the only case in
-    which torch is imported; the result's notes say so.
+    found or read) and UnsupportedModelError (a family that is not described). Nothing is downloaded. A type that no
+    family describes is answered as far as its tensors say: from the safetensors files under its path, else from
+    transformers' own class where that is installed, the only case in which torch is imported; the result's notes say
+    so.
 
     `replays`: whether a training step may be replayed on a model of torch's allocator, which takes 10 to
     100 ms once reserved memory is read; else that is a calibrated ratio.
