@@ -77,13 +77,11 @@ def described_model(name: str | Mapping[str, object]) -> tuple[ModelSource, Mode
 
 def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, problem: UndescribedTypeError) -> Result:
     """What the tensors alone say of a type that no family describes. Raises `problem` when they are not known."""
-    from vramwise.formats.safetensors import find_weights, read_stored_weights
     from vramwise.models.meta_device import class_tensors
     from vramwise.models.tensors_only import model_of_tensors
 
     rest = "activations and caches are not known"
-    path = find_weights(found.weights) if found.weights is not None else None
-    files = read_stored_weights(path) if path is not None else None
+    files = found.stored_weights()
     if files is not None:
         source = f"safetensors headers: {files.path}"
         pairs = [(tensor.name, tensor.shape) for tensor in files.tensors]

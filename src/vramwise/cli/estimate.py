@@ -208,13 +208,13 @@ def _overview(args: argparse.Namespace) -> int:
     except UndescribedTypeError:  # as far as its tensors say, or the same error again
         args.task = "load"
         return _task(args)
-    from vramwise.cli.screens.model_facts import files_on_disk, files_table, image_cost
+    from vramwise.cli.screens.model_facts import files_table, image_cost
     from vramwise.cli.screens.overview import overview, overview_screen
     from vramwise.cli.screens.paint import show
     from vramwise.sources import resolve
 
     image = image_cost(model, args.image) if args.image is not None else None
-    stored = files_on_disk(resolve(name).weights)
+    stored = resolve(name).stored_weights()
     numbers = overview(name, model, estimate)
     if args.json:
         facts = {"model": model.id, "num_parameters": model.num_parameters, "parts": model.parts}

@@ -13,11 +13,11 @@ import re
 import struct
 from collections.abc import Mapping
 from math import prod
-from typing import Any, BinaryIO
+from typing import Any
 
 from vramwise.errors import SourceError, clipped
-from vramwise.files import open_to_read, shown_path
 from vramwise.formats.gguf import gguf_type
+from vramwise.formats.ranged import LocalFiles, RangedFiles, RangedStream, shown_in
 from vramwise.records import record
 from vramwise.units import KIB, MIB, format_bytes
 
@@ -71,45 +71,48 @@ def read_gguf(path: str) -> GgufHeader:
 
     Raises SourceError with one line for what cannot be read.
     """
-    split = _PART.search(path)
+    folder, name = os.path.split(path)
+    return gguf_header(LocalFiles(folder), name)
+
+
+def gguf_header(files: RangedFiles, name: str) -> GgufHeader:
+    """As `read_gguf`, of one of the files of a folder or repository."""
+    shown = shown_in(files, name)
+    split = _PART.search(name)
     if split is None:
-        header = _read(path)
+        header = _read(files, name)
         if not header.tensors:
-            raise SourceError(f"{shown_path(path)}: holds no tensors")
+            raise SourceError(f"{shown}: holds no tensors")
         return header
     count = int(split.group(2))
     if not 0 < count <= MOST_PARTS:
-        raise SourceError(f"{shown_path(path)}: names {count:,} parts, expected 1 to {MOST_PARTS:,}")
-    parts = [_read(f"{path[: split.start()]}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
+        raise SourceError(f"{shown}: names {count:,} parts, expected 1 to {MOST_PARTS:,}")
+    parts = [_read(files, f"{name[: split.start()]}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
     tensors = tuple(tensor for part in parts for tensor in part.tensors)  # the first part may hold metadata alone
     if not tensors:
-        raise SourceError(f"{shown_path(path)}: its parts hold no tensors")
+        raise SourceError(f"{shown}: its parts hold no tensors")
     return GgufHeader(parts[0].metadata, tensors)
 
 
-def _read(path: str) -> GgufHeader:
-    try:
-        with open_to_read(path) as file:
-            return _Reader(file, path).header()
-    except (OSError, ValueError) as problem:
-        raise SourceError(f"{shown_path(path)}: {getattr(problem, 'strerror', None) or problem}") from None
+def _read(files: RangedFiles, name: str) -> GgufHeader:
+    return _Reader(RangedStream(files, name), shown_in(files, name), files.size(name)).header()
 
 
 class _Reader:
-    def __init__(self, file: BinaryIO, path: str) -> None:
-        self.file, self.path = file, path
-        self.size = os.fstat(file.fileno()).st_size
+    def __init__(self, file: RangedStream, shown: str, size: int | None) -> None:
+        self.file, self.shown, self.size = file, shown, size
+        self.end = LARGEST_HEADER if size is None else min(size, LARGEST_HEADER)
         self.order = "<"
 
     def header(self) -> GgufHeader:
         if self.take(4) != b"GGUF":
-            raise SourceError(f"{shown_path(self.path)}: is no GGUF file")
+            raise SourceError(f"{self.shown}: is no GGUF file")
         version = self.number("I")
         if version > 0xFFFF:  # written on a big-endian machine
             self.order = ">"
             version = int.from_bytes(version.to_bytes(4, "little"), "big")
         if version not in (2, 3):
-            raise SourceError(f"{shown_path(self.path)}: GGUF version {version}, expected 2 or 3")
+            raise SourceError(f"{self.shown}: GGUF version {version}, expected 2 or 3")
         tensors = self.count("tensors", MOST_TENSORS)
         pairs = self.count("metadata pairs", MOST_PAIRS)
         metadata: dict[str, Any] = {}
@@ -123,9 +126,10 @@ class _Reader:
         return GgufHeader(metadata, self.sized(infos, start))
 
     def take(self, length: int) -> bytes:
-        if length > LARGEST_HEADER or self.file.tell() + length > min(self.size, LARGEST_HEADER):
-            raise SourceError(f"{shown_path(self.path)}: the header is cut off or broken")
-        return self.file.read(length)
+        data = self.file.read(length) if self.file.tell() + length <= self.end else b""
+        if len(data) < length:
+            raise SourceError(f"{self.shown}: the header is cut off or broken")
+        return data
 
     def number(self, form: str) -> Any:
         return struct.unpack(self.order + form, self.take(struct.calcsize("<" + form)))[0]
@@ -133,7 +137,7 @@ class _Reader:
     def count(self, what: str, most: int) -> int:
         count: int = self.number("Q")
         if count > most:
-            raise SourceError(f"{shown_path(self.path)}: {count:,} {what}, expected at most {most:,}")
+            raise SourceError(f"{self.shown}: {count:,} {what}, expected at most {most:,}")
         return count
 
     def text(self) -> str:
@@ -144,9 +148,9 @@ class _Reader:
         return self.take(length).decode("utf-8", errors="replace")
 
     def skip(self, length: int) -> None:
-        if self.file.tell() + length > min(self.size, LARGEST_HEADER):
-            raise SourceError(f"{shown_path(self.path)}: the header is cut off or broken")
-        self.file.seek(length, os.SEEK_CUR)
+        if self.file.tell() + length > self.end:
+            raise SourceError(f"{self.shown}: the header is cut off or broken")
+        self.file.skip(length)
 
     def value(self, kind: int, depth: int) -> Any:
         if kind == _STRING:
@@ -154,19 +158,19 @@ class _Reader:
         if kind == _ARRAY:
             return self.array(depth + 1)
         if kind not in _SCALARS:
-            raise SourceError(f"{shown_path(self.path)}: unknown kind of metadata {kind}")
+            raise SourceError(f"{self.shown}: unknown kind of metadata {kind}")
         return self.number(_SCALARS[kind])
 
     def array(self, depth: int) -> Any:
         """A list, or its length where it is long."""
         if depth > DEEPEST_ARRAY:
-            raise SourceError(f"{shown_path(self.path)}: metadata is nested too deep")
+            raise SourceError(f"{self.shown}: metadata is nested too deep")
         kind, count = self.number("I"), self.number("Q")
         if kind in _SCALARS and count > MOST_KEPT:
             self.skip(count * struct.calcsize("<" + _SCALARS[kind]))
             return count
-        if count > self.size:
-            raise SourceError(f"{shown_path(self.path)}: the header is cut off or broken")
+        if count > self.end:
+            raise SourceError(f"{self.shown}: the header is cut off or broken")
         if count <= MOST_KEPT:
             return [self.value(kind, depth) for _ in range(count)]
         for _ in range(count):
@@ -177,7 +181,7 @@ class _Reader:
         name = self.text()
         dimensions = self.number("I")
         if dimensions > MOST_DIMENSIONS:
-            raise SourceError(f"{shown_path(self.path)}: a tensor of {dimensions} dimensions")
+            raise SourceError(f"{self.shown}: a tensor of {dimensions} dimensions")
         shape = tuple(self.number("Q") for _ in range(dimensions))
         return name, shape[::-1], self.number("I"), self.number("Q")
 
@@ -186,17 +190,17 @@ class _Reader:
         if not infos:
             return ()
         offsets = sorted({offset for _, _, _, offset in infos})
-        following = dict(zip(offsets, [*offsets[1:], max(0, self.size - start)], strict=True))
+        following = dict(zip(offsets, [*offsets[1:], max(0, (self.size or 0) - start)], strict=True))
         found = []
         for name, shape, kind, offset in infos:
             known = TYPE_NAMES.get(kind)
             room = following[offset] - offset
             size = gguf_type(known).bytes_for(shape) if known is not None else room
             if size < 0 or prod(shape) >= 2**63:
-                raise SourceError(f"{shown_path(self.path)}: tensor {clipped(name)} has an impossible size")
+                raise SourceError(f"{self.shown}: tensor {clipped(name)} has an impossible size")
             found.append(FileTensor(name, shape, known or f"type {kind}", size))
         total = sum(tensor.bytes for tensor in found)
-        if self.size < start + max(offsets):
+        if self.size is not None and self.size < start + max(offsets):
             held, whole = (format_bytes(size, "MiB") for size in (self.size, start + total))
-            raise SourceError(f"{shown_path(self.path)}: is cut off: {held} of a file of {whole}")
+            raise SourceError(f"{self.shown}: is cut off: {held} of a file of {whole}")
         return tuple(found)

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn, TypeGuard
 
 from vramwise.errors import SourceError, clipped
-from vramwise.files import open_to_read, shown_path
-from vramwise.records import record
-from vramwise.units import MIB, format_bytes
+from vramwise.formats.ranged import LocalFiles, RangedFiles, shown_in
+from vramwise.records import record, replace
+from vramwise.units import KIB, MIB, format_bytes
 
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
-LARGEST_HEADER_BYTES = 32 * MIB
+LARGEST_HEADER_BYTES = 25_000_000
+"""huggingface_hub 2.4.0 constants.py SAFETENSORS_MAX_HEADER_LENGTH."""
 MOST_SHARDS = 4096
 LARGEST_AXIS = 2**40
 MOST_TENSORS = 200_000
 """As of a GGUF file; a trillion parameters in 384 experts a layer are 140,000 tensors."""
 MOST_AXES = 16
 _LENGTH_BYTES = 8
+_FIRST_READ_BYTES = 64 * KIB
+_MARGIN_BYTES = 2 * KIB
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
@@ -80,10 +84,17 @@ def find_weights(path: str) -> str | None:
         names = sorted(os.listdir(path))
     except (OSError, ValueError):
         return None
+    entry = weights_among(names)
+    return None if entry is None else os.path.join(path, entry) if entry else path
+
+
+def weights_among(names: Iterable[str]) -> str | None:
+    """The index or file among `names` that says which tensors there are, "" for all the files, or None."""
+    names = sorted(name for name in names if "/" not in name)
     indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
     if indexes:
-        return os.path.join(path, min(indexes, key=lambda name: (name != f"model{INDEX_SUFFIX}", name)))
-    return path if _own_files(names) else None
+        return min(indexes, key=lambda name: (name != f"model{INDEX_SUFFIX}", name))
+    return "" if _own_files(names) else None
 
 
 def read_stored_weights(path: str) -> StoredWeights:
@@ -91,17 +102,38 @@ def read_stored_weights(path: str) -> StoredWeights:
 
     Raises `SourceError` with one line for a file that is missing, cut off inside its header, or no safetensors file.
     """
-    if path.lower().endswith(INDEX_SUFFIX):
-        return _indexed(path)
-    if not os.path.isdir(path):
-        tensors, is_whole = read_header(path)
-        return StoredWeights(path, tensors, 1, is_whole)
-    files = _own_files(sorted(os.listdir(path)))
-    if f"model{SUFFIX}" in files:
-        files = [f"model{SUFFIX}"]
-    headers = [read_header(os.path.join(path, name)) for name in files]
-    together = tuple(tensor for tensors, _ in headers for tensor in tensors)
-    return StoredWeights(path, together, len(files), all(whole for _, whole in headers))
+    if os.path.isdir(path):
+        return stored_weights(LocalFiles(path))
+    folder, name = os.path.split(path)
+    return replace(stored_weights(LocalFiles(folder), name), path=path)
+
+
+def stored_weights(files: RangedFiles, entry: str = "") -> StoredWeights:
+    """The tensors of one of the files, of those that an index lists, or ("") of all that are a model's own.
+
+    An index is not read where all its numbered files are there: their headers say the same. Raises `SourceError`.
+    """
+    wanted = _wanted(files, entry)
+    found: list[StoredTensor] = []
+    is_whole = True
+    for (file, names), (tensors, whole) in zip(wanted.items(), _headers(files, list(wanted)), strict=True):
+        missing = names - {tensor.name for tensor in tensors}
+        if missing:
+            _refuse(shown_in(files, entry), f"says that {file} holds {clipped(min(missing))}, which it does not")
+        found += [tensor for tensor in tensors if tensor.name in names] if names else tensors
+        is_whole = is_whole and whole
+    return StoredWeights(shown_in(files, entry), tuple(found), len(wanted), is_whole)
+
+
+def _wanted(files: RangedFiles, entry: str) -> dict[str, set[str]]:
+    """The files to read, each with the tensors that an index says are in it; an empty set means all of them."""
+    if entry.endswith(INDEX_SUFFIX):
+        numbered = _numbered(entry, files)
+        return {name: set() for name in numbered} if numbered else _indexed(files, entry)
+    if entry:
+        return {entry: set()}
+    own = _own_files(sorted(name for name in files.files() if "/" not in name))
+    return {name: set() for name in ([f"model{SUFFIX}"] if f"model{SUFFIX}" in own else own)}
 
 
 def _own_files(names: list[str]) -> list[str]:
@@ -109,29 +141,55 @@ def _own_files(names: list[str]) -> list[str]:
     return [name for name in files if not name.startswith(_MISTRAL)] or files
 
 
-def _indexed(path: str) -> StoredWeights:
-    folder, shown = os.path.dirname(path), shown_path(path)
-    content = _json(_read(path, shown, 0, LARGEST_HEADER_BYTES + 1), shown)
+def _numbered(index: str, files: RangedFiles) -> list[str]:
+    """`model-00001-of-00163.safetensors` and so on where all of them stand beside the index; else nothing."""
+    stem = re.escape(index.removesuffix(INDEX_SUFFIX))
+    pattern = re.compile(rf"{stem}-(\d{{5}})-of-(\d{{5}}){re.escape(SUFFIX)}")
+    matches = [match for name in files.files() if (match := pattern.fullmatch(name))]
+    counts = {int(match[2]) for match in matches}
+    complete = len(counts) == 1 and {int(match[1]) for match in matches} == set(range(1, counts.pop() + 1))
+    return sorted(match[0] for match in matches) if complete and len(matches) <= MOST_SHARDS else []
+
+
+def _indexed(files: RangedFiles, index: str) -> dict[str, set[str]]:
+    """The files that an index lists, each with the tensors that it says are in it."""
+    shown = shown_in(files, index)
+    content = _json(files.read(index, LARGEST_HEADER_BYTES), shown)
     where = content.get("weight_map")
     if not isinstance(where, Mapping) or not where:
         _refuse(shown, "has no weight_map")
-    files: dict[str, set[str]] = {}
+    folder = index.rpartition("/")[0]
+    found: dict[str, set[str]] = {}
     for name, file in where.items():
         if not isinstance(file, str) or os.path.basename(file) != file or not file.endswith(SUFFIX):
             _refuse(shown, f"names {clipped(str(file))!r}, expected the name of a {SUFFIX} file beside it")
-        files.setdefault(file, set()).add(name)
-    if len(files) > MOST_SHARDS:
-        _refuse(shown, f"lists {len(files):,} files, expected at most {MOST_SHARDS:,}")
-    found: list[StoredTensor] = []
-    is_whole = True
-    for file, names in sorted(files.items()):
-        tensors, whole = read_header(os.path.join(folder, file))
-        missing = names - {tensor.name for tensor in tensors}
-        if missing:
-            _refuse(shown, f"says that {file} holds {clipped(min(missing))}, which it does not")
-        found += [tensor for tensor in tensors if tensor.name in names]
-        is_whole = is_whole and whole
-    return StoredWeights(path, tuple(found), len(files), is_whole)
+        found.setdefault(f"{folder}/{file}" if folder else file, set()).add(name)
+    if len(found) > MOST_SHARDS:
+        _refuse(shown, f"lists {len(found):,} files, expected at most {MOST_SHARDS:,}")
+    return dict(sorted(found.items()))
+
+
+def _headers(files: RangedFiles, names: list[str]) -> Iterator[tuple[tuple[StoredTensor, ...], bool]]:
+    """The headers of several files; the first one's length is what is asked of the others at once."""
+    if not names:
+        return
+    first, length = _header(files, names[0], _FIRST_READ_BYTES)
+    yield first
+    at_first = min(max(length + _MARGIN_BYTES, _MARGIN_BYTES), MIB)
+    if files.at_once == 1 or len(names) < 3:
+        for name in names[1:]:
+            yield _header(files, name, at_first)[0]
+        return
+    from concurrent.futures import ThreadPoolExecutor  # over a network alone
+
+    with ThreadPoolExecutor(files.at_once) as pool:
+        under_way = [pool.submit(_header, files, name, at_first) for name in names[1:]]
+        try:
+            for one in under_way:
+                yield one.result()[0]
+        finally:
+            for one in under_way:
+                one.cancel()
 
 
 def read_header(path: str) -> tuple[tuple[StoredTensor, ...], bool]:
@@ -139,36 +197,33 @@ def read_header(path: str) -> tuple[tuple[StoredTensor, ...], bool]:
 
     Raises `SourceError` as `read_stored_weights` does.
     """
-    shown = shown_path(path)
-    start = _read(path, shown, 0, _LENGTH_BYTES)
-    length = int.from_bytes(start, "little")
+    folder, name = os.path.split(path)
+    return _header(LocalFiles(folder), name, _FIRST_READ_BYTES)[0]
+
+
+def _header(files: RangedFiles, name: str, at_first: int) -> tuple[tuple[tuple[StoredTensor, ...], bool], int]:
+    """The tensors of a file and whether it is whole, and the length of its header."""
+    shown = shown_in(files, name)
+    start = files.read_range(name, 0, at_first)
+    length = int.from_bytes(start[:_LENGTH_BYTES], "little")
     if len(start) < _LENGTH_BYTES or not 2 <= length <= LARGEST_HEADER_BYTES:
-        limit = format_bytes(LARGEST_HEADER_BYTES, "MiB", 0)
+        limit = format_bytes(LARGEST_HEADER_BYTES, "MB", 0)
         _refuse(shown, f"is no safetensors file: expected a header of at most {limit}")
-    text = _read(path, shown, _LENGTH_BYTES, length)
+    end = _LENGTH_BYTES + length
+    if len(start) == at_first and at_first < end:
+        start += files.read_range(name, at_first, end)
+    text = start[_LENGTH_BYTES:end]
     if len(text) < length:
         _refuse(shown, f"ends inside its header: {len(text):,} of {length:,} bytes are there")
     tensors = tuple(_tensors(_json(text, shown), shown))
-    end = sum(tensor.bytes for tensor in tensors)
-    return tensors, os.path.getsize(path) >= _LENGTH_BYTES + length + end
-
-
-def _read(path: str, shown: str, start: int, count: int) -> bytes:
-    try:
-        if not os.path.isfile(path):
-            raise SourceError(f"{shown}: there is no such file")
-        with open_to_read(path) as file:
-            file.seek(start)
-            return file.read(count)
-    except OSError as problem:
-        raise SourceError(f"{shown}: {problem.strerror or problem}") from None
-    except ValueError:  # a NUL character in the name
-        raise SourceError(f"{shown}: is no file name") from None
+    size = files.size(name)
+    is_whole = size is None or size >= end + sum(tensor.bytes for tensor in tensors)
+    return (tensors, is_whole), length
 
 
 def _json(text: bytes, shown: str) -> dict[str, object]:
     if len(text) > LARGEST_HEADER_BYTES:
-        _refuse(shown, f"is larger than {format_bytes(LARGEST_HEADER_BYTES, 'MiB', 0)}")
+        _refuse(shown, f"is larger than {format_bytes(LARGEST_HEADER_BYTES, 'MB', 0)}")
     try:
         table = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):

@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vramwise.errors import SourceError, UnsupportedModelError, clipped
 from vramwise.files import shown_path
-from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, find_weights
+from vramwise.formats.safetensors import (
+    INDEX_SUFFIX,
+    SUFFIX,
+    StoredWeights,
+    find_weights,
+    stored_weights,
+    weights_among,
+)
 from vramwise.records import record
 from vramwise.sources.catalog import entry, names
 from vramwise.sources.config_file import checked, read_config
 from vramwise.sources.hub_cache import cached_config
 from vramwise.sources.human_names import MIRRORS, Ambiguous, find, names_of, near
+from vramwise.sources.repository import Folder, Repository
 
 if TYPE_CHECKING:
     from vramwise.formats.gguf_file import GgufHeader
@@ -47,8 +55,17 @@ class ModelSource:
     config: dict[str, object]
     origin: str
     note: str | None = None
-    weights: str | None = None
-    """The folder or file where its safetensors may lie, looked at only when the type is unknown or asked for."""
+    repository: Repository | None = None
+    """Where its files lie; they are looked at only when the type is unknown or they are asked for."""
+    entry: str = ""
+    """The safetensors file or index of the repository that was named; its own weights where it is empty."""
+
+    def stored_weights(self) -> StoredWeights | None:
+        """The tensors that its safetensors files hold, None without any. Raises SourceError for broken ones."""
+        if self.repository is None:
+            return None
+        entry = self.entry or weights_among(self.repository.files())
+        return None if entry is None else stored_weights(self.repository, entry)
 
 
 def resolve(model: str | Mapping[str, object]) -> ModelSource:
@@ -87,7 +104,7 @@ def _local_source(name: str) -> ModelSource | None:
     config = os.path.join(path, "config.json") if folder else path
     if folder and not os.path.isfile(config) and looks_like_path:
         if find_weights(path) is not None:
-            return ModelSource(Path(os.path.abspath(path)).name, {}, path, weights=path)
+            return ModelSource(Path(os.path.abspath(path)).name, {}, path, repository=Folder(path))
         raise SourceError(f"{shown_path(name)}: the folder has no config.json")
     if looks_like_path or (folder and os.path.isfile(config)):
         return _read_file(config)
@@ -132,10 +149,11 @@ def _weight_file(path: str) -> ModelSource:
     """A safetensors file or index, with the config.json beside it where there is one."""
     if not os.path.isfile(path):
         raise SourceError(f"{shown_path(path)}: there is no such file")
-    beside = os.path.join(os.path.dirname(path), "config.json")
+    folder, name = os.path.split(path)
+    beside = os.path.join(folder, "config.json")
     if os.path.isfile(beside):
-        return replace(_read_file(beside), weights=path)
-    return ModelSource(os.path.basename(path).partition(".safetensors")[0], {}, path, weights=path)
+        return replace(_read_file(beside), entry=name)
+    return ModelSource(name.partition(".safetensors")[0], {}, path, repository=Folder(folder), entry=name)
 
 
 def _read_file(config: str) -> ModelSource:
@@ -151,7 +169,7 @@ def _from_file(config: str, modified_ns: int, size: int) -> ModelSource:
     table = read_config(config)
     name = Path(os.path.abspath(config))  # not resolve(): files of a cache are links to blobs
     label = name.parent.name if name.name == "config.json" else name.stem
-    return ModelSource(label or "config.json", table, config, weights=os.path.dirname(config) or ".")
+    return ModelSource(label or "config.json", table, config, repository=Folder(os.path.dirname(config)))
 
 
 @lru_cache(maxsize=256)
@@ -193,7 +211,7 @@ def _named(name: str) -> ModelSource:
     cached = cached_config(plain)
     if cached is not None:
         source = _read_file(os.fspath(cached))
-        return ModelSource(plain, source.config, f"Hugging Face cache: {cached}", weights=source.weights)
+        return replace(source, id=plain, origin=f"Hugging Face cache: {cached}")
     return _by_human_name(plain)
 
 

@@ -6,7 +6,7 @@ import re
 
 from vramwise.cli.screens.paint import Line, screen_width, wrapped_text
 from vramwise.errors import UsageError, clipped
-from vramwise.formats.safetensors import StoredWeights, find_weights, read_stored_weights
+from vramwise.formats.safetensors import StoredWeights
 from vramwise.models import Model
 from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
 from vramwise.records import record
@@ -46,12 +46,6 @@ def image_cost(model: Model, size: str) -> ImageCost:
         kind = clipped(model.config.model_type)
         raise UsageError(f"--image: no rule for {kind}; there are rules for {', '.join(types_with_rule())}")
     return ImageCost(width, height, found, tower_bytes(model, found.patches, _BF16_BYTES))
-
-
-def files_on_disk(weights: str | None) -> StoredWeights | None:
-    """The tensors of the safetensors files beside the config, None without any. Raises SourceError for broken ones."""
-    path = find_weights(weights) if weights is not None else None
-    return read_stored_weights(path) if path is not None else None
 
 
 def files_table(model: Model, stored: StoredWeights | None) -> dict[str, object]:
