@@ -19,5 +19,11 @@ settings.load_profile("vramwise")
 
 
 @pytest.fixture(autouse=True)
+def no_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of what this machine's runs showed enters a test that does not name one."""
+    monkeypatch.setenv("VRAMWISE_SITE", "")
+
+
+@pytest.fixture(autouse=True)
 def terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")

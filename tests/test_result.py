@@ -66,7 +66,7 @@ def test_the_json_has_the_keys_of_the_contract_in_order():
     data = a_result().to_dict()
     assert list(data) == [
         "schema", "scenario", "model", "quantities", "phases",
-        "peak_phase", "ranks", "capacity", "verdict", "notes",
+        "peak_phase", "ranks", "capacity", "verdict", "notes", "site",
     ]  # fmt: skip
     assert data["schema"] == 1
     assert data["quantities"]["oom"] == {"expected": False}

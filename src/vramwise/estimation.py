@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError, UndescribedTypeError
@@ -12,16 +14,21 @@ from vramwise.hardware.room import Room, room_of
 from vramwise.models import Model, describe
 from vramwise.result import Result
 from vramwise.scenario import Scenario
+from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
 from vramwise.sources import ModelSource, resolve
 from vramwise.units import format_bytes
 from vramwise.verdict import LateReasons, verdict_of
+
+if TYPE_CHECKING:
+    from vramwise.site.run import Site
 
 _REMEMBERED_MODELS = 256
 _models: dict[int, tuple[ModelSource, Model]] = {}
 
 
 def estimate(
-    scenario: Scenario | Mapping[str, object] | str, *, replays: bool = True, **settings: object
+    scenario: Scenario | Mapping[str, object] | str, *, replays: bool = True,
+    site: str | os.PathLike[str] | Site | None = THE_USERS, **settings: object,
 ) -> Result:  # fmt: skip
     """The memory that a scenario takes: quantities, moments with their trees, verdict.
 
@@ -35,7 +42,9 @@ def estimate(
     so.
 
     `replays`: whether a training step may be replayed on a model of torch's allocator, which takes 10 to
-    100 ms once reserved memory is read; else that is a calibrated ratio.
+    100 ms once reserved memory is read; else that is a calibrated ratio. `site`: the file of what runs on one's own
+    machines showed (`vramwise calibrate`); by default the user's own, where there is one, and None for none. What it
+    changed stands in the result's `site` and its notes.
     """
     if isinstance(scenario, str):
         from vramwise.scenario.keywords import scenario_of
@@ -45,6 +54,23 @@ def estimate(
         raise ScenarioError(next(iter(settings)), "keywords go with a model's name: write them into the scenario")
     elif not isinstance(scenario, Scenario):
         scenario = Scenario.from_dict(scenario)
+    with using(site_in_use(site), scenario.driver) as force:
+        result = _estimate(scenario, replays=replays)
+    if force is None:
+        return result
+    changed = tuple(one.to_dict() for one in force.found.values())
+    return replace(result, site=changed, notes=(*force.notes(), *result.notes))
+
+
+def terms_asked(scenario: Scenario) -> tuple[Result, Mapping[str, Asked]]:
+    """The estimate without any site, and the terms that one could have said: those that a run can teach."""
+    with asking() as force:
+        result = _estimate(scenario, replays=True)
+        dict(result.quantities)  # those that are worked out when they are read ask too
+    return result, dict(force.asked)
+
+
+def _estimate(scenario: Scenario, *, replays: bool) -> Result:
     if scenario.gpu is not None and scenario.gpu[:4].lower() == "here":
         from vramwise.hardware.machine.here import located
 

@@ -233,6 +233,7 @@ class Result:
     capacity: Capacity | None = None
     verdict: Verdict | None = None
     notes: tuple[str, ...] = ()
+    site: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         strange = [name for name in self.quantities if name not in QUANTITIES]
@@ -275,6 +276,7 @@ class Result:
             "capacity": _plain(self.capacity) if self.capacity else None,
             "verdict": self.verdict.to_dict() if self.verdict else None,
             "notes": list(self.notes),
+            "site": [dict(change) for change in self.site],
         }
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -324,6 +326,7 @@ class Result:
             capacity=Capacity(**capacity) if capacity else None,
             verdict=_verdict(verdict) if verdict else None,
             notes=tuple(data["notes"]),
+            site=tuple(data.get("site", ())),
         )
 
 
@@ -361,9 +364,18 @@ def result_schema() -> dict[str, Any]:
         capacity={"anyOf": [capacity, {"type": "null"}]},
         verdict={"anyOf": [verdict, {"type": "null"}]},
         notes=texts,
+        site={"type": "array", "items": _change_schema()},
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, "title": "vramwise result", **result, "$defs": {"node": node}}
+
+
+def _change_schema() -> dict[str, Any]:
+    """What runs of one's own changed: the term, the runs, and the constant before and after."""
+    text, ends = {"type": "string"}, _table(**{end: {"type": "number"} for end in ("low", "expected", "high")})
+    words = dict.fromkeys(("term", "gpu", "program", "series", "of", "driver", "cuda"), text)
+    counts = {name: {"type": "integer"} for name in ("ranks", "runs", "left_out")}
+    return _table(**words, **counts, shipped=ends, learned=ends)
 
 
 def _table(**properties: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, overload
 
 from vramwise.result import Quantity, Verdict, VerdictWord
+from vramwise.site import kept_in_force
 from vramwise.units import format_bytes
 
 INTERVAL_Z: Final = 1.6448536269514722
@@ -27,7 +28,7 @@ class LateReasons(Sequence[str]):
     """Reasons whose rest is worked out once somebody reads them: advice takes many estimates, and sweeps read none."""
 
     def __init__(self, first: Iterable[str], late: Callable[[], Iterable[str]]) -> None:
-        self._said, self._late = tuple(first), late
+        self._said, self._late = tuple(first), kept_in_force(late)
         self._whole = False
 
     def _all(self) -> tuple[str, ...]:

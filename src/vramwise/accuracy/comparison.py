@@ -9,6 +9,7 @@ from vramwise.accuracy.cases import Case
 from vramwise.measure.difference import without_workspaces
 from vramwise.records import record
 from vramwise.result import Quantity, Result
+from vramwise.site import chosen_site
 
 Estimate = Callable[[Mapping[str, object]], Result]
 """What turns a scenario into a result (`vramwise.estimation.estimate`)."""
@@ -92,7 +93,8 @@ def compare(case: Case, estimate: Estimate) -> Outcome:
     stops the others.
     """
     try:
-        result = estimate(case.scenario)
+        with chosen_site(off=True):  # a case is somebody else's machine
+            result = estimate(case.scenario)
         quantities = {name: result.quantities[name] for name in case.measured if name in result.quantities}
     except Exception as error:  # a defect in one estimate must show in the table, not end it
         return Outcome(case, failure=Failure(type(error).__name__, str(error)))

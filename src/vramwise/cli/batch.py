@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import BinaryIO, NamedTuple, Protocol
 
+from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, SourceError, VramwiseError, clipped
 from vramwise.files import open_to_read, shown_path, written
 from vramwise.scenario import Scenario
@@ -47,6 +48,7 @@ class Answer(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON Lines, one scenario or measured case a line; - is stdin")
     parser.add_argument("-o", "--output", metavar="OUT", help="write there, all at once when done (default: stdout)")
+    add_site_arguments(parser)
     parser.add_argument(
         "--replay", action=argparse.BooleanOptionalAction, default=True,
         help="replay training steps for reserved memory and the verdict, as estimate does; without it a "

@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from vramwise.cli.scenario_flags import flag, read_flag
+from vramwise.cli.site_flags import add_site_arguments, kept, kept_lines
 from vramwise.errors import ScenarioError, UsageError, clipped
+
+if TYPE_CHECKING:
+    from vramwise.interop.logs import Comparison
 
 HELP = "hold an estimate against an engine's own start-up log"
 _TOP = ("model", "gpu", "gpu_total_bytes", "num_gpus")
@@ -24,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a key of the `serve` table that the log leaves open (max_num_seqs=256); may be given several times",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON and nothing else")
+    add_site_arguments(parser, calibrates=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,15 +37,23 @@ def run(args: argparse.Namespace) -> int:
     from vramwise.interop.logs import compare_log
 
     comparison = compare_log(args.log, _overrides(args))
+    learned = _learned(args, comparison) if args.calibrate else None
     if args.json:
-        json.dump(comparison.to_dict(), sys.stdout)
+        json.dump(comparison.to_dict() | ({} if learned is None else {"calibrated": learned}), sys.stdout)
         print()
         return 0
     from vramwise.cli.screens.compare import compare_screen
-    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.paint import screen_width, show
 
-    show(compare_screen(comparison))
+    show([*compare_screen(comparison), *(() if learned is None else kept_lines(learned, screen_width()))])
     return 0
+
+
+def _learned(args: argparse.Namespace, comparison: Comparison) -> dict[str, object]:
+    from vramwise.interop.logs.learning import run_of_log
+
+    run, unlearned = run_of_log(comparison)
+    return kept(args, [run], unlearned)
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, object]:

@@ -14,6 +14,7 @@ from typing import NoReturn, Protocol, cast
 
 from vramwise import __version__
 from vramwise.cli.parsing import CommandParser
+from vramwise.cli.site_flags import site_of
 from vramwise.errors import UsageError, VramwiseError, clipped, nearest, printable, without_passwords
 from vramwise.files import shown_path
 
@@ -24,6 +25,7 @@ COMMANDS = {
     "compare": "hold an estimate against an engine's own start-up log",
     "accuracy": "hold estimates against measured cases",
     "measure": "run a scenario on the GPU at hand, measured beside estimated",
+    "calibrate": "what runs on this machine showed: show, prune, export",
     "oom": "why a run went out of memory, from its log or memory snapshot",
     "models": "models that are known by name",
     "gpus": "GPUs that are known by name",
@@ -114,7 +116,8 @@ def _dispatch(arguments: list[str]) -> int:
         args = command_parser(first).parse(rest)
     except SystemExit as leaving:  # argparse's --help, which is printed by then
         return leaving.code if isinstance(leaving.code, int) else 0
-    return command_module(first).run(args)
+    with site_of(args):
+        return command_module(first).run(args)
 
 
 def _overview() -> str:

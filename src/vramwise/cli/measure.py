@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
+from vramwise.cli.site_flags import kept, kept_lines
 from vramwise.errors import UnknownNameError, UnsupportedModelError, UsageError, VramwiseError
 from vramwise.records import record
 
 if TYPE_CHECKING:
-    from vramwise.measure.job import Job
+    from vramwise.measure.job import Job, Report
     from vramwise.measure.outcome import Measured
     from vramwise.result import Result
     from vramwise.scenario import Scenario
+    from vramwise.site.run import Run
 
 HELP = "run a scenario on the GPU at hand, measured beside estimated"
 LARGEST_ON_CPU_GIB = 8
@@ -26,7 +28,7 @@ MOST_SIZES = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_scenario_arguments(parser)
+    add_scenario_arguments(parser, calibrates=True)
     runs = parser.add_argument_group("measuring")
     runs.add_argument("--device", metavar="DEVICE", help="cuda, cuda:1, … or cpu (tiny models); default: the first GPU")
     runs.add_argument("--steps", metavar="N", default="3", help="training steps, or calls of generate (at least 3)")
@@ -65,6 +67,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 @record
+class Lessons:
+    """What runs taught so far."""
+
+    runs: list[Run] = field(default_factory=list)
+    unlearned: list[str] = field(default_factory=list)
+
+
+@record
 class Plan:
     """What the runs of one command share."""
 
@@ -75,6 +85,7 @@ class Plan:
     timeout_s: float
     cap_bytes: int | None
     history: str | None
+    lessons: Lessons | None = None
 
     @property
     def on_cpu(self) -> bool:
@@ -97,7 +108,7 @@ def _plan(args: argparse.Namespace, scenario: Scenario) -> Plan:
     cap = parse_bytes(args.memory_cap) if args.memory_cap else None
     return Plan(
         scenario, device, steps, _whole(args.repeats, "--repeats", 1), float(_whole(args.timeout, "--timeout", 1)),
-        cap, args.history,
+        cap, args.history, Lessons() if args.calibrate else None,
     )  # fmt: skip
 
 
@@ -183,19 +194,68 @@ def _measure(plan: Plan, label: str) -> tuple[Result | None, Measured]:
         if any(report.interrupted for report in runs[-1]):
             break
     progress.end()
+    _learn(plan, job, runs)
     return estimated, measured_of(job, runs)
+
+
+def _learn(plan: Plan, job: Job, runs: Sequence[Sequence[Report]]) -> None:
+    """Gather what each fresh process of a run that ended well teaches, where `--calibrate` asked for it."""
+    if plan.lessons is None:
+        return
+    from vramwise.estimation import terms_asked
+    from vramwise.measure.learning import counters_of, run_of_counters
+    from vramwise.measure.outcome import measured_of
+    from vramwise.sources.portable import portable_scenario
+
+    if plan.on_cpu:
+        plan.lessons.unlearned.append("a CPU has neither a CUDA context nor a caching allocator")
+        return
+    if plan.cap_bytes is not None:
+        plan.lessons.unlearned.append(
+            "under --memory-cap the allocator gives back what it would keep on the whole card"
+        )
+        return
+    try:
+        result, asked = terms_asked(plan.scenario)
+    except UnsupportedModelError:
+        plan.lessons.unlearned.append("the model's family is not described, so that nothing is estimated of it")
+        return
+    scenario = portable_scenario(plan.scenario)
+    for ranks in runs:
+        one = measured_of(job, [ranks])
+        if one.broken or one.interrupted or one.result.quantities["oom"].expected:
+            plan.lessons.unlearned.append("a run ended early")
+            continue
+        seen = counters_of(one.result, one.facts, len(ranks))
+        run, unlearned = run_of_counters(seen, asked, result, one.facts, "measure", scenario)
+        plan.lessons.runs.extend([run] if run is not None else [])
+        plan.lessons.unlearned.extend(unlearned)
+
+
+def _keep(args: argparse.Namespace, plan: Plan) -> dict[str, object] | None:
+    """What was learned, written into the site's file; None where nobody asked."""
+    return None if plan.lessons is None else kept(args, plan.lessons.runs, plan.lessons.unlearned)
+
+
+def _show_kept(learned: dict[str, object] | None) -> None:
+    from vramwise.cli.screens.paint import screen_width, show
+
+    if learned is not None:
+        show(kept_lines(learned, screen_width()))
 
 
 def _single(args: argparse.Namespace, plan: Plan) -> int:
     estimated, measured = _measure(plan, "measuring")
     _save(args, plan, measured)
+    learned = _keep(args, plan)
     if args.json:
-        _print(_json(plan, estimated, measured))
+        _print(_json(plan, estimated, measured) | _as_key(learned))
     else:
         from vramwise.cli.screens.measured import measured_screen
         from vramwise.cli.screens.paint import show
 
         show(measured_screen(estimated, measured, plan.device))
+        _show_kept(learned)
     return 130 if measured.interrupted else 1 if measured.broken else 0
 
 
@@ -231,6 +291,7 @@ def _sweep(args: argparse.Namespace, plan: Plan, values: Mapping[str, list[int]]
             name, size = size_of(plan.scenario.task, list(values), {**_table(measured), **sizes})
             points.append((size, int(peak.expected)))
     line = fitted(name, points)
+    learned = _keep(args, plan)
     if args.json:
         runs = [{"sizes": sizes, **_json(plan, estimated, measured)} for sizes, estimated, measured in rows]
         fit = line and {
@@ -238,12 +299,13 @@ def _sweep(args: argparse.Namespace, plan: Plan, values: Mapping[str, list[int]]
             "residual_bytes": list(line.residuals),
         }  # fmt: skip
         lost = [{"sizes": sizes, "reason": reason} for sizes, reason in failed]
-        _print({"runs": runs, "failed": lost, "fit": fit, "interrupted": interrupted})
+        _print({"runs": runs, "failed": lost, "fit": fit, "interrupted": interrupted} | _as_key(learned))
     else:
         from vramwise.cli.screens.measured import sweep_screen
         from vramwise.cli.screens.paint import show
 
         show(sweep_screen(rows, failed, line, len(all_sizes), plan.device))
+        _show_kept(learned)
     return 130 if interrupted else 0
 
 
@@ -276,14 +338,17 @@ def _largest(args: argparse.Namespace, plan: Plan) -> int:
         found = largest_that_fits(fits, guess, MOST_SIZES)
     except KeyboardInterrupt:
         interrupted = True
+    learned = _keep(args, plan)
     if args.json:
         runs = [{"size": size, "measured": measured.result.to_dict()} for size, measured in sorted(tried.items())]
-        _print({"key": key, "largest": found, "estimated": guess, "runs": runs, "interrupted": interrupted})
+        answer = {"key": key, "largest": found, "estimated": guess, "runs": runs, "interrupted": interrupted}
+        _print(answer | _as_key(learned))
     else:
         from vramwise.cli.screens.measured import largest_screen
         from vramwise.cli.screens.paint import show
 
         show(largest_screen(key, found, guess, tried, plan.cap_bytes))
+        _show_kept(learned)
     return 130 if interrupted else 0
 
 
@@ -336,6 +401,10 @@ def _json(plan: Plan, estimated: Result | None, measured: Measured) -> dict[str,
         "ranks": [rank.to_dict() for rank in measured.ranks],
         "environment": dict(measured.facts),
     }  # fmt: skip
+
+
+def _as_key(learned: dict[str, object] | None) -> dict[str, object]:
+    return {} if learned is None else {"calibrated": learned}
 
 
 def _print(value: Mapping[str, object]) -> None:

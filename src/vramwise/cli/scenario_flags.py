@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TypeVar
 
+from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.definition import KINDS, TABLES, table_of
@@ -46,7 +47,7 @@ _SCENARIO_KEYS = frozenset({"model", "task", *TABLES})
 V = TypeVar("V")
 
 
-def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
+def add_scenario_arguments(parser: argparse.ArgumentParser, *, calibrates: bool = False) -> None:
     """Add MODEL, --scenario, one flag for each key of a scenario, and those of HYPERPARAMETERS."""
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="catalog id, hub id, URL, or path: folder, config.json, scenario"
@@ -63,6 +64,7 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
         for key, help in keys.items():
             homes = _homes()[key]
             _add_flag(group, key, KINDS[TABLES[homes[0]]][key], help)
+    add_site_arguments(parser, calibrates=calibrates)
     described = parser.add_argument_group("a model described by its hyperparameters, instead of MODEL")
     for key, kind in HYPERPARAMETERS.items():
         _add_flag(described, key, kind, kind.help)

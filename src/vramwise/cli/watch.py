@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from io import StringIO
 from typing import Any
 
+from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, printable
 from vramwise.files import append_text, read_at_most, short_text, shown_path, written
 from vramwise.hardware.machine.exporter import FIELDS, Sample, read_exporter
@@ -24,6 +25,10 @@ from vramwise.units import MB, format_bytes
 HELP = "live GPU memory, what utilization really means, network throughput; to CSV or Parquet"
 COLUMNS = ("time_s", "kind", "name", "measure", "value", "unit")
 LONGEST_WAIT_S = 3600.0
+TINY_TRAINING = (
+    "--hidden-size", "512", "--num-hidden-layers", "2", "--num-attention-heads", "8", "--vocab-size", "4096",
+    "--task", "train", "--sequence-length", "256",
+)  # fmt: skip
 Row = tuple[float, str, str, str, float, str]
 
 
@@ -32,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="(%(default)s)")
     parser.add_argument("--count", type=_count, metavar="N", help="stop after N samples; without it Ctrl-C stops")
     parser.add_argument("-o", "--output", metavar="FILE", help="also write samples: .csv, or .parquet (needs pyarrow)")
+    add_site_arguments(parser, calibrates=True, estimates=False)
     parser.add_argument(
         "--exporter",
         metavar="URL|FILE",
@@ -41,7 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Sample until --count or Ctrl-C. Raises UsageError for an output that is neither CSV nor Parquet."""
+    if args.calibrate:
+        _calibrate(args)
     return watch(interval_s=args.interval, count=args.count, output=args.output, exporter=args.exporter)
+
+
+def _calibrate(args: argparse.Namespace) -> None:
+    """Train a tiny model on every card first: a card's own counters tell no term of an estimate, a known process's do.
+
+    Raises what `vramwise measure` raises, without a GPU or without torch too.
+    """
+    from vramwise.cli.main import command_module, command_parser
+    from vramwise.measure.launch import devices
+
+    where = () if args.site is None else ("--site", args.site)
+    for index in range(max(1, len(devices()["gpus"]))):
+        words = (*TINY_TRAINING, "--device", f"cuda:{index}", "--calibrate", *where)
+        command_module("measure").run(command_parser("measure").parse(list(words)))
 
 
 def watch(*, interval_s: float, count: int | None, output: str | None, exporter: str | None) -> int:

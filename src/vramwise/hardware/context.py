@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.hardware.calibration import calibrated, median_bytes
 from vramwise.hardware.gpu import Gpu
 from vramwise.hardware.memory import MemoryEstimate
+from vramwise.site import learned
 from vramwise.tables import table
 from vramwise.units import MIB
 
@@ -31,3 +32,15 @@ def context_bytes(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:
     sizes = [round(row.number("mib") * MIB) for row in measured]
     sources = "; ".join(row["source"] for row in measured)
     return MemoryEstimate(min(low, *sizes), median_bytes(sizes), max(high, *sizes), "measured on this card", sources)
+
+
+def context_of_torch(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:
+    """The context of a process that runs torch and no engine: as runs on this site showed it, else `context_bytes`."""
+    shipped = context_bytes(gpu, lazy_loading)
+    if gpu is None or not gpu.runs_cuda_code or not lazy_loading:
+        return shipped
+    here = learned("context", (shipped.low, shipped.expected, shipped.high), gpu=gpu.id, program="torch")
+    if here is None:
+        return shipped
+    low, expected, high = (round(end) for end in here.ends)
+    return MemoryEstimate(low, expected, high, here.said, here.source)

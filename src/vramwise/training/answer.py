@@ -48,7 +48,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     capacity = None if card is None else card.capacity
     card_bytes = None if card is None else card.seen_bytes
     outside = counters.outside_torch(job.train, gpu, rollout.during_training(job.train, card_bytes))
-    nccl = counters.nccl_node(rank)
+    nccl = counters.nccl_node(rank, gpu)
     if nccl is not None:
         outside.append(nccl)
     workspace = counters.workspace_node(gpu, job.train, model)
@@ -208,13 +208,14 @@ class _Late:
     ) -> Mapping[str, Quantity]:  # fmt: skip
         """All quantities in order; `limits`, and those that a replay decides, are worked out when they are read."""
         allocated = ready["peak_allocated"]
+        slack = None if play is None else reserved.slack_of(play, self.job.gpu)
 
         def reserved_bytes() -> Quantity:
-            if play is None:
+            if play is None or slack is None:
                 return self._kept(by_ratio, allocated)
             room = self.room if self.fits else None
             found = reserved.played(play, room)
-            kept = reserved.replayed_reserved(allocated, self.moments, self.job.train, found, room, play)
+            kept = reserved.replayed_reserved(allocated, self.moments, self.job.train, found, room, play, slack)
             return self._kept(kept, allocated)
 
         late: dict[str, Callable[[], Quantity]] = {

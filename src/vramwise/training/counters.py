@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import loads_kernels_lazily
-from vramwise.hardware import Gpu, context_bytes
+from vramwise.hardware import Gpu, context_of_torch
 from vramwise.models.model import Model
 from vramwise.result import Capacity, Node, Quantity, Verdict
+from vramwise.site import learned
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
@@ -37,7 +38,7 @@ def workspace_node(gpu: Gpu | None, train: ResolvedTrain, model: Model) -> Node:
 
 def context_node(train: ResolvedTrain, gpu: Gpu | None) -> Node:
     """CUDA context and loaded kernels of the process; torch's counters do not see it."""
-    found = context_bytes(gpu, loads_kernels_lazily(train))
+    found = context_of_torch(gpu, loads_kernels_lazily(train))
     return Node(
         "CUDA context", found.expected, "calibrated", found.low, found.high, formula=found.rule, source=found.source
     )
@@ -49,7 +50,7 @@ def outside_torch(train: ResolvedTrain, gpu: Gpu | None, engine: Sequence[Node] 
     return [] if uncounted else [context_node(train, gpu), *engine]
 
 
-def nccl_node(placement: Placement) -> Node | None:
+def nccl_node(placement: Placement, gpu: Gpu | None) -> Node | None:
     """NCCL's buffers, one set for each dimension of parallelism in use; torch's counters do not see them."""
     cut = placement.cut
     sizes = (placement.data_parallel, cut.tensor_parallel_size, placement.stages, cut.expert_parallel_size)
@@ -57,10 +58,12 @@ def nccl_node(placement: Placement) -> Node | None:
     if not groups:
         return None
     found = calibrated("nccl")
-    low, size, high = (round(value * groups) for value in (found.low, found.expected, found.high))
-    return Node(
-        "NCCL", size, "calibrated", low, high, formula=f"{groups} process group dimensions", source=found.source
-    )
+    shipped = found.low, found.expected, found.high
+    here = learned("nccl", shipped, gpu=None if gpu is None else gpu.id, program="torch")
+    low, size, high = (round(value * groups) for value in (shipped if here is None else here.ends))
+    formula = f"{groups} process group dimensions{'' if here is None else f', {here.said}'}"
+    source = found.source if here is None else here.source
+    return Node("NCCL", size, "calibrated", low, high, formula=formula, source=source)
 
 
 def profile_error(train: ResolvedTrain, placement: Placement, model: Model) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from vramwise.result import Quantity
+from vramwise.site import kept_in_force
 
 
 class LazyQuantities(Mapping[str, Quantity]):
@@ -16,7 +17,9 @@ class LazyQuantities(Mapping[str, Quantity]):
     def __init__(
         self, names: Iterable[str], ready: Mapping[str, Quantity], late: Mapping[str, Callable[[], Quantity]]
     ) -> None:
-        self._names, self._ready, self._late = tuple(names), dict(ready), dict(late)
+        self._names, self._ready, self._late = tuple(names), dict(ready), {
+            name: kept_in_force(one) for name, one in late.items()
+        }  # fmt: skip
 
     def __getitem__(self, name: str) -> Quantity:
         if name in self._late:

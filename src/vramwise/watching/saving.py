@@ -26,14 +26,15 @@ def watched_case(scenario: Scenario, result: Result, account: Account, device: s
     measured = replace(
         account.measured(asked), quantities={**account.measured(asked).quantities, "oom": Quantity.exact(False)}
     )
-    found = Measured(measured, (), (), _facts(device), account.steps, interrupted=False)
+    found = Measured(measured, (), (), facts_of(device), account.steps, interrupted=False)
     row = case_of(found, asked.scenario, result.model.id or "model", device)
     row["extra"]["seen_otherwise_than_stated"] = dict(seen)
     notes = ["a user's own training, which may do what the scenario has no name for"]
     return {**row, "source": "vramwise.watch", "confidence": "medium", "specified": "most", "notes": notes}
 
 
-def _facts(device: str) -> dict[str, Any]:
+def facts_of(device: str) -> dict[str, Any]:
+    """The card, the driver and the versions of what runs."""
     facts: dict[str, Any] = {"versions": versions()}
     if device.startswith("cuda"):
         torch = library("torch")

@@ -12,6 +12,7 @@ from vramwise.errors import UsageError, VramwiseError
 from vramwise.estimation import estimate
 from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
+from vramwise.site.force import file_to_write
 from vramwise.units import format_bytes
 from vramwise.watching.account import Account, StepRow
 from vramwise.watching.following import lightning_class, trainer_class
@@ -33,6 +34,8 @@ def watch(
     device: str | None = None,
     every: int = 100,
     log: Callable[[str], None] | None = None,
+    calibrate: bool = False,
+    site: str | os.PathLike[str] | None = None,
 ) -> Watch:
     """A watch over a training (or generation) of your own: estimated against actual, with reasons.
 
@@ -45,10 +48,13 @@ def watch(
     trainer's own objects, and a plain loop is followed without an estimate. With `model` (a torch module) and
     `optimizer` the steps are cut into moments and the reasons name batch, length and terms. `device` is `cuda:N` or
     `cpu`, by default the one in use. A line is logged for the first two steps, a new peak, and every `every` steps;
-    `log` takes each line (standard error otherwise). No library is imported before the watch begins. Raises UsageError
-    for anything else than the above.
+    `log` takes each line (standard error otherwise). With `calibrate` the terms that a run's counters determine go into
+    `site` (the user's own file where none is named) when it ends well, for later estimates. No library is imported
+    before the watch begins. Raises UsageError for anything else than the above.
     """
-    return Watch(given, model=model, optimizer=optimizer, device=device, every=every, log=log)
+    return Watch(
+        given, model=model, optimizer=optimizer, device=device, every=every, log=log, calibrate=calibrate, site=site
+    )
 
 
 class Watch:
@@ -63,6 +69,8 @@ class Watch:
         device: str | None = None,
         every: int = 100,
         log: Callable[[str], None] | None = None,
+        calibrate: bool = False,
+        site: str | os.PathLike[str] | None = None,
     ) -> None:
         if every < 1:
             raise UsageError(f"watch: every is a number of steps from 1 on, got {every}")
@@ -73,6 +81,7 @@ class Watch:
         self._stated = scenario_of(given) if given is not None else None
         self._attached = (model, optimizer)
         self._device, self._every = device, every
+        self._site = file_to_write(site) if calibrate else None
         self._log = log if log is not None else _to_standard_error
         self._meter: Meter | None = None
         self._hooks: Hooks | None = None
@@ -177,6 +186,24 @@ class Watch:
         self._warn(is_last=error is None)
         for line in self.summary():
             self.say(line)
+        if self._site is not None and error is None:
+            self._learn(self._site)
+
+    def _learn(self, path: str) -> None:
+        """Keep what the run showed of this machine."""
+        from vramwise.watching.learning import run_of_watch
+
+        if self.scenario is None or self.account.steps < 2:
+            self.say("calibrate: nothing was learned: it takes a scenario and two whole steps")
+            return
+        run, unlearned = run_of_watch(self.scenario, self.account, self.device)
+        if run is not None:
+            from vramwise.site.file import add_runs
+
+            shown = add_runs(path, [run]).shown
+            self.say(f"calibrate: {', '.join(term.shown for term in run.terms)} kept in {shown}")
+        for text in unlearned:
+            self.say(f"calibrate: not learned: {text}")
 
     def say(self, line: str) -> None:
         """Log a line; of several ranks the first one speaks, the others only warn."""

@@ -56,12 +56,13 @@ class Row:
 
 @record
 class Comparison:
-    """A log's reading, the estimate of its scenario, and the rows of both."""
+    """A log's reading, the estimate of its scenario `asked`, and the rows of both."""
 
     reading: Reading
     result: Result
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    asked: Scenario
 
     def to_dict(self) -> dict[str, object]:
         reading = self.reading
@@ -108,12 +109,13 @@ def compare_log(path: str, overrides: Mapping[str, object] | None = None) -> Com
         data["model"] = _model_here(reading, reading.model)
     if reading.total_bytes is not None and not {"gpu", "gpu_total_bytes"} & given.keys():
         data["gpu_total_bytes"] = reading.total_bytes
-    result = estimate(Scenario.from_dict(data))
+    asked = Scenario.from_dict(data)
+    result = estimate(asked)
     rows = tuple(_rows(reading, result))
     notes = [*reading.notes, *result.notes]
     if result.capacity is None and any(row.predicted is None for row in rows) and data.get("num_gpus") != 0:
         notes.append("the log does not say which card it ran on: --gpu NAME or --gpu-total-bytes SIZE gives the rest")
-    return Comparison(reading, result, rows, tuple(notes))
+    return Comparison(reading, result, rows, tuple(notes), asked)
 
 
 def _model_here(reading: Reading, name: str) -> str:

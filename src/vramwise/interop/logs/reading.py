@@ -41,7 +41,7 @@ class Reading:
     """What a log tells.
 
     `scenario` and its `serve` table `settings` as far as they are known, `printed` by quantity, what was looked for in
-    vain (`missing`).
+    vain (`missing`). `communicators`: what the ranks' took, which is no quantity of a result.
     """
 
     engine: str
@@ -54,6 +54,7 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     lines: int = 0
     total_bytes: int | None = None
+    communicators: Printed | None = None
 
     def note(self, text: str) -> None:
         if text not in self.notes:

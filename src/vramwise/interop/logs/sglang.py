@@ -19,6 +19,7 @@ _BEGIN = re.compile(rf"Load weight begin\. avail mem={_N} GB")
 _END = re.compile(rf"Load weight end\..{{0,400}}?mem usage={_N} GB")
 _KV_PAIR = re.compile(rf"#tokens: ([0-9]{{1,15}}), K size: {_N} GB, V size: {_N} GB")
 _KV_ONE = re.compile(rf"#tokens: ([0-9]{{1,15}}), KV size: {_N} GB")
+_DISTRIBUTED = re.compile(rf"Init torch distributed ends\..{{0,80}}?mem usage={_N} GB")
 _GRAPH = re.compile(rf"(?i:capture [\w ]{{0,60}}graph end)\..{{0,120}}?mem usage={_N} GB")
 _TOTAL_TOKENS = re.compile(r"max_total_num_tokens=([0-9]{1,15})\b")
 _CONTEXT = re.compile(r"context_len=([0-9]{1,15})\b")
@@ -50,6 +51,7 @@ def read(lines: Sequence[str]) -> Reading:
         worst = found.worst(quantity, largest=quantity in ("weights", "cuda_graph"))
         if worst is not None:
             reading.printed[quantity] = worst
+    reading.communicators = found.worst("communicators")
     if reading.version:
         reading.settings["engine_version"] = reading.version
     _card(reading, found)
@@ -87,6 +89,8 @@ def _numbers(reading: Reading, found: Collector, line: str) -> None:
     elif match := _KV_ONE.search(line):
         found.add("kv_cache_tokens", match.group(1), 1, line)
         found.add("kv_cache_bytes", match.group(2), GIB, line)
+    elif match := _DISTRIBUTED.search(line):
+        found.add("communicators", match.group(1), GIB, line)
     elif match := _GRAPH.search(line):
         found.add("cuda_graph", match.group(1), GIB, line)
     elif match := _TOTAL_TOKENS.search(line):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vramwise.hardware import Gpu, context_bytes
+from vramwise.hardware import Gpu, MemoryEstimate, context_bytes, context_of_torch
 from vramwise.models import Model
 from vramwise.result import Capacity, ModelFacts, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
@@ -21,16 +21,17 @@ def facts(model: Model, source: str) -> ModelFacts:
 _contexts: dict[str, Node] = {}
 
 
-def context_node(gpu: Gpu | None) -> Node:
-    """CUDA context and loaded kernels of the process."""
+def context_node(gpu: Gpu | None, *, of_torch: bool = False) -> Node:
+    """CUDA context and loaded kernels of the process; `of_torch`: of one that runs torch and no engine."""
+    if of_torch:
+        return _node_of(context_of_torch(gpu))
     name = gpu.id if gpu is not None else ""
     if name not in _contexts:
-        _contexts[name] = _context_node(gpu)
+        _contexts[name] = _node_of(context_bytes(gpu))
     return _contexts[name]
 
 
-def _context_node(gpu: Gpu | None) -> Node:
-    context = context_bytes(gpu)
+def _node_of(context: MemoryEstimate) -> Node:
     return Node(
         "CUDA context", context.expected, "calibrated", context.low, context.high,
         formula=context.rule, source=context.source,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
+from vramwise.hardware import Gpu
 from vramwise.records import record
+from vramwise.result import Node
 from vramwise.serving.common.versions import version_of
+from vramwise.site import Learned, learned
 from vramwise.tables import table
+from vramwise.units import GIB
 
 
 @record
@@ -47,3 +51,30 @@ def constant(engine: str, name: str, version: tuple[int, ...]) -> Constant:
         if owner == engine and row_name == name and start <= version and (stop is None or version < stop):
             return value
     raise KeyError(f"{engine} {name} {version}")
+
+
+def learned_bytes(
+    term: str, shipped: Constant, gpu: Gpu | None, engine: str, version: str | None, ranks: int = 1
+) -> Learned | None:  # fmt: skip
+    """What runs of an engine on this site showed of a term, in bytes; `shipped` is in GiB."""
+    ends = float(round(shipped.low * GIB)), float(round(shipped.expected * GIB)), float(round(shipped.high * GIB))
+    card = None if gpu is None else gpu.id
+    return learned(term, ends, gpu=card, program=engine, version=version, ranks=ranks)
+
+
+def graphs_here(
+    graphs: Node, gpu: Gpu | None, engine: str, version: str | None, model_type: str, ranks: int
+) -> Node:  # fmt: skip
+    """CUDA graphs times the ratio that runs of the engine with models of the same type on this site showed."""
+    if not graphs.bytes or graphs.kind != "calibrated":
+        return graphs
+    shipped = graphs.low / graphs.bytes, 1.0, graphs.high / graphs.bytes
+    here = learned(
+        "cuda_graphs", shipped, gpu=None if gpu is None else gpu.id, program=engine, version=version, of=model_type,
+        ranks=ranks,
+    )  # fmt: skip
+    if here is None:
+        return graphs
+    low, size, high = (round(graphs.bytes * end) for end in here.ends)
+    formula = f"{graphs.formula}, × {here.expected:.2f}: {here.said}"
+    return Node(graphs.name, size, "calibrated", low, high, formula, graphs.inputs, here.source)

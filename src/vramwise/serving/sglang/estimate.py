@@ -21,7 +21,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
-from vramwise.serving.common.constants import constant
+from vramwise.serving.common.constants import constant, graphs_here, learned_bytes
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
@@ -166,7 +166,14 @@ def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> Poo
     return PooledBudget(
         weights=_weights(model, r, stage),
         working=(activations(model, r, capability_of(gpu), r.cuda_graph_max_bs),),
-        graphs=_graphs(model, r),
+        graphs=graphs_here(
+            _graphs(model, r),
+            gpu,
+            "sglang",
+            r.settings.engine_version,
+            model.config.model_type,
+            r.settings.tensor_parallel_size,
+        ),
         context=_outside(r, gpu),
         cell_bytes=cell,
         fixed_bytes=fixed,
@@ -187,9 +194,14 @@ def _outside(r: SglangResolved, gpu: Gpu | None) -> Node:
     links = "distributed_unlinked" if gpu is not None and not gpu.is_linked else "distributed_linked"
     rest = constant("sglang", links, r.version)
     low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
-    return Node.group(
-        "outside torch", (context, Node("communicators", expected, rest.kind, low, high, source=rest.source))
-    )
+    here = learned_bytes(
+        "communicators", rest, gpu, "sglang", r.settings.engine_version, r.settings.tensor_parallel_size
+    )  # fmt: skip
+    own = Node("communicators", expected, rest.kind, low, high, source=rest.source)
+    if here is not None:
+        low, expected, high = (round(end) for end in here.ends)
+        own = Node("communicators", expected, "calibrated", low, high, here.said, source=here.source)
+    return Node.group("outside torch", (context, own))
 
 
 def _weights(model: Model, r: SglangResolved, stage: int) -> Node:

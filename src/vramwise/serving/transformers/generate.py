@@ -88,7 +88,7 @@ def generation(
     table: Mapping[str, object],
 ) -> Result:  # fmt: skip
     """The answer for a plan; `table` is the scenario that it states."""
-    context = context_node(gpu)
+    context = context_node(gpu, of_torch=True)
     run = _Run(model, plan, generate_weights(model, plan.storage), context)
     moments = run.moments(plan)
     last = moments[-1].components.find("KV cache")

@@ -17,7 +17,7 @@ from vramwise.models.parallel_cut import ParallelCut, key_value_rows
 from vramwise.records import record
 from vramwise.result import Node
 from vramwise.serving.common.answer import context_node
-from vramwise.serving.common.constants import Constant, constant
+from vramwise.serving.common.constants import Constant, constant, learned_bytes
 from vramwise.serving.common.kv_cache import (
     MLA_ROW_ALIGNMENT,
     CacheDtypes,
@@ -36,6 +36,7 @@ from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.weights import vllm_weights
+from vramwise.site import Learned
 from vramwise.units import GIB
 
 _MEASURED_RANKS = (1, 2, 4, 8)
@@ -186,7 +187,11 @@ def _non_torch(r: Resolved, gpu: Gpu | None) -> Node:
             name = "non_torch_unlinked"
         elif newer and r.version < NCCL_COUNTED[1]:
             name = f"non_torch_linked_tp{measured}"
-    return _gib_node("non-torch", constant("vllm", name, r.version), {"tensor_parallel_size": ranks})
+    shipped = constant("vllm", name, r.version)
+    here = learned_bytes(
+        "non_torch", shipped, gpu, "vllm", r.settings.engine_version, ranks * r.settings.pipeline_parallel_size
+    )  # fmt: skip
+    return _gib_node("non-torch", shipped, {"tensor_parallel_size": ranks}, here)
 
 
 def _nccl(r: Resolved) -> Node | None:
@@ -196,7 +201,10 @@ def _nccl(r: Resolved) -> Node | None:
     return _gib_node("NCCL", constant("vllm", "nccl_outside_budget", r.version), {})
 
 
-def _gib_node(name: str, value: Constant, inputs: dict[str, int]) -> Node:
+def _gib_node(name: str, value: Constant, inputs: dict[str, int], here: Learned | None = None) -> Node:
+    if here is not None:
+        low, expected, high = (round(end) for end in here.ends)
+        return Node(name, expected, "calibrated", low, high, here.said, inputs, here.source)
     low, expected, high = (round(size * GIB) for size in (value.low, value.expected, value.high))
     return Node(name, expected, value.kind, low, high, inputs=inputs, source=value.source)
 

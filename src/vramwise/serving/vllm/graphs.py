@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Quantity
-from vramwise.serving.common.constants import constant
+from vramwise.serving.common.constants import constant, graphs_here
 from vramwise.serving.common.heads import attention_heads
 from vramwise.serving.common.weights import stage_layers
 from vramwise.serving.vllm.activations import forward_pass
@@ -25,7 +25,8 @@ BLACKWELL_SERVER, HOPPER, AMPERE = 10, 9.0, 8.0
 
 def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """CUDA graphs, with the work space where graphs are in the budget."""
-    graphs = _graphs(model, r, gpu)
+    ranks = r.settings.tensor_parallel_size * r.settings.pipeline_parallel_size
+    graphs = graphs_here(_graphs(model, r, gpu), gpu, "vllm", r.settings.engine_version, model.config.model_type, ranks)
     workspace = flashinfer_workspace(model, r) if r.profile.graphs_in_budget and graphs.bytes else 0
     if not workspace:
         return graphs

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vramwise.frameworks import framework_of
+from vramwise.hardware import Gpu
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.result import Node, Quantity
+from vramwise.site import learned
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.components import Component
 from vramwise.training.counters import plus, scaled
@@ -149,39 +151,50 @@ def with_segment(needed: Quantity, stuck: Replayed, outside: Sequence[Node]) -> 
     return Quantity(needed.low, expected, max(needed.high, expected))
 
 
+def slack_of(play: Play, gpu: Gpu | None) -> Calibrated:
+    """Reserved over replayed memory: as runs of the framework on this site showed it, else as published runs did."""
+    name = "reserved_over_replayed"
+    if play.placement.weight_shards > 1:
+        name += f"_fsdp{play.train.fsdp_version}"
+    shipped = calibrated(name)
+    here = learned(
+        "allocator_slack", (shipped.low, shipped.expected, shipped.high), gpu=None if gpu is None else gpu.id,
+        program=play.train.framework, version=play.train.framework_version, of=name,
+    )  # fmt: skip
+    return shipped if here is None else Calibrated(*here.ends, here.source)
+
+
 def replayed_reserved(
-    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, room: int | None, play: Play
-) -> Quantity:
-    """Reserved memory from a replay, with the interval that published runs have around theirs.
+    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, room: int | None,
+    play: Play, slack: Calibrated,
+) -> Quantity:  # fmt: skip
+    """Reserved memory from a replay, with the interval that published runs (or those of the site) have around theirs.
 
     Conversations have any length up to the limit: blocks of a longer one find no room where shorter ones lay, so that
     reserved memory grows with each record (modelscope/ms-swift Benchmark.md: Qwen 1.8B to 14B, 1.1 to 2.2 times what
     a step needs). The low end is that of batches that are all as long. Where nobody said whether FSDP cuts a quantized
     model on the GPU or in host memory, it is that of host memory.
     """
-    name = "reserved_over_replayed"
-    if play.placement.weight_shards > 1:
-        name += f"_fsdp{train.fsdp_version}"
-    kept = _around(allocated, moments, train, played, name)
+    kept = _around(allocated, moments, train, played, slack)
     if play.placement.weight_shards > 1 and loads_whole(train) and train.cpu_ram_efficient_loading is None:
         on_host = replace(play, train=play.train.replace(cpu_ram_efficient_loading=True))
-        kept = Quantity(_around(allocated, moments, train, on_host(room), name).low, kept.expected, kept.high)
+        kept = Quantity(_around(allocated, moments, train, on_host(room), slack).low, kept.expected, kept.high)
     if not lengths_vary(train):
         return kept
     longest = play(room, record_lengths(play.sequence))
     if longest.wanted:  # it stopped where the card was full; what is free is then given back, and the step goes on
         longest = played
-    varied = _around(allocated, moments, train, longest, name)
+    varied = _around(allocated, moments, train, longest, slack)
     return Quantity(min(kept.low, varied.low), max(kept.expected, varied.expected), max(kept.high, varied.high))
 
 
 def _around(
-    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, name: str
+    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, slack: Calibrated
 ) -> Quantity:
     share = max(1.0, played.reserved / allocated.expected)
     kept = Quantity(allocated.low * share, max(played.reserved, allocated.expected), allocated.high * share)
     lengths = logits_of_another_length(moments) if pads(train) else 0
     return plus(
-        scaled(kept, calibrated(name)),
+        scaled(kept, slack),
         Node("logits of another length", 0, "assumed", high=lengths),
     )
