@@ -40,6 +40,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "max_num_batched_tokens": (777, {}, MOE),
     "enforce_eager": (True, {}, MOE),
     "block_size": (64, {}, MOE),
+    "sleep_level": (1, {}, MOE),
     "kv_cache_memory_bytes": (8 * GIB, {}, MOE),
     "limit_mm_per_prompt": ({"image": 0, "video": 0}, {}, GEMMA),
     "max_loras": (4, {}, MOE),

@@ -61,6 +61,11 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="KEY=VALUES",
         help="a grid over one or two keys, such as micro_batch_size=1,2,4 sequence_length=1k..32k (by doubling)",
     )
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="files, and command lines after -- with -- between them, are programs on one card",
+    )
     parser.add_argument("--plot", metavar="FILE", help="with --sweep: a picture too, FILE.svg or FILE.png")
     parser.add_argument("--style", metavar="|".join(STYLES), help="another tool's tables, or simple formulas")
     parser.add_argument("--image", metavar="WIDTHxHEIGHT", help="the overview with what an image of that size takes")
@@ -69,6 +74,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not."""
+    if args.together:
+        from vramwise.cli.together import run_together
+
+        return run_together(args)
     launches = launches_of_files(args)
     if len(launches) > 1:
         return _several(args, launches)

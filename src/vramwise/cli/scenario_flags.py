@@ -85,8 +85,8 @@ def take_scenario_file(args: argparse.Namespace) -> None:
     args.model, args.scenario = None, file
 
 
-def scenario_from_flags(args: argparse.Namespace) -> Scenario:
-    """The scenario of the flags, over that of `--scenario FILE`.
+def scenario_from_flags(args: argparse.Namespace, *, locate: bool = True) -> Scenario:
+    """The scenario of the flags, over that of `--scenario FILE`; `locate`: this machine's card in the place of `here`.
 
     Raises UsageError (which names the flag) or ScenarioError (which names the file's key), SourceError for a
     file that cannot be read.
@@ -116,7 +116,8 @@ def scenario_from_flags(args: argparse.Namespace) -> Scenario:
     if settings:
         data[table_of(task)] = {**_file_table(data, table_of(task)), **settings}
     try:
-        scenario = _on_this_machine(Scenario.from_dict(data))
+        scenario = Scenario.from_dict(data)
+        scenario = _on_this_machine(scenario) if locate else scenario
         return scenario.replace(notes=(*scenario.notes, *notes)) if notes else scenario
     except ScenarioError as error:
         key = error.path.removeprefix(f"{table_of(task)}.").partition(".")[0].partition("[")[0]

@@ -49,6 +49,11 @@ class ServeSettings(Settings):
     )
     enforce_eager: bool | None = switch("no CUDA graphs", owner=(VLLM, SGLANG), uncounted=(TGI, TENSORRT_LLM))
     block_size: int | None = whole("tokens in a KV cache block", owner=(VLLM, SGLANG, TGI, TENSORRT_LLM))
+    sleep_level: int | None = key(
+        Whole(help="what it keeps while it sleeps: 1 its weights in host memory, 2 nothing", optional=True, maximum=2),
+        None,
+        owner=VLLM,
+    )
     kv_cache_memory_bytes: int | None = size("size of the KV cache, instead of what is left", owner=VLLM)
     limit_mm_per_prompt: Mapping[str, int] | None = key(
         Table(

@@ -7,7 +7,7 @@ from math import ceil
 from vramwise.engines import engine_named
 from vramwise.hardware import Gpu
 from vramwise.records import record
-from vramwise.result import Result
+from vramwise.result import Phase, Result
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.packages import rules_of
 
@@ -43,7 +43,7 @@ def share_of(result: Result, settings: ServeSettings, gpu: Gpu | None) -> Share 
     fraction = result.scenario["serve"].get(name) if name is not None else None
     if name is None or told is None or fraction is None or result.capacity is None or settings.kv_cache_memory_bytes:
         return None
-    held = {child.name: child.bytes for child in result.phases[-1].components.children}
+    held = {child.name: child.bytes for child in _running(result).components.children}
     card = _card_bytes(result, gpu, result.capacity.usable_bytes, of_free=told.of_free)
     card -= sum(held.get(part, 0) for part in told.taken_first)
     inside = told.inside(settings, gpu)
@@ -62,6 +62,12 @@ def share_of(result: Result, settings: ServeSettings, gpu: Gpu | None) -> Share 
         tuple((label, size) for label, size, within in parts if within),
         tuple((label, size) for label, size, within in parts if not within),
     )  # fmt: skip
+
+
+def _running(result: Result) -> Phase:
+    """The last moment in which the engine is awake."""
+    awake = (phase for phase in reversed(result.phases) if any(c.name == "KV cache" for c in phase.components.children))
+    return next(awake)
 
 
 def _card_bytes(result: Result, gpu: Gpu | None, usable_bytes: int, *, of_free: bool) -> int:

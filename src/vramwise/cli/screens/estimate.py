@@ -154,7 +154,7 @@ def _answer(result: Result, peak: Phase | None, width: int) -> list[Line]:
     text = f"{word}  {format_bytes(int(needed.expected))}{interval_text(needed)}"
     answer: list[Segment] = [(text, "bold")]
     if result.verdict is not None:
-        answer.append(_verdict(result.verdict))
+        answer.append(verdict_segment(result.verdict))
     tail = [f"moment: {result.peak_phase}"] if result.peak_phase else []
     if peak is not None and _takes_a_share(result) and peak.bytes != needed.expected:
         tail = ["the smallest card for its share"]
@@ -180,7 +180,8 @@ def _needed(result: Result, peak: Phase | None) -> Quantity:
     return Quantity(peak.components.low, peak.bytes, peak.components.high)
 
 
-def _verdict(verdict: Verdict) -> Segment:
+def verdict_segment(verdict: Verdict) -> Segment:
+    """What is said behind the need."""
     gap = format_bytes(abs(verdict.headroom_bytes))
     if verdict.word == "tight":
         return f"   TIGHT: fits with {percent(verdict.probability)}, {gap} to spare", "bold yellow"

@@ -31,6 +31,7 @@ MEANINGS = {
     "-dcp": Meaning("decode_context_parallel_size", whole),
     "--enable-expert-parallel": Meaning("expert_parallel", switch),
     "-ep": Meaning("expert_parallel", switch),
+    "--enable-sleep-mode": Meaning("sleep_level", lambda text: 1 if switch(text) else None),  # /sleep's own default
     "--disable-hybrid-kv-cache-manager": Meaning("disable_hybrid_kv_cache_manager", switch),
 }
 UNCOUNTED = {

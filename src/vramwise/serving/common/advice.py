@@ -50,12 +50,17 @@ class Trials:
             answer = self.again(changed)
         except VramwiseError:
             return self.usable_bytes + 1
-        needed = int(answer.quantities["total_needed"].expected)
+        needed = int((answer.needed if self.is_beside_others else answer.quantities["total_needed"]).expected)
         fits = answer.verdict is not None and answer.verdict.fits
         return needed if fits else max(needed, self.usable_bytes + 1)
 
     def fit(self, changes: Change) -> bool:
         return self.need(changes) <= self.usable_bytes
+
+    @property
+    def is_beside_others(self) -> bool:
+        """Whether less than the whole card is usable, so that a smaller share may fit where larger ones do not."""
+        return self.scenario.gpu_free_bytes is not None or bool(self.scenario.reserve_bytes)
 
 
 def gpus_used(settings: ServeSettings) -> int:
@@ -157,8 +162,8 @@ def _share(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
             if need <= trials.usable_bytes:
                 yield change
                 return
-            if least is not None and need > least:  # from here on the other side of the share lacks more and more
-                break
+            if least is not None and need > least and not trials.is_beside_others:
+                break  # from here on the other side of the share lacks more and more
             least = need
 
 

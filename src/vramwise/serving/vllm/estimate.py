@@ -8,11 +8,12 @@ from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.advice import Again, Trials, advice
+from vramwise.serving.common.advice import Again, Trials, advice, gpus_used
 from vramwise.serving.common.answer import amount, assemble, card_notes, interval, resolved
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes
 from vramwise.serving.vllm.activations import kept_bytes
+from vramwise.serving.vllm.asleep import asleep
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
 from vramwise.serving.vllm.graphs import printed_graphs
 from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
@@ -53,6 +54,10 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     within = room.usable_bytes if room is not None and verdict is not None and verdict.fits else None
     phases = _phases(budget, kv_bytes, within)
     quantities["nvidia_smi"] = interval(phases[-1].components)
+    if r.settings.sleep_level:
+        phases = (*phases, asleep(budget))
+        in_host = budget.weights.bytes if r.settings.sleep_level == 1 else 0
+        quantities["host_memory"] = Quantity.exact(in_host * min(gpus_used(r.settings), scenario.gpus_per_node))
     quantities["total_needed"] = least_card(budget, card)
     table = resolved(scenario, "serve", _stated(scenario.serve, r, model))
     quantization = r.storage.quantization.name if r.storage.quantization is not None else None
