@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes
 from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, Default
-from vramwise.frameworks.framework import Casts, Framework, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, Sharding
 from vramwise.scenario import TrainSettings
 
 
@@ -32,6 +32,7 @@ RECORD = Framework(
     title="deepspeed",
     package="deepspeed",
     newest="0.19",
+    commands=(Command("openrlhf", module="openrlhf.cli.train_"),),
     defaults=DEFAULTS,
     batches="padded",
     own_optimizer=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Framework, Loss
+from vramwise.frameworks.framework import Casts, Command, Framework, Loss
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -37,6 +37,7 @@ RECORD = Framework(
     name="llm-foundry",
     title="llm-foundry",
     package="llm-foundry",
+    commands=(Command("llm_foundry", "composer", example="composer train.py"),),
     defaults=DEFAULTS,
     attention=_attention,
     casts=Casts(autocast="never"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes
 from vramwise.frameworks.defaults import LOOPED_ADAMW_BEFORE_TORCH_2, ZEROED_BEFORE_TORCH_2, Default
-from vramwise.frameworks.framework import Framework
+from vramwise.frameworks.framework import Command, Framework
 
 DEFAULTS = (
     Default("method=lora|qlora", "precision", "bf16",
@@ -18,6 +18,14 @@ RECORD = Framework(
     title="plain PyTorch",
     package="torch",
     newest="2.13",
+    commands=(  # programs for reinforcement learning whose workers are loops of torch around transformers' classes
+        Command("verl", module="verl.trainer.", example="python3 -m verl.trainer.main_ppo"),
+        Command("nemo_rl", "run_grpo.py"),
+        Command("nemo_rl", "run_grpo_math.py"),
+        Command("nemo_rl", "run_vlm_grpo.py"),
+        Command("nemo_rl", "run_ppo.py"),
+        Command("nemo_rl", "run_distillation.py"),
+    ),
     defaults=DEFAULTS,
     classes="as they are",
     attention=attention_of_classes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Framework, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, Loss, Quantizing, Sharding
 from vramwise.frameworks.versions import month_named, stated
 from vramwise.scenario import TrainSettings
 
@@ -53,6 +53,10 @@ RECORD = Framework(
     title="torchtitan",
     package="torchtitan",
     newest="0.3",
+    commands=(
+        Command("torchtitan", module="torchtitan.train", example="torchrun -m torchtitan.train"),
+        Command("torchtitan", "run_train.sh"),
+    ),
     defaults=DEFAULTS,
     casts=Casts(autocast="never"),  # FSDP's mixed precision casts whole units
     loss=Loss(chunks_with_head=_chunks_with_head),

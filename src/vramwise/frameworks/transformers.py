@@ -57,6 +57,7 @@ RECORD = Framework(
     commands=(
         Command("trainer", "trl", ("sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"), example="trl sft"),
         Command("trainer", module="trl.scripts."),
+        Command("agilerl", module="agilerl.train"),
     ),
     defaults=DEFAULTS,
     as_run=_as_run,

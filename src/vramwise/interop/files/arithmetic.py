@@ -27,16 +27,18 @@ def value_of(node: ast.expr) -> int | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = value_of(node.operand)
         return None if value is None else -value
-    if not isinstance(node, ast.BinOp):
+    return combined(node.op, value_of(node.left), value_of(node.right)) if isinstance(node, ast.BinOp) else None
+
+
+def combined(operator: ast.operator, left: object, right: object) -> int | None:
+    """The result for two whole numbers; None for anything else, for a division by zero, and beyond 64 bits."""
+    if not isinstance(left, int) or not isinstance(right, int):
         return None
-    left, right = value_of(node.left), value_of(node.right)
-    if left is None or right is None:
-        return None
-    found = _combined(node.op, left, right)
+    found = _result(operator, left, right)
     return found if found is not None and abs(found) < _LARGEST else None
 
 
-def _combined(operator: ast.operator, left: int, right: int) -> int | None:
+def _result(operator: ast.operator, left: int, right: int) -> int | None:
     if isinstance(operator, ast.Add):
         return left + right
     if isinstance(operator, ast.Sub):

@@ -44,6 +44,10 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
         raise UsageError(f"{_named(starting[0][0])} and {_named(starting[1][0])} both start programs: give one of them")
     if starting:
         given, kind = starting[0]
+        if kind is kinds.PYTHON or kind is kinds.NOTEBOOK:
+            from vramwise.interop.files.training_code import code_launch
+
+            return [FileLaunch("", code_launch(given, model, f"{_named(given)} is {kind.title}"))]
         return _chosen(given, list(_started(given, kind, [path for path in paths if path != given.path], model)),
                        service)  # fmt: skip
     if service is not None:
@@ -99,7 +103,8 @@ def _configured(files: Sequence[tuple[Given, Kind]], model: str | None) -> Launc
 def _read(words: Sequence[str], said: Sequence[str]) -> Launch:
     launch = read_command(words)
     shown = clipped(shlex.join(words), _SHOWN)
-    understood = [f"read from it: {', '.join(map(clipped, launch.understood))}"] if launch.understood else []
+    names = ", ".join(clipped(one, 80) for one in launch.understood)
+    understood = [f"read from it: {names}"] if names else []
     return replace(launch, notes=(f"{'; '.join(said)}: read as {shown}", *understood, *launch.notes))
 
 

@@ -1,7 +1,8 @@
 """Options of training programs (training.csv), from their command lines and their configuration files alike.
 
 training.csv lists, by program, each option, how many values it takes (0, 1, `?` none or one, `+` any number), the key
-of the scenario that it sets (`=`: read in code; empty: none) and what is not counted, if it would move memory. Read in
+of the scenario that it sets (`=`: read in code; empty: none) and what is not counted, if it would move memory. An
+option `a.b.*` stands for every one below `a.b` that has no row of its own. Read in
 transformers 5.23 training_args.py, peft 0.21 utils/constants.py, accelerate 1.15 commands/launch.py, DeepSpeed 0.19
 runtime/config.py and zero/config.py, trl 1.16, and names that published scripts of those libraries use.
 """
@@ -23,6 +24,8 @@ from vramwise.tables import table
 
 READ_IN_CODE = "="
 _SHOWN = 12
+_NAMED = 100
+"""Options that nobody knows are all named, as far as a person would read them."""
 _NOTHING = frozenset({"", "none", "null", "no", "false", "0", "0.0", "auto"})
 _BOOLEANS = frozenset({"true", "false", "yes", "no", "1", "0", "on", "off"})
 
@@ -59,7 +62,12 @@ class Options:
     def known(self, name: str) -> Option | None:
         """The row of an option."""
         for program in self.programs:
-            found = options_of(program).get(name)
+            rows = options_of(program)
+            found = rows.get(name)
+            outer = name
+            while found is None and "." in outer:
+                outer = outer.rpartition(".")[0]
+                found = rows.get(f"{outer}.*")
             if found is not None:
                 return found
         return None
@@ -170,7 +178,7 @@ class Options:
         if passed:
             notes.append(f"no effect on the memory counted here: {_listed(passed)}")
         if self.unknown:
-            notes.append(f"unknown to {self.title}, left out: {_listed(self.unknown)}")
+            notes.append(f"unknown to {self.title}, left out: {_listed(self.unknown, _NAMED)}")
         if self.loose:
             notes.append(f"words that belong to no flag, left out: {_listed(self.loose)}")
         return notes
@@ -224,6 +232,6 @@ def _taken(takes: str, rest: list[str], written: str) -> object:
     return rest.pop(0)
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(clipped(name) for name in names[:_SHOWN]) + more
+def _listed(names: Sequence[str], most: int = _SHOWN) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(clipped(name, 80) for name in names[:most]) + more

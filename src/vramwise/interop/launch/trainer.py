@@ -8,6 +8,9 @@ configs and published scripts give them. Defaults are those of transformers 5.23
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from importlib import import_module
+from os.path import isfile
 
 from vramwise.interop.launch.adapters import adapter_settings
 from vramwise.interop.launch.command import Launch, Start, one_model
@@ -25,14 +28,16 @@ _MODEL_NAMES = (
 
 _TRL = "trl 1.16"
 _OF_LLAMAFACTORY = ("--finetuning_type", "--finetuning-type")
+_BY_KEY = (("finetuning_type", "llamafactory"), ("actor_rollout_ref", "verl"), ("policy", "nemo_rl"))
+"""Keys of a script's configuration that another program's reader understands."""
 
 
 def read(start: Start) -> Launch:
     """The scenario of a training script. Raises UsageError where no option names a model."""
-    if any(word.partition("=")[0] in _OF_LLAMAFACTORY for word in start.words):
-        from vramwise.interop.launch.llamafactory import read as read_llamafactory
-
-        return read_llamafactory(start)
+    other = _reader_of_another(start)
+    if other is not None:
+        read_other: Callable[[Start], Launch] = import_module(f"vramwise.interop.launch.{other}").read
+        return read_other(start)
     stage = stage_of(start.program)
     programs = ("trl", "trainer") if start.is_script else ("trl", "trainer", "accelerate")
     options = Options(programs, "TRL" if stage else "Trainer")
@@ -66,6 +71,20 @@ def read(start: Start) -> Launch:
         train["expandable_segments"] = True
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
     return Launch("transformers", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
+
+
+def _reader_of_another(start: Start) -> str | None:
+    """LLaMA-Factory's `src/train.py FILE`, NeMo-RL's `run_sft.py --config FILE`: told by what the file holds."""
+    if any(word.partition("=")[0] in _OF_LLAMAFACTORY for word in start.words):
+        return "llamafactory"
+    for word in start.words:
+        path = word.rpartition("=")[2]
+        if path.endswith((".yaml", ".yml", ".json")) and isfile(path):
+            table = file_table(path)
+            found = next((reader for key, reader in _BY_KEY if key in table), None)
+            if found is not None:
+                return found
+    return None
 
 
 def stage_of(program: str) -> str | None:
