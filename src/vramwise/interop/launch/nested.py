@@ -1,7 +1,7 @@
 """Nested configurations by dotted names, as Hydra, OmegaConf and TOML-based trainers have them.
 
 `key=value` words win over the file, whatever `+` or `++` stand before them. `${a.b}`, `${.b}` beside the key,
-`${oc.select:a.b,default}`, `${mul:a,b}` and `${div:a,b}` are filled in from the same configuration; anything else stays.
+`${oc.select:a.b,default}`, `${mul:a,b}` and `${div:a,b}` are filled in from the same configuration; all else stays.
 """
 
 from __future__ import annotations
