@@ -22,7 +22,9 @@ from vramwise.sources import resolve
 
 MODEL = "meta-llama/Llama-3.1-8B"
 OTHERS = {
-    "vramwise, overview": [MODEL],
+    "vramwise, table": [MODEL, "--style", "table"],
+    "vramwise, the door": [MODEL],
+    "vramwise, the door of a card": [MODEL, "--gpu", "4060"],
     "vramwise, vLLM": [MODEL, "--task", "serve", "--engine", "vllm", "--gpu", "h100", "--json"],
     "vramwise, training": [MODEL, "--task", "train", "--method", "lora", "--gpu", "h100", "--json"],
 }

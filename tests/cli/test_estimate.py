@@ -54,7 +54,7 @@ def test_what_is_called_otherwise_here_is_named(arguments, says, capsys):
 
 
 def test_the_overview_shows_precisions_tasks_and_cards(capsys):
-    screen = estimate(capsys, "llama-3.1-8b")
+    screen = estimate(capsys, "llama-3.1-8b", "--style", "table")
     assert "8,030,261,248 parameters" in screen
     assert "context 131,072" in screen
     for word in ("fp32", "bf16", "int8", "nf4", "weights", "+ 8k context", "LoRA r=8", "AdamW", "H200 141 GB"):
@@ -71,7 +71,7 @@ def test_the_overview_shows_precisions_tasks_and_cards(capsys):
      "llama-3.1-405b", "gpt2"],
 )  # fmt: skip
 def test_the_next_command_can_be_copied_and_fits_on_its_card(model, capsys):
-    screen = estimate(capsys, model)
+    screen = estimate(capsys, model, "--style", "table")
     words = shlex.split(screen[screen.index("next: ") + 6 :].replace("\\\n", ""))
     assert words[:3] == ["vramwise", "estimate", model]
     result = json.loads(estimate(capsys, *words[2:], "--json", code=0))
@@ -93,7 +93,7 @@ def test_the_overview_tells_what_small_cards_can_do(capsys):
      ("openai/whisper-large-v3", "+ 448 tokens", ("8k", "2,048"))],
 )  # fmt: skip
 def test_a_model_without_long_texts_is_not_asked_for_them(model, says, says_not, capsys):
-    screen = estimate(capsys, model)
+    screen = estimate(capsys, model, "--style", "table")
     table = screen[: screen.index("rules of thumb")]
     assert says in table
     assert not [word for word in says_not if word in table.partition("\n\n")[2]]
@@ -108,7 +108,7 @@ def test_the_overview_as_json(capsys):
 
 def test_an_inline_model_has_an_overview(capsys):
     screen = estimate(capsys, "--model-type", "gpt2", "--hidden-size", "768", "--num-hidden-layers", "12",
-                      "--num-attention-heads", "12", "--vocab-size", "50257")  # fmt: skip
+                      "--num-attention-heads", "12", "--vocab-size", "50257", "--style", "table")  # fmt: skip
     assert "124,439,808 parameters" in screen
 
 
@@ -239,7 +239,7 @@ def test_explain_all_shows_every_moment(capsys):
     [
         ([], 2, "no model: give MODEL, --scenario FILE, or --hidden-size and its like"),
         (["gpt2", "--task", "trian"], 2, '--task: expected one of train, serve, generate, load; got "trian"'),
-        (["gpt2", "--gpu", "4090"], 2, "--gpu needs --task: expected train, serve, generate or load"),
+        (["gpt2", "--n-ctx", "512"], 2, "--n-ctx needs --task: expected train, serve, generate or load"),
         (["gpt2", "--explain"], 2, "--explain needs --task: expected train, serve, generate or load"),
         ([*TRAIN, "--json", "--explain"], 2, "--json holds every term already: leave out --explain"),
         ([*TRAIN, "--explain", "optimiser"], 2, 'unknown term "optimiser": did you mean optimizer'),
@@ -247,7 +247,7 @@ def test_explain_all_shows_every_moment(capsys):
         ([*TRAIN, "--batch-size", "2"], 2, "--batch-size belongs to --task generate, not to --task train"),
         ([*TRAIN, "--micro-batch-size", "two"], 2, '--micro-batch-size: expected a whole number ≥ 1, got "two"'),
         ([*TRAIN, "--style", "simple"], 2, "--task does not enter --style simple: leave one of them out"),
-        (["gpt2", "--style", "haiku"], 2, '--style: expected one of huggingface, simple, got "haiku"'),
+        (["gpt2", "--style", "haiku"], 2, '--style: expected one of huggingface, simple, table, got "haiku"'),
         (["gpt2", "--style", "huggingface", "--gpu", "4090"], 2, "--gpu does not enter --style huggingface"),
         (["--num-parameters", "7b"], 2, "--num-parameters is not enough for an estimate: give MODEL, or add --style"),
         (["gpt2", "--hidden-size", "768"], 2, "--hidden-size describes a model of its own: leave out the other model"),

@@ -1,4 +1,4 @@
-"""`vramwise estimate MODEL`: one scenario, or a sweep, to one screen or JSON; without `--task` an overview."""
+"""`vramwise estimate MODEL`: one scenario, or a sweep, on one screen or as JSON; without `--task` the door."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ DOES_NOT_FIT = 3
 STYLES: dict[str, tuple[str, ...]] = {
     "huggingface": (),
     "simple": ("micro_batch_size", "sequence_length", "dtype", "gpu", "gpu_total_bytes"),
+    "table": (),
 }
 """Styles with the scenario flags that enter them."""
 
@@ -67,7 +68,11 @@ def add_arguments(parser: CommandParser) -> None:
         help="files, and command lines after -- with -- between them, are programs on one card",
     )
     parser.add_argument("--plot", metavar="FILE", help="with --sweep: a picture too, FILE.svg or FILE.png")
-    parser.add_argument("--style", metavar="|".join(STYLES), help="another tool's tables, or simple formulas")
+    parser.add_argument(
+        "--style",
+        metavar="|".join(STYLES),
+        help="table: precisions and cards; huggingface: that tool's table; simple: formulas",
+    )
     parser.add_argument("--image", metavar="WIDTHxHEIGHT", help="the overview with what an image of that size takes")
     parser.add_argument("--num-parameters", metavar="N", help="--style simple: a size alone, such as 7e9, 7b or 350M")
 
@@ -90,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if args.style == "simple":
         return _simple(args)
     if not _asks_for_a_task(args):
-        return _overview(args)
+        return _without_a_task(args)
     return _sweep(args) if args.sweep else _task(args)
 
 
@@ -129,7 +134,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
             raise UsageError(f"{flag(unused[0])} does not enter --style {args.style}: leave one of them out")
     if args.num_parameters is not None and args.style != "simple":
         raise UsageError("--num-parameters is not enough for an estimate: give MODEL, or add --style simple")
-    if args.image is not None and (args.style is not None or _asks_for_a_task(args)):
+    if args.image is not None and (args.style not in (None, "table") or _asks_for_a_task(args)):
         raise UsageError("--image belongs to the overview: leave out --task and --style")
     if args.explain is not None and args.json:
         raise UsageError("--json holds every term already: leave out --explain")
@@ -141,8 +146,12 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         raise UsageError("--sweep needs --task: expected train, serve, generate or load")
     if args.plot is not None and not args.sweep:
         raise UsageError("--plot shows a sweep: add --sweep KEY=VALUES, such as sequence_length=1k..32k")
-    if given and args.style is None and not _asks_for_a_task(args):
-        raise UsageError(f"{flag(given[0])} needs --task: expected train, serve, generate or load")
+    if args.style is None and not _asks_for_a_task(args):
+        from vramwise.planner.machine import machine_keys
+
+        others = [key for key in given if key not in machine_keys()]
+        if others:
+            raise UsageError(f"{flag(others[0])} needs --task: expected train, serve, generate or load")
 
 
 def _asks_for_a_task(args: argparse.Namespace) -> bool:
@@ -208,27 +217,31 @@ def _sweep(args: argparse.Namespace) -> int:
     return DOES_NOT_FIT if judged and not any(judged) else 0
 
 
-def _overview(args: argparse.Namespace) -> int:
+def _without_a_task(args: argparse.Namespace) -> int:
+    """The three questions about the model, or the table of all precisions."""
     from vramwise.errors import UndescribedTypeError
-    from vramwise.estimation import estimate
 
     try:
         name, model = _described(args)
     except UndescribedTypeError:  # as far as its tensors say, or the same error again
         args.task = "load"
         return _task(args)
-    from vramwise.cli.screens.model_facts import files_table, image_cost
-    from vramwise.cli.screens.overview import overview, overview_screen
-    from vramwise.cli.screens.paint import show
+    from vramwise.cli.door import answer_door
+    from vramwise.cli.screens.model_facts import image_cost
     from vramwise.sources import resolve
 
     image = image_cost(model, args.image) if args.image is not None else None
     stored = resolve(name).stored_weights()
+    if args.style != "table":
+        return answer_door(args, name, model, image, stored)
+    from vramwise.cli.door import overview_facts
+    from vramwise.cli.screens.overview import overview, overview_screen
+    from vramwise.cli.screens.paint import show
+    from vramwise.estimation import estimate
+
     numbers = overview(name, model, estimate)
     if args.json:
-        facts = {"model": model.id, "num_parameters": model.num_parameters, "parts": model.parts}
-        facts |= {"files": files_table(model, stored)} | ({} if image is None else {"image": image.to_dict()})
-        _print_json({**facts, **numbers.to_dict()})
+        _print_json({**overview_facts(model, image, stored), **numbers.to_dict()})
     else:
         show(overview_screen(model, numbers, args.model or "MODEL", image, stored))
     return 0

@@ -1,0 +1,105 @@
+"""How many tokens a second one request gets at most: each token reads the active weights and the cache once."""
+
+from __future__ import annotations
+
+from vramwise.models import Model
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.planner.running import FILES, context_of, is_whole
+from vramwise.planner.ways import Question, Way
+from vramwise.records import record
+from vramwise.result import Result
+from vramwise.serving.common.gguf.quantizer import typed_tensors
+from vramwise.utilization.roofline import decode_bound
+
+
+@record
+class Ceiling:
+    """Tokens a second of one request at a context, and what they are worked out from."""
+
+    tokens_per_second: float
+    bandwidth_gb_s: float
+    bytes_per_token: int
+
+    @property
+    def basis(self) -> str:
+        return f"ceiling, bandwidth {self.bandwidth_gb_s:,.0f} GB/s"
+
+
+def ceiling_of(question: Question, way: Way) -> Ceiling | None:
+    """The ceiling of a way to run; None for a card without a known bandwidth, and with a part on the host.
+
+    Ranks of tensor parallelism read their shares at once, stages of a pipeline and layers dealt out over cards one
+    after another.
+    """
+    bandwidth = question.machine.bandwidth_gb_s
+    if way.result is None or way.task != "serve" or bandwidth is None or not is_whole(question, way):
+        return None
+    at_once = int(way.resolved.get("tensor_parallel_size") or 1) if way.method != FILES else 1
+    weights, cache = _weights_read(question.model, way), _cache_bytes(way)
+    if not weights:
+        return None
+    bound = decode_bound(weights, cache, bandwidth, at_once)
+    return Ceiling(bound.tokens_per_s, bandwidth, weights + cache)
+
+
+def _weights_read(model: Model, way: Way) -> int:
+    """Bytes of weights that a token reads: all but the routed experts it is not sent to, and one row of the embedding.
+
+    A tied embedding is read as the output layer.
+    """
+    if way.result is None:
+        return 0
+    share = _share_of_experts(model)
+    if way.method == FILES:
+        tensors = typed_tensors(model, way.precision, False)
+        tied = not any(one.tensor.name == "output" for one in tensors)
+        read = sum(
+            one.bytes * (share if one.tensor.name.endswith("_exps") else 1)
+            for one in tensors if tied or one.tensor.name != "token_embd"
+        )  # fmt: skip
+        return round(read)
+    parts = _parts_of_weights(way.result)
+    tied = "output head" not in parts
+    on_one = sum(
+        size * (share if name == "experts" else 1)
+        for name, size in parts.items() if name not in _NOT_READ and (tied or name != "embeddings")
+    )  # fmt: skip
+    return round(on_one * _ranks(way))
+
+
+_NOT_READ = frozenset({"allocator rounding", "rotary tables", "runtime buffers"})
+
+
+def _parts_of_weights(result: Result) -> dict[str, int]:
+    """Bytes of one rank's weights by part."""
+    for phase in result.phases:
+        weights = phase.components.find("weights")
+        if weights is not None:
+            return {child.name: child.bytes for child in weights.children}
+    return {}
+
+
+def _share_of_experts(model: Model) -> float:
+    """The share of the routed experts' weights that a token passes."""
+    every = active = 0
+    for op in model.operations(ExpertMlps):
+        numel = sum(parameter.numel for parameter in op.parameters)
+        every, active = every + numel, active + numel * op.experts_per_token // op.num_experts
+    return active / every if every else 1.0
+
+
+def _cache_bytes(way: Way) -> int:
+    """Bytes of one request's cache at the way's context, on all cards."""
+    if way.result is None or not context_of(way):
+        return 0
+    held = way.result.quantities.get("kv_cache_bytes")
+    many = way.result.quantities.get("max_concurrency")
+    if held is None:
+        return 0
+    if way.method == FILES:
+        return int(held.expected)
+    return round(held.expected / many.expected * _ranks(way)) if many is not None and many.expected else 0
+
+
+def _ranks(way: Way) -> int:
+    return int(way.resolved.get("tensor_parallel_size") or 1) * int(way.resolved.get("pipeline_parallel_size") or 1)

@@ -1,0 +1,56 @@
+"""Models that belong together by their names: `Meta-Llama-3.1-8B` and `Llama-3.3-70B-Instruct` are llamas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.errors import UnknownNameError, VramwiseError, nearest
+from vramwise.estimation import described_model
+from vramwise.models import Model
+from vramwise.planner.sizes import num_parameters_of
+from vramwise.planner.ways import Question
+from vramwise.sources.catalog import entry, names
+from vramwise.sources.human_names import words_of
+
+LEAST_BYTES_PER_PARAMETER = 0.25
+"""Of the narrowest file types, with room to spare: a model above it by this fits nothing."""
+
+
+def family_of(model_id: str) -> str:
+    """The first word of a model's name: `llama`, `qwen`, `deepseek`."""
+    return next(iter(words_of(model_id.rpartition("/")[2])), "")
+
+
+def named(family: str) -> tuple[str, ...]:
+    """Ids of the catalog whose names begin with the words of `family`."""
+    asked = words_of(family)
+    return tuple(one for one in names().ids if asked and words_of(one.rpartition("/")[2])[: len(asked)] == asked)
+
+
+def members(family: str) -> tuple[str, ...]:
+    """Ids of the catalog whose names begin with the words of `family`, or whose type it is.
+
+    `qwen` is every Qwen, `qwen3` those of the third generation, `qwen3_moe` a type. Raises UnknownNameError.
+    """
+    by_name = set(named(family))
+    found = tuple(one for one in names().ids if one in by_name or entry(one).model_type == family)
+    if not found:
+        known = dict.fromkeys([*map(family_of, names().ids), *(entry(one).model_type for one in names().ids)])
+        raise UnknownNameError("family", family, nearest(family, filter(None, known)), "vramwise models lists all")
+    return found
+
+
+def smaller_ones(question: Question) -> Iterator[tuple[str, Model]]:
+    """Models of the same family with fewer parameters that may fit, the largest first."""
+    own, room = question.model, question.machine.room_bytes
+    most = min(own.num_parameters - 1, int(room / LEAST_BYTES_PER_PARAMETER))
+    ids = named(family_of(own.id)) or tuple(
+        one for one in names().ids if entry(one).model_type == own.config.model_type
+    )
+    sized = sorted(((num_parameters_of(one) or 0, one) for one in ids), reverse=True)
+    for size, one in sized:
+        if 0 < size <= most:
+            try:
+                yield one, described_model(one)[1]
+            except VramwiseError:
+                continue

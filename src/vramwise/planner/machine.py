@@ -1,0 +1,90 @@
+"""The card, or the cards, that somebody has: what a scenario says of them beside its model and task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramwise.errors import UsageError
+from vramwise.hardware import Gpu, find_gpu
+from vramwise.hardware.room import room_of, rooms_of
+from vramwise.records import record
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES
+
+HERE = "here"
+_NOT_OF_THE_MACHINE = frozenset({"model", "task", *TABLES})
+
+
+@record
+class Machine:
+    """`keys`: of a scenario, as an answer takes them; `written`: the same as they were asked for, for commands.
+
+    `usable_bytes` is one card's, of unequal ones the smallest's, `room_bytes` all cards'. `gpu` is None where cards are
+    unequal, or their memory alone was given.
+    """
+
+    keys: Mapping[str, object]
+    written: Mapping[str, object]
+    gpu: Gpu | None
+    name: str
+    num_gpus: int
+    total_bytes: int
+    usable_bytes: int
+    room_bytes: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gpu_id(self) -> str | None:
+        return self.gpu.id if self.gpu is not None else None
+
+    @property
+    def runs_cuda_code(self) -> bool:
+        """Whether engines that are written for CUDA run; a card that is not named is taken for one that does."""
+        return self.gpu is None or self.gpu.runs_cuda_code
+
+    @property
+    def bandwidth_gb_s(self) -> float | None:
+        return self.gpu.bandwidth_gb_s if self.gpu is not None else None
+
+
+def machine_keys() -> frozenset[str]:
+    """The keys of a scenario that say what the machine is."""
+    return frozenset(KINDS[Scenario]) - _NOT_OF_THE_MACHINE
+
+
+def machine_of(**written: object) -> Machine:
+    """The machine of a scenario's keys (`gpu`, `num_gpus`, `gpu_total_bytes`, …).
+
+    Raises ScenarioError for a wrong value, UnknownNameError for an unknown card, UsageError where nothing says how
+    much memory there is.
+    """
+    asked = {key: value for key, value in written.items() if value is not None}
+    if asked.get("num_gpus") == 0:
+        raise UsageError("num_gpus: expected at least 1, got 0")
+    scenario = Scenario.from_dict({"model": "-", "task": "load", **asked})
+    if scenario.gpu is not None and scenario.gpu[: len(HERE)].lower() == HERE:
+        from vramwise.hardware.machine.here import located
+
+        scenario = located(scenario)
+    match = find_gpu(scenario.gpu) if scenario.gpu is not None else None
+    gpu = match.gpu if match is not None else None
+    unequal = rooms_of(scenario)
+    room = room_of(scenario, gpu) if not unequal else min(unequal, key=lambda room: room.usable_bytes)
+    if room is None:
+        many = f"num_gpus: {scenario.num_gpus} of which card?"
+        what = f"{gpu.name}: its memory is not known:" if gpu is not None else many
+        raise UsageError(f"{what} give --gpu CARD or --gpu-total-bytes SIZE")
+    values = {key: getattr(scenario, key) for key in sorted(machine_keys())}
+    keys = {key: value for key, value in values.items() if value != DEFAULTS[Scenario][key]}
+    if gpu is not None:
+        keys["gpu"] = gpu.id
+    every = sum(one.usable_bytes for one in unequal) if unequal else room.usable_bytes * scenario.num_gpus
+    notes = [*scenario.notes, match.note if match is not None else None, room.limits()]
+    if gpu is not None and scenario.gpu_total_bytes is None:
+        notes.append(gpu.memory_note)
+    said = tuple(note for note in notes if note)
+    name = " + ".join(find_gpu(one).gpu.name for one in scenario.gpus) if unequal and scenario.gpus else ""
+    return Machine(
+        keys, asked, gpu, name or (gpu.name if gpu is not None else ""), scenario.num_gpus, room.total_bytes,
+        room.usable_bytes, every, said,
+    )  # fmt: skip

@@ -1,0 +1,228 @@
+"""How a model runs on a machine: in which precision, by which engine, with how long a context, for how many at once.
+
+An engine with a pool of cache tokens (vLLM) comes first where it holds a useful context; llama.cpp otherwise, whose
+files are smaller and which leaves on the host what the card has no room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from vramwise.models import Model
+from vramwise.models.lengths import model_length, reads_tokens
+from vramwise.planner.ways import Question, Way, best_of, tried
+from vramwise.records import record
+from vramwise.serving.common.gguf.quantizer import typed_tensors
+from vramwise.serving.common.storage import storage_of
+
+USEFUL_CONTEXT = 8192
+LEAST_CONTEXT = 1024
+_STEP = 256  # contexts are named in whole pages of both engines
+POOLED, FILES = "vllm", "llama.cpp"
+PUBLISHED = "published"
+LOADED = "load"
+"""How a model is held that makes no text: its weights."""
+
+
+@record
+class Precision:
+    """Bits of a weight, with what each engine calls it, and the least bytes of a parameter."""
+
+    title: str
+    pooled: Mapping[str, object]
+    file_type: str
+    bytes_per_parameter: float
+
+
+FOUR_BIT = "4 bit"
+PRECISIONS = (
+    Precision("16 bit", {}, "BF16", 2.0),
+    Precision("8 bit", {"quantization": "fp8"}, "Q8_0", 1.0),
+    Precision(FOUR_BIT, {"quantization": "awq"}, "Q4_K_M", 0.5),
+)
+FILE_TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
+"""llama.cpp's usual file types, the best first."""
+COMMON_FILE_TYPE = "Q4_K_M"
+
+
+@lru_cache(maxsize=512)
+def published_format(model: Model) -> str:
+    """The format of the weights as published, empty for plain 16 or 32 bits."""
+    format = storage_of(model, "auto", None, None).quantization
+    return format.name if format is not None else ""
+
+
+def makes_text(model: Model) -> bool:
+    """Whether an engine can run it: its last block makes something of hidden states, and it reads tokens."""
+    return reads_tokens(model) and "hidden" in model.blocks[-1].inputs
+
+
+def precisions_of(model: Model) -> tuple[Precision, ...]:
+    """The precisions in which it runs; weights that were published in a narrower format stay in it."""
+    format = published_format(model)
+    if not format:
+        return PRECISIONS
+    return (Precision(PUBLISHED, {}, COMMON_FILE_TYPE, 0.5), PRECISIONS[-1])
+
+
+def best_run(question: Question, precision: Precision) -> Way:
+    """The way to run a model in a precision: the engine with the first useful context, else the longest one.
+
+    Where nothing fits whole, in 4 bits a file with a part of it on the host, else what it needs at a useful context.
+    """
+    if not makes_text(question.model):
+        return loaded(question, precision)
+    ways = list(_until_useful(question, precision))
+    whole = [way for way in ways if way.fits and is_whole(question, way)]
+    if whole:
+        return max(whole, key=lambda way: (way.is_sure, context_of(way)))
+    if precision.title == FOUR_BIT:
+        partly = longest_of_a_file(question, precision.file_type)
+        if runs_usably(question, partly):
+            return partly
+    answered = [way for way in ways if way.result is not None]
+    return answered[0] if answered else whole_file(question, precision.file_type)
+
+
+def _until_useful(question: Question, precision: Precision) -> Iterator[Way]:
+    """vLLM, and llama.cpp where that does not hold a useful context."""
+    has_pool = question.machine.runs_cuda_code and not (precision.pooled and published_format(question.model))
+    if has_pool:
+        pooled = longest_in_the_pool(question, precision)
+        yield pooled
+        if pooled.is_sure and is_useful(question, pooled):
+            return
+    may_be_whole = bytes_on_the_card(question.model, precision.file_type) <= question.machine.room_bytes
+    if precision.title != PUBLISHED and may_be_whole:
+        yield longest_of_a_file(question, precision.file_type)
+
+
+def is_useful(question: Question, way: Way) -> bool:
+    """Whether all of it is on the card and the context is long enough for most, or the model's own."""
+    return is_whole(question, way) and context_of(way) >= min(USEFUL_CONTEXT, model_length(question.model))
+
+
+def longest_in_the_pool(question: Question, precision: Precision) -> Way:
+    """vLLM with the longest context that surely fits; what it needs for a useful one where none does."""
+    name = str(precision.pooled.get("quantization") or published_format(question.model) or "16 bit")
+    first: Way | None = None
+    for parallel in _splits(question.machine.num_gpus, question.machine.keys):
+        settings = {"engine": POOLED, **precision.pooled, **parallel}
+        first = tried(question, Way("serve", POOLED, name, settings, question.machine))
+        if first.result is not None:
+            break
+    assert first is not None
+    if first.result is None or first.is_sure:
+        return first
+    held = first.result.quantities.get("max_seq")
+    length = int(held.low) // _STEP * _STEP if held is not None else 0
+    if length >= LEAST_CONTEXT:
+        shorter = _with_length(question, first, length)
+        if shorter.fits:
+            return shorter
+    if first.fits:
+        return first
+    useful = min(USEFUL_CONTEXT, model_length(question.model))
+    return _with_length(question, first, useful) if useful < model_length(question.model) else first
+
+
+def _with_length(question: Question, way: Way, length: int) -> Way:
+    settings = {**way.settings, "max_model_len": length}
+    return tried(question, Way("serve", POOLED, way.precision, settings, question.machine))
+
+
+def _splits(num_gpus: int, keys: Mapping[str, object]) -> Iterator[dict[str, object]]:
+    """Ways to spread a model over all cards: as much tensor parallelism as a node has and the model divides into."""
+    node = int(str(keys.get("gpus_per_node", 8)))
+    for tensor in range(min(num_gpus, node), 0, -1):
+        if num_gpus % tensor == 0:
+            stages = num_gpus // tensor
+            sizes = {"tensor_parallel_size": tensor, "pipeline_parallel_size": stages}
+            yield {key: size for key, size in sizes.items() if size > 1}
+
+
+def longest_of_a_file(question: Question, file_type: str) -> Way:
+    """llama.cpp as it loads the file by itself: the longest context with all on the card, else some on the host."""
+    settings = {"engine": FILES, "gguf_quant": file_type}
+    return tried(question, Way("serve", FILES, file_type, settings, question.machine))
+
+
+def whole_file(question: Question, file_type: str) -> Way:
+    """llama.cpp with a useful context and nothing on the host, whether that fits or not."""
+    context = min(USEFUL_CONTEXT, model_length(question.model))
+    settings = {"engine": FILES, "gguf_quant": file_type, "n_ctx": context, "fit": False}
+    return tried(question, Way("serve", FILES, file_type, settings, question.machine))
+
+
+def best_file(question: Question) -> Way:
+    """The best file type with a useful context whole on the card, else the common one with a part on the host."""
+    types = [name for name in FILE_TYPES if bytes_on_the_card(question.model, name) <= question.machine.room_bytes]
+    ways = (longest_of_a_file(question, name) for name in types)
+    found = best_of(
+        (way for way in ways if is_whole(question, way)), lambda way: way.is_sure and is_useful(question, way)
+    )
+    return found if found is not None and found.fits else longest_of_a_file(question, COMMON_FILE_TYPE)
+
+
+def bytes_on_the_card(model: Model, file_type: str) -> int:
+    """Bytes of a file but for the token embedding, which llama.cpp keeps on the host."""
+    return sum(typed.bytes for typed in typed_tensors(model, file_type, False) if typed.tensor.name != "token_embd")
+
+
+def loaded(question: Question, precision: Precision) -> Way:
+    """The weights alone, for a model that makes no text."""
+    formats = {"16 bit": None, "8 bit": "bitsandbytes-int8", "4 bit": "bitsandbytes-nf4"}
+    quantization = formats.get(precision.title)
+    settings = {"engine": "transformers", **({} if quantization is None else {"quantization": quantization})}
+    return tried(question, Way("load", LOADED, quantization or precision.title, settings, question.machine))
+
+
+def context_of(way: Way) -> int:
+    """Tokens of the longest request."""
+    if way.result is None:
+        return 0
+    return int(way.resolved.get("n_ctx" if way.method == FILES else "max_model_len") or 0)
+
+
+def requests_of(way: Way) -> float | None:
+    """Requests of that length at once, where the engine's pool says so; 1 for llama.cpp's one context."""
+    if way.result is None or way.task != "serve":
+        return None
+    many = way.result.quantities.get("max_concurrency")
+    return float(many.expected) if many is not None else (1.0 if way.method == FILES else None)
+
+
+def layers_of(way: Way, model: Model) -> tuple[int, int] | None:
+    """Of a GGUF file: layers on the card and all of them, the output counted as one."""
+    if way.method != FILES or way.result is None:
+        return None
+    whole = model.num_layers + 1
+    given = way.resolved.get("n_gpu_layers")
+    return (whole if given is None else min(int(given), whole)), whole
+
+
+def host_experts_of(way: Way) -> int:
+    """Layers of a GGUF file whose experts stay on the host."""
+    return int(way.resolved.get("n_cpu_moe") or 0) if way.method == FILES and way.result is not None else 0
+
+
+def host_bytes_of(way: Way) -> int | None:
+    """Bytes of a GGUF file's weights that stay on the host."""
+    held = way.result.quantities.get("weights_host") if way.result is not None else None
+    return int(held.expected) if held is not None else None
+
+
+def runs_usably(question: Question, way: Way) -> bool:
+    """Whether it is worth running with a part on the host: half of the layers, or all but experts, on the cards."""
+    if is_whole(question, way) or way.result is None or not way.fits:
+        return way.fits
+    layers = layers_of(way, question.model)
+    return bool(host_experts_of(way)) or (layers is not None and 2 * layers[0] >= layers[1])
+
+
+def is_whole(question: Question, way: Way) -> bool:
+    """Whether all layers are on the cards: of a GGUF file everything but the token embedding."""
+    if way.method != FILES or way.result is None:
+        return way.result is not None
+    return way.result.quantities["weights_gpu"].expected >= bytes_on_the_card(question.model, way.precision)

@@ -1,0 +1,201 @@
+"""How a model is trained on a machine: by which method, with how many sequences of how many tokens in a micro-batch.
+
+`full` is what it is everywhere: the framework's own defaults, as `--task train` alone answers. Adapters stand on
+checkpointed layers, as people run them where memory is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from vramwise.hardware import find_gpu
+from vramwise.largest import largest_within
+from vramwise.models import Model
+from vramwise.models.lengths import model_length, reads_tokens
+from vramwise.models.operations.experts import ExpertMlps
+from vramwise.planner.machine import Machine, machine_of
+from vramwise.planner.ways import Question, Way, tried
+from vramwise.records import record
+
+USUAL_LENGTH = 2048
+LEAST_LENGTH = 256
+MOST_GPUS = 1024
+MOST_UNLINKED_GPUS = 8  # of one machine: without links between nodes nobody shards over more
+_MOST_STEPS = 12
+_MOST_SAMPLES = 100_000
+CHECKPOINTED: Mapping[str, object] = {"checkpointing": "full"}
+SHARDED: Mapping[str, object] = {"fsdp": "full-shard"}
+
+
+@record
+class Method:
+    """A way to train, with the least bytes of a parameter that are on one card, or shared by all."""
+
+    name: str
+    title: str
+    precision: str
+    settings: Mapping[str, object]
+    bytes_per_parameter: float
+
+
+QLORA = Method("qlora", "QLoRA, checkpointing", "nf4", {"method": "qlora", "checkpointing": "full"}, 0.5)
+LORA = Method("lora", "LoRA 16 bit, checkpointing", "16 bit", {"method": "lora", "checkpointing": "full"}, 2.0)
+FULL = Method("full", "full", "16 bit", {"method": "full"}, 4.0)
+METHODS = (QLORA, LORA, FULL)
+_QLORA_OF_EXPERTS = replace(
+    QLORA,
+    title="QLoRA of experts too",
+    precision="nf4, experts too",
+    settings={**QLORA.settings, "quantize_experts": True},
+)
+"""Where experts are one fused tensor, bitsandbytes leaves them in 16 bit unless a framework quantizes them itself."""
+
+
+def usual_length(model: Model) -> int:
+    """Tokens of a sequence in a step that nobody sized."""
+    return min(USUAL_LENGTH, model_length(model))
+
+
+def best_step(question: Question, method: Method) -> Way:
+    """The largest micro-batch of usual sequences that surely fits, else the longest sequence alone that does.
+
+    Where neither fits, the answer for one usual sequence. What is returned has an answer of its own, replay included.
+    """
+    best: Way | None = None
+    for way in _ways(question, method):
+        found = _sized(question, way)
+        if best is None or _rank(found) > _rank(best):
+            best = found
+        if best.is_sure and tokens_of(best, question.model) in (0, usual_length(question.model)):
+            break
+    assert best is not None
+    return best
+
+
+def _ways(question: Question, method: Method) -> Iterator[Way]:
+    """The method's settings, first as they are, then over shared weights, then with experts quantized as well."""
+    variants = [method]
+    if method is QLORA and question.model.has(ExpertMlps):
+        variants.append(_QLORA_OF_EXPERTS)
+    for variant in variants:
+        for sharing in _sharings(question.machine, method):
+            yield Way("train", method.name, variant.precision, {**variant.settings, **sharing}, question.machine)
+
+
+def one_step(question: Question, method: Method) -> Way:
+    """The answer for one usual sequence, by the calibrated ratio of reserved memory: many cards in little time."""
+    tokens = usual_length(question.model) if reads_tokens(question.model) else None
+    return max((_at(question, way, 1, tokens) for way in _ways(question, method)), key=_rank)
+
+
+def _rank(way: Way) -> tuple[bool, bool, int]:
+    return way.is_sure, way.fits, -(way.needed_bytes or 1 << 62)
+
+
+def _sharings(machine: Machine, method: Method) -> Iterator[Mapping[str, object]]:
+    """How several cards share a job: each a copy of its own where adapters train, and weights cut up."""
+    if machine.num_gpus == 1:
+        yield {}
+        return
+    if method is not FULL:
+        yield {}
+    yield SHARDED
+
+
+def _sized(question: Question, way: Way) -> Way:
+    """The way at the largest size that fits."""
+    if not reads_tokens(question.model):
+        return _verified(question, _most_samples(question, _at(question, way, 1, None), None))
+    usual = usual_length(question.model)
+    one = _at(question, way, 1, usual)
+    if one.result is None:
+        return one
+    if one.is_sure:
+        return _verified(question, _most_samples(question, one, usual))
+    shorter = [one]
+    while not shorter[-1].is_sure and tokens_of(shorter[-1], question.model) // 2 >= LEAST_LENGTH:
+        shorter.append(_at(question, way, 1, tokens_of(shorter[-1], question.model) // 2))
+    fitting = [found for found in shorter if found.fits]
+    best = next((found for found in fitting if found.is_sure), fitting[0] if fitting else one)
+    return _verified(question, best)
+
+
+def _at(question: Question, way: Way, batch: int, tokens: int | None, *, replays: bool = False) -> Way:
+    sizes = {"micro_batch_size": batch, **({} if tokens is None else {"sequence_length": tokens})}
+    return tried(question, replace(way, settings={**way.settings, **sizes}), replays=replays)
+
+
+def _most_samples(question: Question, one: Way, tokens: int | None) -> Way:
+    """The largest micro-batch that surely fits; `one` is the answer for a single sample."""
+    if not one.is_sure:
+        return one
+
+    def need(batch: int) -> int:
+        found = _at(question, one, batch, tokens)
+        return int(found.result.needed.high) if found.result is not None else question.machine.usable_bytes + 1
+
+    most = largest_within(need, question.machine.usable_bytes, _MOST_SAMPLES, (1, need(1)))
+    return _at(question, one, most, tokens) if most > 1 else one
+
+
+def _verified(question: Question, way: Way) -> Way:
+    """The way with its full answer; where a replay finds no room for a size, with the next smaller ones."""
+    for _ in range(_MOST_STEPS):
+        whole = tried(question, way)
+        if not way.fits or (whole.is_sure if way.is_sure else whole.fits):
+            return whole
+        smaller = _smaller(question, way)
+        if smaller is None:
+            return whole
+        way = smaller
+    return whole
+
+
+def _smaller(question: Question, way: Way) -> Way | None:
+    batch, tokens = batch_of(way), tokens_of(way, question.model)
+    if batch > 1:
+        fewer = max(1, min(batch - 1, batch * 15 // 16))
+        return _at(question, way, fewer, tokens if reads_tokens(question.model) else None)
+    if reads_tokens(question.model) and tokens // 2 >= LEAST_LENGTH:
+        return _at(question, way, 1, tokens // 2)
+    return None
+
+
+def batch_of(way: Way) -> int:
+    """Sequences in a micro-batch."""
+    return int(str(way.settings.get("micro_batch_size", 1)))
+
+
+def tokens_of(way: Way, model: Model) -> int:
+    """Tokens of a sequence; of a model of images alone 0."""
+    if not reads_tokens(model):
+        return 0
+    return int(str(way.settings.get("sequence_length") or usual_length(model)))
+
+
+def fewest_cards(question: Question, card: str, *, replays: bool = True) -> Way | None:
+    """Full training of one usual sequence a card on the fewest cards of a kind that hold it.
+
+    On one as it is, or with checkpointing; over several shared out by FSDP, with checkpointing. Numbers are powers of
+    two, which models and batches divide over. None where no number is enough, or none has an answer.
+    """
+    gpu = find_gpu(card).gpu
+    most = MOST_GPUS if gpu.is_linked else MOST_UNLINKED_GPUS
+    tight: Way | None = None
+    for machine in (machine_of(gpu=card, num_gpus=1 << power) for power in range(most.bit_length())):
+        for more in _of_a_cluster(machine.num_gpus):
+            way = Way("train", FULL.name, FULL.precision, {**FULL.settings, **more}, machine)
+            tokens = usual_length(question.model) if reads_tokens(question.model) else None
+            here = replace(question, machine=machine)
+            found = _at(here, way, 1, tokens)
+            if found.fits and replays:
+                found = tried(here, found)
+            if found.is_sure:
+                return found
+            tight = tight or (found if found.fits else None)
+    return tight
+
+
+def _of_a_cluster(num_gpus: int) -> tuple[Mapping[str, object], ...]:
+    return ({}, CHECKPOINTED) if num_gpus == 1 else ({**SHARDED, **CHECKPOINTED},)

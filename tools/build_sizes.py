@@ -1,0 +1,33 @@
+"""Write src/vramwise/planner/sizes.csv: parameters of every model of the catalog that a family describes.
+
+Run after the catalog or a family changes: python tools/build_sizes.py
+"""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+from vramwise.errors import VramwiseError
+from vramwise.estimation import described_model
+from vramwise.planner.sizes import line_digest
+from vramwise.sources.catalog import names
+
+TARGET = Path(__file__).parents[1] / "src/vramwise/planner/sizes.csv"
+
+
+def main() -> None:
+    """Describe all models and write their sizes."""
+    gc.disable()
+    lines = ["id,line,num_parameters"]
+    for model_id in names().ids:
+        try:
+            size = described_model(model_id)[1].num_parameters
+        except VramwiseError:
+            continue
+        lines.append(f"{model_id},{line_digest(model_id):08x},{size}")
+    TARGET.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
