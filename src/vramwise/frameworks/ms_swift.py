@@ -43,7 +43,10 @@ RECORD = Framework(
     title="ms-swift",
     package="ms-swift",
     newest="4.6",
-    commands=(Command("swift", "swift", ("sft", "rlhf", "pt"), example="swift sft"),),
+    commands=(
+        Command("swift", "swift", ("sft", "rlhf", "pt"), example="swift sft"),
+        Command("swift", module="swift.cli."),
+    ),
     defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `max_length` cuts or drops what is longer

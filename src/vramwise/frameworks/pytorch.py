@@ -20,6 +20,7 @@ RECORD = Framework(
     newest="2.13",
     commands=(  # programs for reinforcement learning whose workers are loops of torch around transformers' classes
         Command("verl", module="verl.trainer.", example="python3 -m verl.trainer.main_ppo"),
+        Command("verl", module="recipe."),
         Command("nemo_rl", "run_grpo.py"),
         Command("nemo_rl", "run_grpo_math.py"),
         Command("nemo_rl", "run_vlm_grpo.py"),

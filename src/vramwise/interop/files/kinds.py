@@ -75,6 +75,11 @@ def _is_llm_foundry(table: Table) -> bool:
     return "max_seq_len" in table and isinstance(table.get("model"), Mapping) and any(key in table for key in own)
 
 
+def _is_nemo_rl(table: Table) -> bool:
+    own = ("grpo", "ppo", "dpo", "sft", "rm", "distillation", "cluster", "data", "checkpointing")
+    return isinstance(table.get("policy"), Mapping) or ("defaults" in table and any(key in table for key in own))
+
+
 def _is_agilerl(table: Table) -> bool:
     algorithm = table.get("algorithm")
     return isinstance(algorithm, Mapping) and "name" in algorithm and ("training" in table or "environment" in table)
@@ -83,12 +88,15 @@ def _is_agilerl(table: Table) -> bool:
 def _is_trainers(table: Table) -> bool:
     """TRL's or a script's arguments, and TrainingArguments as transformers saves them."""
     own = ("per_device_train_batch_size", "gradient_checkpointing", "use_peft", "max_completion_length")
+    if "dist_config" in table or "train_dataset" in table:  # the next LLaMA-Factory's, whose names are others
+        return False
     return "model_name_or_path" in table or sum(key in table for key in (*own, "output_dir", "learning_rate")) > 1
 
 
 SCENARIO = Kind("vramwise", "a scenario of vramwise")
 COMPOSE = Kind("compose", "a file of Docker Compose")
 KUBERNETES = Kind("kubernetes", "a manifest of Kubernetes")
+HELM_VALUES = Kind("helm-values", "values of the vLLM production stack")
 RAY_SERVE = Kind("ray-serve", "a configuration of Ray Serve")
 ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
@@ -109,13 +117,14 @@ KINDS: tuple[Kind, ...] = (
          _is_llamafactory, ("llamafactory-cli", "train", "{}"), ("src/train.py", "{}"), "--model_name_or_path={}",
          "--deepspeed={}"),
     Kind("ms-swift", "a configuration of ms-swift",  # 4.6 arguments/base_args
-         _is_ms_swift, ("swift", "sft", "--config", "{}"), (), "--model={}", "--deepspeed={}"),
+         _is_ms_swift, ("swift", "sft", "{}"), (), "--model={}", "--deepspeed={}"),
     Kind("torchtune", "a configuration of torchtune",  # 0.6 recipes/configs
-         _tables_with("model._component_"), ("tune", "run", "RECIPE", "--config", "{}"), (),
+         _tables_with("model._component_", "policy_model._component_", "policy._component_"),
+         ("tune", "run", "RECIPE", "--config", "{}"), (),
          "checkpointer.checkpoint_dir={}"),
     Kind("verl", "a configuration of verl", _has("actor_rollout_ref"),  # 0.7 trainer/config/ppo_trainer.yaml
          ("python3", "-m", "verl.trainer.main_ppo", "--config-file", "{}"), (), "actor_rollout_ref.model.path={}"),
-    Kind("nemo-rl", "a configuration of NeMo-RL", _has("policy"),  # examples/configs/grpo_math_1B.yaml
+    Kind("nemo-rl", "a configuration of NeMo-RL", _is_nemo_rl,  # examples/configs/grpo_math_1B.yaml
          ("uv", "run", "examples/run_grpo.py", "--config", "{}"), (), "policy.model_name={}"),
     Kind("torchtitan", "a configuration of torchtitan", _is_torchtitan,  # 0.1 and 0.2 config/job_config.py
          ("torchrun", "-m", "torchtitan.train", "--job.config_file", "{}"), (), "--model.hf_assets_path={}"),
@@ -165,6 +174,8 @@ def _of_documents(given: Given) -> Kind | None:
         return COMPOSE
     if "task" in table and "model" in table and any(isinstance(table.get(key), Mapping) for key in _SCENARIO_TABLES):
         return SCENARIO
+    if _tables_with("servingEngineSpec.modelSpec")(table):
+        return HELM_VALUES
     if "applications" in table or "llm_configs" in table:
         return RAY_SERVE
     if _MODEL_KEYS(table) and not _has("base_model", "model_name_or_path")(table):

@@ -20,7 +20,9 @@ from vramwise.interop.launch.launchers import GPUS_UNSAID
 from vramwise.records import record
 
 _SHOWN = 200
-_STARTING = frozenset({"compose", "kubernetes", "ray-serve", "script", "modelfile", "python", "notebook"})
+_STARTING = frozenset(
+    {"compose", "kubernetes", "helm-values", "ray-serve", "script", "modelfile", "python", "notebook"}
+)
 _LISTED_SERVICES = 12
 
 
@@ -147,7 +149,7 @@ def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None)
     if not programs:
         raise UsageError(f"{_named(given)} is {kind.title} that starts no program known here: vramwise estimate -- "
                          "COMMAND reads a command line")  # fmt: skip
-    problem: VramwiseError | None = None
+    problem: UsageError | None = None
     answered = False
     for program in programs:
         try:
@@ -155,7 +157,7 @@ def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None)
             answered = True
         except VramwiseError as error:
             said = "; ".join(program.notes)
-            problem = problem or type(error)(f"{_named(given)}: {error}{f' ({said})' if said else ''}")
+            problem = UsageError(f"{_named(given)}: {error}{f' ({said})' if said else ''}")
     if not answered and problem is not None:
         raise problem
 
@@ -197,6 +199,10 @@ def _programs(given: Given, kind: Kind) -> list[Program]:
         from vramwise.interop.files.containers import kubernetes_programs
 
         return kubernetes_programs(given.documents)
+    if kind is kinds.HELM_VALUES:
+        from vramwise.interop.files.helm_values import helm_programs
+
+        return helm_programs(given.table)
     if kind is kinds.MODELFILE:
         from vramwise.interop.files.modelfile import modelfile_programs
 

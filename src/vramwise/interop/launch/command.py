@@ -106,7 +106,7 @@ def _start(words: Sequence[str]) -> Start | None:
         program = re.split(r"[\\/]", word)[-1].removesuffix(".exe")
         if PYTHON.fullmatch(program) and rest[:1] == ("-m",) and rest[1:2] and rest[1] in _MODULES:
             return Start(_MODULES[rest[1]], None, rest[2:], environment)
-        if program in _PROGRAMS and not (program in _WORDS_TOO and "/" not in word):
+        if program in _PROGRAMS and not (program in _WORDS_TOO and "/" not in word) and not _is_value(words, index):
             return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program, tuple(words[:index]))
         command = _training_programs().get(program)
         if command is not None and not command.trains:
@@ -114,13 +114,25 @@ def _start(words: Sequence[str]) -> Start | None:
         if command is not None and rest[:1] and rest[0] in command.trains:
             return Start(command.reader, None, rest, environment, rest[0], tuple(words[:index]))
         launched = launched or program in _LAUNCHERS or word.startswith(_LAUNCHER_MODULES)
-        with_python = launched or any(PYTHON.fullmatch(before) for before in words[:index])
+        with_python = launched or any(PYTHON.fullmatch(before) or before == "uv" for before in words[:index])
         script = _script(word, rest, launched) if with_python else None
         if script is not None:
             rest = rest if script == word else rest[1:]
-            reader = next((c.reader for c in _training_modules() if script.startswith(c.module)), _OF_A_SCRIPT)
+            reader = next((c.reader for c in _training_modules() if _is_of(script, c.module)), _OF_A_SCRIPT)
             return Start(reader, None, rest, environment, script, tuple(words[:index]), is_script=True)
     return None
+
+
+def _is_value(words: Sequence[str], index: int) -> bool:
+    """Whether an engine's name is what a flag says (`--infer_backend vllm`), not a program."""
+    before, after = words[index - 1 : index], words[index + 1 : index + 2]
+    is_bare = "/" not in words[index] and "-" not in words[index]
+    return is_bare and bool(before) and before[0].startswith("--") and not _SUBCOMMANDS & set(after)
+
+
+def _is_of(script: str, module: str) -> bool:
+    """Whether a script or module belongs to a framework: `swift/cli/sft.py` and `swift.cli.sft` to `swift.cli.`."""
+    return f".{module}" in "." + script.removesuffix(".py").replace("/", ".")
 
 
 def _expected() -> str:

@@ -12,7 +12,7 @@ from vramwise.errors import UsageError, clipped
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, one_model
-from vramwise.interop.launch.launchers import by_environment, file_table
+from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.model_facts import loaded_dtype
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, read_fsdp, sharding_of, take_deepspeed
@@ -32,14 +32,14 @@ _TUNERS = ("lora", "full", "longlora")
 def read(start: Start) -> Launch:
     """The scenario of an ms-swift command. Raises UsageError or SourceError for what cannot be read."""
     options = Options(("swift", "trainer"), "ms-swift")
-    options.read_words(start.words[1:])
+    options.read_words(start.words if start.is_script else start.words[1:])
     for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
         options.loose.remove(file)
         options.read_table(file_table(file))
     named = options.first("config")
     if named:
         options.read_table(file_table(named))
-    launcher = by_environment(start)
+    launcher = launcher_of(start) if start.is_script else by_environment(start)
     sharding = _sharding(options)
     model = one_model("ms-swift", options.first("model", "model_id_or_path"), "--model MODEL")
     common, notes = trainer_settings(options, sharding, {"gradient_checkpointing": True})
@@ -103,7 +103,7 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
 
 
 def _rlhf(program: str, options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:
-    if program != "rlhf":
+    if not program.removesuffix(".py").endswith("rlhf"):
         return {}, []
     kind = options.first("rlhf_type") or "dpo"
     found: dict[str, object] = {}

@@ -77,6 +77,8 @@ def _reader_of_another(start: Start) -> str | None:
     """LLaMA-Factory's `src/train.py FILE`, NeMo-RL's `run_sft.py --config FILE`: told by what the file holds."""
     if any(word.partition("=")[0] in _OF_LLAMAFACTORY for word in start.words):
         return "llamafactory"
+    if any(word.lstrip("+").startswith("actor_rollout_ref.") for word in start.words):
+        return "verl"
     for word in start.words:
         path = word.rpartition("=")[2]
         if path.endswith((".yaml", ".yml", ".json")) and isfile(path):
