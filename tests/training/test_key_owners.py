@@ -55,6 +55,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "gradient_accumulation_steps": (4, {}, DENSE),
     "images_per_sequence": (1, PICTURE, IMAGES),
     "image_size": ("64x64", {**PICTURE, "images_per_sequence": 1}, IMAGES),
+    "sample_lengths": ({"mean": 40, "maximum": 64}, {}, DENSE),
     "packing": (True, {"micro_batch_size": 4, "packing": False}, DENSE),
     "padding": (0.5, {"micro_batch_size": 4, "padding_free": False}, DENSE),
     "padding_free": (True, {"micro_batch_size": 2}, DENSE),
@@ -229,7 +230,7 @@ UNMOVED = {
     ("sequence_parallel", "torchtitan"): "tensor parallelism always splits the sequence there",
 }
 DIFFER = (
-    "packing", "padding", "document_mask", "padding_free", "attention", "loss", "kernels", "expandable_segments",
+    "sample_lengths", "packing", "padding", "document_mask", "padding_free", "attention", "loss", "kernels", "expandable_segments",
     "gradient_accumulation_steps", "sub_group_size", "offload_optimizer_buffer_count", "sequence_parallel",
 )  # fmt: skip
 """Keys that not every framework follows."""

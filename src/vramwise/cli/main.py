@@ -26,6 +26,7 @@ COMMANDS = {
     "accuracy": "hold estimates against measured cases",
     "measure": "run a scenario on the GPU at hand, measured beside estimated",
     "calibrate": "what runs on this machine showed: show, prune, export",
+    "lengths": "how many tokens your samples have",
     "oom": "why a run went out of memory, from its log or memory snapshot",
     "models": "models that are known by name",
     "gpus": "GPUs that are known by name",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.fields import choice, dtype_name, key, maybe, switch, text, texts, whole
@@ -21,7 +23,12 @@ from vramwise.scenario.owners import (
     ZERO_3,
 )
 from vramwise.scenario.settings import Settings
-from vramwise.scenario.values import AllOrSeveral, Fraction, Several, Share, Text, Whole, choice_kind
+from vramwise.scenario.values import AllOrSeveral, Fraction, Several, Share, Table, Text, Whole, choice_kind
+
+_SAMPLE_LENGTHS = {
+    "fixed": Whole(help="every sample"), "mean": Whole(help="a sample on average"),
+    "spread": Whole(help="standard deviation", minimum=0), "maximum": Whole(help="the longest sample"),
+}  # fmt: skip
 
 
 @record(kw_only=True, repr=False, slots=False)
@@ -50,6 +57,11 @@ class TrainSettings(Settings):
     gradient_accumulation_steps: int = whole("forward passes before the optimizer steps", 1)
     images_per_sequence: int = key(Whole(help="images in a sequence, whose tokens are among its own", minimum=0), 0)
     image_size: str | None = text("pixels of an image, WIDTHxHEIGHT (default: 1024x1024)", owner=IMAGES)
+    sample_lengths: Mapping[str, int] | None = key(
+        Table(help="tokens of samples: fixed=N, or mean=N,spread=N,maximum=N", optional=True, keys=_SAMPLE_LENGTHS),
+        None,
+        hash=False,
+    )
     packing: bool = switch("sequences are packed without padding", False)
     padding: float = key(Fraction(help="share of a batch's tokens that is padding", below_one=True), 0.0)
     padding_free: bool | None = switch("the samples of a batch stand in one row (TRL's padding_free, flattening)")

@@ -31,6 +31,7 @@ from vramwise.training.recipe.settings import (
     COMPUTE_ADAPTERS,
     execution,
     has_fused_experts,
+    pads,
     records_of,
     runs_own_layers,
     structural,
@@ -140,6 +141,8 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
     given, framework = asked.explicit, framework_of(train)
     if asked.packing and framework.batches == "full":
         yield "packing", f"samples of {framework.title} are as long as the sequence either way"
+    if "sample_lengths" in given and asked.sample_lengths and not pads(train):
+        yield "sample_lengths", "rows are as long as the sequence whatever samples are"
     if framework.classes != "as they are":
         for key in ("padding", "document_mask"):
             if key in given and getattr(asked, key):

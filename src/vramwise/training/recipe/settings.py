@@ -119,7 +119,7 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
         raise ScenarioError("train.quantization", f'"{train.quantization}" weights cannot train; use method = qlora')
     return ResolvedTrain.of(
         train,
-        sequence_length=train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE),
+        sequence_length=_longest_batch(train, model),
         param_dtype=params,
         grad_dtype=train.grad_dtype or grads,
         master_dtype=train.master_dtype or master,
@@ -134,6 +134,18 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
         sequence_parallel=train.sequence_parallel
         or (framework.sharding.sequence_with_tensors and train.tensor_parallel_size > 1),
     )
+
+
+def _longest_batch(train: TrainSettings, model: Model) -> int:
+    """Tokens of the longest row: the limit, or the longest sample where batches are padded to theirs."""
+    limit = train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE)
+    samples = train.sample_lengths
+    if not samples:
+        return limit
+    unknown = {"fixed"} < set(samples) or ("fixed" not in samples and "maximum" not in samples)
+    if unknown or samples.get("mean", 1) > samples.get("maximum", samples.get("mean", 1)):
+        raise ScenarioError("train.sample_lengths", "expected fixed=N, or maximum=N with a mean=N that is no larger")
+    return min(limit, samples.get("fixed") or samples["maximum"]) if pads(train) else limit
 
 
 def _quantized_experts(train: TrainSettings, model: Model) -> TrainSettings:
@@ -151,15 +163,20 @@ def has_fused_experts(train: TrainSettings, model: Model) -> bool:
     return fused and not has_expert_modules(train, model)
 
 
-def pads(train: ResolvedTrain) -> bool:
-    """Whether a batch is padded to its longest sample, so that lengths differ from step to step."""
+def pads(train: TrainSettings) -> bool:
+    """Whether a batch is padded to its longest sample."""
     return not train.packing and framework_of(train).batches != "full"
+
+
+def lengths_differ(train: TrainSettings) -> bool:
+    """Whether padded batches differ in length from step to step."""
+    return pads(train) and "fixed" not in (train.sample_lengths or {})
 
 
 def lengths_vary(train: ResolvedTrain) -> bool:
     """Whether micro-batches are conversations of any length up to `sequence_length`, which only cuts or drops them."""
     holds_conversations = framework_of(train).batches == "conversations"
-    return holds_conversations and not train.packing and not samples_completions(train)
+    return holds_conversations and lengths_differ(train) and not samples_completions(train)
 
 
 def longest_comes_first(train: ResolvedTrain) -> bool:

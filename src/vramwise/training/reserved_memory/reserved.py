@@ -19,7 +19,7 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.masks import rows_of
-from vramwise.training.recipe.settings import lengths_vary, pads
+from vramwise.training.recipe.settings import lengths_differ, lengths_vary
 from vramwise.training.reserved_memory.gathers import loads_whole
 from vramwise.training.reserved_memory.replay import Replayed, replay
 from vramwise.training.resolved import ResolvedTrain
@@ -69,7 +69,7 @@ def reserved(
     ratio = reserved_ratio(train, placement)
     if not _has_stream_pools(train, placement):
         apart = small_blocks(moments, states) if placement.gradient_shards == 1 else 0
-        lengths = logits_of_another_length(moments) if pads(train) else 0
+        lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
         kept = plus(scaled(allocated, ratio), Node("small blocks", apart, "derived"))
         return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))
     held_gradients = max(moments, key=lambda moment: moment.total).of(Component.GRADIENTS)
@@ -193,7 +193,7 @@ def _around(
 ) -> Quantity:
     share = max(1.0, played.reserved / allocated.expected)
     kept = Quantity(allocated.low * share, max(played.reserved, allocated.expected), allocated.high * share)
-    lengths = logits_of_another_length(moments) if pads(train) else 0
+    lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
     return plus(
         scaled(kept, slack),
         Node("logits of another length", 0, "assumed", high=lengths),

@@ -1,0 +1,1 @@
+"""Samples of fine-tuning data: their columns, and how many tokens they have."""
