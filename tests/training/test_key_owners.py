@@ -230,8 +230,8 @@ UNMOVED = {
     ("sequence_parallel", "torchtitan"): "tensor parallelism always splits the sequence there",
 }
 DIFFER = (
-    "sample_lengths", "packing", "padding", "document_mask", "padding_free", "attention", "loss", "kernels", "expandable_segments",
-    "gradient_accumulation_steps", "sub_group_size", "offload_optimizer_buffer_count", "sequence_parallel",
+    "sample_lengths", "packing", "padding", "document_mask", "padding_free", "attention", "loss", "kernels",
+    "expandable_segments", "gradient_accumulation_steps", "sub_group_size", "offload_optimizer_buffer_count", "sequence_parallel",
 )  # fmt: skip
 """Keys that not every framework follows."""
 
