@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from typing import TYPE_CHECKING
 
 from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UsageError, clipped, printable
+from vramwise.records import replace
+
+if TYPE_CHECKING:
+    from vramwise.checking.job import Check
+    from vramwise.interop.files.launches import FileLaunch
 
 HELP = "whether a job fits, in one line: for submit scripts, prologs, CI and pre-commit"
 DOES_NOT_FIT = 3
@@ -31,18 +38,9 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the line; 0 where it fits, 3 where it does not. Raises UsageError for what is not understood."""
-    from vramwise.checking.job import judged, worst
+    from vramwise.checking.job import worst
 
-    launches = launches_of_files(args)
-    checks = []
-    for one in launches:
-        args.launch = one.launch
-        checks.append(judged(scenario_from_flags(args), one.name if len(launches) > 1 else ""))
-    if not launches:
-        args.launch = None
-        take_scenario_file(args)
-        _refuse_nothing(args)
-        checks.append(judged(scenario_from_flags(args)))
+    checks = _checks(args)
     found = worst(checks)
     unread = list(dict.fromkeys(note for one in checks for note in one.unread))
     if unread and args.strict:
@@ -51,6 +49,38 @@ def run(args: argparse.Namespace) -> int:
         print(f"vramwise: note: {printable(note)}", file=sys.stderr)
     print(json.dumps(found.to_dict()) if args.json else printable(found.line()))
     return DOES_NOT_FIT if not found.fits or (args.strict and found.word == "tight") else 0
+
+
+def _checks(args: argparse.Namespace) -> list[Check]:
+    """The check of every program; files that do not belong together are looked at one by one."""
+    from vramwise.checking.job import judged
+
+    files = [word for word in (args.model, *args.files) if isinstance(word, str)]
+    try:
+        launches = launches_of_files(args)
+    except UsageError:
+        if len(files) < 2:
+            raise
+        return [one for file in files for one in _alone(args, file)]
+    if launches:
+        return [_launched(args, one, several=len(launches) > 1) for one in launches]
+    args.launch = None
+    take_scenario_file(args)
+    _refuse_nothing(args)
+    return [judged(scenario_from_flags(args))]
+
+
+def _alone(args: argparse.Namespace, file: str) -> list[Check]:
+    """The checks of one of several files, each with its name."""
+    found = _checks(argparse.Namespace(**{**vars(args), "model": file, "files": []}))
+    return [replace(one, name=" ".join(filter(None, (os.path.basename(file), one.name)))) for one in found]
+
+
+def _launched(args: argparse.Namespace, one: FileLaunch, *, several: bool) -> Check:
+    from vramwise.checking.job import judged
+
+    args.launch = one.launch
+    return judged(scenario_from_flags(args), one.name if several else "")
 
 
 def _refuse_nothing(args: argparse.Namespace) -> None:

@@ -127,7 +127,7 @@ def trainer_class(watch_of: MakesWatch) -> type[Any]:
             self._follower = Follower(self.watched, "transformers", {})
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            self._follower.begin(kwargs.get("model"), kwargs.get("optimizer"), _arguments(args))
+            self._follower.begin(kwargs.get("model"), kwargs.get("optimizer"), trainer_arguments(args))
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             self._follower.step()
@@ -192,7 +192,8 @@ def _lightning() -> Any:
     raise VramwiseError("the Lightning callback needs Lightning: pip install lightning")
 
 
-def _arguments(args: Any) -> dict[str, Any]:
+def trainer_arguments(args: Any) -> dict[str, Any]:
+    """What of transformers' TrainingArguments says something about memory."""
     names = (
         "per_device_train_batch_size", "gradient_accumulation_steps", "max_grad_norm", "bf16", "fp16", "world_size",
         "torch_compile", "use_liger_kernel", "fsdp", "fsdp_config", "hf_deepspeed_config", "max_length",
