@@ -4,9 +4,14 @@ CONFIGS_DIR holds ORG--NAME.json files, SOURCES.csv says where each came from (n
 note), PARAMS.csv gives exact parameter counts. Out come src/vramwise/sources/catalog.jsonl, one line of
 hyperparameters a model, and the golden tables tests/golden/parameter_counts.csv and
 tests/golden/default_parameter_counts.csv. A line is not a copy of a file: only what sets sizes, caches,
-precision or structure is kept. models_extra.jsonl, beside this file, adds models in the same form, one JSON object
-each: a row of SOURCES.csv with the config itself in place of its file, and `params`, its row of PARAMS.csv. One of a
-name that SOURCES.csv has takes its place.
+precision or structure is kept. Beside this file are
+
+- models_extra.jsonl: models in the same form, one JSON object each: a row of SOURCES.csv with the config itself in
+  place of its file, and `params`, its row of PARAMS.csv. One of a name that SOURCES.csv has takes its place.
+- model_variants.jsonl: checkpoints of the architecture of another: `name`, `like` (the other), `differs` (keys of the
+  config with other values, null for those it has not), `source`, and `parameters` where a source counts them.
+- model_corrections.jsonl: keys that a copied config has wrong or lacks: `name`, `differs`, `source`.
+- model_aliases.csv: other names of the same checkpoint.
 """
 
 from __future__ import annotations
@@ -161,53 +166,70 @@ def hyperparameters(name: str, config: dict[str, Any]) -> tuple[dict[str, Any], 
     return essentials(config), ""
 
 
-WINDOWED = {"google/gemma-3-12b-it", "google/gemma-3-27b-it"}
-"""Whose copied configs leave out the window that their class would take to be 4,096."""
+def correct(kept: dict[str, Any], differs: dict[str, Any]) -> dict[str, Any]:
+    """`kept` with other values, in the tables inside it too, without the keys that are null."""
+    changed = dict(kept)
+    for key, value in differs.items():
+        inner = kept.get(key)
+        changed[key] = correct(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return {key: value for key, value in sorted(changed.items()) if value is not None or key not in differs}
 
 
-def with_window(name: str, kept: dict[str, Any]) -> str:
-    """Put the published window into a Gemma 3 config that lacks it; the remark for its source."""
-    if name not in WINDOWED or "sliding_window" in kept["text_config"]:
-        return ""
-    kept["text_config"] = dict(sorted({**kept["text_config"], "sliding_window": 1024}.items()))
-    return "; sliding_window: Gemma 3 report (arXiv 2503.19786) section 2"
+def lines_of(name: str) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines beside this one."""
+    return [json.loads(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines()]
 
 
-def extra_models() -> list[dict[str, Any]]:
-    """The lines of models_extra.jsonl."""
-    lines = (HERE / "models_extra.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+def json_line(fields: dict[str, Any]) -> str:
+    """One line of the catalog."""
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def catalog_lines(configs: str, sources: list[dict[str, Any]], params: dict[str, dict[str, str]]) -> list[str]:
-    """One JSON line a model, sorted by id."""
-    ids = {row["name"] for row in sources}
-    aliases = read_csv(HERE / "model_aliases.csv")
-    wrong = [row["alias"] for row in aliases if row["alias"] in ids or row["id"] not in ids]
-    if wrong:
-        sys.exit(f"model_aliases.csv: in the catalog already, or for a model that is not: {', '.join(wrong)}")
-    lines = []
-    for row in sorted(sources, key=lambda row: row["name"]):
+    """One JSON line a checkpoint, sorted by id."""
+    variants = lines_of("model_variants.jsonl")
+    ids = {row["name"] for row in [*sources, *variants]}
+    aliases: dict[str, list[str]] = {}
+    for row in read_csv(HERE / "model_aliases.csv"):
+        aliases.setdefault(row["id"], []).append(row["alias"])
+        if row["alias"] in ids or row["id"] not in ids:
+            sys.exit(f"model_aliases.csv: in the catalog already, or for a model that is not: {row['alias']}")
+    corrections = {row["name"]: row for row in lines_of("model_corrections.jsonl")}
+    lines = {}
+    for row in sources:
         name = row["name"]
         config = row.get("config") or json.loads((Path(configs) / Path(row["file"]).name).read_text(encoding="utf-8"))
         kept, remark = hyperparameters(name, config)
         kept.setdefault("model_type", params[name]["model_type"])
-        remark += with_window(name, kept)
+        correction = corrections.pop(name, None)
+        if correction is not None:
+            kept = correct(kept, correction["differs"])
+            remark += "; " + correction["source"]
         org, _, short = name.partition("/")
-        names = [alias["alias"] for alias in aliases if alias["id"] == name and alias["relation"] == "name"]
+        names = aliases.get(name, [])
         if org in RENAMED_ORGS and f"{RENAMED_ORGS[org]}/{short}" not in ids:
             names.append(f"{RENAMED_ORGS[org]}/{short}")
-        line = {
-            "id": name,
-            "aliases": names,
-            "variants": [alias["alias"] for alias in aliases if alias["id"] == name and alias["relation"] == "variant"],
-            "model_type": kept["model_type"],
-            "kind": row["kind"],
-            "source": worded(row["source"]) + remark,
-            "hyperparameters": kept,
-        }
-        lines.append(json.dumps(line, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
-    return lines
+        lines[name] = json_line(
+            {
+                "id": name,
+                "aliases": names,
+                "model_type": kept["model_type"],
+                "kind": row["kind"],
+                "source": worded(row["source"]) + remark,
+                "hyperparameters": kept,
+            }
+        )
+    if corrections:
+        sys.exit(f"model_corrections.jsonl: for models that are none: {', '.join(corrections)}")
+    for row in variants:
+        if row["like"] not in ids or row["name"] in lines:
+            sys.exit(
+                f"model_variants.jsonl: {row['name']}: in the catalog already, or like {row['like']}, which is not"
+            )
+        names = aliases.get(row["name"], [])
+        like = {"like": row["like"], "source": row["source"], "hyperparameters": row["differs"]}
+        lines[row["name"]] = json_line({"id": row["name"], "aliases": names, **like})
+    return [line for _, line in sorted(lines.items())]
 
 
 def write_csv(path: Path, columns: list[str], rows: list[list[str]]) -> None:
@@ -220,18 +242,26 @@ def write_csv(path: Path, columns: list[str], rows: list[list[str]]) -> None:
 
 def main(configs: str, sources_csv: str, params_csv: str, default_params_csv: str = "") -> int:
     """Write the catalog and the golden tables."""
-    extra = extra_models()
+    extra = lines_of("models_extra.jsonl")
     params = {row["name"]: row for row in read_csv(params_csv)} | {row["name"]: row["params"] for row in extra}
     models = {row["name"]: row for row in [*read_csv(sources_csv), *extra]}
-    lines = catalog_lines(configs, list(models.values()), params)
-    CATALOG.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    CATALOG.write_text("\n".join(catalog_lines(configs, list(models.values()), params)) + "\n", encoding="utf-8")
     made_with = "transformers 5.23.0 on the meta device, tied weights once"
     write_csv(
         GOLDEN / "parameter_counts.csv",
         ["id", "model_type", "total", "status", "source"],
-        [
+        sorted(
             [name, row["model_type"], row["total_params"], row["status"], made_with if row["total_params"] else ""]
-            for name, row in sorted(params.items())
+            for name, row in params.items()
+        ),
+    )
+    write_csv(
+        GOLDEN / "published_counts.csv",
+        ["id", "total", "source"],
+        [
+            [row["name"], row["parameters"], row["source"]]
+            for row in lines_of("model_variants.jsonl")
+            if row.get("parameters")
         ],
     )
     if default_params_csv:

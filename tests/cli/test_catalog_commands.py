@@ -60,12 +60,19 @@ def test_an_unknown_name_is_one_line_and_exit_2(
 
 def test_models_tells_which_families_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(printed(capsys, "models", "--json"))
-    assert len(rows) >= 300
+    assert len(rows) >= 600
     assert {row["described"] for row in rows if row["model_type"] in supported_types()} == {True}
     assert {row["described"] for row in rows if row["model_type"] not in supported_types()} <= {False}
-    text = printed(capsys, "models", "llama", "3.1", "8b")
+    text = printed(capsys, "models", "meta-llama", "3.1", "8b")
     assert "meta-llama/Llama-3.1-8B" in text
     assert text.splitlines()[-1].startswith("2 models, ")
+
+
+def test_models_fit_in_80_columns_and_say_context_and_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "models").splitlines()
+    assert max(len(line) for line in lines[:-1]) <= 80
+    row = next(line for line in lines if line.startswith("Qwen/Qwen3-8B-FP8 "))
+    assert row.split() == ["Qwen/Qwen3-8B-FP8", "40,960", "fp8"]
 
 
 def test_dtypes_has_the_bytes_of_the_articles(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,5 +121,5 @@ def test_no_two_columns_of_gpus_have_one_heading(capsys: pytest.CaptureFixture[s
 
 
 def test_one_model_is_no_models(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["models", "qwen3-8b"]) == 0
+    assert main(["models", "kimi-k3"]) == 0
     assert "\n1 model, 1 of families" in capsys.readouterr().out

@@ -10,9 +10,24 @@ from typing import Any
 import pytest
 
 import vramwise.sources as sources
-from vramwise.sources import catalog, resolve
+from vramwise.models import describe, supported_types
+from vramwise.models.lengths import model_length
+from vramwise.sources import CatalogEntry, catalog, resolve
+from vramwise.sources.human_names import size_in_name
 
 LINES = (Path(sources.__file__).parent / "catalog.jsonl").read_text(encoding="utf-8").splitlines()
+SETS_NO_SIZE = {"max_position_embeddings", "quantization_config", "rope_scaling", "torch_dtype", "dtype"}
+NAMED_OTHERWISE = {
+    "GaLore/llama_1b": "1.34 billion, cut off",
+    "LargeWorldModel/LWM-Text-Chat-1M": "its context",
+    "Qwen/Qwen2.5-Omni-7B": "without its towers and talker",
+    "Salesforce/xLAM-2-1b-fc-r": "1.54 billion, that of Qwen2.5-1.5B",
+    "allenai/OLMoE-1B-7B": "the active ones",
+    "meta-llama/Llama-4-": "the active ones",
+    "openbmb/MiniCPM-2B": "without embeddings",
+    "tiiuae/Falcon3-1B": "without embeddings",
+}
+"""Parts of names whose size is not that of all parameters, and what it is."""
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
@@ -31,19 +46,34 @@ def golden_rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_at_least_300_models_sorted_by_id() -> None:
+PUBLISHED = {row["id"]: int(row["total"]) for row in golden_rows("published_counts.csv")}
+
+
+def by_architecture() -> dict[str, list[CatalogEntry]]:
+    """Entries of types that are described, those of equal sizes together."""
+    found: dict[str, list[CatalogEntry]] = {}
+    for one in catalog():
+        sizes = {key: value for key, value in one.hyperparameters.items() if key not in SETS_NO_SIZE}
+        if one.model_type in supported_types():
+            found.setdefault(json.dumps(sizes, sort_keys=True), []).append(one)
+    return found
+
+
+def test_at_least_600_checkpoints_sorted_by_id() -> None:
     ids = [json.loads(line)["id"] for line in LINES]
-    assert len(ids) >= 300
+    assert len(ids) >= 600
     assert ids == sorted(set(ids))
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: json.loads(line)["id"])
 def test_a_line_is_strict_json_with_a_source_and_sizes(line: str) -> None:
     row = json.loads(line, parse_constant=refuse)
-    assert list(row) == ["id", "aliases", "variants", "model_type", "kind", "source", "hyperparameters"]
+    how = ["like"] if "like" in row else ["model_type", "kind"]
+    assert list(row) == ["id", "aliases", *how, "source", "hyperparameters"]
     assert row["source"]
-    assert row["hyperparameters"]["model_type"] == row["model_type"]
     assert "not recorded" not in line
+    if "like" not in row:
+        assert row["hyperparameters"]["model_type"] == row["model_type"]
     assert not keys_of(row["hyperparameters"]) & {
         "auto_map",
         "transformers_version",
@@ -56,17 +86,56 @@ def test_a_line_is_strict_json_with_a_source_and_sizes(line: str) -> None:
 
 
 def test_no_name_means_two_models() -> None:
-    names = [name.lower() for one in catalog() for name in (one.id, *one.aliases, *one.variants)]
+    names = [name.lower() for one in catalog() for name in (one.id, *one.aliases)]
     assert len(names) == len(set(names))
 
 
 def test_every_name_of_the_catalog_resolves_to_its_line() -> None:
     for one in catalog():
-        assert resolve(one.id).id == one.id
-        assert resolve(one.id).config is one.hyperparameters
-        assert resolve(one.id).note is None
-        assert all(resolve(alias).id == one.id and resolve(alias).note is None for alias in one.aliases)
-        assert all(one.id in str(resolve(variant).note) for variant in one.variants)
+        for name in (one.id, *one.aliases):
+            found = resolve(name)
+            assert found.id == name
+            assert found.config is one.hyperparameters
+            assert found.note == (f"{name}: sizes of {one.like}, the same architecture" if one.like else None)
+            assert found.origin == f"catalog: {one.source}"
+
+
+@pytest.mark.parametrize(
+    "entries", by_architecture().values(), ids=lambda entries: min((one.id for one in entries), key=len)
+)
+def test_parameters_and_positions_are_those_that_names_say(entries: list[CatalogEntry]) -> None:
+    """One of each architecture is described; sizes in names are rounded, published totals are exact."""
+    model = describe(entries[0].hyperparameters, entries[0].id)
+    assert model_length(model) > 0
+    for one in entries:
+        assert model.num_parameters == PUBLISHED.get(one.id, model.num_parameters)
+        stated = size_in_name(one.id)
+        if stated is not None and not any(part in one.id for part in NAMED_OTHERWISE):
+            assert 0.75 * stated <= model.num_parameters <= 1.35 * stated, one.id
+
+
+def test_a_checkpoint_like_another_has_its_own_differences() -> None:
+    base, tuned = resolve("Qwen/Qwen2-7B"), resolve("Qwen/Qwen2-7B-Instruct")
+    assert (base.config["max_position_embeddings"], tuned.config["max_position_embeddings"]) == (131072, 32768)
+    quantized = resolve("Qwen/Qwen2.5-14B-Instruct-GPTQ-Int8").config
+    assert quantized["quantization_config"]["bits"] == 8
+    plain = {key: value for key, value in quantized.items() if key != "quantization_config"}
+    assert plain == resolve("Qwen/Qwen2.5-14B-Instruct").config
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [
+        ("meta-llama/Llama-2-13b-hf", 4096),
+        ("meta-llama/Llama-2-70b-hf", 4096),
+        ("meta-llama/Llama-2-70b-chat-hf", 4096),
+        ("Qwen/QwQ-32B", 40960),
+        ("mistralai/Mistral-7B-Instruct-v0.2", 32768),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", 131072),
+    ],
+)
+def test_contexts_are_those_of_the_current_files(name: str, positions: int) -> None:
+    assert model_length(describe(resolve(name).config, name)) == positions
 
 
 def test_golden_llama_line() -> None:
@@ -100,7 +169,7 @@ def test_a_plain_checkpoint_is_not_quantized_because_its_copy_was() -> None:
 
 def test_golden_counts_name_every_model_of_the_catalog() -> None:
     rows = golden_rows("parameter_counts.csv")
-    assert [row["id"] for row in rows] == [one.id for one in catalog()]
+    assert [row["id"] for row in rows] == [one.id for one in catalog() if one.like is None]
     counted = [row for row in rows if row["total"]]
     assert len(counted) >= 320
     assert all(int(row["total"]) > 0 and row["source"] for row in counted)
@@ -116,6 +185,6 @@ def test_golden_counts_of_default_configurations() -> None:
 
 
 def test_query_filters_by_every_word() -> None:
-    found = [one.id for one in catalog("llama 3.1 8b")]
+    found = [one.id for one in catalog("meta-llama 3.1 8b")]
     assert found == ["meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Meta-Llama-3.1-8B"]
     assert catalog("no such model") == []

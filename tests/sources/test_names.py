@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramwise.errors import SourceError
-from vramwise.sources import catalog, resolve
+from vramwise.sources import catalog, model_elsewhere, resolve
 
 NAMES = {
-    "meta-llama/Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
+    "meta-llama/Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
     "meta-llama/Meta-Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
-    "META-LLAMA/llama-3.1-8b": "meta-llama/Meta-Llama-3.1-8B",
-    "Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
-    "llama 3.1 8b": "meta-llama/Meta-Llama-3.1-8B",
+    "META-LLAMA/llama-3.1-8b": "meta-llama/Llama-3.1-8B",
+    "Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
+    "llama 3.1 8b": "meta-llama/Llama-3.1-8B",
     "llama3.1 8b": "meta-llama/Meta-Llama-3.1-8B",
     "llama-3.1-8b-instruct": "meta-llama/Llama-3.1-8B-Instruct",
-    "llama 3 8b": "meta-llama/Meta-Llama-3-8B",
+    "llama 3 8b": "meta-llama/Llama-3-8B",
     "Llama-2-7b-hf": "meta-llama/Llama-2-7b-hf",
     "llama 2 7b": "meta-llama/Llama-2-7b-hf",
     "llama-65b": "huggyllama/llama-65b",
@@ -35,9 +35,9 @@ NAMES = {
     "gpt-oss 20b": "openai/gpt-oss-20b",
     "phi 4": "microsoft/phi-4",
     "opt 125m": "facebook/opt-125m",
-    "zai-org/GLM-4-9B-0414": "THUDM/GLM-4-9B-0414",
-    "https://huggingface.co/meta-llama/Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
-    "https://huggingface.co/meta-llama/Llama-3.1-8B/tree/main": "meta-llama/Meta-Llama-3.1-8B",
+    "zai-org/GLM-4-9B-0414": "zai-org/GLM-4-9B-0414",
+    "https://huggingface.co/meta-llama/Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
+    "https://huggingface.co/meta-llama/Llama-3.1-8B/tree/main": "meta-llama/Llama-3.1-8B",
     "https://huggingface.co/Qwen/Qwen3-8B/blob/main/config.json?download=true": "Qwen/Qwen3-8B",
     "https://huggingface.co/gpt2": "openai-community/gpt2",
     "http://hf.co/openai/gpt-oss-20b/": "openai/gpt-oss-20b",
@@ -51,7 +51,7 @@ def test_names_people_use(name: str, model_id: str) -> None:
 
 
 def test_a_part_of_a_name_is_told() -> None:
-    assert resolve("vicuna 7b").note == '"vicuna 7b" taken as lmsys/vicuna-7b-v1.5'
+    assert resolve("dolly 7b").note == '"dolly 7b" taken as databricks/dolly-v2-7b'
     assert resolve("qwen3 8b").note is None
 
 
@@ -63,23 +63,36 @@ def test_a_variant_is_told() -> None:
 
 def test_a_mirror_is_told() -> None:
     source = resolve("unsloth/Llama-3.1-8B")
-    assert source.id == "meta-llama/Meta-Llama-3.1-8B"
+    assert source.id == "meta-llama/Llama-3.1-8B"
     assert "unsloth" in str(source.note)
 
 
 @pytest.mark.parametrize(
-    ("name", "several"),
+    ("name", "taken", "others"),
     [
-        ("mixtral", "mistralai/Mixtral-8x22B-v0.1, mistralai/Mixtral-8x7B-v0.1"),
-        ("llama 3.1", "meta-llama/Meta-Llama-3.1-405B, meta-llama/Meta-Llama-3.1-70B"),
-        ("bert", "google-bert/bert-base-cased, google-bert/bert-base-uncased"),
-        ("mistral 7b", "mistralai/Mistral-7B-v0.1, mistralai/Mistral-7B-v0.3"),
-        ("kimi k", "moonshotai/Kimi-K2.5, moonshotai/Kimi-K3, moonshotai/Kimi-K2-Instruct"),  # longer names come after
+        ("mistral-7b", "mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-v0.1, mistralai/Mistral-7B-Instruct-v0.3"),
+        ("llama3.1", "meta-llama/Meta-Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-70B, meta-llama/Meta-Llama-3.1-405B"),
+        ("llama 8b", "meta-llama/Meta-Llama-3.1-8B", "meta-llama/Meta-Llama-3-8B, meta-llama/Llama-3.1-8B-Instruct"),
+        ("qwen3", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B-Base, Qwen/Qwen3-14B"),
+        ("mistral nemo", "mistralai/Mistral-Nemo-Base-2407", "mistralai/Mistral-Nemo-Instruct-2407"),
+        ("mistral 7b instruct", "mistralai/Mistral-7B-Instruct-v0.3", "mistralai/Mistral-7B-Instruct-v0.2"),
+        ("mixtral", "mistralai/Mixtral-8x7B-v0.1", "mistralai/Mixtral-8x22B-v0.1"),
+        ("gemma 3", "google/gemma-3-12b-pt", "google/gemma-3-4b-pt, google/gemma-3-27b-pt"),
+        ("kimi k", "moonshotai/Kimi-K3", "moonshotai/Kimi-K2.5, moonshotai/Kimi-K2-Base"),
     ],
 )
-def test_a_name_of_several_models_lists_them(name: str, several: str) -> None:
-    with pytest.raises(SourceError, match=f'^model "{name}" fits several: {several}'):
-        resolve(name)
+def test_a_name_of_several_models_takes_the_newest_base_and_names_the_others(
+    name: str, taken: str, others: str
+) -> None:
+    source = resolve(name)
+    assert source.id == taken
+    assert f'"{name}" fits several models: took {taken} (others: {others}' in str(source.note)
+    assert source.others[0] in others
+
+
+def test_a_guess_says_nothing_about_a_path_elsewhere() -> None:
+    assert model_elsewhere("/data/models/Qwen3-8B") is not None
+    assert model_elsewhere("/data/models/llama") is None
 
 
 @pytest.mark.parametrize("letter", "tc")

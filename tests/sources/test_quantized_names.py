@@ -14,8 +14,8 @@ from vramwise.sources import resolve
     [
         ("Qwen/Qwen2.5-7B-Instruct-AWQ", "Qwen/Qwen2.5-7B-Instruct", "awq"),
         ("TheBloke/Mistral-7B-v0.1-GPTQ", "mistralai/Mistral-7B-v0.1", "gptq"),
-        ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "meta-llama/Llama-3.1-8B-Instruct", "awq"),
-        ("unsloth/meta-llama-3.1-8b-instruct-bnb-4bit", "meta-llama/Llama-3.1-8B-Instruct", "bitsandbytes"),
+        ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "awq"),
+        ("unsloth/meta-llama-3.1-8b-instruct-bnb-4bit", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bitsandbytes"),
         ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.3-70B-Instruct", "fbgemm_fp8"),
     ],
 )

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 
 from vramwise.cli.listing import print_table
 from vramwise.errors import UnknownNameError, nearest
+from vramwise.models.checkpoint_dtype import stated_dtype
 from vramwise.sources import CatalogEntry, catalog
 from vramwise.sources.human_names import near
 
 HELP = "list models that are known by name"
 
-_KINDS = {
-    "real": "config.json",
-    "real-embedded": "config.json",
-    "reduced": "its sizes",
-    "values": "published values",
-    "class-default": "class default",
-    "recalled": "recalled values",
-}
+_QUANTIZED = re.compile(r"nvfp4|mxfp4|fp8|awq|gptq|bitsandbytes|int8|int4|pack-quantized")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,22 +36,26 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([_facts(one, described) for one in found], indent=2, ensure_ascii=False))
         return 0
-    print_table(
-        ("model", "type", "estimates", "read from", "also for"),
-        [
-            (
-                one.id,
-                one.model_type,
-                "yes" if one.model_type in described else "not yet",
-                _KINDS[one.kind],
-                ", ".join((*one.aliases, *one.variants)),
-            )
-            for one in found
-        ],
-    )
+    print_table(("model", "context", "weights"), [_row(one) for one in found], numbers=(1,))
     can = sum(one.model_type in described for one in found)
-    print(f"\n{len(found):,} {'model' if len(found) == 1 else 'models'}, {can:,} of families that can be estimated")
+    print(
+        f"\n{len(found):,} {'model' if len(found) == 1 else 'models'}, {can:,} of families that can be estimated; "
+        "--json has types, sizes and sources"
+    )
     return 0
+
+
+def _row(one: CatalogEntry) -> tuple[str, str, str]:
+    """Id, positions, and the format or dtype of the weights, as far as the entry states them."""
+    inner = one.hyperparameters.get("text_config")
+    tables = (one.hyperparameters, inner if isinstance(inner, dict) else {})
+    stated = (table.get(key) for table in tables for key in ("max_position_embeddings", "n_positions", "seq_length"))
+    positions = next((value for value in stated if isinstance(value, int)), None)
+    weights = stated_dtype(one.hyperparameters) or ""
+    if table := one.hyperparameters.get("quantization_config"):
+        named = _QUANTIZED.search(json.dumps(table).lower())
+        weights = named.group().replace("pack-quantized", "int4") if named else "quantized"
+    return one.id, f"{positions:,}" if positions else "", weights
 
 
 def _list_types(query: str, *, as_json: bool) -> int:
@@ -79,7 +78,7 @@ def _facts(one: CatalogEntry, described: frozenset[str]) -> dict[str, object]:
     return {
         "id": one.id,
         "aliases": list(one.aliases),
-        "variants": list(one.variants),
+        "like": one.like,
         "model_type": one.model_type,
         "described": one.model_type in described,
         "kind": one.kind,

@@ -38,7 +38,6 @@ def _name_in(path: str) -> str | None:
 
 def _known(name: str) -> bool:
     try:
-        resolve(name)
+        return not resolve(name).others
     except SourceError:
         return False
-    return True

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 
 from vramwise.errors import nearest
-from vramwise.sources.catalog import entry, names
+from vramwise.records import record
+from vramwise.sources.catalog import names, written_behind_organisation
 
 _WORD = re.compile(r"\d+(?:\.\d+)*[a-z]*|[a-z]+")
 _FILLER = frozenset({"hf", "meta", "model"})
 # Organisations that publish other people's checkpoints unchanged under the same name.
 MIRRORS = frozenset({"unsloth", "nousresearch"})
+# Words that say base, and words of what was trained or stored from it; neither makes a name another model's.
+_BASE = frozenset({"base", "pt"})
+_TUNED = frozenset({"chat", "instruct", "it"})
+_MADE_FROM_IT = _TUNED.union(
+    ("awq", "bnb", "coder", "distill", "dpo", "fp", "fp8", "gptq", "int", "math"),
+    ("mxfp", "nvfp", "reasoning", "sft", "thinking"),
+)
+_DATE = re.compile(r"2[3-9](?:0[1-9]|1[0-2])")  # year and month, as in Mistral-Small-Instruct-2409
+_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:[._]\d+)?)([mbt])(?![a-z0-9])", re.IGNORECASE)
+_UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
+_USUAL_SIZE = 8e9  # where a name says no size: what most families have nearby and one card holds
 
 Words = tuple[str, ...]
 
 
-class Ambiguous(Exception):
-    """Several different models fit a name; `ids` are they."""
+@record
+class Match:
+    """The model that a name means: its id, the catalog's spelling, and spellings that would have fitted as well."""
 
-    def __init__(self, ids: list[str]) -> None:
-        super().__init__(", ".join(ids))
-        self.ids = ids
+    id: str
+    spelling: str
+    others: tuple[str, ...] = ()
 
 
 def words_of(name: str) -> Words:
@@ -29,30 +43,28 @@ def words_of(name: str) -> Words:
     return tuple(word for word in _WORD.findall(name.lower()) if word not in _FILLER)
 
 
-def find(name: str) -> tuple[str, str] | None:
-    """The id that `name` means and the catalog's spelling that it matched; None when nothing fits.
+def find(name: str) -> Match | None:
+    """The model that `name` means; None when nothing fits.
 
-    The whole name without organisation comes first, then the shortest
-    name that begins with the first word and holds the others in this order. Raises `Ambiguous` when
-    several models fit equally well.
+    The whole name without organisation comes first, then the names that begin with the first word, hold the others
+    in this order and have the fewest words besides. Among several: the base before what was made from it, the
+    newest by dates and versions in their names, then the size nearest to 8 billion.
     """
-    short = "-".join(name.lower().split())
-    same_name = _by_short_name().get(short)
-    if same_name:
-        return _only(same_name)
-    asked = words_of(name)
-    if not any(len(word) > 1 and word.isalpha() for word in asked):
-        return None
-    fitting = [(len(words), spelling) for words, spelling in _spellings() if _holds(words, asked)]
+    fitting = written_behind_organisation("-".join(name.lower().split()))
     if not fitting:
+        asked = words_of(name)
+        if not any(len(word) > 1 and word.isalpha() for word in asked):
+            return None
+        found = [(_extent(words), spelling) for words, spelling in _spellings() if _holds(words, asked)]
+        least = min((extent for extent, _ in found), default=0)
+        fitting = [names().exact[spelling.lower()] for extent, spelling in found if extent == least]
+    by_id: dict[str, str] = {}
+    for model_id, spelling in sorted(fitting, key=_rank) if len(fitting) > 1 else fitting:
+        by_id.setdefault(model_id, spelling)
+    if not by_id:
         return None
-    least = min(length for length, _ in fitting)
-    return _only([spelling for length, spelling in fitting if length == least], [one for _, one in fitting])
-
-
-def names_of(short: str) -> list[str]:
-    """The catalog's spellings that are this name behind their organisation, without regard to letter case."""
-    return _by_short_name().get(short.lower(), [])
+    (model_id, spelling), *others = by_id.items()
+    return Match(model_id, spelling, tuple(other for _, other in others))
 
 
 def near(name: str) -> list[str]:
@@ -63,16 +75,17 @@ def near(name: str) -> list[str]:
     return list(dict.fromkeys(names().exact[one.lower()][0] for one in found))
 
 
+def size_in_name(name: str) -> float | None:
+    """Parameters that a name states: 8e9 of Qwen3-8B, 56e9 of Mixtral-8x7B; None where it says nothing."""
+    found = _SIZE.search(name)
+    if found is None:
+        return None
+    experts, number, unit = found.groups()
+    return int(experts or 1) * float(number.replace("_", ".")) * _UNITS[unit.lower()]
+
+
 def _written() -> list[str]:
-    return [written for _, written, _ in names().exact.values()]
-
-
-@cache
-def _by_short_name() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for spelling in _written():
-        found.setdefault(spelling.partition("/")[2].lower(), []).append(spelling)
-    return found
+    return [written for _, written in names().exact.values()]
 
 
 @cache
@@ -86,16 +99,18 @@ def _holds(words: Words, asked: Words) -> bool:
     return words[:1] == asked[:1] and all(word in rest for word in asked)
 
 
-def _only(spellings: list[str], all_fitting: list[str] | None = None) -> tuple[str, str]:
-    """The one model among equally good spellings; a base form may stand for its own variants."""
-    exact = names().exact
-    ids = list(dict.fromkeys(exact[spelling.lower()][0] for spelling in spellings))
-    if len(ids) > 1:
-        sizes = {repr(entry(model_id).hyperparameters) for model_id in ids}
-        if len(sizes) > 1:
-            every = [exact[spelling.lower()] for spelling in all_fitting or spellings]
-            own = [model_id for model_id, _, is_variant in every if not is_variant]
-            raise Ambiguous(sorted(dict.fromkeys([*ids, *own]), key=lambda one: (one not in ids, one)))
-    named = [spelling for spelling in spellings if not exact[spelling.lower()][2]]
-    chosen = min(named or spellings, key=lambda spelling: (spelling not in ids, spelling))
-    return exact[chosen.lower()][0], chosen
+def _extent(words: Words) -> int:
+    """Words that tell a model from others of its family: no numbers, and none that say how far it was trained."""
+    return sum(word.isalpha() and word not in _BASE and word not in _TUNED for word in words)
+
+
+def _rank(name: tuple[str, str]) -> tuple[bool, int, tuple[float, ...], float, bool, str]:
+    """What is taken first among spellings that fit alike: see `find`. An id comes before its aliases."""
+    model_id, spelling = name
+    words = words_of(spelling.partition("/")[2])
+    numbers = [word for word in words if word.replace(".", "", 1).isdigit()]
+    date = max((int(word) for word in numbers if _DATE.fullmatch(word)), default=0)
+    versions = tuple(-float(word) for word in numbers if not _DATE.fullmatch(word))
+    size = size_in_name(spelling)
+    distance = abs(math.log(size / _USUAL_SIZE)) if size else math.inf
+    return bool(_MADE_FROM_IT.intersection(words)), -date, versions or (0.0,), distance, model_id != spelling, spelling

@@ -22,10 +22,10 @@ from vramwise.formats.safetensors import (
     weights_among,
 )
 from vramwise.records import record
-from vramwise.sources.catalog import entry, names
+from vramwise.sources.catalog import entry, written, written_behind_organisation
 from vramwise.sources.config_file import checked, read_config
 from vramwise.sources.hub_cache import cached_config
-from vramwise.sources.human_names import MIRRORS, Ambiguous, find, names_of, near
+from vramwise.sources.human_names import MIRRORS, Match, find, near
 from vramwise.sources.repository import Folder, Repository
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class ModelSource:
     config: dict[str, object]
     origin: str
     note: str | None = None
+    others: tuple[str, ...] = ()
+    """Other models that the name would have fitted as well."""
     repository: Repository | None = None
     """Where its files lie; they are looked at only when the type is unknown or they are asked for."""
     entry: str = ""
@@ -73,7 +75,7 @@ def resolve(model: str | Mapping[str, object]) -> ModelSource:
 
     A table is a config.json itself. Text is, in this order: a Hub or ModelScope URL; a path of a folder or
     config.json; a name of the catalog; a model in the Hugging Face cache on disk; a name as people write
-    it. Raises `SourceError` with the nearest names when nothing or several models fit.
+    it. Raises `SourceError` with the nearest names when nothing fits.
     """
     if isinstance(model, str):
         name = model.strip()
@@ -140,9 +142,10 @@ def _named_in(header: GgufHeader) -> ModelSource | None:
     """The model of the catalog that a file's `general.name` names."""
     name = header.metadata.get("general.name")
     try:
-        return _named(name) if isinstance(name, str) else None
+        known = _named(name) if isinstance(name, str) else None
     except SourceError:
         return None
+    return known if known is not None and not known.others else None
 
 
 def _weight_file(path: str) -> ModelSource:
@@ -185,20 +188,9 @@ def _from_table(table: Mapping[str, object]) -> ModelSource:
 
 @lru_cache(maxsize=512)
 def _known(name: str) -> ModelSource | None:
-    """A name of the catalog: id, alias, variant, without regard to letter case."""
-    found = names().exact.get(name.lower())
-    if found is None:
-        return None
-    model_id, spelling, is_variant = found
-    return _variant(model_id, spelling) if is_variant else _from_catalog(model_id, None)
-
-
-def _variant(model_id: str, spelling: str) -> ModelSource:
-    """The catalog's entry with what is known to differ in this checkpoint of its architecture."""
-    from vramwise.sources.variants import values_of
-
-    source = _from_catalog(model_id, f"{spelling}: sizes of {model_id}, the same architecture")
-    return replace(source, id=spelling, config={**source.config, **values_of(spelling)})
+    """A name of the catalog: an id or an alias, without regard to letter case."""
+    found = written(name)
+    return _from_catalog(*found) if found is not None else None
 
 
 def _named(name: str) -> ModelSource:
@@ -218,10 +210,7 @@ def _named(name: str) -> ModelSource:
 @lru_cache(maxsize=512)
 def _by_human_name(name: str) -> ModelSource:
     org, _, short = name.rpartition("/")
-    try:
-        match = find(short) if not org or org.lower() in MIRRORS else None
-    except Ambiguous as several:
-        raise SourceError(_ambiguous(name, several.ids)) from None
+    match = find(short) if not org or org.lower() in MIRRORS else None
     if match is None:
         quantized = _quantized(name)
         if quantized is not None:
@@ -229,12 +218,19 @@ def _by_human_name(name: str) -> ModelSource:
         close = near(name)
         meant = f": did you mean {', '.join(close)}?" if close else ""
         raise SourceError(f'unknown model "{clipped(name)}"{meant}  {_HINT}')
-    model_id, spelling = match
-    exact = spelling.partition("/")[2].lower() == "-".join(short.lower().split())
-    is_variant = names().exact[spelling.lower()][2]
-    if is_variant:
-        return _variant(model_id, spelling)
-    return _from_catalog(model_id, None if exact and not org else f'"{clipped(name)}" taken as {spelling}')
+    source = _from_catalog(match.id, match.spelling)
+    notes = [note for note in (_taken(name, match), source.note) if note]
+    return replace(source, note="; ".join(notes) or None, others=match.others)
+
+
+def _taken(name: str, match: Match) -> str | None:
+    """What was chosen where the name left a choice."""
+    if match.others:
+        shown = ", ".join(match.others[:_LISTED]) + (", …" if len(match.others) > _LISTED else "")
+        return f'"{clipped(name)}" fits several models: took {match.spelling} (others: {shown})'
+    short = name.rpartition("/")[2]
+    exact = match.spelling.partition("/")[2].lower() == "-".join(short.lower().split())
+    return None if exact and short == name else f'"{clipped(name)}" taken as {match.spelling}'
 
 
 def _quantized(name: str) -> ModelSource | None:
@@ -245,8 +241,10 @@ def _quantized(name: str) -> ModelSource | None:
     if found is None:
         return None
     base, words, table = found
-    short = base.rpartition("/")[2]
-    known = _known(base) or next((_known(one) for one in names_of(short)), None)
+    known = _known(base)
+    if known is None:
+        named = written_behind_organisation(base.rpartition("/")[2])
+        known = _from_catalog(*named[0]) if named else None
     if known is None:
         return None
     config = {**known.config, "quantization_config": table}
@@ -255,14 +253,10 @@ def _quantized(name: str) -> ModelSource | None:
     )
 
 
-def _from_catalog(model_id: str, note: str | None) -> ModelSource:
+def _from_catalog(model_id: str, spelling: str) -> ModelSource:
     found = entry(model_id)
-    return ModelSource(model_id, found.hyperparameters, f"catalog: {found.source}", note)
-
-
-def _ambiguous(name: str, ids: list[str]) -> str:
-    shown = ", ".join(ids[:_LISTED]) + (", …" if len(ids) > _LISTED else "")
-    return f'model "{clipped(name)}" fits several: {shown}  {_HINT}'
+    note = f"{spelling}: sizes of {found.like}, the same architecture" if found.like else None
+    return ModelSource(spelling, found.hyperparameters, f"catalog: {found.source}", note)
 
 
 def _from_url(url: str) -> str:
