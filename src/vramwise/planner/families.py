@@ -41,13 +41,13 @@ def members(family: str) -> tuple[str, ...]:
 
 
 def smaller_ones(question: Question) -> Iterator[tuple[str, Model]]:
-    """Models of the same family with fewer parameters that may fit, the largest first."""
+    """Models of the same family with fewer parameters that may fit, one of each architecture, the largest first."""
     own, room = question.model, question.machine.room_bytes
     most = min(own.num_parameters - 1, int(room / LEAST_BYTES_PER_PARAMETER))
-    ids = named(family_of(own.id)) or tuple(
-        one for one in names().ids if entry(one).model_type == own.config.model_type
-    )
-    sized = sorted(((num_parameters_of(one) or 0, one) for one in ids), reverse=True)
+    ids = set(named(family_of(own.id))) or {
+        one for one in names().own if entry(one).model_type == own.config.model_type
+    }
+    sized = sorted(((num_parameters_of(one) or 0, one) for one in ids.intersection(names().own)), reverse=True)
     for size, one in sized:
         if 0 < size <= most:
             try:

@@ -10,7 +10,7 @@ from functools import cache
 from zlib import crc32
 
 from vramwise.errors import VramwiseError
-from vramwise.sources.catalog import names
+from vramwise.sources.catalog import entry, line_of
 from vramwise.tables import table
 
 
@@ -20,8 +20,9 @@ def _rows() -> dict[str, tuple[int, int]]:
 
 
 def line_digest(model_id: str) -> int:
-    """What tells whether a catalog's line is the one that a size was worked out from."""
-    return crc32(names().lines[model_id].encode())
+    """What tells whether a catalog's line, and that which it is like, are those that a size was worked out from."""
+    like = entry(model_id).like
+    return crc32(line_of(model_id), line_digest(like) if like else 0)
 
 
 @cache

@@ -41,6 +41,8 @@ class Names:
     """Names of the catalog: `ids` in order, `exact` by lower-case name."""
 
     ids: tuple[str, ...]
+    own: tuple[str, ...]
+    """Those that are like no other: one of each architecture and size."""
     exact: dict[str, tuple[str, str]]
     """lower-case name -> (id, the name as written)"""
 
@@ -56,14 +58,18 @@ def _content() -> tuple[bytes, bytes]:
 def names() -> Names:
     """The index of all names, read once."""
     ids: list[str] = []
+    own: list[str] = []
     exact: dict[str, tuple[str, str]] = {}
     for line in _content()[0].decode("utf-8").split("\n")[1:-1]:
         model_id, _, rest = line[len(_START) :].partition('","aliases":[')
         ids.append(model_id)
-        for spelling in (model_id, *rest[: rest.index("]")].replace('"', "").split(",")):
+        aliases, _, rest = rest.partition("]")
+        if not rest.startswith(',"like"'):
+            own.append(model_id)
+        for spelling in (model_id, *aliases.replace('"', "").split(",")):
             if spelling:
                 exact[spelling.lower()] = (model_id, spelling)
-    return Names(tuple(ids), exact)
+    return Names(tuple(ids), tuple(own), exact)
 
 
 def written(name: str) -> tuple[str, str] | None:
@@ -111,12 +117,17 @@ def _text_at(content: bytes, start: int) -> str:
     return content[start : content.index(b'"', start)].decode("utf-8")
 
 
+def line_of(model_id: str) -> bytes:
+    """The line of the entry with exactly this id."""
+    content = _content()[0]
+    start = content.index(b"\n" + _START + model_id.encode("utf-8") + b'"') + 1
+    return content[start : content.index(b"\n", start)]
+
+
 @cache
 def entry(model_id: str) -> CatalogEntry:
     """The entry with exactly this id."""
-    content = _content()[0]
-    start = content.index(b"\n" + _START + model_id.encode("utf-8") + b'"') + 1
-    fields = json.loads(content[start : content.find(b"\n", start)])
+    fields = json.loads(line_of(model_id))
     like, own = fields.get("like"), fields["hyperparameters"]
     if like is None:
         model_type, kind = fields["model_type"], fields["kind"]
