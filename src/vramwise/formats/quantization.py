@@ -60,6 +60,8 @@ class QuantFormat:
     quantizes_fused_experts: bool = True
     takes_group_size: bool = False
     weight_block_size: tuple[int, int] | None = None
+    stored_bytes: tuple[int, int] = (1, 1)
+    """Bytes that a file holds for so many weights, where only the file tells the format."""
 
     def tensors_for(self, shape: Sequence[int]) -> Tensors:
         """Tensors that replace a weight of `shape` (out, in) or (experts, out, in), with bytes of each.
@@ -149,6 +151,35 @@ def _packed(rule: QuantFormat, out: int, inner: int) -> Tensors:
     )
 
 
+def _packed_zeros(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    zeros = 4 * _int32_words(out, rule.bits) * _groups(inner, rule.group_size)
+    return (*_packed(rule, out, inner), ("weight_zero_point", zeros))
+
+
+def _half_scales(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    return (("weight", out * inner), ("weight_scales", 2 * out * _groups(inner, rule.group_size)))
+
+
+def _int8_zeros(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    scales = out * _groups(inner, rule.group_size)
+    return (("qdata", out * inner), ("scale", 4 * scales), ("zero_point", scales))
+
+
+def _fp32_scales(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    return (("weight", out * inner), ("scale", 4 * (out if rule.group_size else 1)))
+
+
+def _half_zeros(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    groups = out * inner // rule.group_size if rule.group_size > 0 else out
+    packed = 4 * -(-out * inner // 10) if rule.bits == 3 else -(-out * inner * rule.bits // 8)
+    return (("W_q", packed), ("scale", 2 * groups), ("zero", 2 * groups))
+
+
+def _as_stored(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    size, values = rule.stored_bytes
+    return (("weight", -(-out * inner * size // values)),)
+
+
 def _by_channel(rule: QuantFormat, out: int, inner: int) -> Tensors:
     return (("weight", out * inner), ("weight_scale", 4 * out))
 
@@ -189,6 +220,12 @@ _LAYOUTS: dict[str, Callable[[QuantFormat, int, int], Tensors]] = {
     "marlin": _marlin,
     "awq": _awq,
     "packed": _packed,
+    "packed-zeros": _packed_zeros,
+    "half-scales": _half_scales,
+    "int8-zeros": _int8_zeros,
+    "fp32-scales": _fp32_scales,
+    "half-zeros": _half_zeros,
+    "as-stored": _as_stored,
     "by-channel": _by_channel,
     "fp8": _fp8,
     "mxfp4": _mxfp4,

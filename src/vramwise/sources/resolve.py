@@ -169,10 +169,23 @@ def _read_file(config: str) -> ModelSource:
 
 @lru_cache(maxsize=64)
 def _from_file(config: str, modified_ns: int, size: int) -> ModelSource:
-    table = read_config(config)
+    table = _with_quantization(read_config(config), Folder(os.path.dirname(config)))
     name = Path(os.path.abspath(config))  # not resolve(): files of a cache are links to blobs
     label = name.parent.name if name.name == "config.json" else name.stem
     return ModelSource(label or "config.json", table, config, repository=Folder(os.path.dirname(config)))
+
+
+_BESIDE = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
+"""Files that may say what quantized a checkpoint."""
+
+
+def _with_quantization(table: dict[str, object], files: Repository) -> dict[str, object]:
+    """The config with what a file beside it says of its quantization."""
+    if "compression_config" not in table and files.files().keys().isdisjoint(_BESIDE):
+        return table
+    from vramwise.sources.quantization_file import with_quantization
+
+    return with_quantization(table, files)
 
 
 @lru_cache(maxsize=256)
