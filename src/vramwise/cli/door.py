@@ -37,7 +37,7 @@ def answer_door(
             _print({**overview_facts(model, image, stored), **_overview(name, model), **answer.to_dict()})
         else:
             show(door_screen(model, answer, image, stored))
-        return FITS if answer.fits else DOES_NOT_FIT
+        return FITS if answer.fits or not given_keys(args) else DOES_NOT_FIT
     answers = glances(name, model, estimate, asked)
     if args.json:
         cards = {card: one.to_dict() for card, one in answers.items()}
@@ -48,16 +48,28 @@ def answer_door(
 
 
 def machine_from_flags(args: argparse.Namespace) -> Machine | None:
-    """The machine that the flags name; None where none does."""
+    """The machine that the flags name, else this one; None where it has no card either."""
     given = {key: value for key, value in given_keys(args).items() if key in machine_keys()}
     if not given:
-        return None
+        return _machine_here()
     kinds = KINDS[Scenario]
     values = {key: kinds[key].from_text(value) if isinstance(value, str) else value for key, value in given.items()}
     try:
         return machine_of(**values)
     except UsageError as problem:
         raise UsageError(_as_flags(str(problem))) from None
+
+
+def _machine_here() -> Machine | None:
+    """This machine where it has a card: nothing is imported or started to see that it has none."""
+    from vramwise.hardware.machine.here import HERE, has_driver
+
+    if not has_driver():
+        return None
+    try:
+        return machine_of(gpu=HERE)
+    except UsageError:  # a driver without a card for this process
+        return None
 
 
 def _as_flags(problem: str) -> str:

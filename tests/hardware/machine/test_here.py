@@ -347,6 +347,26 @@ def test_what_sysctl_never_prints(tools, monkeypatch, text):
 
 
 def test_a_machine_without_a_driver_is_told_by_its_files_alone(monkeypatch):
-    monkeypatch.setattr(here, "_DRIVERS", ("/nowhere/at/all",))
+    monkeypatch.setattr(here, "DRIVERS", ("/nowhere/at/all",))
     monkeypatch.setattr(here.sys, "platform", "linux")
     assert not here.has_driver()
+
+
+def test_the_overview_takes_the_card_here(machine, monkeypatch, capsys):
+    machine(card("NVIDIA GeForce RTX 4090", total=24564 * MIB, free=12 * GIB, reserved=400 * MIB))
+    monkeypatch.setattr(here, "DRIVERS", ("/",))
+    assert main(["estimate", "llama-3.1-8b"]) == 0
+    screen = capsys.readouterr().out
+    assert "GeForce RTX 4090" in screen
+    assert "12.00 GiB" in screen
+    assert main(["estimate", "llama-3.1-405b"]) == 0  # nobody asked about this card
+    capsys.readouterr()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert main(["estimate", "llama-3.1-8b"]) == 0
+    assert "H100" in capsys.readouterr().out
+
+
+def test_without_a_driver_the_overview_starts_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(here, "DRIVERS", ())
+    monkeypatch.setattr(nvml, "this_machine", lambda: pytest.fail("looked for a card"))
+    assert main(["estimate", "llama-3.1-8b"]) == 0

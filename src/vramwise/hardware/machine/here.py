@@ -21,7 +21,7 @@ from vramwise.units import MIB, format_bytes
 
 HERE = "here"
 _ASKED = re.compile(r"here(?:(?:\s*[:#]\s*|\s+)(\S.*))?", re.IGNORECASE)
-_DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap")
+DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap")
 """What a kernel shows that has a GPU's driver: NVIDIA's, AMD's, WSL's, a Jetson's."""
 _CUDA, _HIP = "CUDA_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _MOST_PROCESSES = 4
@@ -48,10 +48,10 @@ def is_here(gpu: str | None) -> bool:
 def has_driver() -> bool:
     """Whether this machine may have a GPU: nothing is started or imported to find out."""
     if sys.platform == "darwin":
-        return True
+        return os.uname().machine == "arm64"
     if sys.platform == "win32":
         return os.path.exists(os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "nvml.dll"))
-    return any(map(os.path.exists, _DRIVERS))
+    return any(map(os.path.exists, DRIVERS))
 
 
 def located(scenario: Scenario) -> Scenario:
