@@ -1,4 +1,5 @@
-"""What people write for `gpu` and `gpus` that is more, or less, than a card's name: `2x4090` and `24GB`."""
+"""What people write for `gpu` and `gpus` that is more, or less, than a card's name (`2x4090`, `24GB`), and for what must
+stay free of one (`2GiB`, `10%`)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import re
 
 from vramwise.errors import ScenarioError, clipped
 from vramwise.records import record
-from vramwise.scenario.values import Size, Whole
+from vramwise.scenario.messages import refusal
+from vramwise.scenario.values import LARGEST_WHOLE_NUMBER, Kind, Schema, Size, Whole
 from vramwise.units import format_bytes
 
 # 7900xtx and 9070xt are names of cards, not 7,900 of them.
@@ -14,6 +16,7 @@ _SEVERAL = re.compile(r"\s*(\d+)\s*[x×*](?!tx?\b)\s*(\S.*)", re.IGNORECASE)
 _MEMORY_ALONE = re.compile(r"\s*([\d.,]+)\s*([kmgt]b?|[kmgt]ib)\s*", re.IGNORECASE)
 
 MOST_LISTED = 64
+_LONGEST = 20
 _COUNT, _MEMORY = Whole(help="GPUs", minimum=0), Size(help="memory of one")
 
 
@@ -76,3 +79,33 @@ def _stated(name: str, value: int, beside: int | None, written: str, *, key: str
     if beside is not None and beside != value:
         raise ScenarioError(key, f'"{clipped(written)}" contradicts {name} {beside}: leave one out')
     return value
+
+
+@record(kw_only=True, eq=False, frozen=False)
+class SizeOrShare(Kind[int | str]):
+    """A number of bytes, 0 too, its text with the unit, or a share of a whole ("10%"), which stays text."""
+
+    def read(self, value: object, path: str) -> int | str:
+        if type(value) is int and value == 0:
+            return value
+        if isinstance(value, str) and value.rstrip().endswith("%"):
+            share = value.strip().removesuffix("%").strip()
+            try:
+                percent = float(share) if len(share) <= _LONGEST else -1.0
+            except ValueError:
+                percent = -1.0
+            if 0 <= percent < 100:
+                return f"{percent:g}%"
+            raise refusal(path, "a share from 0% to below 100%", value)
+        return Size(help=self.help).read(value, path)
+
+    def from_text(self, text: str) -> object:
+        return 0 if text.strip() == "0" else text
+
+    def schema(self) -> Schema:
+        text = {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+\s*(%|[A-Za-z]*)\s*$"}
+        return {"anyOf": [{"type": "integer", "minimum": 0, "maximum": LARGEST_WHOLE_NUMBER}, text]}
+
+    @property
+    def metavar(self) -> str:
+        return "SIZE|SHARE"

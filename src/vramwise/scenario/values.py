@@ -114,36 +114,6 @@ class Size(Kind[int]):
 
 
 @record(kw_only=True, eq=False, frozen=False)
-class SizeOrShare(Kind[int | str]):
-    """A number of bytes, 0 too, its text with the unit, or a share of a whole ("10%"), which stays text."""
-
-    def read(self, value: object, path: str) -> int | str:
-        if type(value) is int and value == 0:
-            return value
-        if isinstance(value, str) and value.rstrip().endswith("%"):
-            share = value.strip().removesuffix("%").strip()
-            try:
-                percent = float(share) if len(share) <= _MOST_DIGITS else -1.0
-            except ValueError:
-                percent = -1.0
-            if 0 <= percent < 100:
-                return f"{percent:g}%"
-            raise refusal(path, "a share from 0% to below 100%", value)
-        return Size(help=self.help).read(value, path)
-
-    def from_text(self, text: str) -> object:
-        return 0 if text.strip() == "0" else text
-
-    def schema(self) -> Schema:
-        text = {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+\s*(%|[A-Za-z]*)\s*$"}
-        return {"anyOf": [{"type": "integer", "minimum": 0, "maximum": LARGEST_WHOLE_NUMBER}, text]}
-
-    @property
-    def metavar(self) -> str:
-        return "SIZE|SHARE"
-
-
-@record(kw_only=True, eq=False, frozen=False)
 class Fraction(Kind[float]):
     """A number from 0 to 1; `above_zero` and `below_one` leave out the ends."""
 
