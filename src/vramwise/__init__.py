@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vramwise.errors import VramwiseError as VramwiseError
     from vramwise.estimation import estimate as estimate
     from vramwise.hardware import find_gpu as find_gpu
+    from vramwise.interop.export import export as export
     from vramwise.models import describe as describe
     from vramwise.result import Result as Result
     from vramwise.scenario import Scenario as Scenario
@@ -31,6 +32,7 @@ _HOME = {
     "check": "checking",
     "describe": "models",
     "estimate": "estimation",
+    "export": "interop.export",
     "find_gpu": "hardware",
     "format_bytes": "units",
     "parse_bytes": "units",
@@ -44,6 +46,7 @@ __all__ = [  # noqa: RUF022 - the version first
     "check",
     "describe",
     "estimate",
+    "export",
     "find_gpu",
     "format_bytes",
     "parse_bytes",

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vramwise.cli.export_arguments import add_export_arguments, print_export, take_export
 from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import (
@@ -40,6 +41,7 @@ STYLES: dict[str, tuple[str, ...]] = {
 def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser)
     add_file_arguments(parser)
+    add_export_arguments(parser)
     parser.takes_command = True
     parser.epilog = (
         "an engine's own command line is taken as it is: vramwise estimate --gpu h100 -- vllm serve MODEL "
@@ -85,9 +87,12 @@ def run(args: argparse.Namespace) -> int:
         return run_together(args)
     launches = launches_of_files(args)
     if len(launches) > 1:
+        if args.export is not None:
+            raise UsageError("--export writes one of a file's programs: --service NAME says which")
         return _several(args, launches)
     args.launch = launches[0].launch if launches else None
     take_scenario_file(args)
+    take_export(args)
     _refuse_contradictions(args)
     _refuse_a_size(args)
     if args.style == "huggingface":
@@ -163,6 +168,8 @@ def _task(args: argparse.Namespace, name: str = "") -> int:
     from vramwise.estimation import estimate
 
     scenario = scenario_from_flags(args)
+    if args.export is not None:
+        return print_export(args, scenario)
     result = estimate(scenario)
     if args.like is not None:
         result = replace(result, notes=(f"described as {args.like}, because --like says so", *result.notes))

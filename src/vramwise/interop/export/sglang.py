@@ -1,0 +1,44 @@
+"""`python -m sglang.launch_server --model-path MODEL …`, by the table that the reader of that command has.
+
+Spellings: SGLang 0.5.23 server_args.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramwise.interop.export.draft import Asked, Draft
+from vramwise.interop.export.flag_words import LONG_DTYPES, flag_words
+from vramwise.interop.launch.sglang import MEANINGS
+
+_QUANTIZATIONS = {
+    "awq": "awq", "awq-marlin": "awq_marlin", "gptq": "gptq", "gptq-marlin": "gptq_marlin", "fp8": "fp8",
+    "mxfp4": "mxfp4", "bitsandbytes-nf4": "bitsandbytes", "gguf": "gguf",
+}  # fmt: skip
+
+
+def write(asked: Asked) -> Draft:
+    """The command of a scenario whose engine is SGLang."""
+    stated = asked.stated()
+    said = {**stated, "dtype": LONG_DTYPES.get(str(stated["dtype"]), stated["dtype"])} if "dtype" in stated else stated
+    words = ["python", "-m", "sglang.launch_server", "--model-path", asked.model]
+    words += flag_words("sglang", MEANINGS, said)
+    if stated.get("quantization") in _QUANTIZATIONS:
+        words += ["--quantization", _QUANTIZATIONS[str(stated["quantization"])]]
+    if stated.get("data_parallel_size", 1) != 1:
+        words += ["--dp-size", str(stated["data_parallel_size"])]
+    if stated.get("expert_parallel"):
+        words += ["--ep-size", str(asked.settings.get("tensor_parallel_size", 1))]
+    if "max_loras" in stated or "max_lora_rank" in stated:
+        words.append("--enable-lora")
+        for key, flag in (("max_loras", "--max-loras-per-batch"), ("max_lora_rank", "--max-lora-rank")):
+            if key in stated:
+                words += [flag, str(stated[key])]
+    drafts = stated.get("speculative")
+    if isinstance(drafts, Mapping):
+        flags = {"method": "--speculative-algorithm", "model": "--speculative-draft-model-path",
+                 "num_tokens": "--speculative-num-draft-tokens"}  # fmt: skip
+        for key, flag in flags.items():
+            if key in drafts:
+                words += [flag, str(drafts[key]).upper() if key == "method" else str(drafts[key])]
+    return Draft(tuple(words))

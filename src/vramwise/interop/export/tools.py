@@ -1,0 +1,82 @@
+"""The tools that a scenario is written for: the one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from vramwise.engines import engine_named
+from vramwise.errors import UnknownNameError, UsageError, clipped, nearest
+from vramwise.interop.export.draft import Asked, Draft
+from vramwise.records import record
+from vramwise.scenario import Scenario
+
+_TRAINERS = ("transformers", "deepspeed", "axolotl", "llamafactory", "unsloth", "torchtune", "ms-swift")
+"""Frameworks whose settings have the names of the Trainer's, or settings that say the same."""
+
+
+@record
+class Tool:
+    """A tool: what it is called in sentences, the file that it reads, and whose scenarios it runs.
+
+    `sets` are the tables' values that a scenario gets which leaves its engine or framework open.
+    """
+
+    name: str
+    title: str
+    module: str
+    task: str
+    runs: tuple[str, ...]
+    sets: str = ""
+    file: str = ""
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool("vllm", "vLLM", "vllm", "serve", ("vllm",), "vllm"),
+    Tool("sglang", "SGLang", "sglang", "serve", ("sglang",), "sglang"),
+    Tool("llama-server", "llama-server", "llama_server", "serve", ("llama.cpp",), "llama.cpp"),
+    Tool("k8s", "Kubernetes", "k8s", "serve", ("vllm", "sglang", "llama.cpp"), "vllm", "deployment.yaml"),
+)
+
+
+def tool_named(name: str) -> Tool:
+    """The tool of a name. Raises UnknownNameError with the nearest."""
+    for tool in TOOLS:
+        if tool.name == name:
+            return tool
+    names = [tool.name for tool in TOOLS]
+    raise UnknownNameError("tool", name, nearest(name, names), f"--export takes {', '.join(names)}")
+
+
+def for_tool(scenario: Scenario, tool: Tool) -> Scenario:
+    """The scenario as the tool's: its engine or framework where none is stated.
+
+    Raises UsageError where the tool does not do what is asked, with the tools that do.
+    """
+    if not isinstance(scenario.model, str):
+        raise UsageError(f"--export {tool.name}: the model is a table of its own: a tool needs its name or path")
+    if scenario.task != tool.task:
+        does = {"serve": "serves models", "train": "trains"}[tool.task]
+        other = ", ".join(one.name for one in TOOLS if one.task == scenario.task)
+        raise UsageError(
+            f"--export {tool.name}: {tool.title} {does}, and the task is {scenario.task}: "
+            + (f"expected {other}" if other else "no tool is written for that task")
+        )
+    key = "engine" if tool.task == "serve" else "framework"
+    stated = str(getattr(scenario.settings, key)) if key in scenario.settings.explicit else None
+    if stated is None:
+        return scenario.replace(**{tool.task: scenario.settings.replace(**{key: tool.sets})}).checked()
+    if stated not in tool.runs:
+        fitting = ", ".join(one.name for one in TOOLS if one.task == tool.task and stated in one.runs)
+        title = engine_named(stated).title if key == "engine" else stated
+        raise UsageError(
+            f"--export {tool.name}: the scenario's {key} is {clipped(title)}, whose settings {tool.title} does not "
+            f"have: {f'expected {fitting}, or ' if fitting else ''}leave out --{key}"
+        )
+    return scenario
+
+
+def draft_of(tool: Tool, asked: Asked) -> Draft:
+    """What the tool's writer makes of it."""
+    write: Callable[[Asked], Draft] = import_module(f"vramwise.interop.export.{tool.module}").write
+    return write(asked)
