@@ -19,8 +19,12 @@ from vramwise.interop.files.shell_words import commands_of
 _PARAMETER = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/class", "gpu.product")
-_GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 _MOST_NODES = 200_000
+_ENGINES_BY_NAME = {
+    "vllm": ("--model", ("vllm", "serve")),
+    "sglang": ("--model-path", ("python3", "-m", "sglang.launch_server")),
+    "text-generation-inference": ("--model-id", ("text-generation-launcher",)),
+}
 
 
 def compose_programs(table: Mapping[str, object]) -> list[Program]:
@@ -41,7 +45,21 @@ def _compose_service(name: str, service: Mapping[str, object]) -> list[Program]:
     image = _interpolated(str(service.get("image") or ""), unset)
     words = [*entrypoint, *command] if entrypoint and _has_shell(entrypoint) else [image, *entrypoint, *command]
     notes = (f"not set here, taken as empty: {', '.join(clipped(one, 40) for one in unset[:8])}",) if unset else ()
-    return [_with_notes(one, notes) for one in programs_in_words([word for word in words if word], environment, name)]
+    found = programs_in_words([word for word in words if word], environment, name)
+    found = found or _by_the_images_name(image, [*entrypoint, *command], environment, name)
+    return [_with_notes(one, notes) for one in found]
+
+
+def _by_the_images_name(
+    image: str, arguments: Sequence[str], environment: Mapping[str, str], name: str
+) -> list[Program]:
+    """An image of one's own that is called after an engine, with that engine's flag for the model."""
+    called = image.rpartition("/")[2].lower()
+    for engine, (flag, words) in _ENGINES_BY_NAME.items():
+        if engine in called and any(word.partition("=")[0] == flag for word in arguments):
+            found = programs_in_words([*words, *arguments], environment, name)
+            return [_with_notes(one, (f"image {clipped(image)} is taken as {engine}'s by its name",)) for one in found]
+    return []
 
 
 def _with_notes(program: Program, notes: tuple[str, ...]) -> Program:
@@ -128,6 +146,7 @@ def _container(name: str, container: Mapping[str, object], pod: Mapping[str, obj
     words = [*command, *arguments] if _has_shell(command) else [image, *command, *arguments]
     own = str(container.get("name") or "")
     found = programs_in_words([word for word in words if word], environment, name)
+    found = found or _by_the_images_name(image, [*command, *arguments], environment, name)
     settings = _card(container, pod)
     return [replace(one, name=one.name or own, settings=settings) for one in found]
 

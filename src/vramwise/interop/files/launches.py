@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vramwise.errors import UsageError, VramwiseError, clipped, nearest
+from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest
 from vramwise.files import shown_path
 from vramwise.interop.files import kinds
 from vramwise.interop.files.given import Given, read_again, read_given
@@ -17,9 +17,11 @@ from vramwise.interop.files.programs import Program
 from vramwise.interop.files.stages import stage_words
 from vramwise.interop.launch import Launch, read_command
 from vramwise.interop.launch.launchers import GPUS_UNSAID
+from vramwise.interop.launch.options import NO_EFFECT
 from vramwise.records import record
 
 _SHOWN = 200
+_MOST_NAMED = 150
 _STARTING = frozenset(
     {"compose", "kubernetes", "helm-values", "ray-serve", "script", "modelfile", "python", "notebook"}
 )
@@ -49,7 +51,8 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
         if kind is kinds.PYTHON or kind is kinds.NOTEBOOK:
             from vramwise.interop.files.training_code import code_launch
 
-            return [FileLaunch("", code_launch(given, model, f"{_named(given)} is {kind.title}"))]
+            launch = code_launch(given, model, f"{_named(given)} is {kind.title}")
+            return [FileLaunch("", replace(launch, notes=tuple(_in_full(note, launch) for note in launch.notes)))]
         return _chosen(given, list(_started(given, kind, [path for path in paths if path != given.path], model)),
                        service)  # fmt: skip
     if service is not None:
@@ -107,7 +110,17 @@ def _read(words: Sequence[str], said: Sequence[str]) -> Launch:
     shown = clipped(shlex.join(words), _SHOWN)
     names = ", ".join(clipped(one, 80) for one in launch.understood)
     understood = [f"read from it: {names}"] if names else []
-    return replace(launch, notes=(f"{'; '.join(said)}: read as {shown}", *understood, *launch.notes))
+    notes = [_in_full(note, launch) for note in launch.notes]
+    return replace(launch, notes=(f"{'; '.join(said)}: read as {shown}", *understood, *notes))
+
+
+def _in_full(note: str, launch: Launch) -> str:
+    """What a file holds without effect is listed whole, as far as a person would read it."""
+    if not note.startswith(NO_EFFECT) or not launch.passed_over:
+        return note
+    more = len(launch.passed_over) - _MOST_NAMED
+    names = ", ".join(clipped(one, 80) for one in launch.passed_over[:_MOST_NAMED])
+    return f"{NO_EFFECT}{names}{f' and {more} more' if more > 0 else ''}"
 
 
 def _around_a_script(accelerate: Given | None, deepspeed: Given | None, model: str | None) -> list[str]:
@@ -149,7 +162,7 @@ def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None)
     if not programs:
         raise UsageError(f"{_named(given)} is {kind.title} that starts no program known here: vramwise estimate -- "
                          "COMMAND reads a command line")  # fmt: skip
-    problem: UsageError | None = None
+    problem: VramwiseError | None = None
     answered = False
     for program in programs:
         try:
@@ -157,7 +170,8 @@ def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None)
             answered = True
         except VramwiseError as error:
             said = "; ".join(program.notes)
-            problem = UsageError(f"{_named(given)}: {error}{f' ({said})' if said else ''}")
+            kind_of_problem = SourceError if isinstance(error, SourceError) else UsageError
+            problem = kind_of_problem(f"{_named(given)}: {error}{f' ({said})' if said else ''}")
     if not answered and problem is not None:
         raise problem
 

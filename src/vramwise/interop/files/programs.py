@@ -13,6 +13,36 @@ from vramwise.records import record
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
 _WITH_TEXT = re.compile(r"-[a-z]*c")
+_OF_THE_SHELL = frozenset(
+    {
+        "[",
+        "[[",
+        "test",
+        "echo",
+        "printf",
+        "cat",
+        "cd",
+        "pip",
+        "git",
+        "mkdir",
+        "cp",
+        "mv",
+        "rm",
+        "ls",
+        "which",
+        "command",
+        "pkill",
+        "killall",
+        "grep",
+        "sed",
+        "sleep",
+        "wait",
+        "source",
+        ".",
+    }
+)
+"""Commands that name programs without starting one."""
+
 MOST_PROGRAMS = 100
 _NESTED = 5
 _SHOWN = 8
@@ -54,6 +84,8 @@ def programs_in_text(
         inner = _inner_text(command)
         if inner is not None and depth < _NESTED:
             found += programs_in_text(inner, exported, name, before=before, depth=depth + 1)
+            continue
+        if command.words[:1] and command.words[0] in _OF_THE_SHELL:
             continue
         words = (*(f"{key}={value}" for key, value in exported.items()), *before, *command.words)
         if names_a_program(command.words) or (before and names_a_program((*before, *command.words))):

@@ -113,7 +113,7 @@ def _unsloth(given: Given, calls: list[Call], load: Call, arguments: Call | None
     scenario = {"model": name, "task": "train", "num_gpus": 1, "train": train}
     understood = [key for key in loaded if key not in ("token", "trust_remote_code")] + list(peft)
     said_all = [*notes, *_notes([*unread, *unsaid, *unknown], options, peft)]
-    return Launch("unsloth", scenario, tuple(said_all), (*understood, *options.understood()))
+    return Launch("unsloth", scenario, tuple(said_all), (*understood, *options.understood()), options.passed_over())
 
 
 def _unsloths_adapters(
@@ -203,7 +203,7 @@ def _transformers(given: Given, calls: list[Call], load: Call | None, arguments:
     notes += set_precision(train, sharding, half_of(options, sharding, bf16=bool(stage)), weights, name)
     scenario = {"model": name, "task": "train", **launcher.table(), "train": train}
     said_all = (*notes, *_notes([*unread, *unsaid, *unknown], options, lora), *launcher.said())
-    return Launch("transformers", scenario, said_all, (*loaded, *lora, *options.understood()))
+    return Launch("transformers", scenario, said_all, (*loaded, *lora, *options.understood()), options.passed_over())
 
 
 def _give(options: Options, values: Mapping[str, object]) -> None:

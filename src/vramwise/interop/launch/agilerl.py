@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from vramwise.errors import UsageError
 from vramwise.interop.launch.adapters import targets_of
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import file_table, launcher_of
 from vramwise.interop.launch.nested import read_nested
 from vramwise.interop.launch.options import Options
@@ -53,7 +53,7 @@ def read(start: Start) -> Launch:
         train["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
         notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("agilerl", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
+    return launched("agilerl", scenario, (*notes, *options.notes(), *launcher.said()), options)
 
 
 def _adapters(options: Options, files: list[str], model: str) -> tuple[dict[str, object], list[str]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.interop.launch.adapters import targets_of
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher, accelerated, file_table, launcher_of, torchrun_gpus
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, is_no, read_fsdp, sharding_of
@@ -52,7 +52,7 @@ def read(start: Start) -> Launch:
         notes += said
     _precision(options, train, sharding)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("axolotl", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
+    return launched("axolotl", scenario, (*notes, *options.notes(), *launcher.said()), options)
 
 
 def _launcher(start: Start, options: Options, after: tuple[str, ...]) -> Launcher:

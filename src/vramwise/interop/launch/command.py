@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from vramwise.engines import engines, module_of
 from vramwise.errors import UsageError, clipped
@@ -20,6 +21,9 @@ from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.values import Meaning
 from vramwise.records import record
 from vramwise.scenario.names import FRAMEWORKS
+
+if TYPE_CHECKING:
+    from vramwise.interop.launch.options import Options
 
 _STARTED = tuple((engine.name, engine.command_line) for engine in engines() if engine.command_line is not None)
 _PROGRAMS = {program: name for name, line in _STARTED for program in line.programs}
@@ -32,6 +36,7 @@ _LAUNCHERS = frozenset({"accelerate", "torchrun", "deepspeed"})
 _MODULES = {module: name for name, line in _STARTED for module in line.modules}
 _IMAGES = tuple((re.compile(line.image), name) for name, line in _STARTED if line.image)
 _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
+_WITH_SUBCOMMANDS = frozenset({"vllm", "sglang", "ollama"})
 _READERS = {name: module_of(name) for name, _ in _STARTED}
 _LISTED = 12
 PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
@@ -47,6 +52,8 @@ class Launch:
     notes: tuple[str, ...]
     understood: tuple[str, ...] = ()
     """Options and flags that the scenario is made of, as they were written."""
+    passed_over: tuple[str, ...] = ()
+    """Options without effect on the memory counted here, all of them; `notes` name the first."""
 
 
 @record
@@ -124,10 +131,10 @@ def _start(words: Sequence[str]) -> Start | None:
 
 
 def _is_value(words: Sequence[str], index: int) -> bool:
-    """Whether an engine's name is what a flag says (`--infer_backend vllm`), not a program."""
-    before, after = words[index - 1 : index], words[index + 1 : index + 2]
-    is_bare = "/" not in words[index] and "-" not in words[index]
-    return is_bare and bool(before) and before[0].startswith("--") and not _SUBCOMMANDS & set(after)
+    """Whether an engine's name is another program's word (`--infer_backend vllm`, `[ $ENGINE = vllm ]`)."""
+    if words[index] not in _WITH_SUBCOMMANDS or _SUBCOMMANDS & set(words[index + 1 : index + 2]):
+        return False
+    return any(not ASSIGNMENT.match(word) for word in words[:index])
 
 
 def _is_of(script: str, module: str) -> bool:
@@ -175,6 +182,11 @@ def _inside(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _after_subcommand(words: tuple[str, ...]) -> tuple[str, ...]:
     return words[1:] if words[:1] and words[0] in _SUBCOMMANDS else words
+
+
+def launched(engine: str, scenario: dict[str, object], notes: Sequence[str], options: Options) -> Launch:
+    """What a training program's options come to."""
+    return Launch(engine, scenario, tuple(notes), options.understood(), options.passed_over())
 
 
 def settings_of(words: Words, meanings: Mapping[str, Meaning]) -> dict[str, object]:

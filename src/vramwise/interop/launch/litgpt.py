@@ -7,7 +7,7 @@ with bitsandbytes' PagedAdamW), finetune/full.py (FSDP 1 and checkpointed blocks
 from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher, file_table
 from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, flattened
@@ -53,7 +53,7 @@ def read(start: Start) -> Launch:
     if "sequence_length" not in train:
         notes.append("samples are as long as they are in the data: --sequence-length says how long")
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("litgpt", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
+    return launched("litgpt", scenario, (*notes, *options.notes(), *launcher.said()), options)
 
 
 def _launcher(options: Options, pretrains: bool) -> Launcher:

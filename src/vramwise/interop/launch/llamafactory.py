@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.adapters import targets_of
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.model_facts import config_of
 from vramwise.interop.launch.options import Options, whole_number
@@ -53,7 +53,7 @@ def read(start: Start) -> Launch:
     notes += _precision(options, train, sharding, model)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
     told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
-    return Launch("llamafactory", scenario, told, options.understood())
+    return launched("llamafactory", scenario, told, options)
 
 
 def read_overrides(options: Options) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.adapters import targets_of
-from vramwise.interop.launch.command import Launch, Start
+from vramwise.interop.launch.command import Launch, Start, launched
 from vramwise.interop.launch.launchers import Launcher
 from vramwise.interop.launch.nested import read_nested
 from vramwise.interop.launch.options import Options
@@ -59,8 +59,8 @@ def read(start: Start) -> Launch:
         train["compile"] = True
     place = Launcher(gpus, min(gpus, 8) if gpus else None)
     scenario = {"model": model, "task": "train", **place.table(), "train": train}
-    return Launch("llm-foundry", scenario, (*notes, *options.notes(), *launcher.notes(), *place.said()),
-                  options.understood())  # fmt: skip
+    return launched("llm-foundry", scenario, (*notes, *options.notes(), *launcher.notes(), *place.said()),
+                  options)  # fmt: skip
 
 
 def _model(options: Options) -> tuple[object, list[str]]:

@@ -7,7 +7,7 @@ algorithms/distillation.py (the teacher leaves the GPU while the student trains)
 
 from __future__ import annotations
 
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher
 from vramwise.interop.launch.nested import read_nested
 from vramwise.interop.launch.options import Options
@@ -52,7 +52,7 @@ def read(start: Start) -> Launch:
     train |= accumulated(samples, options.number("policy.train_micro_batch_size") or _MICRO, replicas)
     train |= beside.table()
     scenario = {"model": model, "task": "train", **Launcher(trained, min(each, trained)).table(), "train": train}
-    return Launch("nemo-rl", scenario, (*beside.notes, *notes, *options.notes()), options.understood())
+    return launched("nemo-rl", scenario, (*beside.notes, *notes, *options.notes()), options)
 
 
 def _algorithm(options: Options, program: str) -> str:

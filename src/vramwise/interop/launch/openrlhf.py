@@ -7,7 +7,7 @@ Read in OpenRLHF 0.10 (3c3be623: cli/train_*.py with names such as `--actor.mode
 from __future__ import annotations
 
 from vramwise.interop.launch.adapters import targets_of
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher, launcher_of
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.rl import Beside, accumulated, by_tokens
@@ -42,7 +42,7 @@ def read(start: Start) -> Launch:
     beside = _beside(options, kind, bool(rank))
     scenario = {"model": model, "task": "train", **launcher.table(), "train": {**train, **beside.table()}}
     said_all = (*notes, *beside.notes, *options.notes(), *launcher.said())
-    return Launch("openrlhf", scenario, said_all, options.understood())
+    return launched("openrlhf", scenario, said_all, options)
 
 
 def _ray(options: Options) -> Launcher:

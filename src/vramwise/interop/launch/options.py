@@ -25,6 +25,7 @@ from vramwise.tables import table
 READ_IN_CODE = "="
 _SHOWN = 12
 _NAMED = 100
+NO_EFFECT = "no effect on the memory counted here: "
 """Options that nobody knows are all named, as far as a person would read them."""
 _NOTHING = frozenset({"", "none", "null", "no", "false", "0", "0.0", "auto"})
 _BOOLEANS = frozenset({"true", "false", "yes", "no", "1", "0", "on", "off"})
@@ -164,19 +165,27 @@ class Options:
         rows = ((name, self.known(name)) for name in self.values)
         return tuple(self.shown[name] for name, option in rows if option is not None and option.key)
 
+    def passed_over(self) -> tuple[str, ...]:
+        """The options without effect on the memory counted here, or that are off."""
+        rows = ((name, self.known(name)) for name in self.values)
+        return tuple(
+            self.shown[name] for name, option in rows
+            if option is not None and not option.key and not (option.note and self._is_set(name))
+        )  # fmt: skip
+
+    def _is_set(self, name: str) -> bool:
+        return str(self.values[name]).lower() not in _NOTHING
+
     def notes(self) -> list[str]:
         """What was passed over: options whose effect is not counted, without effect, and unknown ones."""
-        notes, passed = [], []
-        for name, value in self.values.items():
+        notes = []
+        for name in self.values:
             option = self.known(name)
-            if option is None or option.key:
-                continue
-            if not option.note:
-                passed.append(self.shown[name])
-            elif str(value).lower() not in _NOTHING:
+            if option is not None and not option.key and option.note and self._is_set(name):
                 notes.append(f"{self.shown[name]} is not counted: {option.note}")
+        passed = [self.shown[name] for name in self.values if (row := self.known(name)) and not row.key + row.note]
         if passed:
-            notes.append(f"no effect on the memory counted here: {_listed(passed)}")
+            notes.append(f"{NO_EFFECT}{_listed(passed)}")
         if self.unknown:
             notes.append(f"unknown to {self.title}, left out: {_listed(self.unknown, _NAMED)}")
         if self.loose:

@@ -11,7 +11,7 @@ from math import ceil
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
 from vramwise.interop.launch.adapters import targets_of
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.model_facts import loaded_dtype
 from vramwise.interop.launch.options import Options
@@ -58,7 +58,7 @@ def read(start: Start) -> Launch:
     notes += _precision(options, train, sharding, model)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
     told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
-    return Launch("ms-swift", scenario, told, options.understood())
+    return launched("ms-swift", scenario, told, options)
 
 
 def _sharding(options: Options) -> Sharding:

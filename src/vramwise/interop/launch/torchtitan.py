@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 
 from vramwise.errors import SourceError, UsageError, clipped, nearest
-from vramwise.interop.launch.command import Launch, Start
+from vramwise.interop.launch.command import Launch, Start, launched
 from vramwise.interop.launch.launchers import Launcher, file_table, torchrun_gpus
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.values import whole_in
@@ -52,7 +52,7 @@ def read(start: Start) -> Launch:
     train, notes = _training(options, gpus)
     launcher = Launcher(gpus, each)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("torchtitan", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
+    return launched("torchtitan", scenario, (*notes, *options.notes(), *launcher.said()), options)
 
 
 def _gpus(start: Start) -> tuple[int | None, int | None]:

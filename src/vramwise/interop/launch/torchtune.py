@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from vramwise.errors import SourceError, UsageError, clipped, nearest
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher, file_table, torchrun_gpus
 from vramwise.interop.launch.llamafactory import read_overrides
 from vramwise.interop.launch.model_facts import model_type
@@ -68,7 +68,7 @@ def read(start: Start) -> Launch:
         if options.is_on("fsdp_cpu_offload", "fsdp.cpu_offload"):
             train |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch(_OPTION, scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
+    return launched(_OPTION, scenario, (*notes, *options.notes(), *launcher.said()), options)
 
 
 @cache

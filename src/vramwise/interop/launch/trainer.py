@@ -13,7 +13,7 @@ from importlib import import_module
 from os.path import isfile
 
 from vramwise.interop.launch.adapters import adapter_settings
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import accelerated, file_table, launcher_of
 from vramwise.interop.launch.options import Options, options_of
 from vramwise.interop.launch.sharding import sharding_of
@@ -70,7 +70,7 @@ def read(start: Start) -> Launch:
     if "expandable_segments:True" in start.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
         train["expandable_segments"] = True
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return Launch("transformers", scenario, (*notes, *options.notes(), *launcher.said()), options.understood())
+    return launched("transformers", scenario, (*notes, *options.notes(), *launcher.said()), options)
 
 
 def _reader_of_another(start: Start) -> str | None:

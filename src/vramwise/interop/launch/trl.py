@@ -27,7 +27,7 @@ def stage_settings(stage: str, options: Options) -> tuple[dict[str, object], lis
         return found | rollout, notes + said
     if options.first("packing_strategy") == "wrapped" and not options.is_on("padding_free"):
         found["padding_free"] = False  # trainer/sft_trainer.py joins rows for the bfd strategies alone
-    if "max_length" not in options.values:
+    if not {"max_length", "max_seq_length"} & set(options.values):
         found["sequence_length"] = _LENGTH
     if stage in ("dpo", "reward"):
         found["pairs"] = True

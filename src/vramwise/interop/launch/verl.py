@@ -8,7 +8,7 @@ states are on the GPU while the policy trains). Policy, critic and engine share 
 from __future__ import annotations
 
 from vramwise.interop.launch.adapters import targets_of
-from vramwise.interop.launch.command import Launch, Start, one_model
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import GPUS_UNSAID, Launcher, torchrun_gpus
 from vramwise.interop.launch.nested import read_nested
 from vramwise.interop.launch.options import Options
@@ -39,7 +39,7 @@ def read(start: Start) -> Launch:
     train |= accumulated(_samples(options, is_sft), whole_in(train, "micro_batch_size"), replicas)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": {**options.settings(), **train}}
     unsaid = [GPUS_UNSAID] if not gpus else []
-    return Launch("verl", scenario, (*said, *notes, *options.notes(), *unsaid), options.understood())
+    return launched("verl", scenario, (*said, *notes, *options.notes(), *unsaid), options)
 
 
 def _gpus(options: Options, start: Start, is_sft: bool) -> tuple[int | None, int | None]:
