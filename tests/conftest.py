@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 # Before torch is imported, here and in processes that tests start: for products of a few rows its threads wait for one
 # another four times as long as they compute, and tests already run beside one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No test asks a real hub; tests of the network have one of their own on loopback.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 settings.register_profile("vramwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # --hypothesis-profile thorough, as scripts/test --thorough says; the weekly run asks for more.

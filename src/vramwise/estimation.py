@@ -36,10 +36,11 @@ def estimate(
     are: `estimate("llama-3.1-8b", task="serve", gpu="l40s", max_model_len=8192)`.
 
     Raises ScenarioError (a wrong key or value), UnknownNameError (an unknown GPU), SourceError (a model that cannot be
-    found or read) and UnsupportedModelError (a family that is not described). Nothing is downloaded. A type that no
-    family describes is answered as far as its tensors say: from the safetensors files under its path, else from
-    transformers' own class where that is installed, the only case in which torch is imported; the result's notes say
-    so.
+    found or read) and UnsupportedModelError (a family that is not described). A model that neither the catalog nor a
+    cache on disk has is read from its hub, its config and the headers of its files alone; HF_HUB_OFFLINE forbids that.
+    A type that no family describes is answered as far as its tensors say: from the headers of its safetensors files,
+    else from transformers' own class where that is installed, the only case in which torch is imported; the result's
+    notes say so.
 
     `replays`: whether a training step may be replayed on a model of torch's allocator, which takes 10 to
     100 ms once reserved memory is read; else that is a calibrated ratio. `site`: the file of what runs on one's own
@@ -77,9 +78,9 @@ def _estimate(scenario: Scenario, *, replays: bool) -> Result:
         scenario = located(scenario)
     gpu, gpu_note = _gpu(scenario)
     try:
-        found, model = described_model(scenario.model)
+        found, model = model_of(scenario)
     except UndescribedTypeError as problem:
-        found = resolve(scenario.model)
+        found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
         result = _undescribed(scenario, found, gpu, problem)
     else:
         result = _answer(scenario, model, found.origin, gpu, replays=replays)
@@ -88,9 +89,16 @@ def _estimate(scenario: Scenario, *, replays: bool) -> Result:
     return replace(result, notes=(*notes, *result.notes)) if notes else result
 
 
-def described_model(name: str | Mapping[str, object]) -> tuple[ModelSource, Model]:
+def model_of(scenario: Scenario) -> tuple[ModelSource, Model]:
+    """The scenario's model, from where its `source` and `revision` say."""
+    return described_model(scenario.model, source=scenario.source, revision=scenario.revision)
+
+
+def described_model(
+    name: str | Mapping[str, object], *, source: str = "auto", revision: str | None = None
+) -> tuple[ModelSource, Model]:
     """A model's source and its description; the answer for a source that was seen before is kept."""
-    found = resolve(name)
+    found = resolve(name, source=source, revision=revision)
     known = _models.get(id(found.config))
     if known is not None and known[0].config is found.config and known[0].id == found.id:
         return found, known[1]

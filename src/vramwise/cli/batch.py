@@ -47,6 +47,7 @@ class Answer(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON Lines, one scenario or measured case a line; - is stdin")
+    parser.add_argument("--offline", action="store_true", help="ask no hub: the catalog and caches alone")
     parser.add_argument("-o", "--output", metavar="OUT", help="write there, all at once when done (default: stdout)")
     add_site_arguments(parser)
     parser.add_argument(

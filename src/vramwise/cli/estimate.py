@@ -17,6 +17,7 @@ from vramwise.cli.scenario_flags import (
     flag,
     given_keys,
     model_from_flags,
+    name_the_place,
     scenario_from_flags,
     take_scenario_file,
 )
@@ -93,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
     args.launch = launches[0].launch if launches else None
     take_scenario_file(args)
     take_export(args)
+    if not _asks_for_a_task(args):
+        name_the_place(args)
     _refuse_contradictions(args)
     _refuse_a_size(args)
     if args.style == "huggingface":

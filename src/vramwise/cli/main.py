@@ -117,6 +117,8 @@ def _dispatch(arguments: list[str]) -> int:
         args = command_parser(first).parse(rest)
     except SystemExit as leaving:  # argparse's --help, which is printed by then
         return leaving.code if isinstance(leaving.code, int) else 0
+    if getattr(args, "offline", False):
+        os.environ["HF_HUB_OFFLINE"] = "1"
     with site_of(args):
         return command_module(first).run(args)
 

@@ -163,7 +163,7 @@ def _job(plan: Plan, estimated: Result | None) -> Job:
 
     table = dict(estimated.scenario if estimated else plan.scenario.to_dict())
     refuse_what_cannot_run(table, "cpu" if plan.on_cpu else "cuda")
-    found = resolve(plan.scenario.model)
+    found = resolve(plan.scenario.model, source=plan.scenario.source, revision=plan.scenario.revision)
     if plan.on_cpu and estimated and _needed(estimated) > LARGEST_ON_CPU_GIB * GIB:
         raise UsageError(f"--device cpu is for tiny models: this run would need more than {LARGEST_ON_CPU_GIB} GiB")
     processes = int(table.get("num_gpus", 1)) if plan.scenario.task == "train" else 1

@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the command."""
     parser.add_argument("query", nargs="*", metavar="QUERY", help="words of a name or a model type")
     parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("--offline", action="store_true", help="ask no hub: the catalog and caches alone")
     parser.add_argument("--types", action="store_true", help="the model types that are described, instead of models")
 
 
@@ -29,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     query = " ".join(args.query)
     if args.types:
         return _list_types(query, as_json=args.json)
-    found = catalog(query)
+    found = catalog(query) or _elsewhere(args.query)
     if not found:
         raise UnknownNameError("model", query, near(query), "vramwise models lists all")
     described = _described_types()
@@ -56,6 +57,18 @@ def _row(one: CatalogEntry) -> tuple[str, str, str]:
         named = _QUANTIZED.search(json.dumps(table).lower())
         weights = named.group().replace("pack-quantized", "int4") if named else "quantized"
     return one.id, f"{positions:,}" if positions else "", weights
+
+
+def _elsewhere(words: list[str]) -> list[CatalogEntry]:
+    """A repository that the catalog does not have, as an entry of it; a name without organisation is looked up here."""
+    if len(words) != 1 or "/" not in words[0]:
+        return []
+    from vramwise.sources import resolve
+
+    found = resolve(words[0])
+    return [
+        CatalogEntry(found.id, (), None, str(found.config.get("model_type") or ""), "real", found.origin, found.config)
+    ]
 
 
 def _list_types(query: str, *, as_json: bool) -> int:

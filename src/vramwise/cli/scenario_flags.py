@@ -50,9 +50,11 @@ V = TypeVar("V")
 def add_scenario_arguments(parser: argparse.ArgumentParser, *, calibrates: bool = False) -> None:
     """Add MODEL, --scenario, one flag for each key of a scenario, and those of HYPERPARAMETERS."""
     parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="catalog id, hub id, URL, or path: folder, config.json, scenario"
-    )
+        "model", nargs="?", metavar="MODEL", help="name of the catalog; ORG/NAME of a hub, also ORG/NAME@REVISION and "
+        "ORG/NAME:QUANT; URL; or path: folder, config.json, scenario",
+    )  # fmt: skip
     parser.add_argument("--like", metavar="TYPE", help="describe MODEL's config as this model type")
+    add_offline(parser)
     top = parser.add_argument_group("scenario")
     top.add_argument("--scenario", metavar="FILE", help="a scenario in TOML, YAML or JSON; flags override it")
     top.add_argument("--deepspeed", metavar="FILE", help="DeepSpeed's JSON, or accelerate's YAML with ZeRO settings")
@@ -68,6 +70,11 @@ def add_scenario_arguments(parser: argparse.ArgumentParser, *, calibrates: bool 
     described = parser.add_argument_group("a model described by its hyperparameters, instead of MODEL")
     for key, kind in HYPERPARAMETERS.items():
         _add_flag(described, key, kind, kind.help)
+
+
+def add_offline(parser: argparse.ArgumentParser) -> None:
+    """Add --offline, which `main` carries out."""
+    parser.add_argument("--offline", action="store_true", help="ask no hub: the catalog and caches alone")
 
 
 def take_scenario_file(args: argparse.Namespace) -> None:
@@ -99,6 +106,8 @@ def scenario_from_flags(args: argparse.Namespace, *, locate: bool = True) -> Sce
     given = given_keys(args)
     zero_file = getattr(args, "deepspeed", None)
     task = "train" if zero_file is not None and "task" not in given else _task(given, data)
+    if args.like is not None:
+        name_the_place(args)
     model = model_from_flags(args, file_has_model="model" in data)
     if model is not None:
         data = {**data, "model": model}
@@ -213,6 +222,16 @@ def described_as(model: object, model_type: str) -> dict[str, object]:
     # The class that the config names belongs to its own type.
     kept = {key: value for key, value in found.config.items() if key not in ("architectures", "auto_map")}
     return {**kept, "model_type": model_type, "_name_or_path": found.id}
+
+
+def name_the_place(args: argparse.Namespace) -> None:
+    """--source and --revision become a part of MODEL, where no scenario holds them."""
+    if isinstance(args.model, str) and (args.source is not None or args.revision is not None):
+        from vramwise.sources.reference import placed
+
+        source = read_flag("source", KINDS[Scenario]["source"], args.source or "auto")
+        args.model = placed(args.model, str(source), args.revision)
+        args.source = args.revision = None
 
 
 def given_keys(args: argparse.Namespace) -> dict[str, str | bool]:

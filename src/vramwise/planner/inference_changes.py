@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from vramwise.engines import PLAIN, Engine, engine_named
 from vramwise.errors import VramwiseError
-from vramwise.estimation import described_model
+from vramwise.estimation import model_of
 from vramwise.planner.changes import SDPA, Asked, Change, Cost, runs
 from vramwise.serving.common.advice import MOST_RANKS, gpus_used, texts_of, value_of
 from vramwise.serving.common.storage import storage_of
@@ -124,7 +124,7 @@ def _of_weights(asked: Asked, engine: Engine) -> Iterator[Change]:
 def _is_quantized(asked: Asked) -> bool:
     """Whether the checkpoint itself is; a model that is not described is taken as such."""
     try:
-        return storage_of(described_model(asked.scenario.model)[1], "auto", None, None).quantization is not None
+        return storage_of(model_of(asked.scenario)[1], "auto", None, None).quantization is not None
     except VramwiseError:
         return True
 

@@ -15,7 +15,7 @@ from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.cards import SizeOrShare, plain_cards
 from vramwise.scenario.checks import checked
-from vramwise.scenario.fields import key, size, text, whole
+from vramwise.scenario.fields import choice, key, size, text, whole
 from vramwise.scenario.inference import GenerateSettings, ServeSettings, engines_of
 from vramwise.scenario.reading import read_scenario
 from vramwise.scenario.settings import Settings, defaults_of, kinds_of
@@ -48,6 +48,9 @@ class Scenario(Settings):
     model: str | Mapping[str, object] = key(
         ModelReference(help="model: catalog id, hub id, URL or path"), "", hash=False
     )
+    source: str = choice("where alone to look for the model's description", names.MODEL_SOURCES)
+    revision: str | None = text("branch, tag or commit of the model's repository")
+    library: str = choice("whose model it is, where its files leave that open", names.LIBRARIES)
     task: str = key(choice_kind("what the GPU is for", names.TASKS), "")
     gpu: str | None = text(
         "GPU, by id or alias (h100-sxm-80gb, 4090, a MIG slice, 50% of a card); here: this machine's"

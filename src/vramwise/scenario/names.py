@@ -13,6 +13,9 @@ from vramwise.engines import ENGINES as SPELLED_ENGINES
 
 TASKS: Final = ("train", "serve", "generate", "load")
 
+MODEL_SOURCES: Final = ("auto", "hub", "modelscope", "cache", "catalog")
+LIBRARIES: Final = ("auto", "transformers", "timm", "diffusers")
+
 DTYPES: Final = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2")
 DTYPE_SPELLINGS: Final[Mapping[str, str]] = {
     "float32": "fp32",

@@ -26,7 +26,12 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, object]:
     Raises `SourceError` with one line that names the file and what is wrong with it.
     """
     shown = shown_path(os.fspath(path))
-    text = _text(Path(path), shown)
+    return parsed_config(_content(Path(path), shown), shown)
+
+
+def parsed_config(content: bytes, shown: str) -> dict[str, object]:
+    """The table in a config.json's bytes. Raises `SourceError` as `read_config` does."""
+    text = _text(content, shown)
     try:
         table = json.loads(text)
     except json.JSONDecodeError as problem:
@@ -51,7 +56,7 @@ def checked(table: Mapping[str, object], where: str) -> dict[str, object]:
     return dict(table)
 
 
-def _text(path: Path, shown: str) -> str:
+def _content(path: Path, shown: str) -> bytes:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -63,11 +68,14 @@ def _text(path: Path, shown: str) -> str:
                 f"{shown}: {format_bytes(status.st_size, 'MiB')} is too large for a config.json "
                 f"(at most {format_bytes(LARGEST_CONFIG_BYTES, 'MiB', 0)})"
             )
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as problem:
         raise SourceError(f"{shown}: {problem.strerror or problem}") from None
     except ValueError:  # a NUL character in the name
         raise SourceError(f"{shown}: is no file name") from None
+
+
+def _text(content: bytes, shown: str) -> str:
     if not content.strip():
         raise SourceError(f"{shown}: is empty, expected a JSON object of hyperparameters")
     try:

@@ -38,6 +38,6 @@ def _name_in(path: str) -> str | None:
 
 def _known(name: str) -> bool:
     try:
-        return not resolve(name).others
+        return not resolve(name, network=False).others
     except SourceError:
         return False

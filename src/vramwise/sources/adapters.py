@@ -1,0 +1,79 @@
+"""Adapters (peft's adapter_config.json): the model is their base, and they come along with it.
+
+Keys: peft 0.21.2 config.py and tuners/lora/config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vramwise.errors import SourceError, clipped
+from vramwise.formats.ranged import shown_in
+from vramwise.formats.safetensors import stored_weights
+from vramwise.sources.config_file import LARGEST_CONFIG_BYTES, parsed_config
+from vramwise.sources.model_source import Adapter, ModelSource
+from vramwise.sources.repository import Repository
+
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ALL_LINEAR = "all-linear"
+MOST_TARGETS = 512
+LARGEST_RANK = 2**16
+_DTYPES = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+
+
+def adapted_model(repository: Repository, model_id: str) -> ModelSource:
+    """The base model of an adapter, with the adapter. Raises SourceError where the base is not to be had."""
+    from vramwise.sources.resolve import resolve
+
+    shown = shown_in(repository, ADAPTER_CONFIG)
+    config = parsed_config(repository.read(ADAPTER_CONFIG, LARGEST_CONFIG_BYTES), shown)
+    base = config.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base.strip():
+        raise SourceError(f"{shown}: names no base model (base_model_name_or_path)")
+    revision = config.get("revision")
+    adapter = _adapter(config, repository, model_id)
+    try:
+        found = resolve(base, revision=revision if isinstance(revision, str) and revision != "main" else None)
+    except SourceError as problem:
+        raise SourceError(f"{model_id} is an adapter, and its base model is not to be had: {problem}") from None
+    if found.adapter is not None:
+        raise SourceError(f"{shown}: its base model {clipped(base)} is an adapter itself")
+    what = f"{adapter.method.upper()} of rank {adapter.rank}" if adapter.rank else adapter.method
+    note = f"{model_id} is an adapter ({what}) of {found.id}: {repository.origin}"
+    return replace(found, note=f"{note}; {found.note}" if found.note else note, adapter=adapter)
+
+
+def _adapter(config: Mapping[str, object], repository: Repository, name: str) -> Adapter:
+    rank, dropout = config.get("r"), config.get("lora_dropout")
+    dtype, stored = _stored(repository)
+    return Adapter(
+        name=name,
+        method=clipped(str(config.get("peft_type") or "adapter")).lower(),
+        rank=rank if type(rank) is int and 0 < rank <= LARGEST_RANK else 0,
+        targets=_targets(config.get("target_modules")),
+        dropout=float(dropout) if isinstance(dropout, int | float) and 0 <= dropout < 1 else 0.0,
+        dora=config.get("use_dora") is True,
+        dtype=dtype,
+        stored_bytes=stored,
+    )
+
+
+def _targets(given: object) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return (ALL_LINEAR,) if given == ALL_LINEAR else ()
+    if not isinstance(given, list) or not all(isinstance(one, str) and 0 < len(one) < 200 for one in given):
+        return ()
+    return tuple(given) if len(given) <= MOST_TARGETS else ()
+
+
+def _stored(repository: Repository) -> tuple[str | None, int | None]:
+    """The dtype of most of the adapter's tensors and the bytes of all."""
+    if ADAPTER_WEIGHTS not in repository.files():
+        return None, repository.size("adapter_model.bin")
+    weights = stored_weights(repository, ADAPTER_WEIGHTS)
+    sizes: dict[str, int] = {}
+    for tensor in weights.tensors:
+        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.bytes
+    dtype = max(sizes, key=sizes.__getitem__, default="")
+    return _DTYPES.get(dtype), weights.bytes

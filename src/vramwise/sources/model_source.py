@@ -1,0 +1,54 @@
+"""A model's configuration and where it was read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramwise.records import record
+from vramwise.sources.repository import Repository
+
+if TYPE_CHECKING:
+    from vramwise.formats.safetensors import StoredWeights
+
+
+@record
+class Adapter:
+    """An adapter whose base is the model: what its adapter_config.json says, and its tensors' dtype and bytes."""
+
+    name: str
+    method: str
+    rank: int
+    targets: tuple[str, ...]
+    """Names of modules; ("all-linear",) for all."""
+    dropout: float
+    dora: bool
+    dtype: str | None
+    stored_bytes: int | None
+
+
+@record
+class ModelSource:
+    """A model's configuration: `config` has the keys of a config.json, `origin` says where it was read,
+    `note` what was chosen where the name left a choice. Treat `config` as read-only: it is shared."""
+
+    id: str
+    config: dict[str, object]
+    origin: str
+    note: str | None = None
+    others: tuple[str, ...] = ()
+    """Other models that the name would have fitted as well."""
+    repository: Repository | None = None
+    """Where its files lie; they are looked at only when the type is unknown or they are asked for."""
+    entry: str = ""
+    """The safetensors file or index of the repository that was named; its own weights where it is empty."""
+    adapter: Adapter | None = None
+    """The adapter that was named, whose base model this is."""
+
+    def stored_weights(self) -> StoredWeights | None:
+        """The tensors that its safetensors files hold, None without any. Raises SourceError for broken ones."""
+        from vramwise.formats.safetensors import stored_weights, weights_among
+
+        if self.repository is None:
+            return None
+        entry = self.entry or weights_among(self.repository.files())
+        return None if entry is None else stored_weights(self.repository, entry)
