@@ -1,5 +1,4 @@
-"""What people write for `gpu` and `gpus` that is more, or less, than a card's name (`2x4090`, `24GB`), and for what must
-stay free of one (`2GiB`, `10%`)."""
+"""What people write for `gpu` and `gpus` that is more, or less, than a name (`2x4090`, `24GB`), and for `reserve_bytes`."""
 
 from __future__ import annotations
 
