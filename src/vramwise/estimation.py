@@ -14,6 +14,7 @@ from vramwise.hardware.room import Room, room_of
 from vramwise.models import Model, describe
 from vramwise.result import Result
 from vramwise.scenario import Scenario
+from vramwise.scenario.cards import card_here
 from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
 from vramwise.sources import ModelSource, resolve
 from vramwise.units import format_bytes
@@ -55,12 +56,22 @@ def estimate(
         raise ScenarioError(next(iter(settings)), "keywords go with a model's name: write them into the scenario")
     elif not isinstance(scenario, Scenario):
         scenario = Scenario.from_dict(scenario)
+    scenario = on_this_machine(scenario)
     with using(site_in_use(site), scenario.driver) as force:
         result = _estimate(scenario, replays=replays)
     if force is None:
         return result
     changed = tuple(one.to_dict() for one in force.found.values())
     return replace(result, site=changed, notes=(*force.notes(), *result.notes))
+
+
+def on_this_machine(scenario: Scenario) -> Scenario:
+    """The scenario with this machine's card where it asks for that (`gpu: here`). Raises ScenarioError without one."""
+    if card_here(scenario.gpu) is None:
+        return scenario
+    from vramwise.hardware.machine.here import located
+
+    return located(scenario)
 
 
 def terms_asked(scenario: Scenario) -> tuple[Result, Mapping[str, Asked]]:
@@ -72,10 +83,6 @@ def terms_asked(scenario: Scenario) -> tuple[Result, Mapping[str, Asked]]:
 
 
 def _estimate(scenario: Scenario, *, replays: bool) -> Result:
-    if scenario.gpu is not None and scenario.gpu[:4].lower() == "here":
-        from vramwise.hardware.machine.here import located
-
-        scenario = located(scenario)
     gpu, gpu_note = _gpu(scenario)
     try:
         found, model = model_of(scenario)

@@ -231,7 +231,8 @@ UNMOVED = {
 }
 DIFFER = (
     "sample_lengths", "packing", "padding", "document_mask", "padding_free", "attention", "loss", "kernels",
-    "expandable_segments", "gradient_accumulation_steps", "sub_group_size", "offload_optimizer_buffer_count", "sequence_parallel",
+    "expandable_segments", "gradient_accumulation_steps", "sub_group_size", "offload_optimizer_buffer_count",
+    "sequence_parallel",
 )  # fmt: skip
 """Keys that not every framework follows."""
 

@@ -111,12 +111,12 @@ def worst(checks: Iterable[Check]) -> Check:
 
 def with_a_card(scenario: Scenario) -> Scenario:
     """On the card here where the scenario names none. Raises ScenarioError where there is none either."""
-    from vramwise.hardware.machine.here import HERE, is_here, located
+    from vramwise.estimation import on_this_machine
 
     named = (scenario.gpu, scenario.gpus, scenario.gpu_total_bytes, scenario.gpu_free_bytes)
     if not any(named) and scenario.num_gpus:
-        scenario = scenario.replace(gpu=HERE)
-    return located(scenario) if is_here(scenario.gpu) else scenario
+        scenario = scenario.replace(gpu="here")
+    return on_this_machine(scenario)
 
 
 def _scenarios(what: What, settings: Mapping[str, object]) -> list[tuple[str, Scenario]]:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, nearest
 from vramwise.scenario import Scenario, read_table_file
+from vramwise.scenario.cards import card_here
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.help import described, group_of
 from vramwise.scenario.names import TASKS
@@ -126,7 +127,7 @@ def scenario_from_flags(args: argparse.Namespace, *, locate: bool = True) -> Sce
         data[table_of(task)] = {**_file_table(data, table_of(task)), **settings}
     try:
         scenario = Scenario.from_dict(data)
-        scenario = _on_this_machine(scenario) if locate else scenario
+        scenario = _located(scenario) if locate else scenario
         return scenario.replace(notes=(*scenario.notes, *notes)) if notes else scenario
     except ScenarioError as error:
         key = error.path.removeprefix(f"{table_of(task)}.").partition(".")[0].partition("[")[0]
@@ -135,13 +136,13 @@ def scenario_from_flags(args: argparse.Namespace, *, locate: bool = True) -> Sce
         raise
 
 
-def _on_this_machine(scenario: Scenario) -> Scenario:
+def _located(scenario: Scenario) -> Scenario:
     """With this machine's card where it asks for that, looked at once for all that follows."""
-    if scenario.gpu is None or scenario.gpu[:4].lower() != "here":
+    if card_here(scenario.gpu) is None:
         return scenario
-    from vramwise.hardware.machine.here import located
+    from vramwise.estimation import on_this_machine
 
-    return located(scenario)
+    return on_this_machine(scenario)
 
 
 def _launched(args: argparse.Namespace, data: dict[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from vramwise.cli.scenario_flags import scenario_from_flags
 from vramwise.errors import UsageError, clipped
 from vramwise.scenario import Scenario
+from vramwise.scenario.cards import card_here
 
 DOES_NOT_FIT = 3
 _SEPARATOR = "--"
@@ -50,12 +51,12 @@ class _HereOnce:
         self._card: dict[str, object] = {}
 
     def on_it(self, scenario: Scenario) -> Scenario:
-        from vramwise.hardware.machine.here import is_here, located
+        from vramwise.estimation import on_this_machine
 
-        if not is_here(scenario.gpu):
+        if card_here(scenario.gpu) is None:
             return scenario
         if not self._card:
-            found = located(scenario)
+            found = on_this_machine(scenario)
             self._card = {
                 key: getattr(found, key) for key in ("gpu", "gpus", "gpu_total_bytes", "gpu_free_bytes", "driver")
             }

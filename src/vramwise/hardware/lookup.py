@@ -6,13 +6,16 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from vramwise.errors import UnknownNameError, clipped, nearest
 from vramwise.hardware.gpu import Gpu, added_rows, gpu_of, rows_by_id, sized_ids
-from vramwise.hardware.slices import Asked, cards_with, mig_slice, part_asked, profiles, share_of
 from vramwise.records import record
 from vramwise.tables import Row
 from vramwise.units import GIB
+
+if TYPE_CHECKING:
+    from vramwise.hardware.slices import Asked
 
 # Words that tell cards of one maker apart from nothing else.
 _FILLER = frozenset(
@@ -56,6 +59,7 @@ _SIZE = re.compile(r"^\d+gb$")
 # Words that make another product of the same number: a name without one never means a card with it.
 _PRODUCT = frozenset({"ti", "super", "laptop", "maxq", "d", "v2", "xt", "xtx", "gre", "sff", "nano", "nx", "agx"})
 _SAME = {"mobile": "laptop", "notebook": "laptop"}
+_MAY_BE_A_PART = re.compile(r"\dg[.-]\d+gb|%", re.IGNORECASE)
 _CUT_OFF = re.compile(r"\s*(?:\.{2,}|…)\s*$")  # nvidia-smi's table ends long names so
 
 
@@ -76,9 +80,12 @@ def find_gpu(name: str) -> GpuMatch:
     number or suffix it does not have: `5060` is no RTX 5060 Ti, a laptop's card no desktop one. Raises
     `UnknownNameError` with the nearest names, also for a name that nvidia-smi cut off where several begin so.
     """
-    asked_part = part_asked(name)
-    if asked_part is not None:
-        return _part(name, asked_part)
+    if _MAY_BE_A_PART.search(name):
+        from vramwise.hardware.slices import part_asked
+
+        asked_part = part_asked(name)
+        if asked_part is not None:
+            return _part(name, asked_part)
     exact = name.strip().lower()
     if exact in sized_ids() or exact in rows_by_id():
         gpu = gpu_of(exact)
@@ -105,6 +112,8 @@ def find_gpu(name: str) -> GpuMatch:
 
 def _part(name: str, asked: Asked) -> GpuMatch:
     """A MIG slice or a share of a card. Raises UnknownNameError for a profile that the card does not have."""
+    from vramwise.hardware.slices import cards_with, mig_slice, profiles, share_of
+
     if asked.percent:
         whole = find_gpu(asked.rest)
         return GpuMatch(share_of(whole.gpu, asked.percent), whole.note)

@@ -33,8 +33,6 @@ class Asked:
 
 def part_asked(name: str) -> Asked | None:
     """The part of a card that a name asks for; None for a whole card. `H100 MIG 1g.10gb`, `nvidia.com/mig-3g.40gb`."""
-    if "gb" not in name.lower() and "%" not in name:
-        return None
     plain = name.strip().lower().replace("nvidia.com/", " ")
     found = _PROFILE.search(plain)
     if found is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.errors import UsageError
+from vramwise.estimation import on_this_machine
 from vramwise.hardware import Gpu, find_gpu
 from vramwise.hardware.room import room_of, rooms_of
 from vramwise.records import record
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES
 
-HERE = "here"
 _NOT_OF_THE_MACHINE = frozenset({"model", "task", *TABLES})
 
 
@@ -62,10 +62,7 @@ def machine_of(**written: object) -> Machine:
     if asked.get("num_gpus") == 0:
         raise UsageError("num_gpus: expected at least 1, got 0")
     scenario = Scenario.from_dict({"model": "-", "task": "load", **asked})
-    if scenario.gpu is not None and scenario.gpu[: len(HERE)].lower() == HERE:
-        from vramwise.hardware.machine.here import located
-
-        scenario = located(scenario)
+    scenario = on_this_machine(scenario)
     match = find_gpu(scenario.gpu) if scenario.gpu is not None else None
     gpu = match.gpu if match is not None else None
     unequal = rooms_of(scenario)

@@ -1,4 +1,4 @@
-"""What people write for `gpu` and `gpus` that is more, or less, than a name (`2x4090`, `24GB`), and for `reserve_bytes`."""
+"""What people write for `gpu`, `gpus` and `reserve_bytes` that is no name: `2x4090`, `24GB`, `here`, `10%`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from vramwise.units import format_bytes
 
 # 7900xtx and 9070xt are names of cards, not 7,900 of them.
 _SEVERAL = re.compile(r"\s*(\d+)\s*[x×*](?!tx?\b)\s*(\S.*)", re.IGNORECASE)
+_HERE = re.compile(r"here(?:(?:\s*[:#]\s*|\s+)(\S.*))?", re.IGNORECASE)
 _MEMORY_ALONE = re.compile(r"\s*([\d.,]+)\s*([kmgt]b?|[kmgt]ib)\s*", re.IGNORECASE)
 
 MOST_LISTED = 64
@@ -54,6 +55,12 @@ def plain_cards(
     if len(alone[2]) == 2:  # drivers report a card that is sold with 24 GB as one of nearly 24 GiB
         note += f'; a card sold with that has more: "{alone[1]}GiB"'
     return Cards(None, num_gpus, _stated("gpu_total_bytes", size, gpu_total_bytes, memory), (note,))
+
+
+def card_here(written: str | None) -> str | None:
+    """Which of this machine's cards `here`, `here:1` or `here:MIG-…` asks for, empty for the first; None for none."""
+    found = _HERE.fullmatch(written.strip()) if written is not None else None
+    return None if found is None else found[1] or ""
 
 
 def _listed(gpus: tuple[str, ...], written: str | None, num_gpus: int | None, gpu_total_bytes: int | None) -> Cards:

@@ -13,8 +13,9 @@ from vramwise.cli.main import main
 from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
 from vramwise.hardware.machine import here, nvml
-from vramwise.hardware.machine.here import is_here, located
+from vramwise.hardware.machine.here import located
 from vramwise.scenario import Scenario
+from vramwise.scenario.cards import card_here
 from vramwise.units import GIB, MIB
 
 H100, V100 = "NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-16GB"
@@ -200,12 +201,12 @@ def test_mig_mode_without_slices(machine):
 
 @pytest.mark.parametrize("name", ["here", "HERE", "here:1", "here 1", "here:MIG-aa"])
 def test_what_asks_for_this_machine(name):
-    assert is_here(name)
+    assert card_here(name) is not None
 
 
 @pytest.mark.parametrize("name", ["hereford", "h100", None, "the one here"])
 def test_what_does_not(name):
-    assert not is_here(name)
+    assert card_here(name) is None
 
 
 def test_no_card_is_one_line_and_exit_code_2(monkeypatch, capsys):

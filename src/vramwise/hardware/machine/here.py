@@ -17,10 +17,10 @@ from vramwise.hardware.machine.host import this_host
 from vramwise.hardware.memory import seen_by_processes
 from vramwise.records import record
 from vramwise.scenario import Scenario
+from vramwise.scenario.cards import card_here
 from vramwise.units import MIB, format_bytes
 
 HERE = "here"
-_ASKED = re.compile(r"here(?:(?:\s*[:#]\s*|\s+)(\S.*))?", re.IGNORECASE)
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap")
 """What a kernel shows that has a GPU's driver: NVIDIA's, AMD's, WSL's, a Jetson's."""
 _CUDA, _HIP = "CUDA_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -40,11 +40,6 @@ class Card:
     note: str | None = None
 
 
-def is_here(gpu: str | None) -> bool:
-    """Whether a scenario's gpu asks for this machine's: `here`, `here:1`, `here:MIG-…`."""
-    return gpu is not None and gpu[:4].lower() == HERE and _ASKED.fullmatch(gpu.strip()) is not None
-
-
 def has_driver() -> bool:
     """Whether this machine may have a GPU: nothing is started or imported to find out."""
     if sys.platform == "darwin":
@@ -56,10 +51,9 @@ def has_driver() -> bool:
 
 def located(scenario: Scenario) -> Scenario:
     """The scenario with the cards of this machine where it asks for them. Raises ScenarioError where there are none."""
-    if not is_here(scenario.gpu):
+    which = card_here(scenario.gpu)
+    if which is None:
         return scenario
-    asked = _ASKED.fullmatch((scenario.gpu or "").strip())
-    which = asked[1] if asked is not None else None
     driver, cards = cards_here(which)
     if not cards:
         raise ScenarioError("gpu", no_card(driver))
@@ -84,13 +78,13 @@ def located(scenario: Scenario) -> Scenario:
     return scenario.replace(**changes, notes=tuple(dict.fromkeys(notes)))
 
 
-def cards_here(which: str | None = None) -> tuple[DriverFacts, list[Card]]:
+def cards_here(which: str = "") -> tuple[DriverFacts, list[Card]]:
     """What the driver says, and the cards that a process here may use: those that the environment shows, or one."""
     from vramwise.hardware.machine.nvml import this_machine
 
     driver = this_machine() or DriverFacts("")
     units = [unit for gpu in driver.gpus for unit in (gpu.slices if gpu.mig == "enabled" else (gpu,))]
-    if which is not None:
+    if which:
         return driver, [_card(unit) for unit in _chosen(units, driver.gpus, which)]
     shown = _visible(driver)
     if shown is not None:
@@ -171,10 +165,10 @@ def _program(name: str) -> str:
     return clipped(re.split(r"[\\/]", name.strip())[-1] or "a process", 40)
 
 
-def _freer(cards: Sequence[Card], used: Sequence[Card], which: str | None) -> list[str]:
+def _freer(cards: Sequence[Card], used: Sequence[Card], which: str) -> list[str]:
     """A card beside those used that has clearly more room."""
     others = [card for card in cards if card not in used and card.free_bytes is not None]
-    if which is not None or len(used) > 1 or not others:
+    if which or len(used) > 1 or not others:
         return []
     best = max(others, key=_room)
     if _room(best) < _room(used[0]) * 1.05:
