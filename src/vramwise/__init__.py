@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vramwise.hardware import find_gpu as find_gpu
     from vramwise.interop.export import export as export
     from vramwise.models import describe as describe
+    from vramwise.planner.suggestions import suggestion_tables as suggestion_tables
     from vramwise.result import Result as Result
     from vramwise.scenario import Scenario as Scenario
     from vramwise.units import format_bytes as format_bytes
@@ -36,6 +37,7 @@ _HOME = {
     "find_gpu": "hardware",
     "format_bytes": "units",
     "parse_bytes": "units",
+    "suggestion_tables": "planner.suggestions",
     "watch": "watching",
 }
 __all__ = [  # noqa: RUF022 - the version first

@@ -12,7 +12,7 @@ from vramwise.errors import ScenarioError, UndescribedTypeError
 from vramwise.hardware import Gpu, find_gpu
 from vramwise.hardware.room import Room, room_of
 from vramwise.models import Model, describe
-from vramwise.result import Result
+from vramwise.result import Result, Suggestions
 from vramwise.scenario import Scenario
 from vramwise.scenario.cards import card_here
 from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
@@ -93,7 +93,7 @@ def _estimate(scenario: Scenario, *, replays: bool) -> Result:
         result = _answer(scenario, model, found.origin, gpu, replays=replays)
     result = _beside_others(result, room_of(scenario, gpu))
     notes = [note for note in (found.note, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
-    return replace(result, notes=(*notes, *result.notes)) if notes else result
+    return replace(result, notes=(*notes, *result.notes), suggestions=Suggestions(scenario, result))
 
 
 def model_of(scenario: Scenario) -> tuple[ModelSource, Model]:

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
 from vramwise.errors import UsageError, clipped
 from vramwise.records import record
+
+if TYPE_CHECKING:
+    from vramwise.scenario import Scenario
 
 SCHEMA: Final = 1
 
@@ -220,9 +223,53 @@ class ModelFacts:
     source: str
 
 
+class Suggestions(Sequence[Mapping[str, Any]]):
+    """What to change so that less is needed, worked out once somebody reads it: that takes up to twelve estimates.
+
+    Each is a table of `change`, `command`, `total_needed`, `saves_bytes`, `fits` and `cost`, best first.
+    """
+
+    def __init__(self, scenario: Scenario | None = None, result: Result | None = None) -> None:
+        self._scenario, self._result = scenario, result
+        self._found: tuple[Mapping[str, Any], ...] | None = None if scenario is not None else ()
+
+    @classmethod
+    def of(cls, tables: Iterable[Mapping[str, Any]]) -> Suggestions:
+        """Suggestions that are known already."""
+        made = cls()
+        made._found = tuple(dict(table) for table in tables)
+        return made
+
+    def _all(self) -> tuple[Mapping[str, Any], ...]:
+        if self._found is None and self._scenario is not None:
+            from vramwise import suggestion_tables  # by the package's own list of names: it is made far above
+
+            self._found, self._result = tuple(suggestion_tables(self._scenario, self._result)), None
+        return self._found or ()
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Mapping[str, Any], ...]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | tuple[Mapping[str, Any], ...]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(list(self._all()))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Suggestions, (self._scenario,)) if self._found is None else (Suggestions.of, (self._found,))
+
+
 @record
 class Result:
-    """The whole answer. Raises ValueError for a quantity or a peak phase with an unknown name."""
+    """The whole answer; `suggestions` are worked out when they are first read.
+
+    Raises ValueError for a quantity or a peak phase with an unknown name.
+    """
 
     scenario: Mapping[str, Any]
     model: ModelFacts
@@ -234,6 +281,7 @@ class Result:
     verdict: Verdict | None = None
     notes: tuple[str, ...] = ()
     site: tuple[Mapping[str, Any], ...] = ()
+    suggestions: Sequence[Mapping[str, Any]] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         strange = [name for name in self.quantities if name not in QUANTITIES]
@@ -257,9 +305,14 @@ class Result:
                 return self.quantities[name]
         return Quantity.exact(0)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as JSON-able data; keys and order are part of the contract."""
-        return {**self._before_phases(), "phases": [phase.to_dict() for phase in self.phases], **self._after_phases()}
+    def to_dict(self, *, suggestions: bool = False) -> dict[str, Any]:
+        """The result as JSON-able data; keys and order are part of the contract.
+
+        `suggestions`: what to change too, which takes as many estimates as there are changes to try.
+        """
+        more = {"suggestions": [dict(one) for one in self.suggestions]} if suggestions else {}
+        phases = [phase.to_dict() for phase in self.phases]
+        return {**self._before_phases(), "phases": phases, **self._after_phases(), **more}
 
     def _before_phases(self) -> dict[str, Any]:
         return {
@@ -327,6 +380,7 @@ class Result:
             verdict=_verdict(verdict) if verdict else None,
             notes=tuple(data["notes"]),
             site=tuple(data.get("site", ())),
+            suggestions=Suggestions.of(data.get("suggestions", ())),
         )
 
 
@@ -366,6 +420,11 @@ def result_schema() -> dict[str, Any]:
         notes=texts,
         site={"type": "array", "items": _change_schema()},
     )
+    suggestion = _table(
+        change={"type": "object"}, command={"type": ["string", "null"]},
+        total_needed=_table(low=size, expected=size, high=size), saves_bytes=whole, fits={"type": "boolean"}, cost=text,
+    )  # fmt: skip
+    result["properties"]["suggestions"] = {"type": "array", "items": suggestion}  # where they were asked for
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, "title": "vramwise result", **result, "$defs": {"node": node}}
 

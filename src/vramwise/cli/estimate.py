@@ -177,7 +177,8 @@ def _task(args: argparse.Namespace, name: str = "") -> int:
     if args.like is not None:
         result = replace(result, notes=(f"described as {args.like}, because --like says so", *result.notes))
     if args.json:
-        _print_json({"id": name, "result": result.to_dict()} if name else result.to_dict())
+        table = result.to_dict(suggestions=result.verdict is not None)
+        _print_json({"id": name, "result": table} if name else table)
     elif args.explain is not None:
         from vramwise.cli.screens.explain import explain_screen
         from vramwise.cli.screens.paint import show

@@ -61,7 +61,7 @@ def print_export(args: argparse.Namespace, scenario: Scenario) -> int:
             write_file(file.path, file.text)
             print(f"{shown_path(file.path)}: {file.what}", file=sys.stderr)
     if args.json:
-        json.dump({**result.to_dict(), "export": found.to_dict()}, sys.stdout)
+        json.dump({**result.to_dict(suggestions=result.verdict is not None), "export": found.to_dict()}, sys.stdout)
         print()
     elif args.output is None:
         print(found.text, end="")

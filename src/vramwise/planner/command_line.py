@@ -40,4 +40,4 @@ def _text(value: object) -> str:
         return ",".join(f"{key}={entry}" for key, entry in value.items())
     if isinstance(value, list | tuple):
         return ",".join(_text(entry) for entry in value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

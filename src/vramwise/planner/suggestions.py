@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from vramwise.errors import VramwiseError
+from vramwise.estimation import estimate as estimated
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost
+from vramwise.planner.command_line import estimate_command
 from vramwise.planner.inference_changes import (
     generation_changes,
     loading_changes,
@@ -50,15 +52,23 @@ class Suggestion:
         """Whether it fits, or fits tightly; False without a card."""
         return self.verdict is not None and self.verdict.fits
 
-    def to_dict(self) -> dict[str, object]:
-        """The suggestion as JSON-able data."""
+    def to_dict(self, scenario: Scenario | None = None) -> dict[str, object]:
+        """The suggestion as JSON-able data, for a scenario with the command that estimates the changed one."""
+        values = {key: list(one) if isinstance(one, tuple) else one for key, one in self.change.values.items()}
         return {
-            "change": dict(self.change.values),
+            "change": values,
+            **({} if scenario is None else {"command": estimate_command(self.change.of(scenario))}),
             "total_needed": self.needed.to_dict(),
             "saves_bytes": self.saved_bytes,
             "fits": self.fits,
             "cost": self.change.cost,
         }
+
+
+def suggestion_tables(scenario: Scenario, result: Result | None = None) -> list[dict[str, object]]:
+    """`suggestions` as JSON has them; the answer is worked out where it is not at hand."""
+    found = suggestions(scenario, estimated(scenario) if result is None else result, estimated)
+    return [one.to_dict(scenario) for one in found]
 
 
 def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[Suggestion]:
