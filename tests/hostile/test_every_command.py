@@ -116,6 +116,11 @@ PLACES: dict[str, list[Place]] = {
     "sweep": [
         (["estimate", "--scenario", "{}", "--sweep", "micro_batch_size=1,2"], ".json", json.dumps(SCENARIO).encode(), [])
     ],
+    "check": [
+        (["check", "{}", "--gpu", "h100"], ".json", json.dumps(SCENARIO).encode(), []),
+        (["check", "{}", "--gpu", "h100", "--json"], ".sbatch", b"#!/bin/sh\nvllm serve gpt2 --max-model-len 512\n", []),
+        (["estimate", "{}", "{}", "--together", "--gpu", "h100"], ".toml", TOML.encode(), ["a.", "[a."]),
+    ],
     "batch": [
         (["batch", "{}"], ".jsonl", json.dumps({"model": "gpt2", "task": "load"}).encode() + b"\n", ['{"id":']),
         (["batch", "-"], "-", json.dumps(CASE).encode() + b"\n", []),
@@ -181,6 +186,9 @@ WORDED = [
     ["estimate", "gpt2", "--task", "train", "--sweep", "{}"], ["estimate", "gpt2", "--task", "train", "--lora-targets", "{}"],
     ["estimate", "gpt2", "--task", "serve", "--gpu", "4090", "--explain", "{}"], ["estimate", "--", "vllm", "serve", "{}"],
     ["estimate", "--", "{}"], ["estimate", "--scenario", "{}"], ["batch", "{}"], ["batch", "-", "-o", "{}"], ["accuracy", "{}"],
+    ["check", "{}"], ["check", "--gpu", "{}", "--", "vllm", "serve", "gpt2"], ["estimate", "--together", "{}", "{}"],
+    ["estimate", "gpt2", "--task", "load", "--gpu", "h100", "--reserve-bytes", "{}"],
+    ["estimate", "gpt2", "--task", "load", "--gpus", "{}"], ["estimate", "gpt2", "--task", "load", "--gpu", "here:{}"],
     ["compare", "{}"], ["compare", "log", "--set", "{}"], ["measure", "{}", "--task", "load"], ["oom", "{}"],
     ["oom", "-", "--top", "{}"], ["doctor", "{}"], ["gpus", "{}"], ["models", "{}"], ["dtypes", "{}"], ["schema", "{}"],
     ["mfu", "{}", "--gpu", "{}"], ["profile", "{}"], ["watch", "--count", "1", "--exporter", "{}"],
