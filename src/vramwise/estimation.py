@@ -190,7 +190,8 @@ def _device_notes(scenario: Scenario, gpu: Gpu | None) -> Iterator[str]:
     """What is assumed of a device that shares memory, does not run CUDA code, or is not named."""
     if gpu is not None and gpu.memory_note is not None and scenario.gpu_total_bytes is None and scenario.num_gpus:
         yield gpu.memory_note
-    if gpu is not None and not gpu.runs_cuda_code and scenario.num_gpus:
+    own = engine_named(scenario.serve.engine).vendor if scenario.task in ("serve", "load") else ""
+    if gpu is not None and not gpu.runs_cuda_code and gpu.vendor != own and scenario.num_gpus:
         yield (
             f"{gpu.name} does not run CUDA code: the numbers are those of the CUDA code, without a CUDA context; what "
             f"{_RUNTIMES.get(gpu.vendor, 'its runtime')} takes beside them, and which temporaries it does without, is "

@@ -14,6 +14,7 @@ import pytest
 from vramwise.errors import UnsupportedModelError, VramwiseError
 from vramwise.estimation import estimate
 from vramwise.result import Node, Result, result_schema
+from vramwise.scenario.definition import engines_of
 from vramwise.scenario.names import ENGINES, SERVE_QUANTIZATION
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
@@ -62,16 +63,19 @@ def check(result: Result) -> None:
 def test_every_engine_serves_every_kind_of_model(engine: str, model: str, ranks: int) -> None:
     if model == "gpt2":
         ranks = min(ranks, 4)  # 12 heads
-    serve = {"engine": engine, "tensor_parallel_size": ranks}
+    if engine not in engines_of("tensor_parallel_size"):
+        ranks = 1
+    serve = {"engine": engine, "tensor_parallel_size": ranks} if ranks > 1 else {"engine": engine}
     check(estimate({"model": model, "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": ranks, "serve": serve}))
     check(estimate({"model": model, "task": "load", "gpu": "rtx-4090", "serve": serve}))
 
 
 @pytest.mark.parametrize("name", [name for name in SERVE_QUANTIZATION if name != "gguf"])
 def test_every_quantization_makes_weights_smaller(name: str) -> None:
-    table = {"engine": "vllm", "quantization": name}
+    engine = "mlx" if name.startswith("mlx") else "vllm"
+    table = {"engine": engine, "quantization": name}
     plain, small = (
-        estimate({"model": MODELS[0], "task": "load", "serve": serve}) for serve in ({"engine": "vllm"}, table)
+        estimate({"model": MODELS[0], "task": "load", "serve": serve}) for serve in ({"engine": engine}, table)
     )
     bits = 16 * small.quantities["weights"].expected / plain.quantities["weights"].expected
     assert bits < 10 or name == "mxfp4"  # which quantizes experts alone

@@ -83,6 +83,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "swa_full": (True, {"n_ctx": 32768}, GEMMA),
     "imatrix": (True, {**GGUF, "gguf_quant": "Q4_0"}, MOE),
     "variant": ("ik_llama.cpp", {}, MOE),
+    "kv_bits": (4, {}, MOE),
+    "kv_group_size": (32, {"kv_bits": 4}, MOE),
+    "quantized_kv_start": (10**6, {"kv_bits": 4}, MOE),
+    "max_kv_size": (512, {}, MOE),
+    "prefill_step_size": (512, {}, MOE),
     "mla_attn": (1, IK, LATENT),
     "attn_max_b": (128, {**IK, "n_ctx": 131072, "flash_attn": True}, LATENT),
     "fused_moe": (1, {**IK, "n_cpu_moe": 20, "n_ubatch": 2048, "n_batch": 2048}, MOE),
@@ -138,7 +143,8 @@ VALUES_OF_ENGINES = {("engine_version", engine): "b6200" for engine in ("llama.c
 
 # what an engine has, and what moves no byte of it: the reason
 UNMOVED = {("main_gpu", engine): "the cards of a scenario are alike" for engine in LLAMA_CPP_ENGINES} | {
-    ("mmproj", "ollama"): "its library brings the projector by itself"
+    ("mmproj", "ollama"): "its library brings the projector by itself",
+    ("engine_version", "mlx"): "the rules of one version are known",
 }
 
 

@@ -35,6 +35,7 @@ ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
     "tensorrt-llm": ("trt-llm",),
     "tgi": ("text-generation-inference",),
     "ollama": (),
+    "mlx": ("mlx-lm",),
     "transformers": ("hf",),
 }
 """Every engine with other spellings of its name, the default first."""

@@ -100,10 +100,14 @@ class Engine:
     """What it wants before it takes requests beyond the model's own length."""
     narrower_weights: tuple[str, ...] = ("fp8", "awq")
     """Formats that take less than 16 bits, in the order in which they cost quality."""
+    own_formats: tuple[str, ...] = ()
+    """Formats of weights that no other engine reads."""
     reads_gguf: bool = False
     """The weights are a GGUF file, whatever is said of them."""
     divides_by_room: bool = False
     """Of unequal cards it puts on each what that has room for."""
+    vendor: str = ""
+    """The maker of the only devices that it is written for; empty: CUDA's, and what others make run the same code."""
     runs_on_cpu: bool = False
     """It needs no GPU."""
     words: Mapping[str, str] = field(default_factory=lambda: NONE)

@@ -35,6 +35,8 @@ _MXFP4 = "OCP microscaling formats 1.0: 32 values of 4 bits share one 8-bit expo
 _MXFP8 = "OCP microscaling formats 1.0: 32 values of 8 bits share one 8-bit exponent"
 _NVFP4 = "compressed-tensors 0.20.0 compressors/nvfp4: weight_packed, fp8 weight_scale of 16, global scales"
 _INT8 = "bitsandbytes 0.50.2 nn/modules.py Int8Params: CB int8, SCB fp32 an output row"
+_MLX = "mlx 0.32.4 nn/layers/quantized.py: packed uint32 weight, 16-bit scales and biases a group"
+_MLX_FLOAT = "mlx 0.32.4 nn/layers/quantized.py, modes mxfp4, mxfp8, nvfp4: packed weight, an 8-bit scale a group"
 _GGUF = "the file's own tensor types, see GGUF_TYPES"
 
 _OUTSIDE_LAYERS = frozenset({"embedding", "norm", "head"})
@@ -80,6 +82,10 @@ class QuantFormat:
 
     def quantizes(self, part: str, shape: Sequence[int], is_linear: bool) -> bool:
         """Whether a parameter is replaced: by its part, its shape and whether it is a linear weight."""
+        if self.layout.startswith("mlx") and (not shape or shape[-1] % self.group_size):
+            return False  # mlx-lm 0.32.2 utils.py quantize_model leaves such a width alone
+        if self.layout.startswith("mlx") and len(shape) == 2:
+            return part not in self.skipped_parts  # embeddings and routers too
         if part in self.skipped_parts or (self.only_parts and part not in self.only_parts):
             return False
         return is_linear if len(shape) != 3 else part == "experts" and self.quantizes_fused_experts
@@ -208,6 +214,19 @@ def _nvfp4(rule: QuantFormat, out: int, inner: int) -> Tensors:
     )
 
 
+def _mlx(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    groups = _groups(inner, rule.group_size)
+    return (
+        ("weight", 4 * out * _int32_words(inner, rule.bits)),
+        ("scales", 2 * out * groups),
+        ("biases", 2 * out * groups),
+    )
+
+
+def _mlx_float(rule: QuantFormat, out: int, inner: int) -> Tensors:
+    return (("weight", 4 * out * _int32_words(inner, rule.bits)), ("scales", out * _groups(inner, rule.group_size)))
+
+
 def _gguf(rule: QuantFormat, out: int, inner: int) -> Tensors:
     raise UsageError("gguf alone tells no size: name the file type (gguf_quant = Q4_K_M, Q8_0, …)")
 
@@ -231,6 +250,8 @@ _LAYOUTS: dict[str, Callable[[QuantFormat, int, int], Tensors]] = {
     "mxfp4": _mxfp4,
     "mxfp8": _mxfp8,
     "nvfp4": _nvfp4,
+    "mlx-affine": _mlx,
+    "mlx-float": _mlx_float,
     "gguf": _gguf,
 }
 
@@ -266,6 +287,16 @@ QUANTIZATIONS: tuple[QuantFormat, ...] = (
     QuantFormat("mxfp4", 4, 32, _MXFP4, "mxfp4", only_parts=frozenset({"experts"})),
     QuantFormat("mxfp8", 8, 32, _MXFP8, "mxfp8"),
     QuantFormat("nvfp4", 4, 16, _NVFP4, "nvfp4"),
+    *(
+        QuantFormat(
+            f"mlx-{bits}bit", bits, 64, _MLX, "mlx-affine", skipped_parts=frozenset({"norm"}), takes_group_size=True
+        )
+        for bits in (2, 3, 4, 5, 6, 8)
+    ),
+    *(
+        QuantFormat(f"mlx-{mode}", bits, group, _MLX_FLOAT, "mlx-float", skipped_parts=frozenset({"norm"}))
+        for mode, bits, group in (("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16))
+    ),
     QuantFormat("gguf", 0, 0, _GGUF, "gguf", skipped_parts=frozenset({"norm"})),
 )
 

@@ -8,11 +8,11 @@ from vramwise.engines import added_engines, engine_named
 from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.fields import choice, key, maybe, size, switch, text, texts, whole
-from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
+from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, MLX, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
 from vramwise.scenario.settings import Settings, ownership_of
 from vramwise.scenario.values import Fraction, Kind, Several, Share, Table, Text, Whole, choice_kind
 
-SERVERS = VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS
+SERVERS = VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS, MLX
 LLAMA_CPPS = LLAMA_CPP, OLLAMA  # ollama runs llama.cpp
 
 
@@ -139,6 +139,13 @@ class ServeSettings(Settings):
     variant: str = choice(
         "llama.cpp or ik_llama.cpp", names.LLAMA_CPP_VARIANTS, {"ik": "ik_llama.cpp"}, owner=LLAMA_CPP
     )
+    kv_bits: int | None = key(
+        Whole(help="bits of the KV cache's quantization", optional=True, minimum=2, maximum=8), None, owner=MLX
+    )
+    kv_group_size: int | None = whole("values of the KV cache that share a scale", owner=MLX)
+    quantized_kv_start: int | None = whole("tokens from which the KV cache is quantized", minimum=0, owner=MLX)
+    max_kv_size: int | None = whole("most tokens in a rotating KV cache", owner=MLX)
+    prefill_step_size: int | None = whole("tokens of a prompt in one step", owner=MLX)
     mla_attn: int | None = key(Whole(help="-mla", optional=True, minimum=0, maximum=3), None, owner=IK_LLAMA_CPP)
     attn_max_b: int | None = whole("-amb, MiB", minimum=0, owner=IK_LLAMA_CPP)
     fused_moe: int | None = key(Whole(help="-fmoe", optional=True, minimum=0, maximum=1), None, owner=IK_LLAMA_CPP)

@@ -191,6 +191,12 @@ SERVE_QUANTIZATION: Final = (
     "bitsandbytes-nf4",
     "bitsandbytes-fp4",
     "bitsandbytes-int8",
+    "mlx-2bit",
+    "mlx-3bit",
+    "mlx-4bit",
+    "mlx-5bit",
+    "mlx-6bit",
+    "mlx-8bit",
     "gguf",
 )
 SERVE_QUANTIZATION_SPELLINGS: Final[Mapping[str, str | None]] = {

@@ -56,6 +56,7 @@ def program(kind: str, name: str, title: str = "") -> Owner:
 
 VLLM, SGLANG, TGI = program("engine", "vllm"), program("engine", "sglang"), program("engine", "tgi")
 TENSORRT_LLM, TRANSFORMERS = program("engine", "tensorrt-llm"), program("engine", "transformers")
+MLX = program("engine", "mlx")
 LLAMA_CPP, OLLAMA = program("engine", "llama.cpp"), program("engine", "ollama")
 IK_LLAMA_CPP = Owner(
     title="ik_llama.cpp", table="llama.cpp", key="variant", values=("ik_llama.cpp",), needs="ik_llama.cpp",

@@ -27,8 +27,16 @@ _NAME = re.compile(
 )
 
 
+_MLX = re.compile(r"(?:mlx-community/(?P<a>.+?)|(?P<b>.+)-mlx)-(?P<bits>[234568])-?bit", re.IGNORECASE)
+"""What mlx-lm wrote: names of its own organization, and those that end in mlx-4bit; groups of 64 are its default."""
+
+
 def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:
     """The name without its ending, the format in words and as a `quantization_config`; None for any other name."""
+    own = _MLX.fullmatch(name)
+    if own is not None:
+        bits = int(own["bits"])
+        return own["a"] or own["b"], f"{bits}-bit MLX weights in groups of 64", {"group_size": 64, "bits": bits}
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -4,7 +4,7 @@ flags.csv lists, by engine, every flag and how many values it takes: 0, 1, 2, `?
 Read in the released wheels vLLM 0.8.5, 0.11.2, 0.19.0, 0.33.0 and SGLang 0.5.4, 0.5.23, in llama.cpp's
 tools/server/README.md as llama-cpp-python 0.3.36 ships it and ik_llama.cpp's common/common.cpp (8337e4cd3). Those of
 text-generation-inference are its launcher's (launcher/src/main.rs); TensorRT-LLM's follow its documentation and have
-not been held against a release. Megatron-LM's are those of
+not been held against a release. mlx-lm's are those of 0.32.2 (generate.py, server.py). Megatron-LM's are those of
 megatron/training/arguments.py in core 0.8 to 0.18 (in part what newer ones make of dataclasses); torchrun's those of
 torch 2.13 distributed/run.py.
 """

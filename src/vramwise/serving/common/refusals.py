@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.engines import engine_named
+from vramwise.engines import engine_named, engines
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
@@ -20,10 +20,11 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads, shares_evenly
 from vramwise.serving.common.layouts import capability_of, server_storage
 from vramwise.serving.common.shard_refusals import ShardCheck
-from vramwise.serving.common.storage import Storage, own_method, quantization_method
+from vramwise.serving.common.storage import Storage, mlx_storage, own_method, quantization_method
 from vramwise.serving.common.versions import at_version, version_of
 
 _FP8_COMPUTE = 8.9
+AS_LOADED = "bf16"
 # What a format that is asked for is called in quantization_config: vLLM 0.8.5 to 0.33.0 config/model.py and SGLang
 # 0.4.6 to 0.5.23 configs/model_config.py compare the two. Other names are kinds of these, or made while loading.
 _METHODS = {"fp8": "fp8", "awq": "awq", "gptq": "gptq", "bitsandbytes": "bitsandbytes", "mxfp4": "mxfp4",
@@ -48,6 +49,7 @@ def check_settings(settings: ServeSettings, model: Model) -> None:
     """Raise ScenarioError for splits and dtypes of the cache that the engine does not have."""
     _check_splits(settings, model)
     _check_cache_dtype(settings)
+    _check_own_format(settings)
 
 
 def _check_splits(settings: ServeSettings, model: Model) -> None:
@@ -88,6 +90,15 @@ def _check_cache_dtype(settings: ServeSettings) -> None:
         )
 
 
+def _check_own_format(settings: ServeSettings) -> None:
+    """A format that one engine alone reads is asked of it."""
+    asked = settings.quantization
+    whose = None if asked is None else next((one for one in engines() if asked in one.own_formats), None)
+    if whose is not None and whose.name != settings.engine:
+        title = engine_named(settings.engine).title
+        raise ScenarioError("serve.quantization", f"{asked} is {whose.title}'s, {title} does not read it")
+
+
 def check_format(settings: ServeSettings, model: Model, storage: Storage) -> None:
     """Raise ScenarioError for a format that is asked for where another has quantized the checkpoint."""
     asked, own = settings.quantization, quantization_method(model)
@@ -126,9 +137,11 @@ def _with_version(settings: ServeSettings) -> str:
 
 
 def scenario_notes(scenario: Scenario, model: Model) -> Iterator[str]:
-    """Requests beyond the model's own length, and GPUs that are left unused."""
+    """Weights of another program, requests beyond the model's own length, and GPUs that are left unused."""
     settings, length = scenario.serve, model_length(model)
     engine = engine_named(settings.engine)
+    if not engine.own_formats and mlx_storage(model, AS_LOADED) is not None:
+        yield f"MLX quantized the checkpoint: {engine.title} is not known to read it; --engine mlx does"
     if settings.max_model_len is not None and settings.max_model_len > length:
         how = f"; {engine.title} wants {engine.long_requests}" if engine.long_requests else ""
         yield f"max_model_len {settings.max_model_len:,} is beyond the model's own {length:,}{how}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from vramwise.errors import UnsupportedModelError
 from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.models import Model, Parameter
 from vramwise.models.checkpoint_dtype import checkpoint_dtype, stated_dtype
@@ -23,17 +24,22 @@ class Storage:
     """`dtype` of embeddings, norms and all else that `quantization` leaves alone.
 
     `rules`: what the checkpoint's own `quantization_config` says module by module, of which `quantization` is the
-    format that stands for all.
+    format that stands for all. `layers`: modules to which MLX gives a format of their own, or none.
     """
 
     dtype: str
     quantization: QuantFormat | None = None
     rules: ModuleRules | None = None
+    layers: tuple[tuple[str, QuantFormat | None], ...] = ()
 
     def rule_for(self, parameter: Parameter) -> QuantFormat | None:
         """The format of this weight; None where it stays in `dtype`."""
         if self.quantization is None or len(parameter.shape) < 2 or parameter.tied_to is not None:
             return None
+        named = _by_layer(self.layers) if self.layers else {}
+        if parameter.module in named:
+            own = named[parameter.module]
+            return own if own is not None and _takes(own, parameter) else None
         if self.rules is None:
             return self.quantization if _takes(self.quantization, parameter) else None
         return _own_format(self.rules, parameter)
@@ -45,6 +51,11 @@ class Storage:
     def quantizes(self, parameter: Parameter) -> bool:
         """Whether this weight is replaced by quantized tensors."""
         return self.rule_for(parameter) is not None
+
+
+@lru_cache(maxsize=64)
+def _by_layer(layers: tuple[tuple[str, QuantFormat | None], ...]) -> dict[str, QuantFormat | None]:
+    return dict(layers)
 
 
 def _takes(found: QuantFormat, parameter: Parameter) -> bool:
@@ -78,13 +89,54 @@ _SAME_TENSORS = {"awq-marlin": "awq-int4"}  # the kernel repacks AWQ's tensors, 
 def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: int | None) -> Storage:
     """Storage of `model` for the dtype and quantization that were asked for, else the checkpoint's own."""
     base = checkpoint_dtype(model.config.values) if wanted_dtype == "auto" else dtype(wanted_dtype).name
-    table = _quantization_table(model)
+    written_by_mlx = mlx_storage(model, base)
+    if written_by_mlx is not None and wanted is None:
+        return written_by_mlx
+    table = None if written_by_mlx is not None else _quantization_table(model)
     own = _rules(table, model.id) if table is not None else None
     if wanted is not None:
         asked = quantization(_SAME_TENSORS.get(wanted, wanted), group_size)
         if own is None or (own.main.layout, own.main.bits) != (asked.layout, asked.bits):
             return Storage(base, asked)
     return Storage(base) if own is None else Storage(base, own.main, own)
+
+
+def mlx_storage(model: Model, base: str) -> Storage | None:
+    """What mlx-lm's `quantization` says, layer by layer; None of a checkpoint that it did not write.
+
+    `{group_size, bits, mode}` for all, and by the path of a module the same, or false where it stays (mlx-lm 0.32.2
+    utils.py load_model). Experts of one tensor here are three of `switch_mlp` there.
+    """
+    table = model.config.get("quantization") or model.config.get("quantization_config")
+    others = {"quant_method", "quant_algo", "config_groups", "quantized_layers"}
+    if not isinstance(table, Mapping) or not {"bits", "group_size"} <= table.keys() or others & table.keys():
+        return None
+    layers: dict[str, QuantFormat | None] = {}
+    for path, how in table.items():
+        if isinstance(how, Mapping | bool):
+            name = path.removeprefix("language_model.").replace(".switch_mlp.gate_proj", ".experts")
+            layers[name.replace(".switch_mlp.up_proj", ".experts")] = _mlx_format(how, model.id, table)
+    biased = {p.module for p in model.parameters if p.name.endswith("e_score_correction_bias")}
+    raw = {p.module for p in model.parameters if p.part == "router" and p.module in biased}  # a tensor, no layer
+    layers.update(dict.fromkeys(raw))
+    return Storage(base, _mlx_format(table, model.id, table), layers=tuple(layers.items()))
+
+
+_MLX_MODES = ("mxfp4", "mxfp8", "nvfp4")
+
+
+def _mlx_format(how: object, model_id: str, default: Mapping[str, object]) -> QuantFormat | None:
+    """The format of one entry of mlx-lm's table; None where it stays in high precision."""
+    if how is False:
+        return None
+    row = how if isinstance(how, Mapping) else default
+    mode, bits, group = row.get("mode", "affine"), row.get("bits"), row.get("group_size")
+    if mode in _MLX_MODES:
+        return quantization(f"mlx-{mode}")
+    if mode != "affine" or bits not in (2, 3, 4, 5, 6, 8) or group not in (32, 64, 128):
+        said = f"bits {bits}, group_size {group}, mode {mode}"
+        raise UnsupportedModelError(f"{model_id or 'model'}: quantization of {said} is none of MLX's")
+    return quantization(f"mlx-{bits}bit", int(str(group)))
 
 
 def _rules(table: Mapping[str, object], model_id: str) -> ModuleRules:
