@@ -16,7 +16,7 @@ from functools import partial
 from typing import BinaryIO, NamedTuple, Protocol
 
 from vramwise.cli.site_flags import add_site_arguments
-from vramwise.errors import ScenarioError, SourceError, VramwiseError, clipped
+from vramwise.errors import ScenarioError, SourceError, UsageError, VramwiseError, clipped
 from vramwise.files import open_to_read, shown_path, written
 from vramwise.scenario import Scenario
 from vramwise.scenario.lines import numbered_lines, parse_line
@@ -95,13 +95,18 @@ def _answer(number: int, line: bytes | None, estimate: Estimate) -> Answer:
     try:
         document = parse_line(line)
         name = _id(document, number)
-        result = estimate(Scenario.from_dict(_scenario_of(document))).to_json()
+        result = estimate(_asked(document)).to_json()
         return Answer(number, True, f'{{"id":{json.dumps(name)},"result":{result}}}\n')
     except VramwiseError as error:
         kind, message = type(error).__name__, str(error)
     except Exception as error:  # one line's bug must not cost the other lines their answers
         kind, message = "InternalError", f"{type(error).__name__} {clipped(str(error), 200)}"
     return Answer(number, False, _json({"id": name, "error": {"type": kind, "message": message}}))
+
+
+def _asked(document: dict[str, object]) -> Scenario:
+    """The scenario of a line: its own, or that of the `file` it names."""
+    return _of_file(document) if isinstance(document.get("file"), str) else Scenario.from_dict(_scenario_of(document))
 
 
 def _id(document: Mapping[str, object], number: int) -> str | int:
@@ -118,6 +123,28 @@ def _scenario_of(document: dict[str, object]) -> Mapping[str, object]:
             raise ScenarioError("", f"expected a table with a model and a task, got {shown(scenario)}")
         return scenario
     return {key: value for key, value in document.items() if key != "id"} if "id" in document else document
+
+
+def _of_file(document: Mapping[str, object]) -> Scenario:
+    """The scenario of another tool's file, what else stands in the line over it; `service` chooses among several."""
+    from vramwise.interop.files.launches import read_files
+
+    own = {key: value for key, value in document.items() if key not in ("id", "file", "service")}
+    model, service = own.get("model"), document.get("service")
+    answers = read_files(
+        [str(document["file"])],
+        model if isinstance(model, str) else None,
+        service if isinstance(service, str) else None,
+    )
+    if len(answers) > 1:
+        raise UsageError(f"service: expected one of {', '.join(clipped(one.name) for one in answers)}")
+    launch = answers[0].launch
+    task = str(launch.scenario["task"])
+    settings, stated = launch.scenario.get(task), own.get(task)
+    if isinstance(settings, Mapping) and isinstance(stated, Mapping):
+        own[task] = {**settings, **stated}
+    scenario = Scenario.from_dict({**launch.scenario, **own, "task": task})
+    return scenario.replace(notes=(*scenario.notes, *launch.notes))
 
 
 def _json(value: dict[str, object]) -> str:

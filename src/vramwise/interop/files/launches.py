@@ -15,6 +15,7 @@ from vramwise.interop.files.given import Given, read_again, read_given
 from vramwise.interop.files.kinds import Kind, kind_of
 from vramwise.interop.files.programs import Program
 from vramwise.interop.files.stages import stage_words
+from vramwise.interop.files.torchtitan_registry import is_registry, registry_programs
 from vramwise.interop.launch import Launch, read_command
 from vramwise.interop.launch.launchers import GPUS_UNSAID
 from vramwise.interop.launch.options import NO_EFFECT
@@ -48,7 +49,7 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
         raise UsageError(f"{_named(starting[0][0])} and {_named(starting[1][0])} both start programs: give one of them")
     if starting:
         given, kind = starting[0]
-        if kind is kinds.PYTHON or kind is kinds.NOTEBOOK:
+        if kind is kinds.NOTEBOOK or (kind is kinds.PYTHON and not is_registry(given)):
             from vramwise.interop.files.training_code import code_launch
 
             launch = code_launch(given, model, f"{_named(given)} is {kind.title}")
@@ -221,6 +222,8 @@ def _programs(given: Given, kind: Kind) -> list[Program]:
         from vramwise.interop.files.modelfile import modelfile_programs
 
         return modelfile_programs(given)
+    if kind is kinds.PYTHON:
+        return registry_programs(given)
     from vramwise.interop.files.batch_scripts import script_programs
 
     return script_programs(given.text, Path(given.path).stem)

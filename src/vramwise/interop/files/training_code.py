@@ -172,6 +172,7 @@ def _transformers(given: Given, calls: list[Call], load: Call | None, arguments:
     trainers = [call for call in calls if call.last.endswith("Trainer")]
     named = next((call.named.get("model") for call in trainers if isinstance(call.named.get("model"), str)), None)
     name = _model_name(given, load if named is None else Call("", [named]), model, "pretrained_model_name_or_path")
+    unread = [one for one in unread if one != "quantization_config" or not bits]
     stage = _stage(arguments, calls)
     stage = stage if stage in STAGES else ""
     _give(options, {"lora_r": lora.get("r"), "lora_target_modules": lora.get("target_modules"),

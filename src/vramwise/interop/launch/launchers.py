@@ -51,8 +51,9 @@ class Launcher:
 def launcher_of(start: Start) -> Launcher:
     """The launcher among the words before a script. Raises SourceError for a configuration that is not there."""
     names = [re.split(r"[\\/]", word)[-1] for word in start.before]
-    if "accelerate" in names or "accelerate.commands.launch" in names:
-        words = start.before[max(names.index(name) for name in names if name.startswith("accelerate")) + 1 :]
+    programs = [place for place, name in enumerate(names) if name in ("accelerate", "accelerate.commands.launch")]
+    if programs:
+        words = start.before[programs[-1] + 1 :]
         options = Options(("accelerate",), "accelerate")
         options.read_words(tuple(word for word in words if word != "launch"))
         return accelerated(options, start.environment)

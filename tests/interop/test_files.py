@@ -1,0 +1,239 @@
+"""Files of other tools: how several go together, what a shell's text says, and what is said where it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramwise.errors import SourceError, UsageError
+from vramwise.interop.files.launches import FileLaunch, read_files
+from vramwise.interop.files.shell_words import commands_of
+from vramwise.interop.launch import Launch, read_command
+from vramwise.scenario import Scenario
+
+LLAMA = "meta-llama/Llama-3.1-8B"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def written(name: str, content: str | dict[str, Any]) -> str:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    return name
+
+
+def read(*files: str, model: str | None = None) -> Launch:
+    (answer,) = read_files(files, model)
+    Scenario.from_dict(answer.launch.scenario)
+    return answer.launch
+
+
+def train(launch: Launch) -> dict[str, Any]:
+    table = launch.scenario["train"]
+    assert isinstance(table, dict)
+    return {**launch.scenario, **table}
+
+
+DEEPSPEED = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": True}}
+ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 4\nnum_machines: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "framework"),
+    [
+        ("axolotl.yml", f"base_model: {LLAMA}\nsequence_len: 4096\n", "axolotl"),
+        ("train.yaml", f"model_name_or_path: {LLAMA}\nfinetuning_type: full\ncutoff_len: 4096\n", "llamafactory"),
+        ("sft.yaml", f"model_name_or_path: {LLAMA}\nmax_length: 4096\npacking: true\n", "transformers"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_a_trainers_file_goes_with_accelerates_and_deepspeeds(
+    name: str, text: str, framework: str, order: tuple[int, ...]
+) -> None:
+    files = [written("ds_config.json", DEEPSPEED), written("accelerate.yaml", ACCELERATE), written(name, text)]
+    launch = read(*(files[place] for place in order))
+    found = train(launch)
+    assert (found["framework"], found["sequence_length"], found["num_gpus"]) == (framework, 4096, 4)
+    assert (found["zero_stage"], found["offload_optimizer"], found["precision"]) == (3, "cpu", "bf16-master")
+    for file in ("ds_config.json is a configuration of DeepSpeed", "accelerate.yaml is a configuration of accelerate"):
+        assert file in launch.notes[0]
+
+
+def test_deepspeeds_file_alone_needs_a_model_beside_it() -> None:
+    file = written("ds.json", DEEPSPEED)
+    with pytest.raises(UsageError, match=r"ds\.json says nothing of the model: vramwise estimate MODEL ds\.json"):
+        read(file)
+    found = train(read(file, model=LLAMA))
+    assert (found["model"], found["zero_stage"], found["offload_optimizer"]) == (LLAMA, 3, "cpu")
+
+
+def test_arguments_that_a_trainer_saved_take_the_model_beside_them() -> None:
+    file = written("training_args.json", {"output_dir": "out", "per_device_train_batch_size": 4, "bf16": True,
+                                          "learning_rate": 1e-5, "gradient_checkpointing": True})  # fmt: skip
+    found = train(read(file, model=LLAMA))
+    assert (found["model"], found["micro_batch_size"], found["checkpointing"]) == (LLAMA, 4, "full")
+
+
+def test_two_files_of_one_kind_and_files_that_do_not_go_together_are_refused() -> None:
+    one, two = written("a.yml", f"base_model: {LLAMA}\n"), written("b.yml", f"base_model: {LLAMA}\n")
+    with pytest.raises(UsageError, match=r"a\.yml and b\.yml are both a configuration of axolotl"):
+        read(one, two)
+    titan = written("t.toml", '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\n')
+    with pytest.raises(UsageError, match="is not started by accelerate"):
+        read(titan, written("acc.yaml", ACCELERATE))
+    with pytest.raises(UsageError, match="nobody's file that is known here"):
+        read(written("x.yaml", "a: 1\n"))
+    with pytest.raises(SourceError, match="No such file"):
+        read("nowhere.yaml")
+
+
+def test_an_unknown_key_of_a_tools_file_is_named() -> None:
+    launch = read(
+        written("ax.yml", f"base_model: {LLAMA}\nfrobnicate_layers: 3\nlearning_rate: 1\nlora_qkv_kernel: true\n")
+    )
+    said = " / ".join(launch.notes)
+    assert "unknown to axolotl, left out: frobnicate_layers" in said
+    assert "no effect on the memory counted here: learning_rate" in said
+    assert "lora_qkv_kernel is not counted" in said
+    assert "read from it: base_model" in said
+
+
+def test_a_script_is_followed_and_nothing_in_it_is_run() -> None:
+    script = """#!/bin/bash
+    set -euo pipefail
+    MODEL=${MODEL:-"Qwen/Qwen3-8B"}; TP=2
+    export VLLM_USE_V1=0
+    ARGS=(--max-model-len $((4096 * 2))   # context
+          --enforce-eager)
+    touch /tmp/should-never-exist; $(rm -rf /)
+    if [ "$1" = "vllm" ]; then TP=4; fi
+    cat <<EOF > note.txt
+vllm serve nobody
+EOF
+    vllm serve "$MODEL" --tensor-parallel-size $TP "${ARGS[@]}" --max-num-seqs $(nproc) \\
+        --served-model-name x "$@" > log 2>&1 &
+    """
+    launch = read(written("serve.sh", script))
+    assert launch.scenario == {
+        "model": "Qwen/Qwen3-8B",
+        "task": "serve",
+        "serve": {"engine": "vllm", "tensor_parallel_size": 2, "max_model_len": 8192, "enforce_eager": True,
+                  "use_v1": False},
+    }  # fmt: skip
+    said = " / ".join(launch.notes)
+    assert "only a run would tell, left out: $(nproc)" in said
+    assert "the first value is taken: TP" in said
+    assert not Path("/tmp/should-never-exist").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A=1 B=2\nrun $A ${B} ${C:-3} ${C-4} '$A' \"$A b\"", ("run", "1", "2", "3", "4", "$A", "1 b")),
+        ("L='--a 1 --b'\nrun $L 2", ("run", "--a", "1", "--b", "2")),
+        ("run --n $UNSET --m=$UNSET k=$UNSET last", ("run", "last")),
+        ("run $DIR/models/llama", ("run", "$DIR/models/llama")),
+        ("run a\\\n  b # c\n", ("run", "a", "b")),
+        ("read -r -d '' ARGS <<EOF\n--x 1 \\\n--y 2\nEOF\nrun $ARGS", ("run", "--x", "1", "--y", "2")),
+        ("for m in one two; do run $m; done", ("run", "one")),
+        ("N=8\nrun $((N / 2 + 1)) $((2 ** 3)) $((N % 3))", ("run", "5", "8", "2")),
+        ("A=(x y)\nA+=(z)\nrun ${A[@]}", ("run", "x", "y", "z")),
+        ("f() { run 1; }", ("run", "1")),
+        ("A=1\nA=2\nrun $A", ("run", "2")),
+        ("if x; then A=1; else A=2; fi\nrun $A", ("run", "1")),
+    ],
+)
+def test_shell_words(text: str, words: tuple[str, ...]) -> None:
+    assert words in [command.words for command in commands_of(text).commands]
+
+
+def test_a_command_beside_its_configuration_finds_the_file() -> None:
+    written("jobs/conf/train.yaml", f"base_model: {LLAMA}\nmicro_batch_size: 3\n")
+    script = written("jobs/run.sh", "accelerate launch --num_processes 2 -m axolotl.cli.train conf/train.yaml\n")
+    found = train(read(script))
+    assert (found["framework"], found["micro_batch_size"], found["num_gpus"]) == ("axolotl", 3, 2)
+    elsewhere = written("other.sh", "accelerate launch -m axolotl.cli.train /mnt/train.yaml\n")
+    assert train(read(elsewhere, "jobs/conf/train.yaml"))["micro_batch_size"] == 3
+
+
+def test_llamafactory_and_nemo_scripts_are_told_by_their_file() -> None:
+    lf = written("lf.yaml", f"model_name_or_path: {LLAMA}\nfinetuning_type: lora\ncutoff_len: 512\n")
+    found = read_command(["accelerate", "launch", "--num_processes", "2", "src/train.py", lf]).scenario
+    assert found["train"]["framework"] == "llamafactory"  # type: ignore[index]
+    nemo = written("sft.yaml", {"policy": {"model_name": LLAMA, "train_micro_batch_size": 2}, "sft": {"seed": 1},
+                                "cluster": {"gpus_per_node": 4}})  # fmt: skip
+    found = read_command(["uv", "run", "examples/run_sft.py", "--config", nemo]).scenario
+    assert (found["train"]["micro_batch_size"], found["num_gpus"]) == (2, 4)  # type: ignore[index]
+
+
+def test_a_recipe_builds_on_the_files_it_names() -> None:
+    policy = {"model_name": "gpt2", "max_total_sequence_length": 512, "train_micro_batch_size": 4}
+    written("base.yaml", {"policy": policy, "grpo": {"seed": 1}, "cluster": {"gpus_per_node": 1}})
+    recipe = written("recipes/r.yaml", {"defaults": "../base.yaml", "policy": {"model_name": LLAMA}})
+    found = train(read(recipe))
+    assert (found["model"], found["sequence_length"], found["micro_batch_size"]) == (LLAMA, 512, 4)
+    alone = read(written("alone.yaml", {"defaults": "missing.yaml", "policy": {"model_name": LLAMA}}))
+    assert any("it builds on missing.yaml, which is not here" in note for note in alone.notes)
+
+
+def test_torchtitans_registry_has_a_configuration_for_each_function() -> None:
+    text = """
+def llama3_8b():
+    return Trainer.Config(model_spec=model_registry("8B"), activation_checkpoint=SelectiveAC.Config(),
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2 * 8192, max_context_length=8192))
+
+def llama3_70b():
+    return Trainer.Config(model_spec=model_registry("70B"), activation_checkpoint=FullAC.Config(),
+        parallelism=ParallelismConfig(tensor_parallel_degree=8),
+        training=TrainingConfig(local_batch_size=4, seq_len=4096))
+"""
+    file = written("llama3/config_registry.py", text)
+    answers: list[FileLaunch] = read_files([file])
+    assert [answer.name for answer in answers] == ["llama3_8b", "llama3_70b"]
+    small, large = (train(answer.launch) for answer in answers)
+    assert (small["micro_batch_size"], small["sequence_length"], small["checkpointing"]) == (2, 8192, "selective")
+    assert (large["micro_batch_size"], large["sequence_length"], large["checkpointing"]) == (4, 4096, "full")
+    assert large["tensor_parallel_size"] == 8
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file ./train_configs/llama3_8b.toml",
+         {"model": "meta-llama/Llama-3.1-8B", "sequence_length": 8192, "fsdp": "full-shard", "num_gpus": 8}),
+        ("NGPU=4 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.local_batch_size 3",
+         {"micro_batch_size": 3, "num_gpus": 4}),
+        ("composer -n 8 train/train.py f.yaml device_train_microbatch_size=2", {"micro_batch_size": 2, "num_gpus": 8}),
+    ],
+)  # fmt: skip
+def test_commands_of_torchtitan_and_llm_foundry(line: str, expected: dict[str, Any]) -> None:
+    written("f.yaml", f"max_seq_len: 1024\nmodel:\n  pretrained_model_name_or_path: {LLAMA}\n")
+    found = train(read_command(line.split()))
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_a_python_script_around_trl_is_looked_at() -> None:
+    text = f"""
+import torch
+name, batch = "{LLAMA}", 2 * 2
+bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+model = AutoModelForCausalLM.from_pretrained(
+    name, torch_dtype=torch.bfloat16, attn_implementation="flash_attention_2", quantization_config=bits)
+peft_config = LoraConfig(r=32, lora_dropout=0.1, target_modules="all-linear", modules_to_save=["lm_head"])
+args = SFTConfig(per_device_train_batch_size=batch, max_length=1024, output_dir=os.environ["OUT"], bf16=True)
+SFTTrainer(model, args=args, peft_config=peft_config)
+"""
+    launch = read(written("train.py", text))
+    found = train(launch)
+    expected = {"model": LLAMA, "micro_batch_size": 4, "sequence_length": 1024, "method": "qlora", "lora_rank": 32,
+                "quantization": "nf4-dq", "attention": "flash"}  # fmt: skip
+    assert {key: found[key] for key in expected} == expected
+    said = " / ".join(launch.notes)
+    assert "modules_to_save is not counted" in said
+    assert "only a run would tell, left out: output_dir" in said
