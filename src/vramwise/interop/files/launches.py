@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest
+from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest, printable
 from vramwise.files import shown_path
 from vramwise.interop.files import kinds
 from vramwise.interop.files.given import Given, read_again, read_given
@@ -116,9 +116,9 @@ def _read(words: Sequence[str], said: Sequence[str]) -> Launch:
 
 
 def _in_full(note: str, launch: Launch) -> str:
-    """What a file holds without effect is listed whole, as far as a person would read it."""
+    """What a file holds without effect is listed whole, as far as a person would read it; foreign text is cleaned."""
     if not note.startswith(NO_EFFECT) or not launch.passed_over:
-        return note
+        return printable(note)
     more = len(launch.passed_over) - _MOST_NAMED
     names = ", ".join(clipped(one, 80) for one in launch.passed_over[:_MOST_NAMED])
     return f"{NO_EFFECT}{names}{f' and {more} more' if more > 0 else ''}"

@@ -27,6 +27,9 @@ _PASSED_OVER = frozenset({"then", "else", "elif", "do", "{", "}", "!", "time", "
 _DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
 
+_BEFORE_AN_ASSIGNMENT = _PASSED_OVER | _DECLARING
+
+
 @record
 class ShellCommand:
     """One command, and what of it could not be filled in, as it is written."""
@@ -58,6 +61,7 @@ class _Reader:
         self.arrays: dict[str, list[str]] = {}
         self.found = Commands()
         self.command: list[str] = []
+        self.at_start = True
         self.unknown: list[str] = []
         self.branches = 0
         self.after_and = False
@@ -131,7 +135,7 @@ class _Reader:
         self.here = []
 
     def _take_word(self) -> None:
-        at_start = not self.command or all(word in _PASSED_OVER | _DECLARING for word in self.command)
+        at_start = self.at_start
         match = _ASSIGNMENT.match(self.text, self.place)
         if at_start and match is not None and self.text.startswith("(", match.end()):
             self.place = match.end() + 1
@@ -139,6 +143,7 @@ class _Reader:
             self.arrays[match.group(1)] = [*(self.arrays.get(match.group(1), []) if match.group(2) else []), *values]
             return
         words = self._word()
+        self.at_start = at_start and all(word in _BEFORE_AN_ASSIGNMENT for word in words)
         self.command += words
         if len(self.command) > MOST_WORDS:
             raise SourceError(f"a command of more than {MOST_WORDS:,} words")
@@ -159,7 +164,7 @@ class _Reader:
 
     def _end(self, *, after_and: bool) -> None:
         """A command is complete: assignments take effect, anything else is kept."""
-        words, self.command = self.command, []
+        words, self.command, self.at_start = self.command, [], True
         unknown, self.unknown = self.unknown, []
         conditional, self.after_and = self.after_and or self.branches > 0, after_and
         if words[:1] == ["for"] and len(words) > 3 and words[2] == "in":
@@ -167,8 +172,7 @@ class _Reader:
             if len(words) > 4:
                 self.found.undecided.append(words[1])
         self.branches += sum(word in _OPENING for word in words[:1]) - sum(word in _CLOSING for word in words[:1])
-        while words and words[0] in _PASSED_OVER:
-            words = words[1:]
+        words = words[next((place for place, word in enumerate(words) if word not in _PASSED_OVER), len(words)) :]
         declares = bool(words) and words[0] in _DECLARING
         rest = words[1:] if declares else words
         if rest and all(_ASSIGNMENT.match(word) or (declares and word.startswith("-")) for word in rest):
