@@ -35,6 +35,7 @@ COMMANDS = {
     "doctor": "what this machine is: GPUs, links, network, software",
     "watch": "live GPU memory, utilization and network throughput",
     "dtypes": "number formats and quantization formats",
+    "completion": "a script that completes commands and names in bash, zsh or fish",
     "schema": "JSON Schema of a scenario, a result or a measured case",
 }
 """Every command has a module of its name here, with HELP, add_arguments(parser) and run(args) -> exit code."""
