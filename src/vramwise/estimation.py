@@ -17,6 +17,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.cards import card_here
 from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
 from vramwise.sources import ModelSource, resolve
+from vramwise.sources.model_source import Adapter
 from vramwise.units import format_bytes
 from vramwise.verdict import LateReasons, verdict_of
 
@@ -84,16 +85,25 @@ def terms_asked(scenario: Scenario) -> tuple[Result, Mapping[str, Asked]]:
 
 def _estimate(scenario: Scenario, *, replays: bool) -> Result:
     gpu, gpu_note = _gpu(scenario)
+    said: tuple[str, ...] = ()
     try:
         found, model = model_of(scenario)
     except UndescribedTypeError as problem:
         found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
         result = _undescribed(scenario, found, gpu, problem)
     else:
+        if found.adapter is not None:
+            scenario, said = _adapted(scenario, found.adapter)
         result = _answer(scenario, model, found.origin, gpu, replays=replays)
     result = _beside_others(result, room_of(scenario, gpu))
-    notes = [note for note in (found.note, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
+    notes = [note for note in (found.note, *said, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes), suggestions=Suggestions(scenario, result))
+
+
+def _adapted(scenario: Scenario, adapter: Adapter) -> tuple[Scenario, tuple[str, ...]]:
+    from vramwise.scenario.adapted import with_adapter
+
+    return with_adapter(scenario, adapter.name, adapter.as_training(), adapter.rank, adapter.stored_bytes)
 
 
 def model_of(scenario: Scenario) -> tuple[ModelSource, Model]:

@@ -6,6 +6,7 @@ Keys: peft 0.21.2 config.py and tuners/lora/config.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 
 from vramwise.errors import SourceError, clipped
@@ -19,29 +20,45 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 ALL_LINEAR = "all-linear"
 MOST_TARGETS = 512
 LARGEST_RANK = 2**16
+_looking_for_a_base: ContextVar[bool] = ContextVar("_looking_for_a_base", default=False)
 _DTYPES = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
 
 def adapted_model(repository: Repository, model_id: str) -> ModelSource:
     """The base model of an adapter, with the adapter. Raises SourceError where the base is not to be had."""
-    from vramwise.sources.resolve import resolve
-
     shown = shown_in(repository, ADAPTER_CONFIG)
     config = parsed_config(repository.read(ADAPTER_CONFIG, LARGEST_CONFIG_BYTES), shown)
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base.strip():
         raise SourceError(f"{shown}: names no base model (base_model_name_or_path)")
+    if _looking_for_a_base.get():
+        raise SourceError(f"{model_id} is an adapter itself")
     revision = config.get("revision")
     adapter = _adapter(config, repository, model_id)
+    before = _looking_for_a_base.set(True)
     try:
-        found = resolve(base, revision=revision if isinstance(revision, str) and revision != "main" else None)
+        found = _base(base.strip(), revision if isinstance(revision, str) and revision != "main" else None, repository)
     except SourceError as problem:
         raise SourceError(f"{model_id} is an adapter, and its base model is not to be had: {problem}") from None
-    if found.adapter is not None:
-        raise SourceError(f"{shown}: its base model {clipped(base)} is an adapter itself")
+    finally:
+        _looking_for_a_base.reset(before)
     what = f"{adapter.method.upper()} of rank {adapter.rank}" if adapter.rank else adapter.method
     note = f"{model_id} is an adapter ({what}) of {found.id}: {repository.origin}"
     return replace(found, note=f"{note}; {found.note}" if found.note else note, adapter=adapter)
+
+
+def _base(base: str, revision: str | None, repository: Repository) -> ModelSource:
+    """What an adapter from elsewhere calls a path is one of the machine that trained it, and none of this one."""
+    from vramwise.sources.elsewhere import known_in_path
+    from vramwise.sources.resolve import resolve
+
+    is_path = base.startswith(("/", ".", "~")) or "\\" in base or "://" in base
+    if repository.at_once == 1 or not is_path:
+        return resolve(base, revision=revision)
+    name = known_in_path(base)
+    if name is None:
+        raise SourceError(f"{clipped(base, 120)} is a place on the machine that trained it")
+    return resolve(name)
 
 
 def _adapter(config: Mapping[str, object], repository: Repository, name: str) -> Adapter:

@@ -19,12 +19,16 @@ def model_elsewhere(path: str) -> tuple[str, str] | None:
 
     A folder of the Hugging Face cache (`models--Qwen--Qwen3-8B/snapshots/…`) names its repository.
     """
-    name = _name_in(path)
+    name = known_in_path(path)
     if name is None or _known(path):
         return None
-    if not _known(name):
-        return None
     return name, f"{shown_path(path)} is not on this machine: taken as {name}"
+
+
+def known_in_path(path: str) -> str | None:
+    """The known model that the last part of another machine's path names."""
+    name = _name_in(path)
+    return name if name is not None and _known(name) else None
 
 
 def _name_in(path: str) -> str | None:

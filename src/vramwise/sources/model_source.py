@@ -25,6 +25,15 @@ class Adapter:
     dtype: str | None
     stored_bytes: int | None
 
+    def as_training(self) -> dict[str, object]:
+        """Its settings as keys of the table `train`, those that its config states."""
+        targets = self.targets[0] if self.targets == ("all-linear",) else self.targets
+        stated = {
+            "lora_rank": self.rank, "lora_targets": targets, "lora_dropout": self.dropout, "dora": self.dora,
+            "lora_dtype": self.dtype,
+        }  # fmt: skip
+        return {key: value for key, value in stated.items() if value}
+
 
 @record
 class ModelSource:

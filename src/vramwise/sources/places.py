@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from vramwise.errors import SourceError, clipped
+from vramwise.records import replace
 from vramwise.sources.described import model_in
 from vramwise.sources.hub import (
     NO_CLIENT,
@@ -66,7 +67,8 @@ def _surroundings() -> _Surroundings:
 def _looked_for(asked: Reference, offline: bool) -> ModelSource | SourceError:
     try:
         repository = _kept(asked) if offline or asked.source == CACHE else _from_network(asked)
-        return model_in(repository, asked.name, asked.pick)
+        found = model_in(repository, asked.name, asked.pick)
+        return replace(found, note="; ".join(filter(None, (found.note, f"read from {found.origin}"))))
     except (NoSuchRepository, NoClient, Unreachable) as problem:
         return _guessed(asked, problem)
     except SourceError as problem:

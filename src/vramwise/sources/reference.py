@@ -59,7 +59,7 @@ def reference(text: str) -> Reference:
 
 
 def placed(name: str, source: str, revision: str | None) -> str:
-    """A name with its place and revision in it, as `reference` takes it apart: `hub://ORG/NAME@REVISION`."""
+    """A name with its place and revision in it, as `resolve` reads it: `hub://ORG/NAME@REVISION`."""
     at = f"@{revision}" if revision is not None else ""
     if "://" in name or source == AUTO:
         return f"{name}{at}"
@@ -68,10 +68,6 @@ def placed(name: str, source: str, revision: str | None) -> str:
 
 
 def _of_url(url: str) -> Reference:
-    scheme, _, rest = url.partition("://")
-    if scheme.lower() in MODEL_SOURCES:
-        inner = reference(rest)
-        return Reference(inner.name, inner.revision, inner.pick, scheme.lower())
     try:
         parts = urlsplit(url)
         host = (parts.netloc.rpartition("@")[2]).lower()

@@ -35,6 +35,9 @@ def resolve(
     """
     if isinstance(model, str):
         name = model.strip()
+        scheme, mark, rest = name.partition("://")
+        if mark and scheme.lower() in MODEL_SOURCES:  # hub://ORG/NAME
+            name, source = rest, scheme.lower()
         local = local_model(name) if source == AUTO and "://" not in name else None
         return local if local is not None else _named(name, source, revision, network)
     if not isinstance(model, Mapping):
