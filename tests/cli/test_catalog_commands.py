@@ -63,7 +63,7 @@ def test_models_tells_which_families_are_described(capsys: pytest.CaptureFixture
     assert len(rows) >= 600
     assert {row["described"] for row in rows if row["model_type"] in supported_types()} == {True}
     assert {row["described"] for row in rows if row["model_type"] not in supported_types()} <= {False}
-    text = printed(capsys, "models", "meta-llama", "3.1", "8b")
+    text = printed(capsys, "models", "meta-llama/", "3.1", "8b")
     assert "meta-llama/Llama-3.1-8B" in text
     assert text.splitlines()[-1].startswith("2 models, ")
 

@@ -16,7 +16,7 @@ from vramwise.sources import resolve
         ("TheBloke/Mistral-7B-v0.1-GPTQ", "mistralai/Mistral-7B-v0.1", "gptq"),
         ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "awq"),
         ("unsloth/meta-llama-3.1-8b-instruct-bnb-4bit", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bitsandbytes"),
-        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.3-70B-Instruct", "fbgemm_fp8"),
+        ("nobody/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.3-70B-Instruct", "fbgemm_fp8"),
     ],
 )
 def test_the_name_says_model_and_format(name: str, base: str, method: str) -> None:
