@@ -88,7 +88,7 @@ def test_dtypes_has_the_bytes_of_the_articles(capsys: pytest.CaptureFixture[str]
 
 
 def test_numbers_are_right_aligned_and_nothing_is_cut_off() -> None:
-    text = listing.plain_table(("name", "GiB"), [["a-very-long-name", "1.00"], ["b", "100.00"]], {1})
+    text = "\n".join(listing.table_blocks(("name", "GiB"), [["a-very-long-name", "1.00"], ["b", "100.00"]], {1}, 80)[0])
     assert text.splitlines() == ["name                 GiB", "a-very-long-name    1.00", "b                 100.00"]
 
 

@@ -75,7 +75,8 @@ def _show(args: argparse.Namespace) -> int:
         for one in row["values"]:
             mark = "" if one["used"] else "   left out: far from the others"
             lines.append(f"  {one['run']}  {one['date']:<10}  {one['command']:<8} {one['shown']}{mark}")
-    show([*lines, "", "an estimate for the same card and version uses them, and says so; --no-site goes without"])
+    said = "an estimate for the same card and version uses them, and says so; --no-site goes without"
+    show([*lines, "", *wrapped_text("", said, width)])
     return 0
 
 

@@ -7,6 +7,7 @@ import json
 import re
 
 from vramwise.cli.listing import print_table
+from vramwise.cli.screens.paint import screen_width, show, wrapped_text
 from vramwise.errors import UnknownNameError, nearest
 from vramwise.models.checkpoint_dtype import stated_dtype
 from vramwise.sources import CatalogEntry, catalog
@@ -39,10 +40,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print_table(("model", "context", "weights"), [_row(one) for one in found], numbers=(1,))
     can = sum(one.model_type in described for one in found)
-    print(
-        f"\n{len(found):,} {'model' if len(found) == 1 else 'models'}, {can:,} of families that can be estimated; "
-        "--json has types, sizes and sources"
-    )
+    said = f"{len(found):,} {'model' if len(found) == 1 else 'models'}, {can:,} of families that can be estimated; "
+    show(["", *wrapped_text("", f"{said}--json has types, sizes and sources", screen_width())])
     return 0
 
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from io import StringIO
 from typing import Any
 
+from vramwise.cli.screens.paint import screen_width, wrapped_text
 from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, printable
 from vramwise.files import append_text, read_at_most, short_text, shown_path, written
@@ -150,9 +151,10 @@ def _lines(rows: list[Row]) -> Iterator[str]:
     for _, kind, name, measure, value, unit in rows:
         by_name.setdefault((kind, name), []).append(f"{measure} {_shown(value, unit)}")
     for (kind, name), parts in by_name.items():
-        yield f"  {kind} {name}   {', '.join(parts)}"
+        yield from wrapped_text(f"  {kind} {name}   ", ", ".join(parts), screen_width())
     if any(row[3] == "kernel resident" for row in rows):
-        yield "  kernel resident: time with any kernel on the GPU (NVML's “utilization”); 100 % is no share of peak"
+        said = "time with any kernel on the GPU (NVML's “utilization”); 100 % is no share of peak"
+        yield from wrapped_text("  kernel resident: ", said, screen_width())
 
 
 def _shown(value: float, unit: str) -> str:

@@ -6,7 +6,7 @@ use the six kinds below.
 
 from __future__ import annotations
 
-from vramwise.cli.screens.paint import wrapped
+from vramwise.cli.screens.paint import wrapped, wrapped_text
 from vramwise.result import Node, Result
 from vramwise.units import gib
 
@@ -66,4 +66,8 @@ def breakdown_lines(result: Result, width: int) -> list[str]:
         pieces = [f"{label:<12}{gib(total):,.2f}:", *each]
         lines += wrapped(pieces, width, indent=12)
     terms = [term.name for term in peak.components.children if _KIND_OF_TERM.get(term.name) == OUTSIDE]
-    return [*lines, f"{'other':<12}{gib(kinds[OUTSIDE]):,.2f}:   {OUTSIDE} ({', '.join(terms)})"]
+    said = f"{gib(kinds[OUTSIDE]):,.2f}:   {OUTSIDE} ({', '.join(terms)})"
+    return [
+        *lines,
+        *(wrapped_text(f"{'other':<12}", said, width) if len(said) + 12 > width else [f"{'other':<12}{said}"]),
+    ]

@@ -69,8 +69,14 @@ def size_text(n: int) -> str:
 def _tree(node: Node, depth: int) -> Iterator[Line]:
     pad = "  " * (depth + 1)
     interval = f" ({size_text(node.low)} – {size_text(node.high)})" if node.low != node.high else ""
-    yield [(f"{pad}{node.name}", "bold" if node.children else ""), (f"  {size_text(node.bytes)}{interval}  ", ""),
-           (f"[{node.kind}]", "dim")]  # fmt: skip
+    said = f"{size_text(node.bytes)}{interval}"
+    style = "bold" if node.children else ""
+    if len(f"{pad}{node.name}  {said}  [{node.kind}]") <= screen_width():
+        yield [(f"{pad}{node.name}", style), (f"  {said}  ", ""), (f"[{node.kind}]", "dim")]
+    else:
+        for line in wrapped_text(pad, node.name, screen_width()):
+            yield [(line, style)]
+        yield [(f"{pad}    {said}  ", ""), (f"[{node.kind}]", "dim")]
     if node.formula:
         inputs = ", ".join(f"{name} = {_figure(value)}" for name, value in node.inputs.items())
         yield from wrapped_text(f"{pad}    = ", f"{node.formula}{f', with {inputs}' if inputs else ''}", screen_width())
