@@ -45,6 +45,7 @@ def add_arguments(parser: CommandParser) -> None:
     add_export_arguments(parser)
     parser.takes_command = True
     parser.epilog = (
+        "other tools' files are taken as they are: vramwise estimate axolotl.yml --gpu 4090 --micro-batch-size 1; "
         "an engine's own command line is taken as it is: vramwise estimate --gpu h100 -- vllm serve MODEL "
         "--tensor-parallel-size 2  (also llama-server, python -m sglang.launch_server, text-generation-launcher, "
         "trtllm-serve, ollama run; and what trains: axolotl train FILE, llamafactory-cli train FILE, tune run RECIPE "
