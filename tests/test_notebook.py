@@ -51,7 +51,7 @@ def test_tables_and_nested_tables_go_with_keywords():
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"task": "serve", "gpuu": "l40s"}, "gpuu: unknown key: did you mean gpu?"),
+        ({"task": "serve", "gpuu": "l40s"}, "gpuu: unknown key: did you mean gpu"),
         ({"task": "serve", "micro_batch_size": 2}, "micro_batch_size: belongs to the task train, not to serve"),
         ({"gpu": "l40s"}, "task: is missing: expected train, serve, generate, load"),
         ({"task": "serve", "serve": {"max_model_len": 1}, "max_model_len": 2}, "max_model_len: is given twice"),

@@ -431,3 +431,36 @@ def test_without_a_site_file_calibrate_says_how_to_begin(site, capsys):
     assert capsys.readouterr().out == ""
     with pytest.raises(UsageError):
         file_to_write(None)
+
+
+def test_measure_keeps_what_each_repeat_showed(tmp_path, monkeypatch, site, capsys):
+    """A card's reports as a process sends them, through the command into the file and the next estimate."""
+    from vramwise.measure import launch
+    from vramwise.measure.job import Report
+
+    scenario = {**TRAIN, "gpu_total_bytes": FACTS["gpu_total_bytes"]}
+    peak = int(vramwise.estimate(scenario).quantities["peak_allocated"].expected)
+    contexts = iter((500 * MIB, 504 * MIB, 502 * MIB))
+
+    def report(*_):
+        row = {"start": 0, "end": 0, "peak": peak, "reserved": round(1.1 * peak)}
+        records = tuple({**row, "label": f"{step}|{name}"} for step in (1, 2, 3) for name in ("forward", "backward"))
+        outside = next(contexts)
+        facts = {**FACTS, "context_bytes": 400 * MIB, "process_bytes": row["reserved"] + outside}
+        return [Report(records=records, finished_steps=3, facts=facts | {"reserved_at_end_bytes": row["reserved"]})]
+
+    card = {"name": FACTS["gpu"], "total_bytes": FACTS["gpu_total_bytes"]}
+    monkeypatch.setattr(launch, "devices", lambda: {"gpus": [card]})
+    monkeypatch.setattr(launch, "run_job", report)
+    sizes = ["--micro-batch-size", "8", "--sequence-length", "1024"]
+    words = ["measure", "gpt2", "--task", "train", *sizes, "--repeats", "3", "--calibrate", "--site", site]
+    assert main(words) == 0
+    assert "CUDA context and loaded kernels 502.00 MiB, run 3 of its kind" in capsys.readouterr().out
+    kept = read_site(site)
+    assert len(kept.runs) == 3
+    assert {term.name for _, term in kept.all()} == {"context", "allocator_slack"}
+    assert {(run.driver, run.cuda) for run in kept.runs} == {("570.86.15", "12.8")}
+    result = vramwise.estimate(TRAIN, site=site)
+    context = result.phases[-1].components.find("CUDA context")
+    assert (context.bytes, context.formula) == (502 * MIB, "calibrated here: 3 runs")
+    assert context.high - context.low < 20 * MIB
