@@ -221,3 +221,22 @@ def test_reading_and_writing_leave_time_for_a_thousand_estimates_a_second():
         assert all(answer.ok for answer in batch.answers(lines.numbered_lines(source), estimate))
         fastest = min(fastest, time.process_time() - start)
     assert fastest / 1000 < 0.3e-3
+
+
+def test_a_line_may_name_another_tools_file(tmp_path):
+    file = tmp_path / "ax.yml"
+    file.write_text("base_model: gpt2\nmicro_batch_size: 4\nsequence_len: 128\n", "utf-8")
+    seen = []
+
+    def kept(scenario):
+        seen.append(scenario)
+        return FakeResult(scenario)
+
+    rows = ({"file": str(file), "gpu": "4090", "train": {"micro_batch_size": 2}}, {"file": str(tmp_path / "no.yml")})
+    out = tmp_path / "out.jsonl"
+    assert batch.run(arguments(jsonl(tmp_path / "in.jsonl", *rows), out), kept) == 0
+    answered, refused = (json.loads(line) for line in out.read_text().splitlines())
+    assert answered["result"] == {"model": "gpt2", "task": "train"}
+    assert (seen[0].train.micro_batch_size, seen[0].train.sequence_length, seen[0].gpu) == (2, 128, "4090")
+    assert any("is a configuration of axolotl" in note for note in seen[0].notes)
+    assert "No such file" in refused["error"]["message"]

@@ -237,3 +237,11 @@ SFTTrainer(model, args=args, peft_config=peft_config)
     said = " / ".join(launch.notes)
     assert "modules_to_save is not counted" in said
     assert "only a run would tell, left out: output_dir" in said
+
+
+def test_a_note_shows_no_secret_of_a_file() -> None:
+    services = {"llm": {"image": "vllm/vllm-openai", "environment": {"HF_TOKEN": "hf_secret1"},
+                        "command": ["--model", LLAMA, "--api-key", "secret2", "--hf-token=secret3"]}}  # fmt: skip
+    said = " / ".join(read(written("compose.yml", {"services": services})).notes)
+    assert "vllm/vllm-openai --model meta-llama/Llama-3.1-8B --api-key … " in said
+    assert "secret" not in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,12 +18,14 @@ from vramwise.interop.files.programs import Program
 from vramwise.interop.files.stages import stage_words
 from vramwise.interop.files.torchtitan_registry import is_registry, registry_programs
 from vramwise.interop.launch import Launch, read_command
+from vramwise.interop.launch.command import ASSIGNMENT
 from vramwise.interop.launch.launchers import GPUS_UNSAID
 from vramwise.interop.launch.options import NO_EFFECT
 from vramwise.records import record
 
 _SHOWN = 200
 _MOST_NAMED = 150
+_SECRET = re.compile(r"(?i)(?:^|[-_.])(?:api[-_]?key|token|secret|password|passwd|org[-_]?key|access[-_]?key)$")
 _STARTING = frozenset(
     {"compose", "kubernetes", "helm-values", "ray-serve", "script", "modelfile", "python", "notebook"}
 )
@@ -108,11 +111,24 @@ def _configured(files: Sequence[tuple[Given, Kind]], model: str | None) -> Launc
 
 def _read(words: Sequence[str], said: Sequence[str]) -> Launch:
     launch = read_command(words)
-    shown = clipped(shlex.join(words), _SHOWN)
+    shown = clipped(" ".join(_without_secrets(words)), _SHOWN)
     names = ", ".join(clipped(one, 80) for one in launch.understood)
     understood = [f"read from it: {names}"] if names else []
     notes = [_in_full(note, launch) for note in launch.notes]
     return replace(launch, notes=(f"{'; '.join(said)}: read as {shown}", *understood, *notes))
+
+
+def _without_secrets(words: Sequence[str]) -> Iterator[str]:
+    """A command line as a note shows it: without variables before it, and without keys, tokens and passwords."""
+    hides = False
+    for word in words:
+        name, sign, _ = word.partition("=")
+        is_secret = bool(_SECRET.search(name)) and (name.startswith("-") or bool(sign))
+        if hides:
+            yield "…"
+        elif not (ASSIGNMENT.match(word) and name.isupper()):
+            yield f"{name}=…" if is_secret and sign else shlex.quote(word)
+        hides = is_secret and not sign
 
 
 def _in_full(note: str, launch: Launch) -> str:
