@@ -132,11 +132,29 @@ def test_help_is_printed_at_any_width(columns, monkeypatch, capsys):
 
 def test_help_is_as_wide_as_columns_says(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
-    assert main(["estimate", "--help"]) == 0
+    assert main(["estimate", "--help", "all"]) == 0
     wide = capsys.readouterr().out
     monkeypatch.setenv("COLUMNS", "0")
-    assert main(["estimate", "--help"]) == 0
+    assert main(["estimate", "--help", "all"]) == 0
     assert wide.count("\n") < capsys.readouterr().out.count("\n")
+
+
+@pytest.mark.parametrize("command", ["estimate", "check"])
+def test_help_is_one_screen_with_choices_and_all_of_it_is_there(command, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"]) == 0
+    screen = capsys.readouterr().out
+    lines = screen.splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 80
+    assert "--task" in screen
+    assert "train, serve, generate, load" in screen
+    assert "full, lora, qlora, freeze" in screen
+    assert f"vramwise {command} --help all  lists the other " in screen
+    assert main([command, "-h", "all"]) == 0
+    whole = capsys.readouterr().out
+    assert "--moe-overload-factor" in whole
+    assert main([command, "--gpu", "h100", "--", "vllm", "--help"]) != 0  # the other program's own
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from vramwise.cli.brief_help import JOB
 from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from vramwise.checking.job import Check
     from vramwise.interop.files.launches import FileLaunch
 
-HELP = "whether a job fits, in one line: for submit scripts, prologs, CI and pre-commit"
+HELP = "whether a job fits, in one line and an exit code"
 DOES_NOT_FIT = 3
 
 
@@ -26,6 +27,14 @@ def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser)
     add_file_arguments(parser)
     parser.takes_command = True
+    parser.brief = (
+        {**JOB, "answers": ("--json", "--strict", "--scenario")},
+        (
+            "vramwise check --gpu h100 -- vllm serve MODEL …   0: fits, 3: does not fit,",
+            "vramwise check --gpu a100-80gb job.sbatch         2: not understood",
+            "vramwise check train.yaml                         on the card of this machine",
+        ),
+    )
     parser.epilog = (
         "vramwise check --gpu h100 -- vllm serve MODEL …  or  vramwise check --gpu h100 job.sbatch; without --gpu it "
         "is this machine's card. Exit code 0: fits, 3: does not fit, 2: not understood, or no card to hold it against"

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 
+from vramwise.cli.brief_help import choices_by_flag
 from vramwise.cli.main import COMMANDS, command_parser
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.records import record
@@ -54,7 +55,7 @@ def words_of_everything() -> Words:
     from vramwise.hardware.gpu import rows_by_id
     from vramwise.sources.catalog import names
 
-    flags, choices, files, with_models = {}, dict(_choices()), set[str](), []
+    flags, choices, files, with_models = {}, dict(choices_by_flag()), set[str](), []
     for command in COMMANDS:
         actions = command_parser(command)._actions
         flags[command] = tuple(sorted(word for action in actions for word in action.option_strings if word[1] == "-"))
@@ -69,20 +70,6 @@ def words_of_everything() -> Words:
             with_models.append(command)
     models = sorted({name for written in names().exact.values() for name in written if _PLAIN.fullmatch(name)})
     return Words(flags, choices, tuple(sorted(files)), ("here", *rows_by_id()), tuple(models), tuple(with_models))
-
-
-def _choices() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Names that a scenario's keys take, by flag; of a key that several tasks have all of them."""
-    from vramwise.cli.scenario_flags import flag
-    from vramwise.scenario.definition import KINDS
-    from vramwise.scenario.values import Choice
-
-    found: dict[str, dict[str, None]] = {}
-    for kinds in KINDS.values():
-        for key, kind in kinds.items():
-            if isinstance(kind, Choice):
-                found.setdefault(flag(key), {}).update(dict.fromkeys(kind.names))
-    return ((name, tuple(values)) for name, values in found.items())
 
 
 def _cases(words: Words) -> Iterator[tuple[str, str]]:

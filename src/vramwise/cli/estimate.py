@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vramwise.cli.brief_help import JOB
 from vramwise.cli.export_arguments import add_export_arguments, print_export, take_export
 from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
 from vramwise.cli.parsing import CommandParser
@@ -44,6 +45,15 @@ def add_arguments(parser: CommandParser) -> None:
     add_file_arguments(parser)
     add_export_arguments(parser)
     parser.takes_command = True
+    parser.brief = (
+        {**JOB, "answers": ("--json", "--explain", "--sweep", "--together", "--export", "--style", "--scenario")},
+        (
+            "vramwise estimate llama-3.1-8b                        what it is good for",
+            "vramwise estimate llama-3.1-8b --task train --method qlora --gpu 4090",
+            "vramwise estimate --gpu h100 -- vllm serve MODEL …    a command line as it is",
+            "vramwise estimate train.yaml --gpu 2xa100             a tool's file as it is",
+        ),
+    )
     parser.epilog = (
         "other tools' files are taken as they are: vramwise estimate axolotl.yml --gpu 4090 --micro-batch-size 1; "
         "an engine's own command line is taken as it is: vramwise estimate --gpu h100 -- vllm serve MODEL "

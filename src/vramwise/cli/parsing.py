@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -40,16 +40,19 @@ class CommandParser(argparse.ArgumentParser):
 
     `takes_command`: the words after `--`, where there are several, are another program's command line and become
     `engine_command`. `takes_files`: words that stand apart between flags are further `files`.
+    `brief`: the flags by heading, and examples, that `--help` shows; `--help all` has every flag.
     """
 
     takes_command = False
     takes_files = False
+    brief: tuple[Mapping[str, Sequence[str]], Sequence[str]] | None = None
 
     def __init__(self, *, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False, formatter_class=_Formatter)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse a command's arguments. Raises UsageError; leaves by SystemExit after printing --help."""
+        self._help_in_brief(arguments)
         command: list[str] = []
         if self.takes_command and "--" in arguments:
             cut = list(arguments).index("--")
@@ -66,6 +69,20 @@ class CommandParser(argparse.ArgumentParser):
         if self.takes_command:
             parsed.engine_command = command
         return parsed
+
+    def _help_in_brief(self, arguments: Sequence[str]) -> None:
+        """Leave after the brief help, or after all of it, where that is asked for."""
+        ours = list(arguments[: list(arguments).index("--")] if "--" in arguments else arguments)
+        asked = next((place for place, word in enumerate(ours) if word in ("-h", "--help")), None)
+        if self.brief is None or asked is None:
+            return
+        from vramwise.cli.brief_help import ALL, brief_help
+
+        if ours[asked + 1 : asked + 2] == [ALL]:
+            self.print_help()
+        else:
+            print(brief_help(self, *self.brief, _columns() - 2), end="")
+        raise SystemExit(0)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{clipped(message, 300)}  ({self.prog} --help)")

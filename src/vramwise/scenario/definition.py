@@ -52,9 +52,7 @@ class Scenario(Settings):
     revision: str | None = text("branch, tag or commit of the model's repository")
     library: str = choice("whose model it is, where its files leave that open", names.LIBRARIES)
     task: str = key(choice_kind("what the GPU is for", names.TASKS), "")
-    gpu: str | None = text(
-        "GPU, by id or alias (h100-sxm-80gb, 4090, a MIG slice, 50% of a card); here: this machine's"
-    )
+    gpu: str | None = text("GPU by name: 4090, 2xh100, h100 1g.10gb, 24GiB, or here (this machine's)")
     gpus: tuple[str, ...] | None = key(
         Several(help="unequal GPUs of one machine, by name, instead of gpu", item=Text(help="one GPU"), optional=True),
         None,
