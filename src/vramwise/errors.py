@@ -7,7 +7,7 @@ VramwiseError               exit 1
 │   └── UnknownNameError             a model, GPU, dtype, … that nobody knows, with the nearest matches
 ├── SourceError             exit 4   model or file not reachable, or not readable
 └── UnsupportedModelError   exit 1   a known model, or a setting of it, that is not described yet
-    ├── UndescribedTypeError         a model type that no family describes; `nearest_type` is like it
+    ├── UndescribedTypeError         a model type that no family describes; `nearest_type` may be like it
     ├── UndescribedOperationError    an operation without a rule, which no other's stands in for
     └── ViewError                    a tensor that has no view of the wanted shape: heads cut where they cannot be
 """
@@ -73,16 +73,18 @@ class UnsupportedModelError(VramwiseError):
 
 
 class UndescribedTypeError(UnsupportedModelError):
-    """A model type that no family describes; `nearest_type` is the described one that looks most like it."""
+    """A model type that no family describes; `nearest_type` is the described one that looks like it, if any."""
 
-    def __init__(self, model_id: str, given: str, nearest_type: str, *, brings_code: bool = False) -> None:
+    def __init__(self, model_id: str, given: str, nearest_type: str | None, *, brings_code: bool = False) -> None:
         self.given = given
         self.nearest_type = nearest_type
         code = " (its code comes with the checkpoint and is never run)" if brings_code else ""
-        super().__init__(
-            f"{model_id or 'model'}: {given} is not described yet{code}; the nearest described type is {nearest_type}: "
-            f"if it is the same architecture, say --like {nearest_type}"
+        what = (
+            f"the nearest described type is {nearest_type}: if it is the same architecture, say --like {nearest_type}"
+            if nearest_type is not None
+            else "no described type is like it; its safetensors files beside the config tell its weights"
         )
+        super().__init__(f"{model_id or 'model'}: {given} is not described yet{code}; {what}")
 
 
 class UndescribedOperationError(UnsupportedModelError):

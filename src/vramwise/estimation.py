@@ -15,6 +15,7 @@ from vramwise.models import Model, describe
 from vramwise.result import Result, Suggestions
 from vramwise.scenario import Scenario
 from vramwise.scenario.cards import card_here
+from vramwise.scenario.names import LIBRARIES
 from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
 from vramwise.sources import ModelSource, resolve
 from vramwise.sources.model_source import Adapter
@@ -24,6 +25,7 @@ from vramwise.verdict import LateReasons, verdict_of
 if TYPE_CHECKING:
     from vramwise.site.run import Site
 
+AUTO = LIBRARIES[0]
 _REMEMBERED_MODELS = 256
 _models: dict[int, tuple[ModelSource, Model]] = {}
 
@@ -107,7 +109,17 @@ def _adapted(scenario: Scenario, adapter: Adapter) -> tuple[Scenario, tuple[str,
 
 
 def model_of(scenario: Scenario) -> tuple[ModelSource, Model]:
-    """The scenario's model, from where its `source` and `revision` say."""
+    """The scenario's model, from where its `source` and `revision` say.
+
+    Raises UndescribedTypeError too where `library` names one whose models are not described.
+    """
+    if scenario.library != AUTO:
+        from vramwise.sources.libraries import library_of
+
+        found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
+        library = library_of(found.config, scenario.library)
+        if not library.has_types:
+            raise UndescribedTypeError(found.id, library.called, None)
     return described_model(scenario.model, source=scenario.source, revision=scenario.revision)
 
 
@@ -128,31 +140,18 @@ def described_model(
 
 def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, problem: UndescribedTypeError) -> Result:
     """What the tensors alone say of a type that no family describes. Raises `problem` when they are not known."""
-    from vramwise.models.meta_device import class_tensors
-    from vramwise.models.tensors_only import model_of_tensors
+    from vramwise.serving.tensors import known_tensors
 
-    rest = "activations and caches are not known"
-    files = found.stored_weights()
-    if files is not None:
-        source = f"safetensors headers: {files.path}"
-        pairs = [(tensor.name, tensor.shape) for tensor in files.tensors]
-        whole = "" if files.is_whole else "; the files end before their data does"
-        unknown = f"{problem.given} is not described: weights are those of the files' headers, {rest}{whole}"
-    else:
-        made = class_tensors(found.config)
-        if made is None:
-            raise problem
-        source = f"transformers {made.version} {made.class_name} on the meta device"
-        pairs = list(made.tensors)
-        unknown = f"{problem.given} is not described: weights are those of {source}, {rest}"
-    model = model_of_tensors(found.config, found.id, pairs)
+    known = known_tensors(found, scenario.library)
+    if known is None:
+        raise problem
     if scenario.task == "train":
         from vramwise.training.stored import estimate_stored_training
 
-        return estimate_stored_training(scenario, model, source, gpu, unknown)
+        return estimate_stored_training(scenario, known.model, known.source, gpu, known.unknown)
     from vramwise.serving.stored import estimate_stored
 
-    return estimate_stored(scenario, model, source, gpu, files, unknown)
+    return estimate_stored(scenario, known, gpu)
 
 
 def _gpu(scenario: Scenario) -> tuple[Gpu | None, str | None]:

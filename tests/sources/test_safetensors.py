@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import written_safetensors
 from hypothesis import given
 from hypothesis import strategies as st
+from written_safetensors import header_of
 
 from vramwise import estimate
 from vramwise.errors import SourceError, UndescribedTypeError
@@ -28,19 +30,8 @@ TENSORS: dict[str, tuple[str, list[int], int]] = {
 TOTAL = sum(size for _, _, size in TENSORS.values())
 
 
-def header_of(tensors: dict[str, tuple[str, list[int], int]]) -> dict[str, Any]:
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    position = 0
-    for name, (kind, shape, size) in tensors.items():
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [position, position + size]}
-        position += size
-    return header
-
-
 def write(path: Path, header: Any, data: int = TOTAL) -> str:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(data))
-    return str(path)
+    return written_safetensors.write(path, header, data)
 
 
 @pytest.fixture
@@ -162,7 +153,7 @@ def test_weights_of_an_unknown_type_are_those_of_the_files(folder: Path, task: s
     for path in (folder, folder / "model.safetensors"):
         result = estimate({"model": str(path), "task": task})
         assert result.quantities["weights"].expected == TOTAL
-        assert "activations and caches are not known" in result.notes[0]
+        assert "activations are not known" in result.notes[0]
         assert "kv_cache_bytes" not in result.quantities
         assert result.model.source.startswith("safetensors headers")
 
@@ -201,7 +192,7 @@ def test_without_files_the_nearest_type_is_named() -> None:
         ({"model_type": "qwen9"}, "qwen"),
         ({"model_type": "zzz", "kv_lora_rank": 8}, "deepseek_v3"),
         ({"model_type": "zzz", "num_experts": 8, "auto_map": {}}, "qwen3_moe"),
-        ({"model_type": "zzz"}, "llama"),
+        ({"model_type": "zzz", "hidden_size": 8, "num_hidden_layers": 1, "n_head": 2, "vocab_size": 9}, "llama"),
     ):
         with pytest.raises(UndescribedTypeError, match=rf"is not described yet.*say --like {like}"):
             estimate({"model": config, "task": "load"})
@@ -214,7 +205,7 @@ def test_transformers_own_class_where_it_is_installed() -> None:
         "intermediate_size": 8, "vocab_size": 11, "max_position_embeddings": 8, "torch_dtype": "float32",
     }  # fmt: skip
     result = estimate({"model": tiny, "task": "load"})
-    assert "on the meta device, activations and caches are not known" in result.notes[0]
+    assert "on the meta device, activations are not known" in result.notes[0]
     params = result.quantities["params"].expected
     assert params > 11 * 16
     assert result.quantities["weights"].expected == 4 * params

@@ -27,13 +27,14 @@ from vramwise.errors import UnknownNameError, UsageError, clipped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vramwise.errors import UndescribedTypeError
     from vramwise.interop.files.launches import FileLaunch
     from vramwise.models import Model
 
 HELP = "how much memory a model takes, and why"
 DOES_NOT_FIT = 3
 STYLES: dict[str, tuple[str, ...]] = {
-    "huggingface": (),
+    "huggingface": ("library",),
     "simple": ("micro_batch_size", "sequence_length", "dtype", "gpu", "gpu_total_bytes"),
     "table": (),
 }
@@ -168,7 +169,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
     if args.style is None and not _asks_for_a_task(args):
         from vramwise.planner.machine import machine_keys
 
-        others = [key for key in given if key not in machine_keys()]
+        others = [key for key in given if key not in (*machine_keys(), "library")]
         if others:
             raise UsageError(f"{flag(others[0])} needs --task: expected train, serve, generate or load")
 
@@ -244,10 +245,10 @@ def _without_a_task(args: argparse.Namespace) -> int:
     from vramwise.errors import UndescribedTypeError
 
     try:
+        _refuse_to_describe(args)
         name, model = _described(args)
-    except UndescribedTypeError:  # as far as its tensors say, or the same error again
-        args.task = "load"
-        return _task(args)
+    except UndescribedTypeError as problem:
+        return _of_files(args, problem)
     from vramwise.cli.door import answer_door
     from vramwise.cli.screens.model_facts import image_cost
     from vramwise.sources import resolve
@@ -269,8 +270,53 @@ def _without_a_task(args: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_to_describe(args: argparse.Namespace) -> None:
+    """Raises UndescribedTypeError where --library names another library than that of the types that are described."""
+    if args.library in (None, "auto"):
+        return
+    from vramwise.errors import UndescribedTypeError
+    from vramwise.sources import resolve
+    from vramwise.sources.libraries import library_of
+
+    found = resolve(model_from_flags(args) or "")
+    library = library_of(found.config, args.library)
+    if not library.has_types:
+        raise UndescribedTypeError(found.id, library.called, None)
+
+
+def _of_files(args: argparse.Namespace, problem: UndescribedTypeError) -> int:
+    """The overview, or Hugging Face's tables, of what only the files' headers tell; else what `--task load` says."""
+    from vramwise.cli.screens.huggingface import files_calculator_json, files_calculator_screen
+    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.stored_overview import stored_overview_json, stored_overview_screen
+    from vramwise.serving.tensors import known_tensors
+    from vramwise.sources import resolve
+
+    known = known_tensors(resolve(model_from_flags(args) or ""), args.library or "auto")
+    if known is None:
+        raise problem
+    if known.files is None:
+        if args.style is not None:
+            raise problem
+        args.task = "load"
+        return _task(args)
+    if args.style == "huggingface":
+        _print_json(files_calculator_json(known)) if args.json else show(files_calculator_screen(known))
+    elif args.json:
+        _print_json(stored_overview_json(known))
+    else:
+        show(stored_overview_screen(known, args.model or "MODEL"))
+    return 0
+
+
 def _huggingface(args: argparse.Namespace) -> int:
-    _, model = _described(args)
+    from vramwise.errors import UndescribedTypeError
+
+    try:
+        _refuse_to_describe(args)
+        _, model = _described(args)
+    except UndescribedTypeError as problem:
+        return _of_files(args, problem)
     from vramwise.cli.screens.huggingface import calculator_json, calculator_screen
     from vramwise.cli.screens.paint import show
 

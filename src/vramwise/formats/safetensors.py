@@ -34,6 +34,7 @@ _BITS = {
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
     "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
+WHOLE_NUMBERS = frozenset({"BOOL", "U8", "I8", "I16", "U16", "I32", "U32", "I64", "U64"})
 _ADAPTERS = "adapter_"  # peft's files lie beside the model's
 _MISTRAL = "consolidated"  # the same weights again under Mistral's own names
 

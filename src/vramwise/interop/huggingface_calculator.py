@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from vramwise.formats.safetensors import WHOLE_NUMBERS, StoredTensor, StoredWeights
 from vramwise.interop.huggingface_buffers import RELEASES, block_buffer_bytes, loads_with, shared_buffer_bytes
 from vramwise.models import Block, Model, describe
 from vramwise.models.operations.simple import Embedding
+from vramwise.models.tensors_only import LAYER, is_buffer, part_of
 from vramwise.models.type_facts import fact_value, has_fact
 from vramwise.records import record
 
@@ -77,13 +79,17 @@ def calculator(model: Model, transformers: str | None = None) -> CalculatorTable
     buffers = sum(block_buffer_bytes(base, block, release) for block, _ in blocks) + shared_buffer_bytes(base, release)
     total = float(_FP32_BYTES * parameters + buffers)
     largest = max(size for block, parts in blocks for size in _group_sizes(base, block, parts, release))
+    return _tables(release, largest, total, parameters, model.num_parameters, buffers)
+
+
+def _tables(release: str, largest: float, total: float, base: int, true: int, buffers: int) -> CalculatorTables:
     rows = tuple(
         CalculatorRow(
             dtype,
             largest / divisor,
             total / divisor,
             {"float32": 4 * total, "float16/bfloat16": 2 * total}.get(dtype),
-            _FP32_BYTES * model.num_parameters / divisor,
+            _FP32_BYTES * true / divisor,
         )
         for dtype, divisor in _SMALLER_THAN_FP32.items()
     )
@@ -92,7 +98,33 @@ def calculator(model: Model, transformers: str | None = None) -> CalculatorTable
         "float16/bfloat16": AdamStages(total, 1.5 * total, 2 * total, 2 * total),
     }
     advice = _INFERENCE_FACTOR * total / _SMALLER_THAN_FP32["float16/bfloat16"]
-    return CalculatorTables(release, rows, stages, parameters, model.num_parameters, buffers, advice)
+    return CalculatorTables(release, rows, stages, base, true, buffers, advice)
+
+
+def calculator_of_files(files: StoredWeights, *, has_head: bool) -> CalculatorTables:
+    """The tool's tables for a model of which only the files' headers are known.
+
+    Groups are what the tool keeps whole: the tensors of one module, and where transformers' classes name their layers
+    (`_no_split_modules`), a numbered layer of a stack. `has_head`: AutoModel has none, timm's models have. Numbers
+    that count (`num_batches_tracked`) keep their width. Buffers that no file holds are not counted. Source: accelerate
+    1.15 utils/modeling.py `calculate_maximum_sizes`, `get_max_layer_size`.
+    """
+    own = [one for one in files.tensors if has_head or part_of(one.name) != "head"]
+    sizes: dict[str, int] = {}
+    for tensor in own:
+        layer = LAYER.match(tensor.name) if not has_head else None
+        group = layer[0] if layer else tensor.name.rpartition(".")[0] or tensor.name
+        sizes[group] = sizes.get(group, 0) + _fp32_size(tensor)
+    parents = {name.rsplit(".", depth)[0] for name in sizes for depth in range(1, name.count(".") + 1)}
+    largest = max((size for name, size in sizes.items() if name not in parents), default=0)
+    buffers = sum(_fp32_size(tensor) for tensor in own if is_buffer(tensor.name))
+    values = sum(tensor.numel for tensor in own if not is_buffer(tensor.name))
+    true = sum(tensor.numel for tensor in files.tensors if not is_buffer(tensor.name))
+    return _tables("", float(largest), float(sum(sizes.values())), values, true, buffers)
+
+
+def _fp32_size(tensor: StoredTensor) -> int:
+    return tensor.bytes if tensor.dtype in WHOLE_NUMBERS else _FP32_BYTES * tensor.numel
 
 
 def base_model(model: Model) -> Model:

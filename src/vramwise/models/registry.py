@@ -326,7 +326,7 @@ def _described(key: str, model_id: str) -> Model:
     model_type = config.model_type
     described_in = family_module(model_type)
     if described_in is None:
-        given = f'model_type "{clipped(model_type)}"' if model_type else "a config without model_type"
+        given = f'model_type "{clipped(model_type)}"' if model_type else _without_type(config)
         raise UndescribedTypeError(model_id, given, likely_type(config), brings_code=config.has("auto_map"))
     module = import_module(described_in)
     blocks = module.blocks(config)
@@ -339,16 +339,34 @@ def _described(key: str, model_id: str) -> Model:
     return Model(model_id, described_in.rpartition(".")[2], config, blocks, head, loss, not_counted, counted_as)
 
 
-def likely_type(c: Config) -> str:
-    """The described type whose name begins with the same word, else the plainest one with the same kinds of layers."""
+def _without_type(c: Config) -> str:
+    """What a config of another library calls itself."""
+    for key, what in (("_class_name", "the Diffusers class"), ("architecture", "the timm architecture")):
+        if isinstance(c.get(key), str) and c.get(key):
+            return f'{what} "{clipped(c.get(key))}"'
+    return "a config without model_type"
+
+
+def likely_type(c: Config) -> str | None:
+    """The described type whose name begins with the same word, else the plainest one with the same kinds of layers.
+
+    None for what has no layers of a decoder of text: an image classifier, a pipeline.
+    """
     family = _first_word(c.model_type)
     close = nearest(c.model_type, [name for name in FAMILY_OF_TYPE if family and _first_word(name) == family], n=1)
     if close:
         return close[0]
     if c.has("kv_lora_rank"):
         return "deepseek_v3"
-    experts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
-    return "qwen3_moe" if any(c.has(key) for key in experts) else "llama"
+    if any(c.has(key) for key in ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")):
+        return "qwen3_moe"
+    return "llama" if all(any(c.has(key) for key in keys) for keys in _OF_A_DECODER) else None
+
+
+_OF_A_DECODER = (
+    ("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
+    ("vocab_size",),
+)  # fmt: skip
 
 
 def _first_word(model_type: str) -> str:

@@ -27,7 +27,8 @@ _PATTERNS: tuple[tuple[str, Part], ...] = (
     (r"(mixer|mamba|ssm|conv)", "mixer"),
 )
 _PARTS = tuple((re.compile(pattern), part) for pattern, part in _PATTERNS)
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block|layer)\.(\d+)\.")
+LAYER = re.compile(r"(?:.*?\.)?(?:layers|h|blocks|block|layer)\.(\d+)\.")
+"""The beginning of a tensor's name up to the number of a layer of the outermost stack."""
 _LINEAR_PARTS = frozenset({"attention", "mlp", "experts", "mixer", "head", "vision", "audio", "projector"})
 
 
@@ -39,13 +40,26 @@ def model_of_tensors(
     Part, layer and whether a tensor is a linear layer's weight are told by its name and number of axes, which decides
     only what a quantizer would replace. Activations, caches and FLOPs are not counted.
     """
-    parameters = tuple(_parameter(name, shape) for name, shape in tensors)
+    parameters = tuple(_parameter(name, shape) for name, shape in tensors if not is_buffer(name))
     op = Stored(parameters=parameters)
     return Model(model_id, FAMILY, Config(config, model_id), (Block("", (op,), {}, {}),), head="none")
 
 
+_BUFFER = re.compile(r"(?:^|[./])(?:running_mean|running_var|num_batches_tracked|inv_freq|position_ids)$")
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a tensor of a file is what layers note, and no parameter: statistics of batches, counts, positions."""
+    return _BUFFER.search(name) is not None
+
+
+def part_of(name: str) -> Part:
+    """What a tensor belongs to, by its name."""
+    return next((part for pattern, part in _PARTS if pattern.search(name)), "mlp")
+
+
 def _parameter(name: str, shape: tuple[int, ...]) -> Parameter:
-    part: Part = next((part for pattern, part in _PARTS if pattern.search(name)), "mlp")
-    layer = _LAYER.search(name)
+    part = part_of(name)
+    layer = LAYER.match(name)
     is_linear = len(shape) == 2 and part in _LINEAR_PARTS and name.endswith("weight")
     return Parameter(name, shape, part, is_linear=is_linear, layer=int(layer[1]) if layer else None)

@@ -2,51 +2,105 @@
 
 from __future__ import annotations
 
+from vramwise.errors import UnknownNameError
+from vramwise.formats import dtype
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import capacity_of
-from vramwise.models import Model
+from vramwise.models.checkpoint_dtype import checkpoint_dtype
+from vramwise.models.usual_cache import usual_cache
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.serving.common.answer import amount, assemble, context_node, interval
 from vramwise.serving.common.layouts import PLAIN
 from vramwise.serving.common.storage import dtype_notes, storage_of
 from vramwise.serving.common.weight_nodes import weights_node
+from vramwise.serving.tensors import KnownTensors
+from vramwise.units import format_bytes
 from vramwise.verdict import verdict_of
 
 LINEAR_BY_NAME = "which tensors are linear layers, and so quantized, is told by their names"
 
 
-def estimate_stored(
-    scenario: Scenario, model: Model, source: str, gpu: Gpu | None, files: StoredWeights | None, unknown: str
-) -> Result:  # fmt: skip
-    """Weights alone: as the files hold them, or in the dtype and quantization that were asked for.
+def estimate_stored(scenario: Scenario, known: KnownTensors, gpu: Gpu | None) -> Result:
+    """Weights as the files hold them, or in the dtype and quantization that were asked for, and the cache if the config
+    has a decoder's usual keys.
 
-    `unknown` is the sentence that says why the rest is missing. Over several GPUs the weights are divided, which holds
-    for matrices and not for what every rank has whole: between a share and all of them. Activations, caches, workspaces
-    and what an engine keeps beside the weights are not counted, so there is a verdict only where weights do not fit.
+    Over several GPUs the weights are divided, which holds for matrices and not for what every rank has whole: between a
+    share and all of them. Activations, workspaces and what an engine keeps beside the weights are not counted, so there
+    is a verdict only where weights and cache alone do not fit.
     """
-    weights, notes = _weights(scenario, model, files)
+    weights, notes = _weights(scenario, known)
     weights = _shared_out(weights, scenario)
     context = context_node(gpu)
-    moment = Phase("load", Node.group("load", (weights, context)))
-    quantities = {"params": Quantity.exact(model.num_parameters), "weights": interval(weights)}
+    cache, said = _cache(scenario, known)
+    phases = [Phase("load", Node.group("load", (weights, context)))]
+    quantities = {"params": Quantity.exact(known.model.num_parameters), "weights": interval(weights)}
     if scenario.task == "load":
-        quantities["total_needed"] = quantities["nvidia_smi"] = interval(moment.components)
+        quantities["total_needed"] = quantities["nvidia_smi"] = interval(phases[0].components)
+    if cache is not None:
+        phases.append(Phase("cache", Node.group("cache", (weights, context, cache))))
+        if scenario.task == "generate":
+            quantities["kv_cache_bytes"] = Quantity.exact(cache.bytes)
+    moment = phases[-1]
     capacity = capacity_of(scenario, gpu)
     verdict = None
     if capacity is not None:
         headroom = capacity.usable_bytes - moment.bytes
         if headroom < 0 or scenario.task == "load":
-            said = "fit in" if headroom >= 0 else "do not fit in"
-            reason = f"weights of {amount(weights.bytes)} {said} {amount(capacity.usable_bytes)}"
+            what = "weights" if cache is None else "weights and the cache"
+            fits = "fit in" if headroom >= 0 else "do not fit in"
+            reason = f"{what} of {amount(moment.bytes - context.bytes)} {fits} {amount(capacity.usable_bytes)}"
             verdict = verdict_of(interval(moment.components), capacity.usable_bytes, [reason])
     return assemble(
-        scenario.to_dict(), model, source, quantities, (moment,), capacity, verdict, (unknown, *notes)
+        scenario.to_dict(), known.model, known.source, quantities, tuple(phases), capacity, verdict,
+        (known.unknown, *known.notes, *said, *notes),
     )  # fmt: skip
 
 
-def _weights(scenario: Scenario, model: Model, files: StoredWeights | None) -> tuple[Node, tuple[str, ...]]:
+def _cache(scenario: Scenario, known: KnownTensors) -> tuple[Node | None, tuple[str, ...]]:
+    """What keys and values take: of the whole batch in `generate`, of one request of `max_model_len` in `serve`."""
+    if scenario.task == "load" or not known.library.has_types:
+        return None, ()
+    config = known.model.config.values
+    found, missing = usual_cache(config)
+    if found is None:
+        return None, (f"the KV cache is not known: {missing}",)
+    settings = scenario.generate if scenario.task == "generate" else scenario.serve
+    held = checkpoint_dtype(config) if settings.dtype == "auto" else dtype(settings.dtype).name
+    kept = held if settings.kv_cache_dtype in (None, "auto") else settings.kv_cache_dtype
+    try:
+        bits = dtype(str(kept)).bits
+    except UnknownNameError:
+        return None, (f"the KV cache is not known: no rule for kv_cache_dtype {kept} of an undescribed type",)
+    per_token = 2 * found.layers * found.heads * found.head_dim * bits // 8
+    formula = "2 × layers × key-value heads × head_dim × bytes × tokens"
+    note = (
+        f"the cache is told by the config's own keys, as a plain decoder's: {format_bytes(per_token, 'KiB')} a token "
+        f"(2 × {found.layers} layers × {found.heads} heads × {found.head_dim}, {kept})"
+    )
+    if scenario.task == "generate":
+        given = scenario.generate
+        if given.prompt_tokens is None or given.new_tokens is None:
+            return None, (f"{note}; say prompt_tokens and new_tokens to count them",)
+        tokens = given.batch_size * max(given.num_beams, 1) * (given.prompt_tokens + given.new_tokens - 1)
+    elif scenario.serve.max_model_len is not None:
+        tokens = scenario.serve.max_model_len
+        note += f"; a request of {tokens:,} tokens is counted, the engine's pool is not known"
+    else:
+        return None, (f"{note}; say max_model_len to count a request",)
+    if scenario.task == "serve":
+        per_token = -(-per_token // min(scenario.serve.tensor_parallel_size, found.heads))
+    node = Node(
+        "KV cache", per_token * tokens, "derived", formula=formula,
+        inputs={"layers": found.layers, "heads": found.heads, "head_dim": found.head_dim, "tokens": tokens},
+        source="the config's usual keys",
+    )  # fmt: skip
+    return node, (note,)
+
+
+def _weights(scenario: Scenario, known: KnownTensors) -> tuple[Node, tuple[str, ...]]:
+    files, model = known.files, known.model
     settings = scenario.generate if scenario.task == "generate" else scenario.serve
     if files is not None and settings.dtype == "auto" and settings.quantization is None:
         return stored_node(files), ()
@@ -58,19 +112,23 @@ def _weights(scenario: Scenario, model: Model, files: StoredWeights | None) -> t
 
 
 def stored_node(files: StoredWeights) -> Node:
-    """Bytes of the tensors as the files hold them, by dtype."""
-    sizes: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    for tensor in files.tensors:
-        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.bytes
-        counts[tensor.dtype] = counts.get(tensor.dtype, 0) + 1
+    """Bytes of the tensors as the files hold them, by component of a pipeline and by dtype."""
     source = f"headers of {files.path}"
-    leaves = [
-        Node(f"{kind} tensors", size, "exact", formula="Σ elements × bytes of the dtype",
-             inputs={"tensors": counts[kind]}, source=source)
-        for kind, size in sizes.items()
-    ]  # fmt: skip
-    return Node.group("weights", leaves)
+    parts: dict[str, dict[str, list[int]]] = {}
+    for tensor in files.tensors:
+        component = tensor.name.partition("/")[0] if "/" in tensor.name else ""
+        parts.setdefault(component, {}).setdefault(tensor.dtype, []).append(tensor.bytes)
+    nodes = {
+        component: [
+            Node(f"{kind} tensors", sum(sizes), "exact", formula="Σ elements × bytes of the dtype",
+                 inputs={"tensors": len(sizes)}, source=source)
+            for kind, sizes in kinds.items()
+        ]
+        for component, kinds in parts.items()
+    }  # fmt: skip
+    if "" in nodes:
+        return Node.group("weights", [leaf for leaves in nodes.values() for leaf in leaves])
+    return Node.group("weights", [Node.group(component, leaves) for component, leaves in nodes.items()])
 
 
 def _shared_out(weights: Node, scenario: Scenario) -> Node:

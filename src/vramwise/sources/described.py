@@ -40,7 +40,11 @@ def model_in(repository: Repository, model_id: str, pick: str | None = None) -> 
         path, note = usual
         found = gguf_model(repository, path)
         return replace(found, id=model_id, note=note or found.note)
-    if weights_among(files) is not None or PIPELINE in files:
+    if PIPELINE in files:
+        content = repository.read(PIPELINE, LARGEST_CONFIG_BYTES)
+        table = parsed_config(content, shown_in(repository, PIPELINE))
+        return ModelSource(model_id, table, repository.origin, repository=repository)
+    if weights_among(files) is not None:
         return ModelSource(model_id, {}, repository.origin, repository=repository)
     kind = "folder" if repository.at_once == 1 else "repository"
     raise SourceError(f"{shown_in(repository, '')}: the {kind} has no {CONFIG}, no safetensors and no GGUF file")

@@ -59,5 +59,11 @@ class ModelSource:
 
         if self.repository is None:
             return None
+        if "_class_name" in self.config and not self.entry:
+            from vramwise.sources.libraries import component_weights
+
+            found = component_weights(self.config, self.repository)
+            if found is not None:
+                return found
         entry = self.entry or weights_among(self.repository.files())
         return None if entry is None else stored_weights(self.repository, entry)

@@ -6,8 +6,9 @@ from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.overview import rules_of_thumb
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.interop.huggingface_buffers import RELEASES
-from vramwise.interop.huggingface_calculator import CalculatorTables, calculator
+from vramwise.interop.huggingface_calculator import CalculatorTables, calculator, calculator_of_files
 from vramwise.models import Model
+from vramwise.serving.tensors import KnownTensors
 from vramwise.units import GIB, MIB, format_bytes
 
 _HEADS = ("dtype", "largest layer", "total size", "training using Adam", "true weights")
@@ -39,6 +40,42 @@ def calculator_screen(model: Model) -> list[Line]:
         *_differences(tables, today, width),
         "the true answer: vramwise estimate MODEL --task train|generate|serve",
     ]
+
+
+def files_calculator_screen(known: KnownTensors) -> list[Line]:
+    """The same tables for a model of which only its files' headers are known."""
+    assert known.files is not None
+    tables, width = calculator_of_files(known.files, has_head=not known.library.has_types), screen_width()
+    title = (
+        f"{model_title(known.model.id)} · what accelerate estimate-memory counts, from the headers of the files"
+        " (its MB and GB are MiB and GiB)"
+    )
+    said = [
+        f"taken as a model of {known.library.name}: {known.library.reason}",
+        f"it counts {tables.base_parameters:,} parameters and {format_bytes(tables.buffer_bytes, 'auto')} of buffers; "
+        f"the files hold {tables.true_parameters:,} parameters",
+        f"for inference it advises +20 %: {size(tables.inference_bytes)} for float16/bfloat16; a rule, not an answer",
+    ]
+    if known.library.name == "diffusers":
+        said.append("accelerate has no pipelines: these are the sums of all components, the largest layer of any")
+    return [
+        *wrapped_text("", title, width),
+        "",
+        *columns([_HEADS, *_rows(tables)], gap=2),
+        "",
+        *columns([_STAGE_HEADS, *_stages(tables)], gap=2),
+        *_meaning(width),
+        "",
+        *(line for text in said for line in wrapped_text("  ", text, width)),
+    ]
+
+
+def files_calculator_json(known: KnownTensors) -> dict[str, object]:
+    """These tables as JSON, with the library and why it was taken."""
+    assert known.files is not None
+    tables = calculator_of_files(known.files, has_head=not known.library.has_types)
+    library = {"name": known.library.name, "reason": known.library.reason}
+    return {"model": known.model.id, "library": library, **tables.to_dict()}
 
 
 def size(n: float) -> str:

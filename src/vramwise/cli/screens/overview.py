@@ -149,7 +149,7 @@ def overview_screen(
         *columns([["", *heads.values()], *rows]),
         *wrapped_text("", notes, screen_width()),
         "",
-        *_fitted([["runs on", *(_card_title(card) for card in CARDS)], *cards]),
+        *fitted_table([["runs on", *(card_title(card) for card in CARDS)], *cards]),
         "",
         *wrapped_text("rules of thumb  ", rules_of_thumb(model.num_parameters), screen_width()),
         *_command(["vramwise", "estimate", shlex.quote(asked), *numbers.next_command], screen_width()),
@@ -167,7 +167,7 @@ def _command(words: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _fitted(rows: list[list[str]]) -> list[str]:
+def fitted_table(rows: list[list[str]]) -> list[str]:
     """A table, turned on its side where the screen is too narrow for it."""
     lines = columns(rows)
     return lines if max(map(len, lines)) <= screen_width() else columns(list(zip(*rows, strict=True)), gap=2)
@@ -278,7 +278,7 @@ def _verdict(numbers: Overview, task: str, card: str) -> str:
     return {None: "no", 1: "yes"}.get(count) or f"{count} ×"
 
 
-def _card_title(card: str) -> str:
+def card_title(card: str) -> str:
     gpu = find_gpu(card).gpu
     size = f" {gpu.memory_nominal_gb:.0f} GB" if gpu.memory_nominal_gb else ""
     short = gpu.name.replace("GeForce ", "").replace("Tesla ", "")
