@@ -166,6 +166,23 @@ def test_modelscopes_cache_on_disk(network: FakeHub, tmp_path: Path) -> None:
     assert network.asked == []
 
 
+def test_pytorch_files_have_a_size(network: FakeHub) -> None:
+    index = {"metadata": {"total_size": 8 * 2**30}, "weight_map": {"a": "pytorch_model-00001-of-00001.bin"}}
+    network.add(NAME, {
+        "config.json": TINY, "pytorch_model-00001-of-00001.bin": Sparse(b"PK", 2**33),
+        "pytorch_model.bin.index.json": index,
+    })  # fmt: skip
+    assert "holds 8.00 GiB in PyTorch files" in str(resolve(NAME).note)
+    network.has_no_list = True
+    network.add("someone/mirrored", network_files(network))
+    assert "holds 8.00 GiB in PyTorch files" in str(resolve("someone/mirrored").note)
+    assert network.sent_bytes < 10_000
+
+
+def network_files(network: FakeHub) -> dict[str, Any]:
+    return dict(network.repos[NAME].files)
+
+
 # What is in the way
 
 

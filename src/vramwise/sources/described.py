@@ -11,6 +11,7 @@ from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, weights_among
 from vramwise.sources.config_file import LARGEST_CONFIG_BYTES, parsed_config
 from vramwise.sources.model_source import ModelSource
 from vramwise.sources.picks import SubFolder, has_folder, nothing_fits, picked_gguf, usual_gguf
+from vramwise.sources.pytorch_files import pytorch_note
 from vramwise.sources.quantization_file import with_quantization
 from vramwise.sources.repository import Repository
 
@@ -30,7 +31,9 @@ def model_in(repository: Repository, model_id: str, pick: str | None = None) -> 
     files = repository.files()
     if CONFIG in files:
         config = config_in(repository)
-        return ModelSource(model_id, config, repository.origin, repository=repository)
+        return ModelSource(
+            model_id, config, repository.origin, pytorch_note(repository), repository=repository
+        )  # fmt: skip
     if ADAPTER in files:
         from vramwise.sources.adapters import adapted_model
 

@@ -70,6 +70,7 @@ def open_hub(name: str, revision: str | None) -> RemoteRepository:
     client = _client()
     wanted = revision or MAIN
     address = f"{client.endpoint}/api/models/{_quoted(name)}/revision/{quote(wanted, safe='')}?blobs=true"
+    client.web.reach(client.endpoint)
     try:
         page = client.web.whole(address, name, LARGEST_LIST)
     except Refused as refused:

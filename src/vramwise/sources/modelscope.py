@@ -46,6 +46,7 @@ def open_modelscope(name: str, revision: str | None) -> RemoteRepository:
     def address_of(path: str) -> str:
         return f"{base}?{urlencode({'Revision': wanted, 'FilePath': path})}"
 
+    web.reach(endpoint)
     try:
         page = web.whole(f"{base}/files?{urlencode({'Revision': wanted, 'Recursive': 'True'})}", name, LARGEST_LIST)
     except Refused as refused:

@@ -29,6 +29,7 @@ from vramwise.sources.web_reader import Unreachable
 REMEMBERED_S = 300.0
 """How long an answer of the network is taken for the present one; a batch is over by then, a server lives on."""
 REFUSAL_REMEMBERED_S = 30.0
+DOWN_REMEMBERED_S = 120.0
 _MOST_REMEMBERED = 4096
 
 Open = Callable[[str, str | None], Repository]
@@ -130,7 +131,7 @@ def _once_a_while(hub: str, opened: Open, asked: Reference) -> Repository:
     try:
         return opened(asked.name, asked.revision)
     except Unreachable as now:
-        _down[place] = time.monotonic() + REFUSAL_REMEMBERED_S, now
+        _down[place] = time.monotonic() + DOWN_REMEMBERED_S, now
         raise
 
 
@@ -146,6 +147,8 @@ def _guessed(asked: Reference, problem: SourceError) -> ModelSource | SourceErro
     if isinstance(problem, NoClient):
         file = f"https://huggingface.co/{asked.name}/resolve/{asked.revision or 'main'}/config.json"
         return unknown(asked.name, f"not in the catalog or a cache; {NO_CLIENT}; or fetch {file} and give its path")
+    if isinstance(problem, Unreachable):
+        return unknown(asked.name, f"in neither the catalog nor a cache, and {problem}; {HINT}")
     if known(asked.name) is not None:  # with a revision, a pick or another source
         return SourceError(str(problem))
     return unknown(asked.name, f"{problem}; {HINT}")

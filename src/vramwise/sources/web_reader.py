@@ -18,6 +18,7 @@ from vramwise.units import format_bytes
 MOST_REDIRECTS = 5
 LONGEST_PAUSE_S = 2
 """What a server may ask to be waited for; longer is said instead."""
+CONNECT_S = 4.0
 WHOLE_ANSWER = 3
 """Times the waiting for a single read that a whole answer may take."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -75,6 +76,26 @@ class WebReader:
     def __init__(self, send: Send, host: str, headers: Mapping[str, str], timeout_s: float) -> None:
         self._send, self.host, self._headers, self._timeout_s = send, host, dict(headers), timeout_s
 
+    def reach(self, url: str) -> None:
+        """Raises Unreachable soon where nobody takes a connection: a firewall that drops it says nothing for minutes.
+
+        Through a proxy that is the proxy's to find out.
+        """
+        from socket import create_connection
+        from urllib.request import getproxies
+
+        if getproxies():
+            return
+        parts = urlsplit(url)
+        place = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        limit = min(CONNECT_S, self._timeout_s)
+        try:
+            within(limit, lambda: create_connection(place, limit).close())
+        except TimeoutError:
+            raise Unreachable(f"{self.host} did not answer within {limit:g} seconds") from None
+        except OSError as problem:
+            raise self._fault(problem) from None
+
     def whole(self, url: str, what: str, most_bytes: int) -> Page:
         """A small answer. Raises SourceError for a longer one, Refused for another status."""
         page = self._tried_twice(url, what, None, most_bytes + 1)
@@ -100,7 +121,7 @@ class WebReader:
         try:
             return self._in_time(url, what, start, count)
         except _Interrupted as problem:
-            raise Unreachable(f"{what}: {self.host} ended the connection twice before all was sent") from problem
+            raise SourceError(f"{what}: {self.host} ended the connection twice before all was sent") from problem
 
     def _in_time(self, url: str, what: str, start: int | None, count: int) -> Page:
         """In a thread of its own: a server that sends a byte now and then never lets a socket's own limit pass."""
@@ -111,20 +132,20 @@ class WebReader:
         except (SourceError, Refused, _Interrupted):
             raise
         except TimeoutError:
-            raise Unreachable(f"{what}: {self.host} did not answer in full within {limit:g} seconds") from None
+            raise Unreachable(f"{self.host} did not answer in full within {limit:g} seconds") from None
         except Exception as problem:
-            raise self._fault(problem, what) from None
+            raise self._fault(problem) from None
 
-    def _fault(self, problem: Exception, what: str) -> Exception:
+    def _fault(self, problem: Exception) -> Exception:
         kind, text = type(problem).__name__, clipped(str(problem), 120)
         if "Timeout" in kind or "timed out" in text:
-            return Unreachable(f"{what}: {self.host} did not answer within {self._timeout_s:g} seconds")
+            return Unreachable(f"{self.host} did not answer within {self._timeout_s:g} seconds")
         if kind in ("RemoteProtocolError", "ReadError", "IncompleteRead", "ChunkedEncodingError", "RemoteDisconnected",
-                    "ConnectionResetError"):  # fmt: skip
+                    "ConnectionResetError", "ProtocolError"):  # fmt: skip
             return _Interrupted()
         reason = getattr(problem, "reason", problem)
         why = clipped(str(getattr(reason, "strerror", None) or reason), 120)
-        return Unreachable(f"{what}: {self.host} cannot be reached ({why or kind})")
+        return Unreachable(f"{self.host} cannot be reached ({why or kind})")
 
     def _asked(self, url: str, what: str, start: int | None, count: int, ends: float) -> Page:
         headers = {**self._headers, "Accept-Encoding": "identity"}
