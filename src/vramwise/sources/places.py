@@ -147,8 +147,7 @@ def _guessed(asked: Reference, problem: SourceError) -> ModelSource | SourceErro
     if isinstance(problem, NoClient):
         file = f"https://huggingface.co/{asked.name}/resolve/{asked.revision or 'main'}/config.json"
         return unknown(asked.name, f"not in the catalog or a cache; {NO_CLIENT}; or fetch {file} and give its path")
-    if isinstance(problem, Unreachable):
-        return unknown(asked.name, f"in neither the catalog nor a cache, and {problem}; {HINT}")
     if known(asked.name) is not None:  # with a revision, a pick or another source
-        return SourceError(str(problem))
-    return unknown(asked.name, f"{problem}; {HINT}")
+        return SourceError(f"{asked.name}: {problem}; without @REVISION, :PICK and source the catalog answers")
+    where = "in neither the catalog nor a cache, and " if isinstance(problem, Unreachable) else ""
+    return unknown(asked.name, f"{where}{problem}; {HINT}")
