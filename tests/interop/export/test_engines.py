@@ -105,7 +105,7 @@ def test_vllm_in_its_own_words() -> None:
         "limit_mm_per_prompt": {"image": 2}, "speculative": {"method": "ngram", "num_tokens": 3},
     }}  # fmt: skip
     assert vramwise.export(scenario, "vllm").command == (
-        "vllm serve meta-llama/Meta-Llama-3.1-8B --dtype bfloat16 --max-model-len 8192 --limit-mm-per-prompt "
+        "vllm serve meta-llama/Llama-3.1-8B --dtype bfloat16 --max-model-len 8192 --limit-mm-per-prompt "
         "'{\"image\": 2}' --no-enable-prefix-caching --enable-lora --max-loras 2 --speculative-config "
         '\'{"method": "ngram", "num_speculative_tokens": 3}\''
     )
