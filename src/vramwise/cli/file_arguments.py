@@ -35,6 +35,9 @@ def launches_of_files(args: argparse.Namespace) -> list[FileLaunch]:
         if args.service is not None:
             raise UsageError("--service: chooses among the programs of a FILE, such as docker-compose.yml")
         return []
+    stray = next((word for word in args.files if not os.path.exists(word) and not set("./\\") & set(word)), None)
+    if stray is not None:
+        raise UsageError(f'unexpected argument "{clipped(stray)}": no such file  (vramwise estimate --help)')
     from vramwise.interop.files.kinds import is_tools_file
 
     first = args.model if args.model is not None else args.scenario
