@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vramwise.engines import engine_named
-from vramwise.errors import ScenarioError, UndescribedTypeError
+from vramwise.errors import ScenarioError, SourceError, UndescribedTypeError
 from vramwise.hardware import Gpu, find_gpu
 from vramwise.hardware.room import Room, room_of
 from vramwise.models import Model, describe
@@ -97,6 +97,7 @@ def _estimate(scenario: Scenario, *, replays: bool) -> Result:
         if found.adapter is not None:
             scenario, said = _adapted(scenario, found.adapter)
         result = _answer(scenario, model, found.origin, gpu, replays=replays)
+        said = (*said, *model.file_notes)
     result = _beside_others(result, room_of(scenario, gpu))
     notes = [note for note in (found.note, *said, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes), suggestions=Suggestions(scenario, result))
@@ -123,6 +124,24 @@ def model_of(scenario: Scenario) -> tuple[ModelSource, Model]:
     return described_model(scenario.model, source=scenario.source, revision=scenario.revision)
 
 
+def _as_in_files(found: ModelSource, model: Model) -> Model:
+    """The model with what the files' headers say otherwise, where these lie on this machine.
+
+    Headers over a network may be megabytes for what is almost always the same: they are read where nothing else tells.
+    """
+    if found.repository is None or found.repository.at_once != 1:
+        return model
+    try:
+        files = found.stored_weights()
+    except SourceError as problem:
+        return replace(model, file_notes=(f"headers of the files are not compared: {problem}",))
+    if files is None or "_class_name" in found.config:
+        return model
+    from vramwise.serving.checked_files import as_in_files
+
+    return as_in_files(model, files)
+
+
 def described_model(
     name: str | Mapping[str, object], *, source: str = "auto", revision: str | None = None
 ) -> tuple[ModelSource, Model]:
@@ -131,7 +150,7 @@ def described_model(
     known = _models.get(id(found.config))
     if known is not None and known[0].config is found.config and known[0].id == found.id:
         return found, known[1]
-    model = describe(found.config, found.id)
+    model = _as_in_files(found, describe(found.config, found.id))
     if len(_models) >= _REMEMBERED_MODELS:
         _models.clear()
     _models[id(found.config)] = found, model

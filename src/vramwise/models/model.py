@@ -30,6 +30,10 @@ class Model:
     loss: str = ""
     not_counted: str = ""
     counted_as: str = ""
+    file_notes: tuple[str, ...] = ()
+    """What the headers of its files say otherwise than its config."""
+    whole: frozenset[str] = frozenset()
+    """Weights that the files hold unquantized although the config does not leave them out."""
 
     def operations(self, kind: type[K]) -> Iterator[K]:
         """Its operations of one class, in the order in which they run."""

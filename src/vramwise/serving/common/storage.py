@@ -30,6 +30,8 @@ class Storage:
     dtype: str
     quantization: QuantFormat | None = None
     rules: ModuleRules | None = None
+    whole: frozenset[str] = frozenset()
+    """Weights that the files hold unquantized although `rules` do not leave them out."""
     layers: tuple[tuple[str, QuantFormat | None], ...] = ()
 
     def rule_for(self, parameter: Parameter) -> QuantFormat | None:
@@ -42,7 +44,7 @@ class Storage:
             return own if own is not None and _takes(own, parameter) else None
         if self.rules is None:
             return self.quantization if _takes(self.quantization, parameter) else None
-        return _own_format(self.rules, parameter)
+        return None if parameter.name in self.whole else _own_format(self.rules, parameter)
 
     @property
     def bytes_per_element(self) -> int:
@@ -98,7 +100,7 @@ def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: 
         asked = quantization(_SAME_TENSORS.get(wanted, wanted), group_size)
         if own is None or (own.main.layout, own.main.bits) != (asked.layout, asked.bits):
             return Storage(base, asked)
-    return Storage(base) if own is None else Storage(base, own.main, own)
+    return Storage(base) if own is None else Storage(base, own.main, own, model.whole)
 
 
 def mlx_storage(model: Model, base: str) -> Storage | None:
