@@ -177,7 +177,7 @@ def test_several_cards_and_unequal_ones(machine):
     assert found.gpu_free_bytes == 15 * GIB
 
 
-def test_a_mig_slice(machine, monkeypatch):
+def test_a_mig_slice(machine, monkeypatch, capsys):
     parts = [
         card(f"{H100} MIG 1g.10gb", total=9984 * MIB, free=9971 * MIB, uuid="MIG-aa"),
         card(f"{H100} MIG 3g.40gb", total=40448 * MIB, free=40000 * MIB, uuid="MIG-bb"),
@@ -187,6 +187,8 @@ def test_a_mig_slice(machine, monkeypatch):
     assert (found.gpu, found.gpu_total_bytes) == ("h100-sxm-80gb-mig-1g.10gb", 9984 * MIB)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-bb")
     assert ask().gpu == "h100-sxm-80gb-mig-3g.40gb"
+    assert main(["gpus", "--here"]) == 0
+    assert "MIG 1g.10gb: 9.74 GiB of 9.75 GiB free" in capsys.readouterr().out
 
 
 def test_mig_mode_without_slices(machine):

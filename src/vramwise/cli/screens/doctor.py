@@ -68,6 +68,7 @@ def _about(gpu: Answer) -> list[str]:
     if gpu["catalog_note"]:
         said.append(gpu["catalog_note"])
     said += [f"process {one['pid']} {one['name']}: {_size(one['used_bytes'])}" for one in gpu["processes"]]
+    said += [f"{one['name']}: {_size(one['free_bytes'])} of {_size(one['total_bytes'])} free" for one in gpu["slices"]]
     if _less(gpu, "pcie_width"):
         said.append(f"PCIe has {gpu['pcie_width']} of {gpu['pcie_width_max']} lanes: check the slot or riser")
     if _less(gpu, "pcie_generation"):
