@@ -15,7 +15,6 @@ from vramwise.errors import SourceError, UsageError, clipped, nearest
 from vramwise.interop.launch.command import Launch, Start, launched
 from vramwise.interop.launch.launchers import Launcher, file_table, torchrun_gpus
 from vramwise.interop.launch.options import Options, flattened
-from vramwise.interop.launch.values import whole_in
 from vramwise.tables import table
 
 _MODELS = {  # models/*/__init__.py: flavours of each model, by the checkpoints that they are made for
@@ -194,7 +193,6 @@ def _pipeline(options: Options, batch: int, has_stages: bool) -> dict[str, objec
     found: dict[str, object] = {"pipeline_schedule": _SCHEDULES.get(schedule.lower(), "1f1b"),
                                 "micro_batch_size": each, "num_microbatches": count,
                                 "gradient_accumulation_steps": count}  # fmt: skip
-    layers = options.number("parallelism.pipeline_parallel_layers_per_stage")
     if found["pipeline_schedule"] == "interleaved-1f1b":
-        found["virtual_pipeline_parallel_size"] = 2 if layers is None else max(2, whole_in(found, "chunks", 2))
+        found["virtual_pipeline_parallel_size"] = 2  # distributed/pipeline_parallel.py: two stages a rank unless told
     return found
