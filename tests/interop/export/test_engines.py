@@ -73,7 +73,7 @@ def _quantities(scenario: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tool", _SCENARIOS)
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_command_means_the_scenario(tool: str, data: st.DataObject) -> None:
     engine, keys, fixed = _SCENARIOS[tool]
@@ -87,7 +87,7 @@ def test_the_command_means_the_scenario(tool: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("tool", _SCENARIOS)
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_every_flag_is_one_of_the_engine(tool: str, data: st.DataObject) -> None:
     engine, keys, fixed = _SCENARIOS[tool]

@@ -11,8 +11,7 @@ from vramwise.interop.export.draft import Asked, Draft
 from vramwise.records import record
 from vramwise.scenario import Scenario
 
-_TRAINERS = ("transformers", "deepspeed", "axolotl", "llamafactory", "unsloth", "torchtune", "ms-swift")
-"""Frameworks whose settings have the names of the Trainer's, or settings that say the same."""
+_SCRIPTS = ("transformers", "deepspeed", "pytorch")
 
 
 @record
@@ -36,6 +35,19 @@ TOOLS: tuple[Tool, ...] = (
     Tool("sglang", "SGLang", "sglang", "serve", ("sglang",), "sglang"),
     Tool("llama-server", "llama-server", "llama_server", "serve", ("llama.cpp",), "llama.cpp"),
     Tool("k8s", "Kubernetes", "k8s", "serve", ("vllm", "sglang", "llama.cpp"), "vllm", "deployment.yaml"),
+    Tool("accelerate", "accelerate", "script:write_accelerate", "train", _SCRIPTS, "transformers", "accelerate.yaml"),
+    Tool("deepspeed", "DeepSpeed", "script:write_deepspeed", "train", _SCRIPTS, "transformers", "ds_config.json"),
+    Tool("axolotl", "axolotl", "axolotl", "train", ("axolotl",), "axolotl", "axolotl.yaml"),
+    Tool(
+        "llamafactory",
+        "LLaMA-Factory",
+        "llamafactory",
+        "train",
+        ("llamafactory", "unsloth"),
+        "llamafactory",
+        "llamafactory.yaml",
+    ),
+    Tool("trl", "TRL", "trl", "train", ("transformers",), "transformers", "trl.yaml"),
 )
 
 
@@ -65,7 +77,8 @@ def for_tool(scenario: Scenario, tool: Tool) -> Scenario:
     key = "engine" if tool.task == "serve" else "framework"
     stated = str(getattr(scenario.settings, key)) if key in scenario.settings.explicit else None
     if stated is None:
-        return scenario.replace(**{tool.task: scenario.settings.replace(**{key: tool.sets})}).checked()
+        own = scenario.replace(**{tool.task: scenario.settings.replace(**{key: tool.sets})}).checked()
+        return _settled(own, tool)
     if stated not in tool.runs:
         fitting = ", ".join(one.name for one in TOOLS if one.task == tool.task and stated in one.runs)
         title = engine_named(stated).title if key == "engine" else stated
@@ -73,10 +86,20 @@ def for_tool(scenario: Scenario, tool: Tool) -> Scenario:
             f"--export {tool.name}: the scenario's {key} is {clipped(title)}, whose settings {tool.title} does not "
             f"have: {f'expected {fitting}, or ' if fitting else ''}leave out --{key}"
         )
-    return scenario
+    return _settled(scenario, tool)
+
+
+def _settled(scenario: Scenario, tool: Tool) -> Scenario:
+    """With what the tool does unasked and another program of its framework does not."""
+    if tool.name != "trl":
+        return scenario
+    from vramwise.interop.export.trl import as_trl_does
+
+    return as_trl_does(scenario)
 
 
 def draft_of(tool: Tool, asked: Asked) -> Draft:
     """What the tool's writer makes of it."""
-    write: Callable[[Asked], Draft] = import_module(f"vramwise.interop.export.{tool.module}").write
+    module, _, function = tool.module.partition(":")
+    write: Callable[[Asked], Draft] = getattr(import_module(f"vramwise.interop.export.{module}"), function or "write")
     return write(asked)
