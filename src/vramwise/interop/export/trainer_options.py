@@ -101,4 +101,4 @@ def yaml_text(table: Mapping[str, object]) -> str:
     """A file of YAML in the order of its keys."""
     import yaml
 
-    return str(yaml.safe_dump(dict(table), sort_keys=False, default_flow_style=None, width=120))
+    return str(yaml.safe_dump(dict(table), sort_keys=False, default_flow_style=False, width=120))
