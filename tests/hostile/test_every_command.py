@@ -193,6 +193,8 @@ WORDED = [
     ["oom", "-", "--top", "{}"], ["doctor", "{}"], ["gpus", "{}"], ["models", "{}"], ["dtypes", "{}"], ["schema", "{}"],
     ["mfu", "{}", "--gpu", "{}"], ["profile", "{}"], ["watch", "--count", "1", "--exporter", "{}"],
     ["watch", "--count", "1", "-o", "{}"], ["{}"],
+    ["calibrate", "--site", "{}"], ["calibrate", "{}"], ["calibrate", "prune", "--run", "{}", "--site", "log"],
+    ["estimate", "gpt2", "--task", "load", "--site", "{}"],
 ]  # fmt: skip
 SPECIAL = ("pipe", "folder", "loop", "dangling", "gone", "/dev/zero", "", *(["closed"] if os.geteuid() else []))
 
