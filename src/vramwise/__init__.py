@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vramwise.hardware import find_gpu as find_gpu
     from vramwise.interop.export import export as export
     from vramwise.models import describe as describe
+    from vramwise.planner.catalog_fit import fit as fit
     from vramwise.planner.suggestions import suggestion_tables as suggestion_tables
     from vramwise.result import Result as Result
     from vramwise.scenario import Scenario as Scenario
@@ -34,6 +35,7 @@ _HOME = {
     "describe": "models",
     "estimate": "estimation",
     "export": "interop.export",
+    "fit": "planner.catalog_fit",
     "find_gpu": "hardware",
     "format_bytes": "units",
     "parse_bytes": "units",
@@ -50,6 +52,7 @@ __all__ = [  # noqa: RUF022 - the version first
     "estimate",
     "export",
     "find_gpu",
+    "fit",
     "format_bytes",
     "parse_bytes",
     "watch",

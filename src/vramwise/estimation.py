@@ -151,10 +151,15 @@ def described_model(
     if known is not None and known[0].config is found.config and known[0].id == found.id:
         return found, known[1]
     model = _as_in_files(found, describe(found.config, found.id))
+    remember_model(found, model)
+    return found, model
+
+
+def remember_model(found: ModelSource, model: Model) -> None:
+    """Keep the description of a source for whoever asks next."""
     if len(_models) >= _REMEMBERED_MODELS:
         _models.clear()
     _models[id(found.config)] = found, model
-    return found, model
 
 
 def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, problem: UndescribedTypeError) -> Result:

@@ -80,8 +80,7 @@ class _Fields:
             body[name] = default if isinstance(default, Field) else field(default=default, kw_only=kw_only)
         shown: Any = dataclass(init=False, repr=False, eq=False)(type(cls.__name__, (), body))
         found: dict[str, Any] = shown.__dataclass_fields__
-        if "__attributes__" in cls.__dict__:
-            cls.__dataclass_fields__ = found
+        cls.__dataclass_fields__ = found
         return found
 
 

@@ -50,8 +50,11 @@ def answer_door(
 def machine_from_flags(args: argparse.Namespace) -> Machine | None:
     """The machine that the flags name, else this one; None where it has no card either."""
     given = {key: value for key, value in given_keys(args).items() if key in machine_keys()}
-    if not given:
-        return _machine_here()
+    return machine_from_keys(given) if given else machine_here()
+
+
+def machine_from_keys(given: Mapping[str, str | bool]) -> Machine:
+    """The machine of a scenario's keys as flags give them. Raises UsageError."""
     kinds = KINDS[Scenario]
     values = {key: kinds[key].from_text(value) if isinstance(value, str) else value for key, value in given.items()}
     try:
@@ -60,7 +63,7 @@ def machine_from_flags(args: argparse.Namespace) -> Machine | None:
         raise UsageError(_as_flags(str(problem))) from None
 
 
-def _machine_here() -> Machine | None:
+def machine_here() -> Machine | None:
     """This machine where it has a card: nothing is imported or started to see that it has none."""
     from vramwise.hardware.machine.here import HERE, has_driver
 

@@ -21,6 +21,7 @@ from vramwise.files import shown_path
 COMMANDS = {
     "estimate": "how much memory a model takes, and why",
     "check": "whether a job fits, in one line: for submit scripts and CI",
+    "fit": "which models run and train on a card",
     "batch": "one scenario a line (JSON Lines) to one result a line",
     "compare": "hold an estimate against an engine's own start-up log",
     "accuracy": "hold estimates against measured cases",

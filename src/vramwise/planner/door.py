@@ -129,7 +129,7 @@ def _instead(question: Question, *, run: bool, tune: bool) -> Iterator[Row]:
         other = replace(question, name=name, model=model)
         if run and makes_text(model):
             way = best_file(other)
-            if way.is_sure and is_whole(other, way):
+            if way is not None and way.is_sure and is_whole(other, way):
                 run = False
                 yield row_of(other, way, [name])
         if tune:

@@ -28,12 +28,11 @@ def named(family: str) -> tuple[str, ...]:
 
 
 def members(family: str) -> tuple[str, ...]:
-    """Ids of the catalog whose names begin with the words of `family`, or whose type it is.
+    """Ids of the catalog whose names begin with the words of `family`, else those of the type.
 
     `qwen` is every Qwen, `qwen3` those of the third generation, `qwen3_moe` a type. Raises UnknownNameError.
     """
-    by_name = set(named(family))
-    found = tuple(one for one in names().ids if one in by_name or entry(one).model_type == family)
+    found = named(family) or tuple(one for one in names().ids if entry(one).model_type == family)
     if not found:
         known = dict.fromkeys([*map(family_of, names().ids), *(entry(one).model_type for one in names().ids)])
         raise UnknownNameError("family", family, nearest(family, filter(None, known)), "vramwise models lists all")

@@ -9,7 +9,7 @@ from vramwise.planner.ceiling import Ceiling, ceiling_of
 from vramwise.planner.running import context_of, host_bytes_of, host_experts_of, is_whole, layers_of, requests_of
 from vramwise.planner.tuning import batch_of, tokens_of
 from vramwise.planner.ways import Question, Way
-from vramwise.records import record
+from vramwise.records import record, replace
 from vramwise.result import Quantity, VerdictWord
 
 
@@ -46,6 +46,13 @@ class Row:
     @property
     def fits(self) -> bool:
         return self.verdict != "does not fit"
+
+    def of(self, model: str) -> Row:
+        """The same row of another model that differs by its name alone."""
+        if model == self.model:
+            return self
+        at = self.command.index(self.model)
+        return replace(self, model=model, command=(*self.command[:at], model, *self.command[at + 1 :]))
 
     def to_dict(self) -> dict[str, object]:
         """The row as JSON-able data."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.ways import Question, Way, best_of, tried
 from vramwise.records import record
 from vramwise.serving.common.gguf.quantizer import typed_tensors
@@ -44,6 +45,8 @@ PRECISIONS = (
 FILE_TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
 """llama.cpp's usual file types, the best first."""
 COMMON_FILE_TYPE = "Q4_K_M"
+LAYERS_SPARED, EXPERTS_SPARED = 2, 4
+"""How many times the room a file may take whose rest, or whose experts, stay on the host."""
 
 
 @lru_cache(maxsize=512)
@@ -96,6 +99,27 @@ def _until_useful(question: Question, precision: Precision) -> Iterator[Way]:
     may_be_whole = bytes_on_the_card(question.model, precision.file_type) <= question.machine.room_bytes
     if precision.title != PUBLISHED and may_be_whole:
         yield longest_of_a_file(question, precision.file_type)
+
+
+def best_serving(question: Question) -> Way | None:
+    """The widest weights with a useful context: vLLM's, then a file's of the best type; else what fits at all.
+
+    None where most of a file would be on the host.
+    """
+    if not makes_text(question.model):
+        return loaded(question, PRECISIONS[0])
+    pooled: Way | None = None
+    for precision in precisions_of(question.model)[:2] if question.machine.runs_cuda_code else ():
+        least = precision.bytes_per_parameter * question.model.num_parameters
+        if precision.title == FOUR_BIT or least > question.machine.room_bytes:
+            continue
+        way = longest_in_the_pool(question, precision)
+        if way.is_sure and is_useful(question, way):
+            return way
+        pooled = way if way.fits and pooled is None else pooled
+    file = best_file(question)
+    good = file is not None and file.is_sure and is_useful(question, file)
+    return file if pooled is None or good else pooled
 
 
 def is_useful(question: Question, way: Way) -> bool:
@@ -155,14 +179,23 @@ def whole_file(question: Question, file_type: str) -> Way:
     return tried(question, Way("serve", FILES, file_type, settings, question.machine))
 
 
-def best_file(question: Question) -> Way:
-    """The best file type with a useful context whole on the card, else the common one with a part on the host."""
-    types = [name for name in FILE_TYPES if bytes_on_the_card(question.model, name) <= question.machine.room_bytes]
+def best_file(question: Question) -> Way | None:
+    """The best file type with a useful context whole on the card, else the common one with a part on the host.
+
+    None where that leaves most of it there.
+    """
+    room = question.machine.room_bytes
+    types = (name for name in FILE_TYPES if bytes_on_the_card(question.model, name) <= room)
     ways = (longest_of_a_file(question, name) for name in types)
-    found = best_of(
-        (way for way in ways if is_whole(question, way)), lambda way: way.is_sure and is_useful(question, way)
-    )
-    return found if found is not None and found.fits else longest_of_a_file(question, COMMON_FILE_TYPE)
+    whole = (way for way in ways if is_whole(question, way))
+    found = best_of(whole, lambda way: way.is_sure and is_useful(question, way))
+    if found is not None and found.fits:
+        return found
+    has_experts = question.model.has(ExpertMlps)
+    if bytes_on_the_card(question.model, COMMON_FILE_TYPE) > room * (EXPERTS_SPARED if has_experts else LAYERS_SPARED):
+        return None
+    partly = longest_of_a_file(question, COMMON_FILE_TYPE)
+    return partly if runs_usably(question, partly) else None
 
 
 def bytes_on_the_card(model: Model, file_type: str) -> int:

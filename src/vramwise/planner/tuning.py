@@ -41,7 +41,7 @@ class Method:
 
 QLORA = Method("qlora", "QLoRA, checkpointing", "nf4", {"method": "qlora", "checkpointing": "full"}, 0.5)
 LORA = Method("lora", "LoRA 16 bit, checkpointing", "16 bit", {"method": "lora", "checkpointing": "full"}, 2.0)
-FULL = Method("full", "full", "16 bit", {"method": "full"}, 4.0)
+FULL = Method("full", "full", "16 bit", {"method": "full"}, 8.0)
 METHODS = (QLORA, LORA, FULL)
 _QLORA_OF_EXPERTS = replace(
     QLORA,
@@ -57,14 +57,14 @@ def usual_length(model: Model) -> int:
     return min(USUAL_LENGTH, model_length(model))
 
 
-def best_step(question: Question, method: Method) -> Way:
+def best_step(question: Question, method: Method, *, replays: bool = True) -> Way:
     """The largest micro-batch of usual sequences that surely fits, else the longest sequence alone that does.
 
     Where neither fits, the answer for one usual sequence. What is returned has an answer of its own, replay included.
     """
     best: Way | None = None
     for way in _ways(question, method):
-        found = _sized(question, way)
+        found = _sized(question, way, replays=replays)
         if best is None or _rank(found) > _rank(best):
             best = found
         if best.is_sure and tokens_of(best, question.model) in (0, usual_length(question.model)):
@@ -89,6 +89,23 @@ def one_step(question: Question, method: Method) -> Way:
     return max((_at(question, way, 1, tokens) for way in _ways(question, method)), key=_rank)
 
 
+def best_tuning(question: Question, *, replays: bool = True) -> Way | None:
+    """The method that changes most of the model and surely fits, else what fits tightly; None where none does.
+
+    What shards hold of the weights and their states alone rules a method out before it is tried.
+    """
+    tight: Way | None = None
+    shared = question.machine.usable_bytes * question.machine.num_gpus
+    for method in reversed(METHODS):
+        if method.bytes_per_parameter * question.model.num_parameters > shared:
+            continue
+        way = best_step(question, method, replays=replays)
+        if way.is_sure:
+            return way
+        tight = tight or (way if way.fits else None)
+    return tight
+
+
 def _rank(way: Way) -> tuple[bool, bool, int]:
     return way.is_sure, way.fits, -(way.needed_bytes or 1 << 62)
 
@@ -103,22 +120,22 @@ def _sharings(machine: Machine, method: Method) -> Iterator[Mapping[str, object]
     yield SHARDED
 
 
-def _sized(question: Question, way: Way) -> Way:
+def _sized(question: Question, way: Way, *, replays: bool) -> Way:
     """The way at the largest size that fits."""
     if not reads_tokens(question.model):
-        return _verified(question, _most_samples(question, _at(question, way, 1, None), None))
+        return _verified(question, _most_samples(question, _at(question, way, 1, None), None), replays=replays)
     usual = usual_length(question.model)
     one = _at(question, way, 1, usual)
     if one.result is None:
         return one
     if one.is_sure:
-        return _verified(question, _most_samples(question, one, usual))
+        return _verified(question, _most_samples(question, one, usual), replays=replays)
     shorter = [one]
     while not shorter[-1].is_sure and tokens_of(shorter[-1], question.model) // 2 >= LEAST_LENGTH:
         shorter.append(_at(question, way, 1, tokens_of(shorter[-1], question.model) // 2))
     fitting = [found for found in shorter if found.fits]
     best = next((found for found in fitting if found.is_sure), fitting[0] if fitting else one)
-    return _verified(question, best)
+    return _verified(question, best, replays=replays)
 
 
 def _at(question: Question, way: Way, batch: int, tokens: int | None, *, replays: bool = False) -> Way:
@@ -139,11 +156,13 @@ def _most_samples(question: Question, one: Way, tokens: int | None) -> Way:
     return _at(question, one, most, tokens) if most > 1 else one
 
 
-def _verified(question: Question, way: Way) -> Way:
+def _verified(question: Question, way: Way, *, replays: bool) -> Way:
     """The way with its full answer; where a replay finds no room for a size, with the next smaller ones."""
+    if not way.fits or not replays:
+        return way
     for _ in range(_MOST_STEPS):
         whole = tried(question, way)
-        if not way.fits or (whole.is_sure if way.is_sure else whole.fits):
+        if whole.is_sure if way.is_sure else whole.fits:
             return whole
         smaller = _smaller(question, way)
         if smaller is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, ItemsView
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -23,7 +23,16 @@ class Memo(Generic[Key, Value]):
         """The value of this key, made now if it is not there."""
         found = self._values.get(key)
         if found is None:
-            self._values[key] = found = make()
-            while len(self._values) > self._most:
-                del self._values[next(iter(self._values))]
+            found = make()
+            self.put(key, found)
         return found
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep a value that was made elsewhere."""
+        self._values[key] = value
+        while len(self._values) > self._most:
+            del self._values[next(iter(self._values))]
+
+    def items(self) -> ItemsView[Key, Value]:
+        """Keys with their values, the oldest first."""
+        return self._values.items()

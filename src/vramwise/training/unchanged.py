@@ -49,7 +49,8 @@ def unchanged(
     Of flash attention on a card that does not run it, the verdict says so instead.
     """
     found = [*_of_settings(asked, train, model)]
-    if {"kernels", "loss", "attention", "checkpointing"} & asked.explicit:
+    chooses_layers = "checkpointing" in asked.explicit and train.checkpointing == "selective"
+    if chooses_layers or {"kernels", "loss", "attention"} & asked.explicit:
         found += _of_recorded(asked, structural(train), model, axes)
     if gpu is not None and gpu.supports("flash_attention_2") is False:
         found = [(setting, why) for setting, why in found if setting != _FLASH]

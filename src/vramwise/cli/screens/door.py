@@ -17,6 +17,7 @@ from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.door import Door
+from vramwise.planner.machine import Machine
 from vramwise.planner.rows import Row
 from vramwise.planner.running import USEFUL_CONTEXT
 from vramwise.planner.tuning import METHODS, usual_length
@@ -42,7 +43,11 @@ def door_screen(
     widest = max(map(len, left))
     beside = [f"{one:<{widest}}     {other}".rstrip() for one, other in zip_longest(left, right, fillvalue="")]
     is_wide = max(map(len, beside)) <= width
-    lines: list[Line] = [*_heading(model, _machine(answer), width), *fact_lines(model, image, stored), ""]
+    lines: list[Line] = [
+        *_heading(model, machine_words(answer.question.machine), width),
+        *fact_lines(model, image, stored),
+        "",
+    ]
     lines += beside if is_wide else [*left, *right]
     for head, text in _remarks(model, answer):
         lines += wrapped_text(f"{head:<14}", clipped(text, 400), width)
@@ -95,8 +100,8 @@ def _heading(model: Model, machine: str, width: int) -> list[str]:
     return [*wrapped_text("", said, width), *(wrapped_text("", machine, width) if machine else ())]
 
 
-def _machine(answer: Door) -> str:
-    machine = answer.question.machine
+def machine_words(machine: Machine) -> str:
+    """The card or cards with their memory."""
     many = f"{machine.num_gpus:,} × " if machine.num_gpus > 1 and machine.gpu is not None else ""
     name = f"{machine.name} · " if machine.name else ""
     usable = f", {gib(machine.usable_bytes):,.2f} usable" if machine.usable_bytes != machine.total_bytes else ""

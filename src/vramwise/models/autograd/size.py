@@ -36,6 +36,16 @@ class Size:
         self.terms = terms
         self.probe = _at_probe(terms) if probe is None else probe
 
+    def __getstate__(self) -> dict[tuple[str, ...], int]:
+        return self.terms
+
+    def __setstate__(self, terms: dict[tuple[str, ...], int]) -> None:
+        """In another process axes have other primes: the comparison point is worked out there."""
+        for names in terms:
+            for name in names:
+                _know(name)
+        self.terms, self.probe = terms, _at_probe(terms)
+
     @property
     def axes(self) -> frozenset[str]:
         """Names of the axes that occur."""
@@ -141,9 +151,20 @@ def _next_probe() -> int:
 
 def axis(name: str) -> Size:
     """The size that is one axis."""
-    if name not in _probe_of_axis:
-        _probe_of_axis[name] = _next_probe()
+    _know(name)
     return Size({(name,): 1}, _probe_of_axis[name])
+
+
+def _know(name: str) -> None:
+    """Give an axis its place at the comparison point, if it has none yet."""
+    if name in _probe_of_axis:
+        return
+    _, found, permille = name.partition(_WITHOUT_PADDING)
+    if found:
+        whole = probe(axis("batch") * axis("sequence"))
+        _probe_of_axis[name] = round(whole * (1 - int(permille) / 1000))
+    else:
+        _probe_of_axis[name] = _next_probe()
 
 
 def terms_of(dim: Dim) -> dict[tuple[str, ...], int]:
@@ -263,7 +284,7 @@ def tokens_without(tokens: Dim, share: float) -> Dim:
     if not share:
         return tokens
     name = f"{_WITHOUT_PADDING}{round(share * 1000)}"
-    _probe_of_axis.setdefault(name, round(probe(axis("batch") * axis("sequence")) * (1 - share)))
+    _know(name)
     return axis(name)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 
 from vramwise.errors import UnsupportedModelError, clipped
 from vramwise.models.blocks import Block, Parameter
 from vramwise.models.config import Config
 from vramwise.models.registry import family_module
+from vramwise.records import replace
 
 
 def language_model(c: Config, rename: Callable[[str], str]) -> tuple[Block, ...]:

@@ -143,7 +143,10 @@ RunBytes = Run[int, Peak]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepShape:
-    """All blocks of a micro-batch in order; equal layers share one shape. `recorded`: what they were shaped from."""
+    """All blocks of a micro-batch in order; equal layers share one shape.
+
+    `forward`: what they were shaped from, None in a shape that was kept between runs; `recording` makes it again.
+    """
 
     runs: tuple[RunShape, ...]
     logits_in_loss: Dim
@@ -154,7 +157,16 @@ class StepShape:
     shared_streams: Dim
     brought: Dim
     logits_in_loop: Dim
-    recorded: Forward = field(repr=False)
+    forward: Forward | None = field(repr=False)
+    recording: tuple[Model, ResolvedTrain, int, int] = field(repr=False)
+
+    @property
+    def recorded(self) -> Forward:
+        """What they were shaped from; recorded again where the shape was kept without it."""
+        if self.forward is None:
+            object.__setattr__(self, "forward", _forward(*self.recording))
+        assert self.forward is not None
+        return self.forward
 
     def at(self, axes: Axes) -> list[RunBytes]:
         """Every block at these sizes, in order; equal layers share one. Kept: a step and its terms ask alike."""
@@ -187,10 +199,26 @@ def step_shape(model: Model, train: ResolvedTrain, batch: int, sequence: int, *,
     """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
     masked = execution(train, model).hands_out_masks
     key = (model, train, structure_of(model, batch, sequence, masked=masked), accumulating)
-    return _shapes.get(key, lambda: _shaped(_forward(model, train, batch, sequence), model, train, accumulating))
+    recording = model, train, batch, sequence
+    return _shapes.get(key, lambda: _shaped(recording, accumulating))
 
 
 _shapes: Memo[tuple[Model, ResolvedTrain, Structure, bool], StepShape] = Memo(512)
+
+KnownShape = tuple[tuple[ResolvedTrain, Structure, bool], StepShape]
+
+
+def known_shapes(model: Model) -> list[KnownShape]:
+    """The shapes of a model that were made so far, without the passes that they were shaped from."""
+    return [(key[1:], replace(shape, forward=None)) for key, shape in _shapes.items() if key[0] is model]
+
+
+def put_shapes(model: Model, shapes: Iterable[KnownShape]) -> None:
+    """Take shapes of a model that were made before. Raises TypeError for what is none."""
+    for (train, structure, accumulating), shape in shapes:
+        if not isinstance(shape, StepShape) or not isinstance(train, ResolvedTrain):
+            raise TypeError("not a shape of a step")
+        _shapes.put((model, train, structure, accumulating), shape)
 
 
 def recorded(
@@ -232,7 +260,9 @@ def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> F
     return with_layers_apart(forward, train)
 
 
-def _shaped(forward: Forward, model: Model, train: ResolvedTrain, accumulating: bool) -> StepShape:
+def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool) -> StepShape:
+    model, train, *_ = recording
+    forward = _forward(*recording)
     shared, model_type = frozenset(shared_leaves(forward)), model.config.model_type
     parts = parts_of_gradients(forward, model)
     blocks = [block for block in model.blocks if runs_in(block, execution(train, model))]
@@ -253,7 +283,7 @@ def _shaped(forward: Forward, model: Model, train: ResolvedTrain, accumulating: 
     masks, brought = _masks_held(forward, model, train), _brought(forward)
     alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()), passing=True)
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, brought, 0, forward)
+        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, brought, 0, forward, recording)
     logits = loss.incoming[0]
     during, after = logits_held(train, loss, model)
     if any(storage is logits.storage for storage, _ in loss.saved):
@@ -261,7 +291,7 @@ def _shaped(forward: Forward, model: Model, train: ResolvedTrain, accumulating: 
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
     looped = logits.nbytes if framework_of(train).names_logits else 0
-    return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, brought, looped, forward)
+    return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, brought, looped, forward, recording)
 
 
 def _brought(forward: Forward) -> Dim:

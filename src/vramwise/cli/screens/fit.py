@@ -1,0 +1,225 @@
+"""The lists of `vramwise fit`: a model a line, how it runs and how it is fine-tuned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TextIO
+
+from vramwise.cli.screens.door import command_lines, machine_words
+from vramwise.cli.screens.estimate import model_title
+from vramwise.cli.screens.paint import Line, in_encoding, screen_width, wrapped_text
+from vramwise.planner.catalog_fit import Candidates, rows_of
+from vramwise.planner.families import family_of
+from vramwise.planner.rows import Row
+from vramwise.planner.sizes import num_parameters_of
+from vramwise.units import gib
+from vramwise.verdict import percent
+
+Rows = tuple[Row, ...]
+_WIDE, _EIGHT, _FOUR, _LESS = "16 bit", "8 bit", "4 bit", "3 bit"
+_BITS = {
+    "16 bit": _WIDE, "fp8": _EIGHT, "Q8_0": _EIGHT, "fp8-block": _EIGHT, "Q6_K": _FOUR, "Q5_K_M": _FOUR,
+    "Q4_K_M": _FOUR, "Q3_K_M": _LESS,
+}  # fmt: skip
+_METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
+_ORDER = (_WIDE, _EIGHT, _FOUR, _LESS)
+_SLOW = "slow"
+_NARROWEST_NAME = 20
+
+
+def group_of(rows: Rows) -> str:
+    """What a model stands under: the bits it runs in, `slow` with a part on the host, else how it trains."""
+    first = rows[0]
+    if first.task == "train":
+        return first.method
+    if not first.is_whole:
+        return _SLOW
+    return _BITS.get(first.quantization, _EIGHT if "8" in first.quantization else _FOUR)
+
+
+def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bool:
+    """Prints the largest models of each group as they are found; whether there are any.
+
+    One of each name and size stands for others. A model is fine-tuned once it is to be shown, and passed over where all
+    groups in which it may stand are full.
+    """
+    width = screen_width()
+    shown: list[Rows] = []
+    counts: Counter[str] = Counter()
+    seen: set[tuple[str, int]] = set()
+    first = asked.tasks[:1]
+    _print(out, _heading(asked, width))
+    for model in asked.ids:
+        kind = family_of(model), num_parameters_of(model) or 0
+        if kind in seen or all(counts[group] >= top for group in _groups_of(kind[1], asked)):
+            continue
+        rows = rows_of(model, asked.machine, first, replays=replays, cached=True)
+        if not rows or not _runs_well(rows) or counts[group_of(rows)] >= top:
+            continue
+        rows += rows_of(model, asked.machine, asked.tasks[1:], replays=replays, cached=True)
+        seen.add(kind)
+        counts[group_of(rows)] += 1
+        if not shown:
+            _print(out, [_titles(asked, width)])
+        shown.append(rows)
+        _print(out, [_line(rows, asked, width)])
+    if not shown:
+        _print(out, _nothing(asked, width))
+        return False
+    _print(out, ["", *_summary(shown, width), *_foot(shown, width)])
+    return True
+
+
+def _groups_of(num_parameters: int, asked: Candidates) -> tuple[str, ...]:
+    """Where a model of this size may stand: what its weights alone leave room for."""
+    if asked.tasks[0] == "train":
+        return tuple(_METHODS)
+    room = asked.machine.room_bytes
+    return tuple(group for group, width in ((_WIDE, 2), (_EIGHT, 1), (_FOUR, 0.5)) if num_parameters * width <= room)
+
+
+def long_list(
+    asked: Candidates, ordered: Sequence[Rows], top: int | None, searched: int, *, interrupted: bool
+) -> list[Line]:
+    """All models that fit, or `top` of each group."""
+    width = screen_width()
+    counts: dict[str, int] = {}
+    kept = []
+    for rows in ordered:
+        counts[group_of(rows)] = counts.get(group_of(rows), 0) + 1
+        if top is None or counts[group_of(rows)] <= top:
+            kept.append(rows)
+    lines: list[Line] = [*_heading(asked, width)]
+    if not kept:
+        return [*lines, *([] if interrupted else _nothing(asked, width))]
+    lines += [_titles(asked, width), *(_line(rows, asked, width) for rows in kept), ""]
+    said = f"{len(ordered):,} of {searched:,} models fit"
+    if interrupted:
+        said = f"interrupted after {searched:,} of {len(asked.ids):,} models: {len(ordered):,} of them fit"
+    lines += wrapped_text("", said, width)
+    lines += wrapped_text("", "training rows by a calibrated ratio of reserved memory; --replay replays them", width)
+    return [*lines, *_summary(kept, width), *_foot(kept, width)]
+
+
+def sorted_rows(found: Mapping[str, Rows], sort: str) -> list[Rows]:
+    """The models that fit, in the order that was asked for; equals stay largest first."""
+    ordered = [rows for rows in found.values() if rows]
+    keys = {
+        "size": lambda rows: (not _runs_well(rows), -rows[0].num_parameters),
+        "quantization": lambda rows: _ORDER.index(group_of(rows)) if group_of(rows) in _ORDER else len(_ORDER),
+        "context": lambda rows: -rows[0].sequence_length,
+        "speed": lambda rows: -(rows[0].ceiling.tokens_per_second if rows[0].ceiling is not None else 0),
+        "name": lambda rows: rows[0].model.rpartition("/")[2].lower(),
+    }
+    return sorted(ordered, key=keys[sort])
+
+
+def _runs_well(rows: Rows) -> bool:
+    return rows[0].task == "train" or (rows[0].is_whole and group_of(rows) != _LESS)
+
+
+def _heading(asked: Candidates, width: int) -> list[str]:
+    lines = wrapped_text("", machine_words(asked.machine), width)
+    for note in asked.machine.notes:
+        lines += wrapped_text("note  ", note, width)
+    return [*lines, ""]
+
+
+def _titles(asked: Candidates, width: int) -> str:
+    tune = "fine-tune it" if "train" in asked.tasks else ""
+    if asked.tasks == ("train",):
+        return _tuning("model", "needs", tune, width)
+    return _cells("model", ("run it", "", "context", "tokens/s"), tune, width)
+
+
+def _line(rows: Rows, asked: Candidates, width: int) -> str:
+    name, first = model_title(rows[0].model), rows[0]
+    if first.task == "train":
+        if asked.tasks == ("train",):
+            return _tuning(name, _need(first), _tune_cell(first), width)
+        return _cells(name, ("–", "", "", ""), _tune_cell(first), width)
+    tune = next((_tune_cell(row) for row in rows[1:]), "–") if "train" in asked.tasks else ""
+    return _cells(name, _run_cells(first), tune, width)
+
+
+def _tuning(name: str, need: str, tune: str, width: int) -> str:
+    return f"{_named(name, width)} {need:>10}  {tune}".rstrip()
+
+
+def _cells(name: str, run: tuple[str, str, str, str], tune: str, width: int) -> str:
+    quantization, size, context, speed = run
+    return f"{_named(name, width)} {quantization:<6} {size:>10} {context:>9} {speed:>8}  {tune}".rstrip()
+
+
+def _named(name: str, width: int) -> str:
+    room = max(_NARROWEST_NAME, min(44, width - 56))
+    return f"{name if len(name) <= room else name[: room - 1] + '…':<{room}}"
+
+
+def _need(row: Row) -> str:
+    return f"{gib(round(row.total_needed.expected)):.1f} GiB" if row.total_needed is not None else ""
+
+
+def _run_cells(row: Row) -> tuple[str, str, str, str]:
+    speed = f"{row.ceiling.tokens_per_second:,.0f}" if row.ceiling is not None else ""
+    if not row.is_whole:
+        speed = f"{row.n_gpu_layers}/{row.num_layers}" if not row.host_experts else f"e{row.host_experts}"
+    context = f"{row.sequence_length:,}" if row.sequence_length else ""
+    return (
+        row.quantization.replace("bitsandbytes-", ""),
+        _need(row),
+        context,
+        f"{speed}{_tight(row)}",
+    )
+
+
+def _tight(row: Row) -> str:
+    return " ?" if row.verdict == "tight" else ""
+
+
+def _tune_cell(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    sizes = f"{row.micro_batch_size} × {row.sequence_length:,}" if row.sequence_length else f"{row.micro_batch_size}"
+    sure = f" tight {percent(row.probability)}" if row.verdict == "tight" else ""
+    return f"{_METHODS[row.method]:<5} {sizes}{sure}"
+
+
+def _summary(every: Sequence[Rows], width: int) -> list[str]:
+    """The largest model of each group, and the longest context."""
+    runs = [rows[0] for rows in every if rows[0].task == "serve" and rows[0].is_whole]
+    if not runs:
+        return []
+    said = []
+    for bits in (_EIGHT, _FOUR):
+        fitting = [row for row in runs if _BITS.get(row.quantization) == bits]
+        if fitting:
+            best = max(fitting, key=lambda row: row.num_parameters)
+            said.append(f"largest at {bits}: {model_title(best.model)}")
+    longest = max(runs, key=lambda row: (row.sequence_length, row.num_parameters))
+    said.append(f"longest context: {model_title(longest.model)}, {longest.sequence_length:,}")
+    return wrapped_text("run it  ", "; ".join(said), width)
+
+
+def _foot(every: Sequence[Rows], width: int) -> list[str]:
+    basis = next((row.ceiling.basis for rows in every for row in rows if row.ceiling is not None), None)
+    said = [] if basis is None else [f"tokens/s: of one request at that context, {basis}"]
+    if any(row.verdict == "tight" for rows in every for row in rows):
+        said.append("tight: fits with less than 95 % (run it: ?)")
+    lines = [*wrapped_text("", "; ".join(said), width), ""] if said else []
+    return [*lines, *command_lines(every[0][0].command, width, "next: ")]
+
+
+def _nothing(asked: Candidates, width: int) -> list[str]:
+    """Where nothing fits: what the smallest model that was asked for has."""
+    if not asked.smallest:
+        return wrapped_text("", "no model of the catalog is of that family and size", width)
+    name, size = asked.smallest
+    said = f"nothing fits; the smallest of them is {model_title(name)} with {size:,} parameters"
+    return wrapped_text("", f"{said}: vramwise estimate {name} says what holds it", width)
+
+
+def _print(out: TextIO, lines: Iterable[str]) -> None:
+    for line in lines:
+        print(in_encoding(line, out.encoding), file=out, flush=True)

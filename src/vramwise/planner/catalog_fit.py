@@ -1,0 +1,142 @@
+"""The catalog against one machine: how each model runs, and how it is fine-tuned, the largest first.
+
+What cannot fit by its weights alone costs nothing; what is left is searched by estimates, and every row is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+from vramwise.errors import UsageError, VramwiseError
+from vramwise.estimation import described_model, estimate
+from vramwise.planner.families import members
+from vramwise.planner.machine import Machine, machine_of
+from vramwise.planner.recorded_shapes import keep, recall
+from vramwise.planner.rows import Row, row_of
+from vramwise.planner.running import best_serving
+from vramwise.planner.sizes import num_parameters_of
+from vramwise.planner.tuning import best_tuning
+from vramwise.planner.ways import Question
+from vramwise.records import record, replace
+from vramwise.sources.catalog import entry, names
+
+TASKS = ("serve", "train")
+USUAL_BITS = 4.25
+LEAST_BITS = 3.4
+"""Bits of a weight in the narrowest of the usual 4-bit types, and in the narrowest file type that is tried."""
+SPARED = 4
+"""How many times the room a file may have whose rest stays on the host."""
+
+
+@record
+class Candidates:
+    """Models to try on a machine, the largest first."""
+
+    machine: Machine
+    tasks: tuple[str, ...]
+    ids: tuple[str, ...]
+    smallest: tuple[str, int] | None
+    """The smallest model that was asked for, whatever the room, with its parameters."""
+
+
+def candidates(
+    machine: Machine, *, tasks: Sequence[str] = TASKS, family: str | None = None,
+    least: float = 0, most: float = float("inf"), whole: bool = False,
+) -> Candidates:  # fmt: skip
+    """Models of the catalog, or of a family of it, with so many parameters, that the room does not rule out.
+
+    `whole`: only those that the room may hold whole in a usual file.
+
+    Raises UsageError for a range that holds nothing, UnknownNameError for an unknown family.
+    """
+    if least > most:
+        raise UsageError(f"params: from {least:,.0f} to {most:,.0f} holds no number of parameters")
+    ids = members(family) if family is not None else names().ids
+    sized = [(size, one) for one in ids if (size := num_parameters_of(one)) is not None and least <= size <= most]
+    room = machine.room_bytes * (1 if whole else SPARED)
+    bits = USUAL_BITS if whole else LEAST_BITS
+    fitting = sorted(((size, one) for size, one in sized if size * bits / 8 <= room), key=lambda one: -one[0])
+    smallest = min(sized, default=None)
+    found = tuple(one for _, one in fitting)
+    return Candidates(machine, tuple(tasks), found, None if smallest is None else (smallest[1], smallest[0]))
+
+
+def rows_of(
+    model_id: str, machine: Machine, tasks: Sequence[str], *, replays: bool = True, cached: bool = False
+) -> tuple[Row, ...]:
+    """The rows of a model that fit on the machine: the best way to run it, the best way to fine-tune it.
+
+    `cached`: with descriptions and shapes from the user's cache folder, where new ones are kept.
+    """
+    if not tasks:
+        return ()
+    if cached:
+        recall(model_id)
+    try:
+        model = described_model(model_id)[1]
+    except VramwiseError:
+        return ()
+    question = Question(model_id, model, machine, estimate)
+    ways = []
+    if "serve" in tasks:
+        ways.append(best_serving(question))
+    if "train" in tasks:
+        ways.append(best_tuning(question, replays=replays))
+    if cached:
+        keep(model_id)
+    return tuple(row_of(question, way, [model_id]) for way in ways if way is not None and way.fits)
+
+
+def rows_by_model(
+    asked: Candidates, *, replays: bool = True, cached: bool = False
+) -> Iterator[tuple[str, tuple[Row, ...]]]:
+    """The rows of each model, in order; models of one description share the work."""
+    known: dict[str, tuple[Row, ...]] = {}
+    for one in asked.ids:
+        described = _description(one)
+        if described not in known:
+            known[described] = rows_of(one, asked.machine, asked.tasks, replays=replays, cached=cached)
+        yield one, tuple(row.of(one) for row in known[described])
+
+
+def batches(asked: Candidates) -> list[tuple[str, ...]]:
+    """The models in pieces for several processes, those of one description together, the largest first."""
+    together: dict[str, list[str]] = {}
+    for one in asked.ids:
+        together.setdefault(_description(one), []).append(one)
+    return [tuple(ids) for ids in together.values()]
+
+
+def rows_of_batch(asked: Candidates, ids: tuple[str, ...], *, replays: bool) -> list[tuple[str, tuple[Row, ...]]]:
+    """The rows of some of the models: what a process of a pool does."""
+    return list(rows_by_model(replace(asked, ids=ids), replays=replays, cached=True))
+
+
+@cache
+def _description(model_id: str) -> str:
+    """What two models have in common that differ by their names alone."""
+    found = entry(model_id)
+    return repr((found.model_type, found.hyperparameters))
+
+
+def fit(
+    gpu: str | None = None, *, num_gpus: int | None = None, task: str | None = None, family: str | None = None,
+    params: tuple[float, float] | None = None, models: Iterable[str] | None = None, replays: bool = True,
+    **machine: object,
+) -> list[Row]:  # fmt: skip
+    """What of the catalog fits on a machine: rows of models, the largest first.
+
+    `gpu`, `num_gpus` and what else a scenario says of its machine (`gpu_total_bytes=…`); `task`: `serve` or `train`
+    alone; `family`: `qwen`, `llama`, a model type; `params`: least and most parameters; `models`: these alone.
+    `replays`: whether training rows are held against a replay of torch's allocator, as `estimate` does.
+    """
+    if task is not None and task not in TASKS:
+        raise UsageError(f"task: expected {' or '.join(TASKS)}, got {task!r}")
+    least, most = params if params is not None else (0, float("inf"))
+    here = machine_of(gpu=gpu, num_gpus=num_gpus, **machine)
+    asked = candidates(here, tasks=(task,) if task else TASKS, family=family, least=least, most=most)
+    if models is not None:
+        chosen = set(models)
+        asked = replace(asked, ids=tuple(one for one in asked.ids if one in chosen))
+    return [row for _, rows in rows_by_model(asked, replays=replays) for row in rows]

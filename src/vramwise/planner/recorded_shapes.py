@@ -1,0 +1,117 @@
+"""Descriptions of models and recorded shapes of their training steps, kept between runs in the user's cache folder.
+
+What takes long about a catalog is to describe its models and to record what their layers keep; neither hangs on a card
+or a size. Answers are never kept. A file holds for one version of vramwise, one state of its sources and one line of
+the catalog; a broken or foreign one is as good as none. Classes of descriptions and their lowerings alone are read from
+it, and no other code.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from types import FunctionType
+
+from vramwise import __version__
+from vramwise.errors import VramwiseError
+from vramwise.estimation import described_model, remember_model
+from vramwise.files import read_at_most, written
+from vramwise.models import Model
+from vramwise.planner.sizes import line_digest
+from vramwise.sources import resolve
+from vramwise.training.activations.sizes import known_shapes, put_shapes
+
+SWITCH = "VRAMWISE_CACHE"
+"""Environment: a folder in place of the user's, or `off`."""
+_MOST_BYTES = 32 * 1024 * 1024
+_recalled: dict[str, int] = {}
+"""Models that were read, with the number of their shapes."""
+_OPERATIONS = "vramwise.models.operations."
+_PACKAGES = ("vramwise.models.", "vramwise.training.")
+
+
+def recall(model_id: str) -> None:
+    """Take what an earlier run recorded of a model of the catalog, where it is there."""
+    file = _file(model_id)
+    if file is None or not file.is_file():
+        return
+    found = resolve(model_id)
+    with suppress(VramwiseError, OSError, pickle.UnpicklingError, ArithmeticError, LookupError, TypeError, ValueError,
+                  AttributeError, ImportError, RecursionError, EOFError):  # fmt: skip
+        content = read_at_most(file, _MOST_BYTES + 1)
+        digest, payload = content[:32], content[32:]
+        if len(content) > _MOST_BYTES or sha256(payload).digest() != digest:
+            return
+        model, shapes = _Reader(BytesIO(payload)).load()
+        if isinstance(model, Model) and model.id == found.id and isinstance(shapes, list):
+            remember_model(found, model)
+            put_shapes(model, shapes)
+            _recalled[model_id] = len(shapes)
+
+
+def keep(model_id: str) -> None:
+    """Write what this run recorded of a model, unless that is there already; nothing where that cannot be written."""
+    file = _file(model_id)
+    if file is None:
+        return
+    with suppress(VramwiseError, OSError, pickle.PicklingError, RecursionError, TypeError, AttributeError):
+        model = described_model(model_id)[1]
+        shapes = known_shapes(model)
+        if len(shapes) == _recalled.get(model_id):
+            return
+        payload = pickle.dumps((model, shapes), 5)
+        if len(payload) > _MOST_BYTES:
+            return
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with written(file, "wb") as out:
+            out.write(sha256(payload).digest() + payload)
+
+
+class _Reader(pickle.Unpickler):
+    """Reads classes of descriptions, and the lowerings that operations refer to."""
+
+    def find_class(self, module: str, name: str) -> object:
+        found = super().find_class(module, name) if module.startswith(_PACKAGES) else None
+        if isinstance(found, type) or (module.startswith(_OPERATIONS) and isinstance(found, FunctionType)):
+            return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a description")
+
+
+def _file(model_id: str) -> Path | None:
+    folder = _folder()
+    return (
+        None if folder is None else folder / f"{sha256(model_id.encode()).hexdigest()[:16]}-{line_digest(model_id):08x}"
+    )
+
+
+@cache
+def _folder() -> Path | None:
+    """Where files of this version and state of the sources lie; None where caching is off."""
+    given = os.environ.get(SWITCH, "")
+    if given.lower() in ("off", "0", "no"):
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(given or os.path.join(base, "vramwise")) / f"shapes-{__version__}-{_state_of_sources()}"
+
+
+def _state_of_sources() -> str:
+    """What changes with every file of the package: a checkout has one version through many states."""
+    states = sorted(_states(os.path.dirname(os.path.dirname(__file__))))
+    return sha256(repr(states).encode()).hexdigest()[:16]
+
+
+def _states(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "__pycache__":
+                    yield from _states(entry.path)
+            elif entry.name.endswith((".py", ".csv")):
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns

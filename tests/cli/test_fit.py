@@ -1,0 +1,188 @@
+"""`vramwise fit`: which models run and train on a card; every row is what `estimate` answers for its command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+import vramwise
+from vramwise.cli.main import main
+from vramwise.estimation import estimate
+from vramwise.planner import recorded_shapes
+from vramwise.planner.families import family_of, members
+
+KEYS = ("model", "task", "method", "quantization", "sequence_length", "micro_batch_size", "concurrency", "total_needed",
+        "tokens_per_second", "verdict")  # fmt: skip
+SMALL = ("--family", "smollm2")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache folder of the test's own."""
+    monkeypatch.setenv(recorded_shapes.SWITCH, str(tmp_path))
+    recorded_shapes._folder.cache_clear()
+    recorded_shapes._recalled.clear()
+    yield tmp_path
+    recorded_shapes._folder.cache_clear()
+
+
+def printed(capsys, *arguments, code=0):
+    assert main(["fit", *arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def rows_of(capsys, *arguments, code=0):
+    return json.loads(printed(capsys, *arguments, "--json", code=code))["rows"]
+
+
+def test_every_row_is_what_its_command_answers(capsys):
+    rows = rows_of(capsys, "--gpu", "4060", *SMALL, "--replay")
+    assert {row["task"] for row in rows} == {"serve", "train"}
+    for row in rows:
+        assert tuple(row)[: len(KEYS) + 1] == (*KEYS[:9], "tokens_per_second_basis", KEYS[9])
+        result = estimate({"model": row["model"], **row["scenario"]})
+        assert result.needed.to_dict() == row["total_needed"]
+        assert result.verdict.word == row["verdict"] == "fits"
+        words = shlex.split(row["command"])
+        assert main(words[1:]) == 0
+        capsys.readouterr()
+
+
+def test_a_file_has_the_best_type_that_leaves_room_for_a_useful_context(capsys):
+    (row,) = rows_of(capsys, "--gpu", "4060", "--family", "llama", "--params", "8b", "--task", "run")[:1]
+    assert row["method"] == "llama.cpp"
+    assert row["sequence_length"] >= 8192
+    assert row["n_gpu_layers"] == row["num_layers"]
+    better = {"Q4_K_M": "Q5_K_M", "Q5_K_M": "Q6_K", "Q6_K": "Q8_0"}[row["quantization"]]
+    serve = {"engine": "llama.cpp", "gguf_quant": better, "n_ctx": 8192, "fit": False}
+    wider = estimate({"model": row["model"], "task": "serve", "gpu": "4060", "serve": serve})
+    margin = 1 << 30  # which llama.cpp leaves free by itself
+    assert wider.needed.expected + margin > wider.capacity.usable_bytes
+
+
+def test_the_ceiling_is_bandwidth_over_bytes_of_a_token(capsys):
+    (row,) = rows_of(capsys, "--gpu", "3090", "--family", "mistral", "--params", "7b", "--task", "serve")[:1]
+    result = estimate({"model": row["model"], **row["scenario"]})
+    weights = result.phases[0].components.find("weights")
+    read = sum(one.bytes for one in weights.children if one.name in ("norms", "attention", "mlp", "MLP", "output head"))
+    cache = result.quantities["kv_cache_bytes"].expected / result.quantities["max_concurrency"].expected
+    assert row["tokens_per_second"] == pytest.approx(936e9 / (read + cache), rel=0.01)
+    assert row["tokens_per_second_basis"] == "ceiling, bandwidth 936 GB/s"
+
+
+def test_experts_on_the_host_have_no_ceiling(capsys):
+    rows = rows_of(capsys, "--gpu", "4060", "--family", "qwen3_moe", "--params", "30b", "--task", "serve")
+    partly = [row for row in rows if row["n_cpu_moe"]]
+    assert partly
+    assert all(row["tokens_per_second"] is None and row["host_bytes"] > 0 for row in partly)
+
+
+def test_the_list_keeps_to_80_columns_and_its_command_fits(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = printed(capsys, "--gpu", "4060", *SMALL)
+    assert max(map(len, screen.splitlines())) <= 80
+    assert "ceiling, bandwidth 272 GB/s" in " ".join(screen.split())
+    words = shlex.split(screen[screen.index("next: ") + 6 :].replace("\\\n", ""))
+    assert json.loads(_estimated(capsys, words))["verdict"]["word"] == "fits"
+
+
+def _estimated(capsys, words):
+    assert main([*words[1:], "--json"]) == 0
+    return capsys.readouterr().out
+
+
+def test_all_is_sorted_as_asked(capsys):
+    screen = printed(capsys, "--gpu", "4060", *SMALL, "--all", "--sort", "name", "--task", "serve")
+    names = [line.split("  ")[0] for line in screen.splitlines() if line.startswith("SmolLM2")]
+    assert names == sorted(names)
+    many = len(members("smollm2"))
+    assert len(names) == many
+    assert f"{many} of {many} models fit" in screen
+
+
+def test_several_cards_share_a_model(capsys):
+    rows = rows_of(capsys, "--gpu", "h100", "-n", "2", "--family", "qwen2.5", "--params", "72b", "--task", "serve")
+    assert rows[0]["scenario"]["serve"]["tensor_parallel_size"] == 2
+
+
+def test_the_library_answers_the_same(capsys):
+    rows = vramwise.fit("4060", family="smollm2", task="serve")
+    assert [row.to_dict() for row in rows] == rows_of(capsys, "--gpu", "4060", *SMALL, "--task", "serve")
+
+
+def test_what_was_recorded_is_kept_and_a_broken_cache_is_none(capsys, cache):
+    first = rows_of(capsys, "--gpu", "4060", *SMALL)
+    files = sorted(cache.glob("*/*"))
+    assert len(files) == 3
+    for file, content in zip(files, (b"", b"\x80\x05junk" * 9, files[2].read_bytes()[:-7]), strict=True):
+        file.write_bytes(content)
+    recorded_shapes._recalled.clear()
+    assert rows_of(capsys, "--gpu", "4060", *SMALL) == first
+    for file in files:
+        recorded_shapes._recalled.clear()
+        file.chmod(0o600)
+    assert rows_of(capsys, "--gpu", "4060", *SMALL) == first
+
+
+def test_recalled_shapes_give_the_same_rows_in_another_process(capsys, cache):
+    """What a process recorded is read by one that made its axes in another order."""
+    import subprocess
+    import sys
+
+    first = rows_of(capsys, "--gpu", "4060", *SMALL)
+    command = [sys.executable, "-m", "vramwise", "fit", "--gpu", "4060", *SMALL, "--json"]
+    again = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=True)
+    assert json.loads(again.stdout)["rows"] == first
+
+
+def test_a_cache_file_brings_no_code(tmp_path):
+    import io
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return (print, ("never",))
+
+    with pytest.raises(pickle.UnpicklingError, match="no part of a description"):
+        recorded_shapes._Reader(io.BytesIO(pickle.dumps(Evil()))).load()
+
+
+def test_families_are_words_of_names_and_types():
+    assert family_of("meta-llama/Meta-Llama-3.1-8B") == family_of("meta-llama/Llama-3.3-70B-Instruct") == "llama"
+    assert "Qwen/Qwen3-8B" in members("qwen3")
+    assert "Qwen/Qwen3.5-9B" not in members("qwen3")
+    assert set(members("qwen3")) < set(members("qwen"))
+    assert "Qwen/Qwen3-30B-A3B" in members("qwen3_moe")
+
+
+def test_nothing_fits_is_said_with_the_smallest_model(capsys):
+    screen = printed(capsys, "--gpu", "4060", "--family", "deepseek", "--params", "200b..", code=3)
+    assert "nothing fits; the smallest of them is DeepSeek" in screen
+    assert "says what holds it" in " ".join(screen.split())
+    assert rows_of(capsys, "--gpu", "4060", "--family", "deepseek", "--params", "200b..", code=3) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "which card? give --gpu CARD, such as 4090"),
+        (("--gpu", "4900"), 'unknown GPU "4900": did you mean'),
+        (("--gpu", "4060", "--family", "qwem"), 'unknown family "qwem": did you mean qwen'),
+        (("--gpu", "4060", "--params", "32b..7b"), "--params: 32b..7b ends below where it begins"),
+        (("--gpu", "4060", "--params", "big"), "--params: expected a range such as 7b..32b, ..8b or 70b.., got"),
+        (("--gpu", "4060", "--task", "load"), '--task: expected serve or train, got "load"'),
+        (("--gpu", "4060", "--sort", "price"), "--sort: expected one of size, quantization, context, speed, name"),
+        (("--gpu", "4060", "--top", "0"), '--top: expected a whole number from 1, got "0"'),
+        (("--gpu", "4060", "-n", "two"), "--num-gpus: expected a whole number"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, says, capsys):
+    assert main(["fit", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert says in captured.err

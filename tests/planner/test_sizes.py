@@ -1,0 +1,22 @@
+"""Sizes of the catalog's models, written down so that hopeless ones are not described."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramwise.estimation import described_model
+from vramwise.planner.sizes import _rows, line_digest, num_parameters_of
+from vramwise.sources.catalog import names
+
+SOME = tuple(names().ids)[::25]
+
+
+@pytest.mark.parametrize("model_id", SOME)
+def test_a_size_is_the_described_models(model_id):
+    assert num_parameters_of(model_id) == described_model(model_id)[1].num_parameters
+
+
+def test_most_sizes_are_those_of_todays_catalog():
+    """After a change of the catalog: python tools/build_sizes.py"""
+    known = [one for one in names().ids if _rows().get(one, (None, 0))[0] == line_digest(one)]
+    assert len(known) >= 0.9 * len(names().ids)
