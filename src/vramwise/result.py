@@ -44,12 +44,18 @@ QUANTITIES: Final = (
     "recurrent_state_bytes",
     "max_batch",
     "max_seq",
+    "step_time_s",
+    "tokens_per_second",
     "oom",
 )
-"""Names of the counters that engines and tools print, per GPU (the worst rank); `host_memory` is a node's."""
+"""Names of the counters that engines and tools print, per GPU (the worst rank); `host_memory` is a node's,
+`tokens_per_second` the whole job's."""
 
 COUNTS: Final = frozenset({"params", "kv_cache_tokens", "kv_cache_blocks", "max_batch", "max_seq"})
-"""Quantities that count things; `max_concurrency` is a fraction, `oom` a truth value, the others bytes."""
+"""Quantities that count things; `oom` is a truth value, those of FRACTIONS are what they are, the others bytes."""
+
+FRACTIONS: Final = frozenset({"max_concurrency", "step_time_s", "tokens_per_second"})
+"""Quantities that are no whole numbers."""
 
 KINDS: Final = ("exact", "derived", "measured", "calibrated", "assumed")
 """How a number is known, surest first."""
@@ -391,7 +397,7 @@ def result_schema() -> dict[str, Any]:
     texts = {"type": "array", "items": text}
     interval = {name: _table(low=number, expected=number, high=number) for name in QUANTITIES}
     for name in QUANTITIES:
-        if name not in ("max_concurrency", "oom"):
+        if name not in FRACTIONS:
             interval[name] = _table(low=size, expected=size, high=size)
     interval["oom"] = _table(expected={"type": "boolean"})
     node = _table(

@@ -10,7 +10,7 @@ from itertools import groupby
 from vramwise.accuracy.report import Report
 from vramwise.accuracy.table import ErrorRow, OomRow
 from vramwise.errors import clipped
-from vramwise.result import COUNTS
+from vramwise.result import COUNTS, FRACTIONS
 from vramwise.units import UNIT_BYTES, format_bytes
 
 SHOWN_UNUSABLE = 10
@@ -172,7 +172,7 @@ def _number(count: int, noun: str) -> str:
 
 
 def _amount(quantity: str, value: float, unit: str) -> str:
-    if quantity == "max_concurrency":
+    if quantity in FRACTIONS:
         return f"{value:,.2f}"
     return f"{value:,.0f}" if quantity in COUNTS else format_bytes(round(value), unit)
 

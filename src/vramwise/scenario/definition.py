@@ -65,6 +65,7 @@ class Scenario(Settings):
     driver: str | None = text("version of the GPU's driver, where known")
     num_gpus: int = whole("GPUs in all; 0 is CPU only (llama.cpp)", 1, minimum=0)
     gpus_per_node: int = whole("GPUs in a node", 8)
+    network_gbit_s: int | None = whole("network of a whole node in Gbit/s, for step times")
     train: TrainSettings = TrainSettings()
     serve: ServeSettings = ServeSettings()
     generate: GenerateSettings = GenerateSettings()

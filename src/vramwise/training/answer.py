@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
@@ -30,6 +31,7 @@ from vramwise.training.recipe.settings import frozen_units_keep_inputs, samples_
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
+from vramwise.training.speed import has_rates, step_time
 from vramwise.training.step import rollout
 from vramwise.training.step.moments import Moment
 from vramwise.training.step.overload import overload_bytes
@@ -78,6 +80,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     fits = verdict is not None and verdict.headroom_bytes >= 0
     answered = _Late(job, rank, moments, outside, generating, room, fits)
     late = {} if room is None else _limits(job, room, outside, workspace, generating, replays=play is not None)
+    late |= _speed(job)
     return Result(
         scenario=replace(scenario, train=_as_told(job)).to_dict(),
         model=ModelFacts(
@@ -187,6 +190,17 @@ def _limits(
     found = {"max_batch": lambda: Quantity.exact(largest_batch(of, batch, sequence))}
     if reads_tokens(job.model):
         found["max_seq"] = lambda: Quantity.exact(longest_sequence(of, batch, sequence))
+    return found
+
+
+def _speed(job: Job) -> dict[str, Callable[[], Quantity]]:
+    """How long a step takes, by quantity; none where the card's rates are not known."""
+    if not has_rates(job):
+        return {}
+    taken = cache(lambda: step_time(job))
+    found = {"step_time_s": lambda: taken().step_time_s}
+    if reads_tokens(job.model):
+        found["tokens_per_second"] = lambda: taken().tokens_per_second
     return found
 
 

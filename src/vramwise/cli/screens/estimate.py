@@ -214,7 +214,25 @@ def _counters(result: Result, width: int) -> list[Line]:
             number = f"{quantity.expected:,.2f}" if name == "max_concurrency" else f"{quantity.expected:,}"
             label = label if result.scenario["task"] == "train" else label.replace("micro batch", "batch")
             pieces.append(f"{label} {number}")
-    return list(wrapped([f"{'counters':<12}" + pieces[0], *pieces[1:]], width, indent=12)) if pieces else []
+    return [*_labelled("counters", pieces, width), *_labelled("speed", _speeds(result), width)]
+
+
+def _speeds(result: Result) -> list[str]:
+    """Seconds of a step, and tokens a second of all GPUs, with their intervals."""
+    pieces = []
+    step = result.quantities.get("step_time_s")
+    if step is not None:
+        low, expected, high = (f"{seconds:,.3g}" for seconds in (step.low, step.expected, step.high))
+        pieces.append(f"step {expected} s  ({low} – {high})")
+    tokens = result.quantities.get("tokens_per_second")
+    if tokens is not None:
+        low, expected, high = (f"{round(rate):,}" for rate in (tokens.low, tokens.expected, tokens.high))
+        pieces.append(f"tokens/s {expected}  ({low} – {high})")
+    return pieces
+
+
+def _labelled(label: str, pieces: list[str], width: int) -> list[Line]:
+    return list(wrapped([f"{label:<12}" + pieces[0], *pieces[1:]], width, indent=12)) if pieces else []
 
 
 def _reasons_and_notes(result: Result, width: int) -> list[Line]:
