@@ -20,6 +20,7 @@ from vramwise.planner.suggestions import suggestions
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, table_of
+from vramwise.scenario.words import command_words
 
 ADVICE = re.compile(r"\b(?:set|and) (?P<key>[a-z_]+) to (?P<value>[^\s;]+)")
 LIMITS = {
@@ -69,7 +70,7 @@ def _ways(scenario: dict[str, Any], folder: Path) -> Iterator[tuple[str, list[st
     }
     for suffix, text in texts.items():
         (folder / f"scenario.{suffix}").write_text(text, "utf-8")
-    yield "flags", ["estimate", *_flags(scenario), "--json"]
+    yield "flags", ["estimate", *command_words(Scenario.from_dict(scenario)), "--json"]
     for suffix in ("toml", "yaml", "json"):
         yield suffix, ["estimate", "--scenario", str(folder / f"scenario.{suffix}"), "--json"]
     yield "batch", ["batch", str(folder / "scenario.jsonl")]
@@ -82,26 +83,6 @@ def _printed(arguments: list[str]) -> dict[str, Any]:
     assert code in (0, 3), (arguments, code)
     document: dict[str, Any] = json.loads(out.getvalue())
     return document
-
-
-def _flags(scenario: dict[str, Any]) -> list[str]:
-    words = [scenario["model"]]
-    for key, value in scenario.items():
-        if isinstance(value, dict):
-            words += [word for inner, given in value.items() for word in _flag(inner, given)]
-        elif key != "model":
-            words += _flag(key, value)
-    return words
-
-
-def _flag(key: str, value: Any) -> list[str]:
-    name = "--" + key.replace("_", "-")
-    if isinstance(value, bool):
-        opposite = "--" + name.removeprefix("--no-") if name.startswith("--no-") else "--no-" + name.removeprefix("--")
-        return [name if value else opposite]
-    if isinstance(value, dict):
-        value = ",".join(f"{inner}={given}" for inner, given in value.items())
-    return [f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"]
 
 
 def _toml(scenario: dict[str, Any]) -> str:
