@@ -121,6 +121,6 @@ def test_more_work_never_takes_less_time(batch, sequence, gpus, checkpointing, f
     train |= {"fsdp": fsdp} if gpus > 1 else {}
     taken = step_of(gpus, **train)
     more = step_of(gpus, **train | {"micro_batch_size": batch + 1})
-    assert 0 < taken.seconds < more.seconds
+    assert 0 < taken.seconds <= more.seconds * (1 + 1e-9)  # equal where the links take all of it
     assert more.tokens > taken.tokens
     assert taken.step_time_s.low < taken.seconds < taken.step_time_s.high

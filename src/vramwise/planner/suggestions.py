@@ -32,6 +32,13 @@ _CHANGES = {
     "generate": generation_changes,
     "load": loading_changes,
 }
+
+
+def changes_of(asked: Asked) -> Iterator[Change]:
+    """Every single change that may help, by the scenario's task."""
+    return _CHANGES[asked.scenario.task](asked)
+
+
 _COMBINATIONS: dict[str, Callable[[Asked], Iterator[Change]]] = {
     "train": training_combinations,
     "serve": serving_combinations,
@@ -124,7 +131,7 @@ def _with(runs: Change, asked: Asked, estimate: Estimate) -> list[Suggestion]:
 
 def _tried(asked: Asked, estimate: Estimate) -> Iterator[Suggestion]:
     """Candidates that help, tried mildest first; those that cannot make it fit wait until no other does."""
-    candidates = sorted(_CHANGES[asked.scenario.task](asked), key=lambda change: change.rank)
+    candidates = sorted(changes_of(asked), key=lambda change: change.rank)
     helpful = [change for change in candidates if _may_save(asked, change)]
     enough = [change for change in helpful if _may_fit(asked, change)]
     left, fitting, families = MOST_ESTIMATES, 0, set[str]()

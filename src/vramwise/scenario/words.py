@@ -22,9 +22,8 @@ def command_words(scenario: Scenario) -> list[str]:
     """The words behind `vramwise estimate`: MODEL, then a flag for each key that was stated and has a value."""
     model = scenario.model if isinstance(scenario.model, str) else CONFIG
     stated = scenario.explicit - {"model", "task", "train", "serve", "generate"}
-    return [
-        model, "--task", scenario.task, *_flags(scenario, stated), *_flags(scenario.settings, scenario.settings.explicit)
-    ]  # fmt: skip
+    inner = scenario.settings
+    return [model, "--task", scenario.task, *_flags(scenario, stated), *_flags(inner, inner.explicit)]
 
 
 def _flags(settings: Settings, stated: frozenset[str]) -> Iterator[str]:

@@ -21,11 +21,13 @@ _GIGABIT = GIGA / 8
 
 @record
 class Links:
-    """Bytes a second of one rank's collectives: within a node, across nodes, and from host to card."""
+    """Bytes a second of one rank's collectives, within a node and across nodes, of copies from host to card, and of a
+    host's memory."""
 
     within: float
     across: float
     host: float
+    host_memory: float
     gpus_per_node: int
 
     def gather_s(self, nbytes: float, ranks: int, stride: int = 1) -> float:
@@ -50,7 +52,7 @@ def links_of(gpu: Gpu, gpus_per_node: int, network_gbit_s: float | None) -> Link
     else:
         within, usual = host * shares["pcie_share"], shares["network_plain_gbit_s"]
     across = (network_gbit_s or usual) * _GIGABIT * shares["network_share"]
-    return Links(within, across, host * shares["host_share"], gpus_per_node)
+    return Links(within, across, host * shares["host_share"], shares["host_memory_gb_s"] * GIGA, gpus_per_node)
 
 
 def _pcie_gb_s(gpu: Gpu) -> float:

@@ -22,6 +22,7 @@ from vramwise.models.step import BlockRun
 from vramwise.records import record
 from vramwise.result import Quantity
 from vramwise.training.activations.checkpointing import kept_storages
+from vramwise.training.exchange.offload import host_parts
 from vramwise.training.job import Job
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import width
@@ -112,6 +113,7 @@ def _stage(job: Job, rank: Placement, rates: Rates, links: Links) -> dict[str, f
         "layers' collectives": many * waits,
         "pipeline bubble": _bubble(job) * one,
         "exposed gathers and reductions": _exposed(job, rank, work, links, many),
+        "weights from the host": _streamed(job, work, _computed_weights(job, rank), links, many),
         "optimizer": _optimizer(job, rank, rates, links),
     }
     return {name: seconds for name, seconds in parts.items() if seconds}
@@ -208,6 +210,13 @@ def _bubble(job: Job) -> float:
     return waits / (train.virtual_pipeline_parallel_size or 1)
 
 
+def _computed_weights(job: Job, rank: Placement) -> int:
+    """Bytes of a stage's weights as layers compute with them."""
+    compute = execution(job.train, job.model)
+    held = (p for p in job.model.parameters if p.tied_to is None and rank.holds(p))
+    return sum(rank.local_numel(p, p.numel) for p in held) * width(compute.autocast or compute.param_dtype)
+
+
 def _exposed(job: Job, rank: Placement, work: BlockSeconds, links: Links, many: int) -> float:
     """Gathers of weights and reductions of gradients, less the passes that they run beside."""
     train = job.train
@@ -216,10 +225,7 @@ def _exposed(job: Job, rank: Placement, work: BlockSeconds, links: Links, many: 
         return 0.0
     states = job.states(rank)
     stride = train.tensor_parallel_size
-    compute = execution(train, job.model)
-    whole = sum(
-        rank.local_numel(p, p.numel) for p in job.model.parameters if p.tied_to is None and rank.holds(p)
-    ) * width(compute.autocast or compute.param_dtype)  # fmt: skip
+    whole = _computed_weights(job, rank)
     gradients = states.gradient_numel * width(train.grad_dtype)
     if rank.weight_shards > 1:
         gathers = links.gather_s(whole, rank.weight_shards, stride)
@@ -232,9 +238,22 @@ def _exposed(job: Job, rank: Placement, work: BlockSeconds, links: Links, many: 
 
 
 def _optimizer(job: Job, rank: Placement, rates: Rates, links: Links) -> float:
-    """States, master weights, weights and gradients through the card's memory; what is offloaded, over PCIe."""
+    """States, master weights, weights and gradients through the memory that they lie in.
+
+    An optimizer on the host steps there, on memory that the cards of a node share; gradients and weights cross PCIe.
+    """
     states, train = job.states(rank), job.train
     stepped = _ADAM_PASSES * (states.optimizer + states.master) + states.gradients + states.weights
-    if train.offload_optimizer != "none":
-        return (states.gradients + states.weights) / links.host
-    return stepped / rates.memory_bytes
+    if train.offload_optimizer == "none":
+        return stepped / rates.memory_bytes
+    kept = host_parts(states, train, 0, 0)
+    moved = states.gradients + states.weights
+    return moved / links.host + (_ADAM_PASSES * sum(kept.values()) + moved) * job.ranks_of_a_node / links.host_memory
+
+
+def _streamed(job: Job, work: BlockSeconds, whole: float, links: Links, many: int) -> float:
+    """Weights that lie on the host, of which every pass brings what it computes with, less the passes themselves."""
+    if job.train.offload_params == "none":
+        return 0.0
+    once = whole / links.host
+    return many * (max(0.0, once - work.forward) + max(0.0, once - work.backward - work.again))
