@@ -25,6 +25,7 @@ COMMANDS = {
     "batch": "one scenario a line (JSON Lines) to one result a line",
     "compare": "hold an estimate against an engine's own start-up log",
     "accuracy": "hold estimates against measured cases",
+    "plan": "what to change, or how many of which GPUs, so that it fits",
     "measure": "run a scenario on the GPU at hand, measured beside estimated",
     "calibrate": "what runs on this machine showed: show, prune, export",
     "lengths": "how many tokens your samples have",

@@ -161,6 +161,8 @@ class Sharding:
     """Tensor parallelism cuts what is not text, too."""
     even_chunks: bool = False
     """Chunks of an interleaved pipeline have the same number of layers, embedding and loss counted or not."""
+    cuts: tuple[str, ...] = ()
+    """Dimensions of parallelism beside data that its own recipes offer: `tensor`, `pipeline`, `context`, `expert`."""
     shares: Literal["fsdp", "zero", "tensors", "nothing"] = "fsdp"
     """How several GPUs are best made to share the states."""
     takes_zero: bool = False

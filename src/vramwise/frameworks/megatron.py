@@ -77,6 +77,7 @@ RECORD = Framework(
         regathers_sequences=True,
         cuts_towers=True,
         even_chunks=True,
+        cuts=("tensor", "pipeline", "context", "expert"),
         shares="tensors",
         offloads=False,
     ),

@@ -67,5 +67,6 @@ RECORD = Framework(
         last_unit_stays=True,  # parallelize.py: reshard_after_forward, but for the last
         loss_after_root=True,
         sequence_with_tensors=True,
+        cuts=("tensor", "pipeline", "context", "expert"),
     ),
 )

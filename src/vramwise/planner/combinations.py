@@ -1,7 +1,7 @@
 """Combinations of changes with which a scenario fits, those that ask least of a person first.
 
 A best-first search: from the scenario as asked, every change that may help of a scenario that does not fit yet leads to
-another one, whose own answer then says what helps. What fits is not changed further: more changes only ask more.
+another one, whose own answer then says what helps. What is sure to fit is not changed further: more only asks more.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ WEIGHTS: Mapping[Cost, int] = {
 """What a change asks of a person, against the others: an opinion, which only orders what fits."""
 
 MOST_ESTIMATES = 150
+BEYOND_THE_FIRST = 8
+"""How much more than the first sure one another may ask, so that it is looked for."""
 Values = frozenset[tuple[str, str]]
 Allowed = Callable[[Change], bool]
 Seen = Callable[[int], None]
@@ -54,7 +56,12 @@ class Reached:
 
     @property
     def fits(self) -> bool:
+        """Whether it fits, however tightly."""
         return self.result.verdict is not None and self.result.verdict.fits
+
+    @property
+    def is_sure(self) -> bool:
+        return self.result.verdict is not None and self.result.verdict.word == "fits"
 
 
 def combinations(
@@ -101,20 +108,25 @@ class _Search:
         self._waiting: list[tuple[int, int, _Waiting]] = []
         self._met: set[Values] = set()
         self._fitting: list[Values] = []
+        self._enough: int | None = None
 
     def next(self) -> _Waiting | None:
         """The scenario whose changes, with those that it needs besides, ask least; None when nothing waits."""
         while self._waiting:
-            *_, waiting = heapq.heappop(self._waiting)
+            least, _, waiting = heapq.heappop(self._waiting)
+            if self._enough is not None and least > self._enough + BEYOND_THE_FIRST:
+                return None
             if not self._is_more_than_enough(_values(waiting.changes)):
                 return waiting
         return None
 
     def open(self, reached: Reached) -> None:
-        """What one more change leads to waits; nothing where it fits, or where all changes together save too little."""
-        if reached.fits:
+        """What one more change leads to waits; nothing where it is sure to fit, or all changes together save too
+        little."""
+        if reached.is_sure:
             self._fitting.append(_values(reached.changes))
-        if reached.fits or "total_needed" not in reached.result.quantities:
+            self._enough = reached.weight if self._enough is None else self._enough
+        if reached.is_sure or "total_needed" not in reached.result.quantities:
             return
         asked = Asked(reached.scenario, reached.result)
         changes = [change for change in changes_of(asked) if self._allowed(change) and _may_help(asked, change)]

@@ -38,7 +38,7 @@ from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.layout.sharding import local_model, with_sequence_parallel
 from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import rounded
-from vramwise.training.recipe.settings import execution
+from vramwise.training.recipe.settings import execution, of_operations
 from vramwise.training.resolved import ResolvedTrain
 
 SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
@@ -197,6 +197,7 @@ def _groups(storages: Iterable[Storage]) -> Groups:
 
 def step_shape(model: Model, train: ResolvedTrain, batch: int, sequence: int, *, accumulating: bool) -> StepShape:
     """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
+    train = of_operations(train)
     masked = execution(train, model).hands_out_masks
     key = (model, train, structure_of(model, batch, sequence, masked=masked), accumulating)
     recording = model, train, batch, sequence

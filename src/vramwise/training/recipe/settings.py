@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TypeVar
 
@@ -81,6 +82,30 @@ def structural(train: Settings) -> Settings:
     """The same settings with sizes taken out: equal for scenarios that run the same operations."""
     accumulates = 1 if train.gradient_accumulation_steps == 1 else 2
     return train.replace(micro_batch_size=1, sequence_length=1, gradient_accumulation_steps=accumulates)
+
+
+_BESIDE_THE_OPERATIONS: Mapping[str, object] = {
+    key: ResolvedTrain.__dataclass_fields__[key].default
+    for key in (
+        "optimizer_impl", "offload_optimizer", "offload_params", "clip_grad_norm", "num_microbatches",
+        "pipeline_schedule", "eval_batch_size", "expandable_segments", "distributed_optimizer", "reduce_bucket_size",
+        "overlap_comm", "contiguous_gradients", "reduce_scatter", "sub_group_size", "stage3_prefetch_bucket_size",
+        "stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_max_live_parameters",
+        "stage3_max_reuse_distance",
+    )
+}  # fmt: skip
+_RELEASING = "lomo"
+
+
+def of_operations(train: Settings) -> Settings:
+    """The same settings without those that change no operation of a micro-batch: equal for those that run the same.
+
+    What is worked out with these never sees the others.
+    """
+    changes = {key: plain for key, plain in _BESIDE_THE_OPERATIONS.items() if getattr(train, key) != plain}
+    if train.optimizer not in ("adamw", _RELEASING):
+        changes["optimizer"] = "adamw"
+    return train.replace(**changes) if changes else train
 
 
 def weights_dtype(train: TrainSettings) -> str:

@@ -1,0 +1,152 @@
+"""`vramwise plan MODEL`: what to change, or how many of which GPUs in which layout, so that it fits."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from vramwise.cli.parsing import CommandParser
+from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
+from vramwise.errors import UsageError, clipped, nearest
+from vramwise.planner.inventory import read_inventory
+from vramwise.planner.plan import GOALS, RANKS, RECOMPUTE, Plan, Wishes, plan
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import KINDS, TABLES
+
+HELP = "what to change, or how many of which GPUs, so that it fits"
+DOES_NOT_FIT = 3
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_scenario_arguments(parser)
+    parser.takes_command = True
+    parser.add_argument("--goal", metavar="|".join(GOALS), help="what the model is for (--task implies one)")
+    parser.add_argument(
+        "--rank", metavar="|".join(RANKS), default=RANKS[0], help="what the best option is (default: least change)"
+    )
+    parser.add_argument("--risk", metavar="P", help="the chance of running out that is taken, such as 0.05")
+    parser.add_argument("--keep", metavar="KEY,…", default="", help="settings that stay as they are")
+    parser.add_argument("--no-offload", action="store_true", help="nothing moves to host memory")
+    parser.add_argument(
+        "--max-recompute", metavar="|".join(RECOMPUTE), default=RECOMPUTE[-1], help="the most checkpointing"
+    )
+    parser.add_argument(
+        "--inventory", metavar="FILE", help="the GPUs that there are: [[gpu]] id, count, price_per_hour"
+    )
+    parser.add_argument("--price", metavar="N", help="of one GPU an hour")
+    parser.add_argument("--tokens", metavar="N", help="of the whole training (1e9, 15T): days and GPU-hours")
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON and nothing else")
+    parser.add_argument("--option", metavar="N", help="print the command of the N-th option alone")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan; 0 where something fits, 3 where nothing does."""
+    take_scenario_file(args)
+    wishes = _wishes(args)
+    scenario = _scenario(args, wishes)
+    pools = read_inventory(args.inventory) if args.inventory is not None else []
+    from vramwise.cli.screens.progress import Progress
+
+    progress = Progress("plan", 150, "scenarios")
+    try:
+        found = plan(scenario, wishes, pools, progress.at)
+    finally:
+        progress.end()
+    if args.option is not None:
+        _print_option(args.option, found)
+    elif args.json:
+        json.dump(found.to_dict(), sys.stdout)
+        print()
+    else:
+        from vramwise.cli.screens.paint import show
+        from vramwise.cli.screens.plan import plan_screen
+
+        show(plan_screen(found))
+    return 0 if found.options else DOES_NOT_FIT
+
+
+def _scenario(args: argparse.Namespace, wishes: Wishes) -> Scenario:
+    """The scenario of the flags; a goal says the task."""
+    if args.task is None and args.scenario is None and not getattr(args, "engine_command", None):
+        args.task = GOALS[wishes.goal]
+    scenario = scenario_from_flags(args)
+    if scenario.task != GOALS[wishes.goal]:
+        raise UsageError(f"--goal {wishes.goal} is --task {GOALS[wishes.goal]}, got --task {scenario.task}")
+    return scenario
+
+
+def _wishes(args: argparse.Namespace) -> Wishes:
+    """Raises UsageError for a wish that cannot be understood."""
+    goal = _one_of("--goal", args.goal, GOALS) if args.goal is not None else _goal_of_task(args.task)
+    keep = frozenset(key.strip().replace("-", "_") for key in args.keep.split(",") if key.strip())
+    keys = {*KINDS[Scenario], *KINDS[TABLES[GOALS[goal]]]}
+    strange = sorted(keep - keys)
+    if strange:
+        near = nearest(strange[0], sorted(keys))
+        hint = f": did you mean {', '.join(near)}?" if near else ""
+        raise UsageError(f'--keep: unknown setting "{clipped(strange[0])}"{hint}')
+    risk = None if args.risk is None else _number("--risk", args.risk)
+    if risk is not None and not 0 < risk < 1:
+        raise UsageError(f"--risk: expected a probability between 0 and 1, got {clipped(args.risk)}")
+    return Wishes(
+        goal=goal,
+        rank=_one_of("--rank", args.rank, RANKS),
+        risk=risk,
+        keep=keep,
+        offloads=not args.no_offload,
+        most_recompute=_one_of("--max-recompute", args.max_recompute, RECOMPUTE),
+        price_per_hour=_positive("--price", args.price),
+        tokens=None if (tokens := _positive("--tokens", args.tokens)) is None else round(tokens),
+    )
+
+
+def _goal_of_task(task: str | None) -> str:
+    """A goal of a task that was given; without either, a model is to be fine-tuned or run: that has to be said."""
+    found = next((goal for goal, name in GOALS.items() if name == task), None)
+    if found is None:
+        given = "nothing" if task is None else f"--task {clipped(task)}"
+        raise UsageError(f"--goal: expected one of {', '.join(GOALS)}, got {given}")
+    return found
+
+
+def _one_of(name: str, given: str, allowed: object) -> str:
+    names = list(allowed)  # type: ignore[call-overload]
+    if given not in names:
+        near = nearest(given, names)
+        hint = f": did you mean {', '.join(near)}?" if near else ""
+        raise UsageError(f'{name}: expected one of {", ".join(names)}, got "{clipped(given)}"{hint}')
+    return given
+
+
+_LETTERS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def _number(name: str, text: str) -> float:
+    """A number, with k, m, b or t behind it for thousands to trillions."""
+    scale = _LETTERS.get(text[-1:].lower(), 1.0)
+    try:
+        value = float(text[:-1] if scale != 1.0 else text) * scale
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < 1e18:
+        raise UsageError(f"{name}: expected a number such as 2.5 or 15T, got {clipped(text)!r}")
+    return value
+
+
+def _positive(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    value = _number(name, text)
+    if value <= 0:
+        raise UsageError(f"{name}: expected a number above 0, got {clipped(text)}")
+    return value
+
+
+def _print_option(number: str, found: Plan) -> None:
+    """Raises UsageError for an option that there is not."""
+    there = len(found.options)
+    if not number.isdecimal() or not 1 <= int(number) <= there:
+        allowed = f"1 to {there}" if there else "none: nothing fits"
+        raise UsageError(f"--option: expected {allowed}, got {clipped(number)}")
+    print(found.options[int(number) - 1].command)

@@ -1,0 +1,71 @@
+"""`vramwise plan` as text: what was asked, the options best first, what stands in the way."""
+
+from __future__ import annotations
+
+from vramwise.cli.screens.estimate import model_title, said
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.planner.plan import Option, Plan
+from vramwise.units import format_bytes
+
+_HOURS_OF_A_DAY = 24
+
+
+def plan_screen(plan: Plan) -> list[Line]:
+    """The lines of a plan."""
+    width = screen_width()
+    lines: list[Line] = [*_heading(plan, width), ""]
+    if not plan.options:
+        lines += wrapped_text("", "nothing that was tried fits: less has to be asked for", width)
+    else:
+        lines += _table(plan, width)
+        lines += ["", *_commands(plan.options, width)]
+    if plan.binding:
+        lines += ["", *wrapped_text(f"{'binding':<12}", plan.binding, width)]
+    done = "stopped; " if plan.interrupted else ""
+    lines += wrapped_text("", f"{done}{plan.searched:,} scenarios estimated; sizes a GPU", width)
+    return lines
+
+
+def _heading(plan: Plan, width: int) -> list[Line]:
+    asked = plan.asked
+    cards = "" if asked.capacity is None else f"{asked.scenario.get('num_gpus', 1)} × {asked.capacity.gpu}"
+    words = [model_title(asked.model.id), plan.goal, *([cards] if cards else [])]
+    need = format_bytes(int(asked.needed.expected))
+    verdict = "" if asked.verdict is None else f", {said(asked.verdict)}"
+    return [*wrapped_text("", " · ".join(words), width), *wrapped_text("", f"as asked: needs {need}{verdict}", width)]
+
+
+def _table(plan: Plan, width: int) -> list[Line]:
+    """One row an option where the screen is wide enough, else two lines each."""
+    with_money = any(option.cost_per_hour is not None for option in plan.options)
+    heads = ["needs", "then", "step", "tokens/s", *(["an hour"] if with_money else [])]
+    heads += ["days"] if plan.tokens is not None else []
+    rows = [_figures(option, plan.tokens, with_money=with_money) for option in plan.options]
+    table = columns([["", *heads], *([str(n), *row] for n, row in enumerate(rows, 1))], left={2})
+    lines: list[Line] = [table[0]]
+    for option, line in zip(plan.options, table[1:], strict=True):
+        lines.append(line)
+        asks = "" if option.cost == "none" else f"  ({option.cost})"
+        lines += wrapped_text("    ", f"{option.words}{asks}", width)
+    return lines
+
+
+def _figures(option: Option, tokens: int | None, *, with_money: bool) -> list[str]:
+    step = option.result.quantities.get("step_time_s")
+    rate = option.tokens_per_second
+    row = [
+        format_bytes(int(option.result.needed.expected)),
+        "–" if option.result.verdict is None else said(option.result.verdict),
+        "–" if step is None else f"{step.expected:,.3g} s",
+        "–" if rate is None else f"{rate:,.0f}",
+    ]
+    if with_money:
+        row.append("–" if option.cost_per_hour is None else f"{option.cost_per_hour:,.2f}")
+    if tokens is not None:
+        row.append("–" if not rate else f"{tokens / rate / 3600 / _HOURS_OF_A_DAY:,.2f}")
+    return row
+
+
+def _commands(options: tuple[Option, ...], width: int) -> list[Line]:
+    """The command of the best option, which can be copied; the others' are in --json and behind --option."""
+    return [*wrapped_text("next: ", options[0].command, width)]
