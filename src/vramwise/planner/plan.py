@@ -19,7 +19,7 @@ from vramwise.planner.changes import Change, Cost, changed
 from vramwise.planner.combinations import MOST_ESTIMATES, Reached, Seen, combinations
 from vramwise.planner.inventory import Pool
 from vramwise.planner.layouts import layouts
-from vramwise.records import record
+from vramwise.records import record, replace
 from vramwise.result import VERDICT_WORDS, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.words import command_line
@@ -35,7 +35,6 @@ _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 _MOST_CARDS = 4096
 _COUNTS_WITH_A_FIT = 2  # of cards: the fewest that are enough, and twice as many
 _BEST_OF_A_COUNT = 2
-_LAYOUT_ESTIMATES = 1500
 
 _answer: Callable[[Scenario], Result] = partial(estimate, replays=False)
 
@@ -166,7 +165,7 @@ def plan(
                 found += _laid_out(first, model, pool, wishes, count)
     except KeyboardInterrupt:
         interrupted = True
-    options = _best([option for option in found if _is_sure_enough(option, wishes)], wishes)
+    options = sorted(_best([option for option in found if _is_sure_enough(option, wishes)], wishes), key=_word)
     binding = _binding(asked, reached, options, wishes)
     return Plan(wishes.goal, asked, searched + 1, tuple(options), binding, wishes.tokens, interrupted)
 
@@ -211,9 +210,9 @@ def _on_pool(scenario: Scenario, pool: Pool, num_gpus: int | None = None) -> Sce
     return scenario.replace(**{key: value for key, value in changes.items() if getattr(scenario, key) != value})
 
 
-def _counts(scenario: Scenario, pool: Pool) -> Iterator[int]:
-    """Numbers of cards: the one that is stated, else doubling up to what there is."""
-    if "num_gpus" in scenario.explicit:
+def _counts(scenario: Scenario, pool: Pool, wishes: Wishes) -> Iterator[int]:
+    """Numbers of cards: the one that is stated or kept, else doubling up to what there is."""
+    if "num_gpus" in scenario.explicit | wishes.keep:
         if scenario.num_gpus <= pool.count:
             yield scenario.num_gpus
         return
@@ -230,11 +229,11 @@ def _laid_out(
     """The fastest layouts on the fewest cards of a pool that are enough, and on the next number of them."""
     with_a_fit = 0
     least = _least_cards(scenario, model, pool)
-    for number in _counts(scenario, pool):
+    for number in _counts(scenario, pool, wishes):
         if number < least or with_a_fit >= _COUNTS_WITH_A_FIT:
             continue
         on_these = _on_pool(scenario, pool, number)
-        options = sorted(_sized(on_these, model, pool, wishes, seen), key=_speed_order)
+        options = sorted(_sized(on_these, model, pool, wishes, seen), key=_surely_fast)
         with_a_fit += bool(options)
         yield from islice(options, _BEST_OF_A_COUNT)
 
@@ -249,25 +248,40 @@ def _least_cards(scenario: Scenario, model: Model, pool: Pool) -> int:
 def _sized(
     scenario: Scenario, model: Model, pool: Pool, wishes: Wishes, seen: Seen
 ) -> Iterator[Option]:  # fmt: skip
-    """For every layout and kind of checkpointing the largest micro-batch that fits."""
-    left = _LAYOUT_ESTIMATES
+    """For every layout and kind of checkpointing the micro-batches that fit and are faster than smaller ones."""
+
+    def tried(*values: Mapping[str, object]) -> Option | None:
+        together = {key: value for each in values for key, value in each.items()}
+        if set(together) & wishes.keep:
+            return None
+        seen(0)
+        return _tried(scenario, _with_batch(scenario, together), pool, wishes)
+
+    kinds = [*_checkpointing(scenario, wishes)]
     for layout in layouts(scenario, model, scenario.num_gpus):
-        for checkpointing in _checkpointing(scenario, wishes):
-            best: Option | None = None
-            for batch in _micro_batches(scenario, wishes):
-                values = {**layout, **checkpointing, **batch}
-                if set(values) & wishes.keep or left == 0:
+        batches = [*_micro_batches(scenario, wishes)]
+        if tried(layout, kinds[-1], batches[0]) is None:
+            continue  # what recomputes most, on the smallest micro-batch, needs least
+        for checkpointing in kinds:
+            fastest = 0.0
+            for batch in batches:
+                option = tried(layout, checkpointing, batch)
+                if option is None or (option.tokens_per_second or 0) <= fastest:
                     break
-                left -= 1
-                seen(0)
-                option = _tried(scenario, values, pool, wishes)
-                if option is None:
-                    break
-                if best is not None and (option.tokens_per_second or 0) <= (best.tokens_per_second or 0):
-                    break
-                best = option
-            if best is not None:
-                yield best
+                fastest = option.tokens_per_second or 0
+                yield option
+
+
+def _with_batch(scenario: Scenario, values: Mapping[str, object]) -> Mapping[str, object]:
+    """As many micro-batches as make the optimizer's batch no smaller than what was asked for."""
+    train = scenario.train.replace(**values)
+    if train.pipeline_parallel_size > 1 or "micro_batch_size" not in values:
+        return values
+    ranks = max(1, scenario.num_gpus // (train.tensor_parallel_size * train.context_parallel_size))
+    asked = scenario.train.micro_batch_size * scenario.train.gradient_accumulation_steps
+    steps = -(-asked // (train.micro_batch_size * ranks))
+    stated = scenario.train.gradient_accumulation_steps
+    return values if steps == stated else {**values, "gradient_accumulation_steps": steps}
 
 
 def _checkpointing(scenario: Scenario, wishes: Wishes) -> Iterator[Mapping[str, object]]:
@@ -321,9 +335,19 @@ def _is_sure_enough(option: Option, wishes: Wishes) -> bool:
     return wishes.risk is None or option.probability >= 1 - wishes.risk
 
 
+def _word(option: Option) -> int:
+    verdict = option.result.verdict
+    return 0 if verdict is None else VERDICT_WORDS.index(verdict.word)
+
+
 def _speed_order(option: Option) -> float:
     """Fast ones first."""
     return -(option.tokens_per_second or 0)
+
+
+def _surely_fast(option: Option) -> tuple[int, float]:
+    """Sure ones first, then fast ones."""
+    return _word(option), _speed_order(option)
 
 
 def _money(option: Option) -> float:
@@ -332,7 +356,7 @@ def _money(option: Option) -> float:
     return (price if price is not None else option.scenario.num_gpus) / (rate or 1e-9)
 
 
-def _best(found: list[Option], wishes: Wishes) -> list[Option]:
+def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:
     """The options in the order wished for: sure ones before tight ones, no two of the same scenario."""
     orders: Mapping[str, Callable[[Option], float]] = {
         "change": lambda option: option.weight + 1000 * (option.scenario.num_gpus - 1),
@@ -343,11 +367,16 @@ def _best(found: list[Option], wishes: Wishes) -> list[Option]:
     once = {repr(option.result.scenario): option for option in reversed(found)}
 
     def order(option: Option) -> tuple[int, float, float]:
-        verdict = option.result.verdict
-        word = 0 if verdict is None else VERDICT_WORDS.index(verdict.word)
-        return word, orders[wishes.rank](option), _speed_order(option)
+        return _word(option), orders[wishes.rank](option), _speed_order(option)
 
-    return sorted(once.values(), key=order)[:MOST_OPTIONS]
+    return islice(filter(None, map(partial(_verified, wishes), sorted(once.values(), key=order))), MOST_OPTIONS)
+
+
+def _verified(wishes: Wishes, option: Option) -> Option | None:
+    """The option with its full answer, for which the allocator plays the step; None where that does not fit."""
+    result = estimate(option.scenario)
+    full = replace(option, result=result)
+    return full if result.verdict is not None and result.verdict.fits and _is_sure_enough(full, wishes) else None
 
 
 def _binding(asked: Result, reached: list[Reached], options: list[Option], wishes: Wishes) -> str:

@@ -105,6 +105,8 @@ def of_operations(train: Settings) -> Settings:
     changes = {key: plain for key, plain in _BESIDE_THE_OPERATIONS.items() if getattr(train, key) != plain}
     if train.optimizer not in ("adamw", _RELEASING):
         changes["optimizer"] = "adamw"
+    if train.pipeline_parallel_size > 1 and not any(name.startswith("block:") for name in train.recompute):
+        changes |= {"pipeline_parallel_size": 1, "virtual_pipeline_parallel_size": 1, "pipeline_layers": ()}
     return train.replace(**changes) if changes else train
 
 

@@ -1,0 +1,168 @@
+"""`plan`: every option fits when it is asked for by itself, keeps to the wishes, and stands in the order wished for."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from vramwise import estimate
+from vramwise.cli.main import main
+from vramwise.errors import UsageError
+from vramwise.planner.combinations import combinations
+from vramwise.planner.inventory import Pool, read_inventory
+from vramwise.planner.plan import Plan, Wishes, plan
+from vramwise.scenario import Scenario
+
+MODEL = "Qwen/Qwen3-4B"
+
+
+def planned(wishes: Wishes, pools: tuple[Pool, ...] = (), gpu: str | None = "rtx-4090", **keys: object) -> Plan:
+    top = {key: keys.pop(key) for key in ("num_gpus",) if key in keys}
+    task = {"run": "serve"}.get(wishes.goal, "train")
+    scenario = Scenario.from_dict({"model": MODEL, "task": task, "gpu": gpu, **top, task: keys})
+    return plan(scenario, wishes, pools)
+
+
+@pytest.fixture(scope="module")
+def full() -> Plan:
+    return planned(Wishes("fine-tune"), sequence_length=2048)
+
+
+def test_every_option_is_a_full_estimate_of_its_own(full):
+    assert full.options
+    for option in full.options:
+        again = estimate(option.scenario)
+        assert again.needed == option.result.needed
+        assert again.verdict.fits
+        assert option.probability == again.verdict.probability
+
+
+def test_the_command_of_an_option_asks_for_it(full, capsys):
+    for option in full.options[:3]:
+        words = shlex.split(option.command)
+        assert words[:2] == ["vramwise", "estimate"]
+        assert main([*words[1:], "--json"]) == 0
+        capsys.readouterr()
+
+
+def test_combinations_are_found_where_no_single_change_is_enough(full):
+    assert not full.asked.verdict.fits
+    assert any(len(option.change) > 1 for option in full.options)
+    assert "optimizer states" in full.binding
+
+
+def test_what_is_kept_stays():
+    kept = planned(Wishes("fine-tune", keep=frozenset({"method", "num_gpus"}), offloads=False), sequence_length=2048)
+    for option in kept.options:
+        assert option.scenario.train.method == "full"
+        assert option.scenario.num_gpus == 1
+        assert option.scenario.train.offload_optimizer == option.scenario.train.offload_params == "none"
+
+
+def test_no_recomputation_where_none_is_wanted():
+    found = planned(Wishes("fine-tune", most_recompute="none"), sequence_length=1024)
+    assert found.options
+    assert {option.scenario.train.checkpointing for option in found.options} == {"none"}
+
+
+def test_training_from_scratch_is_never_turned_into_adapters():
+    found = planned(Wishes("train"), num_gpus=2, sequence_length=1024)
+    assert all(option.scenario.train.method == "full" for option in found.options)
+
+
+def test_a_chance_of_running_out_bounds_the_options():
+    found = planned(Wishes("fine-tune", risk=0.02), sequence_length=2048)
+    assert found.options
+    assert all(option.probability >= 0.98 for option in found.options)
+
+
+def test_a_smaller_micro_batch_is_accumulated_to_the_same_batch():
+    found = planned(Wishes("fine-tune", keep=frozenset({"sequence_length"})), micro_batch_size=8, method="qlora")
+    alone = [
+        option.scenario.train for option in found.options
+        if "micro_batch_size" in option.change and option.scenario.num_gpus == 1
+    ]  # fmt: skip
+    assert alone
+    assert all(train.micro_batch_size * train.gradient_accumulation_steps >= 8 for train in alone)
+
+
+@pytest.mark.parametrize("rank", ["time", "memory", "money"])
+def test_options_stand_in_the_order_that_is_wished_for(rank):
+    found = planned(Wishes("fine-tune", rank=rank, price_per_hour=2.0), method="lora", sequence_length=1024)
+    sure = [option for option in found.options if option.result.verdict.word == "fits"]
+    keys = {
+        "time": lambda option: -option.tokens_per_second,
+        "memory": lambda option: option.result.needed.expected,
+        "money": lambda option: option.cost_per_hour / option.tokens_per_second,
+    }
+    assert len(sure) > 1
+    assert [*map(keys[rank], sure)] == sorted(map(keys[rank], sure))
+
+
+def test_more_than_what_is_enough_is_not_offered():
+    scenario = Scenario.from_dict({"model": MODEL, "task": "train", "gpu": "rtx-4090"})
+    sure = []
+    for one in combinations(scenario, lambda asked: estimate(asked, replays=False), lambda change: True):
+        values = set(map(repr, one.values.items()))
+        assert not any(enough < values for enough in sure)
+        if one.is_sure:
+            sure.append(values)
+
+
+def test_an_inventory_says_which_cards_and_what_they_cost(tmp_path):
+    file = tmp_path / "cards.toml"
+    file.write_text(
+        '[[gpu]]\nid = "a100-sxm-80gb"\ncount = 16\nprice_per_hour = 1.5\nhost_ram = "64 GiB"\n'
+        '[[gpu]]\nid = "rtx-4090"\ncount = 4\nper_node = 4\nprice_per_hour = 0.4\ninterconnect = 25\n'
+    )
+    pools = read_inventory(str(file))
+    assert pools[1] == Pool("rtx-4090", 4, 4, 0.4, None, 25)
+    found = planned(Wishes("train", rank="money"), tuple(pools), gpu=None, sequence_length=2048)
+    assert found.options
+    assert {option.scenario.gpu for option in found.options} <= {"a100-sxm-80gb", "rtx-4090"}
+    assert all(option.cost_per_hour for option in found.options)
+    of_4090 = [option for option in found.options if option.scenario.gpu == "rtx-4090"]
+    assert all(option.scenario.num_gpus <= 4 for option in of_4090)
+
+
+def test_host_memory_bounds_offloading():
+    pool = Pool("a100-sxm-80gb", 2, 8, None, 2**30)
+    found = planned(Wishes("train"), (pool,), gpu=None, offload_optimizer="cpu", zero_stage=2, framework="deepspeed")
+    assert not any(option.words.startswith("2 ×") for option in found.options)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu = 3\n", "expected entries [[gpu]]"),
+        ('[[gpu]]\nid = "h1000"\ncount = 1\n', "gpu 1: unknown GPU"),
+        ('[[gpu]]\nid = "h100"\ncount = 0\n', "count: expected a whole number"),
+        ('[[gpu]]\nid = "h100"\nprice_per_hour = 0\n', "price_per_hour is 0"),
+        ('[[gpu]]\nid = "h100"\nprice = 3\n', "unknown key 'price'"),
+        ('[[gpu]]\nid = "h100"\ncount = 1e30\n', "count: expected a number"),
+        ('[[gpu]]\nid = "h100"\nhost_ram = "much"\n', "gpu 1"),
+    ],
+)
+def test_a_bad_inventory_is_one_clear_line(tmp_path, text, said):
+    file = tmp_path / "cards.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as problem:
+        read_inventory(str(file))
+    assert said in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+def test_layouts_of_a_large_model_divide_it():
+    train = {"framework": "megatron", "sequence_length": 4096}
+    scenario = Scenario.from_dict(
+        {"model": "meta-llama/Llama-3.1-70B", "task": "train", "gpu": "h100", "num_gpus": 64, "train": train}
+    )
+    found = plan(scenario, Wishes("train", rank="time"))
+    assert found.options
+    for option in found.options:
+        made = option.scenario.train
+        together = made.tensor_parallel_size * made.pipeline_parallel_size
+        assert option.scenario.num_gpus % together == 0
+        assert 8 % made.tensor_parallel_size == 0
+    assert any(option.scenario.train.tensor_parallel_size > 1 for option in found.options)
