@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from vramwise.models import describe as describe
     from vramwise.planner.catalog_fit import fit as fit
     from vramwise.planner.suggestions import suggestion_tables as suggestion_tables
+    from vramwise.planner.plan import Wishes as Wishes
+    from vramwise.planner.plan import plan as plan
     from vramwise.result import Result as Result
     from vramwise.scenario import Scenario as Scenario
     from vramwise.units import format_bytes as format_bytes
@@ -31,6 +33,7 @@ _HOME = {
     "Result": "result",
     "Scenario": "scenario",
     "VramwiseError": "errors",
+    "Wishes": "planner.plan",
     "check": "checking",
     "describe": "models",
     "estimate": "estimation",
@@ -40,6 +43,7 @@ _HOME = {
     "format_bytes": "units",
     "parse_bytes": "units",
     "suggestion_tables": "planner.suggestions",
+    "plan": "planner.plan",
     "watch": "watching",
 }
 __all__ = [  # noqa: RUF022 - the version first
@@ -47,6 +51,7 @@ __all__ = [  # noqa: RUF022 - the version first
     "Result",
     "Scenario",
     "VramwiseError",
+    "Wishes",
     "check",
     "describe",
     "estimate",
@@ -55,6 +60,7 @@ __all__ = [  # noqa: RUF022 - the version first
     "fit",
     "format_bytes",
     "parse_bytes",
+    "plan",
     "watch",
 ]
 

@@ -82,7 +82,7 @@ def judged(scenario: Scenario, name: str = "") -> Check:
     """The check of one scenario. Raises UsageError where there is no verdict."""
     from vramwise.estimation import estimate
     from vramwise.planner import suggestions
-    from vramwise.planner.command_line import estimate_command
+    from vramwise.scenario.words import command_of
 
     scenario = with_a_card(scenario)
     result = estimate(scenario)
@@ -98,7 +98,7 @@ def judged(scenario: Scenario, name: str = "") -> Check:
         best = next(better, None)
         if best is not None:
             change = dict(best.change.values)
-            command = estimate_command(best.change.of(scenario))
+            command = command_of(best.change.of(scenario))
     unread = tuple(note for note in result.notes if note.startswith(LEFT_OUT))
     need, room = int(result.needed.expected), result.capacity.usable_bytes
     return Check(verdict.word, verdict.probability, need, room, change, command, name, unread)

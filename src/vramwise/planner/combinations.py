@@ -137,7 +137,7 @@ class _Search:
                 self._push(reached, _with_accumulation(asked, change), still)
 
     def _push(self, reached: Reached, change: Change, still: int) -> None:
-        changes = (*reached.changes, change)
+        changes = (change,) if change.fresh else (*reached.changes, change)
         values = _values(changes)
         if values in self._met or self._is_more_than_enough(values):
             return
@@ -146,12 +146,18 @@ class _Search:
             scenario = change.of(reached.scenario)
         except VramwiseError:
             return
-        weight = reached.weight + WEIGHTS[change.rank]
+        weight = (0 if change.fresh else reached.weight) + _weight(change, reached.scenario)
         heapq.heappush(self._waiting, (weight + still, next(self._order), _Waiting(scenario, changes, weight)))
 
     def _is_more_than_enough(self, values: Values) -> bool:
         """Whether less than these changes is known to be enough."""
         return any(enough <= values for enough in self._fitting)
+
+
+def _weight(change: Change, scenario: Scenario) -> int:
+    """What a change asks; an engine that nobody asked for is changed as easily as a precision."""
+    unasked = change.rank == Cost.ANOTHER_ENGINE and "engine" not in scenario.serve.explicit
+    return WEIGHTS[Cost.PRECISION if unasked else change.rank]
 
 
 def _may_help(asked: Asked, change: Change) -> bool:

@@ -132,14 +132,18 @@ class Plan:
 
 
 def plan(
-    scenario: Scenario, wishes: Wishes, pools: Sequence[Pool] = (), seen: Seen = lambda number: None
+    scenario: Scenario | Mapping[str, object], wishes: Wishes, pools: Sequence[Pool] = (),
+    seen: Seen = lambda number: None,
 ) -> Plan:  # fmt: skip
     """What to change, and how many of which GPUs in which layout, so that `scenario` fits.
 
-    `pools`: the GPUs that there are; without, the scenario's own cards, and more of them where their number is not
-    stated. `seen` is called with the number of estimates so far. Raises what the estimate of the scenario raises;
-    UsageError where there is no card to plan for. A KeyboardInterrupt ends the search with what was found.
+    `scenario` is a `Scenario` or the same as a table; its task is that of `wishes.goal` (GOALS). `pools`: the GPUs that
+    there are; without, the scenario's own cards, and more of them where their number is not stated. `seen` is called
+    with the number of estimates so far. Raises what the estimate of the scenario raises; UsageError where there is no
+    card to plan for. A KeyboardInterrupt ends the search with what was found.
     """
+    if not isinstance(scenario, Scenario):
+        scenario = Scenario.from_dict(scenario)
     if not pools and scenario.gpu is None and scenario.gpu_total_bytes is None:
         raise UsageError("no card to plan for: give --gpu CARD, or --inventory FILE with those there are")
     first = _on_pool(scenario, pools[0]) if pools and scenario.gpu is None else scenario
@@ -182,11 +186,11 @@ def _is_allowed(wishes: Wishes, change: Change) -> bool:
 
 
 def _option_of(reached: Reached, wishes: Wishes, pools: Sequence[Pool]) -> Option:
-    words = " · ".join(change.words for change in reached.changes) or "as asked"
     costs = dict.fromkeys(change.cost for change in reached.changes if not change.cost.startswith("none"))
     price = next((pool.price_per_hour for pool in pools), None) or wishes.price_per_hour
     return Option(
-        reached.scenario, reached.result, reached.values, words, "; ".join(costs) or "none", reached.weight, price
+        reached.scenario, reached.result, reached.values, _words(reached.values), "; ".join(costs) or "none",
+        reached.weight, price,
     )  # fmt: skip
 
 
@@ -319,13 +323,25 @@ def _tried(scenario: Scenario, values: Mapping[str, object], pool: Pool, wishes:
     price = pool.price_per_hour or wishes.price_per_hour
     named = {key: value for key, value in values.items() if value != ()}
     cards = f"{scenario.num_gpus:,} × {find_gpu(pool.gpu).gpu.name}"
-    words = " · ".join([cards, *(_named(key, value) for key, value in named.items())])
+    words = f"{cards} · {_words(named)}" if named else cards
     weight = len(named)
     return Option(made, result, dict(values), words, "none" if not named else "another layout", weight, price)
 
 
+def _words(values: Mapping[str, object]) -> str:
+    """Changed values as a person reads them: 4-bit weights are what QLoRA is, and an empty list says nothing."""
+    shown = {key: value for key, value in values.items() if value not in ((), 1) or value is True}
+    if shown.get("method") == "qlora" and shown.get("quantization") == "nf4":
+        del shown["quantization"]
+    return " · ".join(_named(key, value) for key, value in shown.items()) or "as asked"
+
+
 def _named(key: str, value: object) -> str:
-    return key if value is True else f"{key} {value}"
+    if key == "num_gpus":
+        return f"{value:,} GPUs"
+    if value is True:
+        return key
+    return f"{key} {value:,}" if isinstance(value, int) and value is not False else f"{key} {value}"
 
 
 # -- which of them, and in what order -----------------------------------------------------------------------
@@ -343,6 +359,13 @@ def _word(option: Option) -> int:
 def _speed_order(option: Option) -> float:
     """Fast ones first."""
     return -(option.tokens_per_second or 0)
+
+
+def _longest(option: Option) -> int:
+    """Tokens of a request, of serving."""
+    settings = option.result.scenario.get(option.scenario.task)
+    found = settings if isinstance(settings, dict) else {}
+    return int(found.get("max_model_len") or found.get("n_ctx") or 0)
 
 
 def _surely_fast(option: Option) -> tuple[int, float]:
@@ -365,11 +388,15 @@ def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:
         "money": _money,
     }
     once = {repr(option.result.scenario): option for option in reversed(found)}
+    fewest = dict[str, Option]()
+    for option in sorted(once.values(), key=lambda option: option.scenario.num_gpus):
+        others = {key: value for key, value in option.change.items() if key != "num_gpus"}
+        fewest.setdefault(f"{option.scenario.gpu} {sorted(others.items(), key=str)} {_word(option)}", option)
 
     def order(option: Option) -> tuple[int, float, float]:
-        return _word(option), orders[wishes.rank](option), _speed_order(option)
+        return _word(option), orders[wishes.rank](option), _speed_order(option) - _longest(option)
 
-    return islice(filter(None, map(partial(_verified, wishes), sorted(once.values(), key=order))), MOST_OPTIONS)
+    return islice(filter(None, map(partial(_verified, wishes), sorted(fewest.values(), key=order))), MOST_OPTIONS)
 
 
 def _verified(wishes: Wishes, option: Option) -> Option | None:

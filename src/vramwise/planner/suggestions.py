@@ -8,7 +8,6 @@ from dataclasses import replace
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate as estimated
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost
-from vramwise.planner.command_line import estimate_command
 from vramwise.planner.inference_changes import (
     generation_changes,
     loading_changes,
@@ -19,6 +18,7 @@ from vramwise.planner.training_changes import training_changes, training_combina
 from vramwise.records import record
 from vramwise.result import VERDICT_WORDS, Quantity, Result, Verdict
 from vramwise.scenario import Scenario
+from vramwise.scenario.words import command_of
 
 MOST = 5
 MOST_WITHOUT_A_FIT = 3
@@ -64,7 +64,7 @@ class Suggestion:
         values = {key: list(one) if isinstance(one, tuple) else one for key, one in self.change.values.items()}
         return {
             "change": values,
-            **({} if scenario is None else {"command": estimate_command(self.change.of(scenario))}),
+            **({} if scenario is None else {"command": command_of(self.change.of(scenario))}),
             "total_needed": self.needed.to_dict(),
             "saves_bytes": self.saved_bytes,
             "fits": self.fits,

@@ -18,6 +18,11 @@ def command_line(scenario: Scenario, verb: str = "estimate") -> str:
     return shlex.join(["vramwise", verb, *command_words(scenario)])
 
 
+def command_of(scenario: Scenario) -> str | None:
+    """`command_line`; None for a model that is a table, which no flag holds."""
+    return command_line(scenario) if isinstance(scenario.model, str) else None
+
+
 def command_words(scenario: Scenario) -> list[str]:
     """The words behind `vramwise estimate`: MODEL, then a flag for each key that was stated and has a value."""
     model = scenario.model if isinstance(scenario.model, str) else CONFIG

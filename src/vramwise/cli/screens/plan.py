@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.cli.screens.estimate import model_title, said
+from vramwise.cli.screens.estimate import card_name, model_title, said
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.planner.plan import Option, Plan
 from vramwise.units import format_bytes
@@ -28,7 +28,7 @@ def plan_screen(plan: Plan) -> list[Line]:
 
 def _heading(plan: Plan, width: int) -> list[Line]:
     asked = plan.asked
-    cards = "" if asked.capacity is None else f"{asked.scenario.get('num_gpus', 1)} × {asked.capacity.gpu}"
+    cards = "" if asked.capacity is None else f"{asked.scenario.get('num_gpus', 1)} × {card_name(asked.capacity.gpu)}"
     words = [model_title(asked.model.id), plan.goal, *([cards] if cards else [])]
     need = format_bytes(int(asked.needed.expected))
     verdict = "" if asked.verdict is None else f", {said(asked.verdict)}"
@@ -36,9 +36,14 @@ def _heading(plan: Plan, width: int) -> list[Line]:
 
 
 def _table(plan: Plan, width: int) -> list[Line]:
-    """One row an option where the screen is wide enough, else two lines each."""
+    """One row of figures an option, and below it what is changed and what that asks."""
     with_money = any(option.cost_per_hour is not None for option in plan.options)
-    heads = ["needs", "then", "step", "tokens/s", *(["an hour"] if with_money else [])]
+    heads = [
+        "needs",
+        "then",
+        *(["step", "tokens/s"] if plan.asked.scenario["task"] == "train" else ["tokens", "at once"]),
+    ]
+    heads += ["an hour"] if with_money else []
     heads += ["days"] if plan.tokens is not None else []
     rows = [_figures(option, plan.tokens, with_money=with_money) for option in plan.options]
     table = columns([["", *heads], *([str(n), *row] for n, row in enumerate(rows, 1))], left={2})
@@ -51,19 +56,32 @@ def _table(plan: Plan, width: int) -> list[Line]:
 
 
 def _figures(option: Option, tokens: int | None, *, with_money: bool) -> list[str]:
-    step = option.result.quantities.get("step_time_s")
     rate = option.tokens_per_second
     row = [
         format_bytes(int(option.result.needed.expected)),
         "–" if option.result.verdict is None else said(option.result.verdict),
-        "–" if step is None else f"{step.expected:,.3g} s",
-        "–" if rate is None else f"{rate:,.0f}",
+        *(_speed(option) if option.scenario.task == "train" else _requests(option)),
     ]
     if with_money:
         row.append("–" if option.cost_per_hour is None else f"{option.cost_per_hour:,.2f}")
     if tokens is not None:
         row.append("–" if not rate else f"{tokens / rate / 3600 / _HOURS_OF_A_DAY:,.2f}")
     return row
+
+
+def _speed(option: Option) -> list[str]:
+    """Seconds of a step and tokens a second of all GPUs."""
+    step, rate = option.result.quantities.get("step_time_s"), option.tokens_per_second
+    return ["–" if step is None else f"{step.expected:,.3g} s", "–" if rate is None else f"{rate:,.0f}"]
+
+
+def _requests(option: Option) -> list[str]:
+    """Tokens of a request, and requests of that length at once."""
+    serve = option.result.scenario.get("serve")
+    settings = serve if isinstance(serve, dict) else {}
+    length = settings.get("max_model_len") or settings.get("n_ctx")
+    many = option.result.quantities.get("max_concurrency")
+    return ["–" if length is None else f"{length:,}", "–" if many is None else f"{many.expected:,.1f}"]
 
 
 def _commands(options: tuple[Option, ...], width: int) -> list[Line]:

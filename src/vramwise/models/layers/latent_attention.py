@@ -24,7 +24,8 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
             f"rotary positions turn pairs: qk_rope_head_dim ({s.turned}) and kv_lora_rank ({s.compressed}) must be even"
         )
     q, compressed_query, gate = queries(b, x, heads, s, module)
-    q_own, q_turned = b.split(b.heads_first(q), [s.own, s.turned])
+    q = b.heads_first(q)
+    q_own, q_turned = b.split(q, [s.own, s.turned])
     joint = b.linear(x, f"{module}.kv_a_proj_with_mqa", s.compressed + s.turned, bias=s.bias, shard="replicated")
     compressed, shared = b.split(joint, [s.compressed, s.turned])
     compressed = b.unary(RowMajor(), compressed) if s.latents else compressed
@@ -39,7 +40,8 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
     elif s.style != "unturned":
         q_turned, shared = b.rotary(q_turned, shared, style=s.style, table=s.table)
     compressed, shared = b.op(Cached(), "", [compressed, shared], [s.compressed, s.turned])
-    q = b.op(Concatenate(), "", [q_own, q_turned], [width])[0]
+    if s.style != "unturned":
+        q = b.op(Concatenate(), "", [q_own, q_turned], [width])[0]
     q = b.unary(ScaleByPosition(), q) if s.scaled_queries else q
     joint = b.linear(compressed, f"{module}.kv_b_proj", heads * (s.own + s.value_dim))
     k_own, v = b.split(b.heads_first(b.heads(joint, heads)), [s.own, s.value_dim])
