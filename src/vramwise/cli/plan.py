@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
@@ -43,8 +44,8 @@ def add_arguments(parser: CommandParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 0 where something fits, 3 where nothing does."""
     take_scenario_file(args)
-    wishes = _wishes(args)
-    scenario = _scenario(args, wishes)
+    scenario = _scenario(args)
+    wishes = _wishes(args, scenario.task)
     pools = read_inventory(args.inventory) if args.inventory is not None else []
     from vramwise.cli.screens.progress import Progress
 
@@ -66,19 +67,26 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found.options else DOES_NOT_FIT
 
 
-def _scenario(args: argparse.Namespace, wishes: Wishes) -> Scenario:
-    """The scenario of the flags; a goal says the task."""
-    if args.task is None and args.scenario is None and not getattr(args, "engine_command", None):
-        args.task = GOALS[wishes.goal]
+def _scenario(args: argparse.Namespace) -> Scenario:
+    """The scenario of the flags; a goal says the task. Raises UsageError where neither is said."""
+    described = args.scenario is not None or bool(getattr(args, "engine_command", None))
+    if args.goal is not None:
+        _one_of("--goal", args.goal, GOALS)
+    if args.task is None and not described:
+        if args.goal is None:
+            raise UsageError(f"--goal is missing: expected one of {', '.join(GOALS)}")
+        args.task = GOALS[args.goal]
     scenario = scenario_from_flags(args)
-    if scenario.task != GOALS[wishes.goal]:
-        raise UsageError(f"--goal {wishes.goal} is --task {GOALS[wishes.goal]}, got --task {scenario.task}")
+    wanted = GOALS[args.goal] if args.goal is not None else scenario.task
+    if scenario.task != wanted or wanted not in GOALS.values():
+        allowed = f"--task {wanted}" if wanted in GOALS.values() else "--task serve or train"
+        raise UsageError(f"a plan of this needs {allowed}, got --task {scenario.task}")
     return scenario
 
 
-def _wishes(args: argparse.Namespace) -> Wishes:
+def _wishes(args: argparse.Namespace, task: str) -> Wishes:
     """Raises UsageError for a wish that cannot be understood."""
-    goal = _one_of("--goal", args.goal, GOALS) if args.goal is not None else _goal_of_task(args.task)
+    goal = args.goal or next(goal for goal, name in GOALS.items() if name == task)
     keep = frozenset(key.strip().replace("-", "_") for key in args.keep.split(",") if key.strip())
     keys = {*KINDS[Scenario], *KINDS[TABLES[GOALS[goal]]]}
     strange = sorted(keep - keys)
@@ -101,17 +109,8 @@ def _wishes(args: argparse.Namespace) -> Wishes:
     )
 
 
-def _goal_of_task(task: str | None) -> str:
-    """A goal of a task that was given; without either, a model is to be fine-tuned or run: that has to be said."""
-    found = next((goal for goal, name in GOALS.items() if name == task), None)
-    if found is None:
-        given = "nothing" if task is None else f"--task {clipped(task)}"
-        raise UsageError(f"--goal: expected one of {', '.join(GOALS)}, got {given}")
-    return found
-
-
-def _one_of(name: str, given: str, allowed: object) -> str:
-    names = list(allowed)  # type: ignore[call-overload]
+def _one_of(name: str, given: str, allowed: Iterable[str]) -> str:
+    names = list(allowed)
     if given not in names:
         near = nearest(given, names)
         hint = f": did you mean {', '.join(near)}?" if near else ""

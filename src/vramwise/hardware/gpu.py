@@ -76,6 +76,11 @@ class Gpu:
         """Whether PyTorch's CUDA code runs here, as it is or through HIP."""
         return self.vendor in ("NVIDIA", "AMD")
 
+    @property
+    def has_rates(self) -> bool:
+        """Whether bandwidth and a matrix rate are known."""
+        return self.bandwidth_gb_s is not None and any(self.dense_tflops(name) for name in ("bf16", "fp16", "fp32"))
+
     def dense_tflops(self, dtype: str) -> float | None:
         """Dense matrix rate for `fp32`, `tf32`, `fp16`, `bf16`, `fp8`, `int8` (TOPS) or `fp4`."""
         return dict(self.tflops).get(dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
@@ -31,11 +32,13 @@ from vramwise.training.recipe.settings import frozen_units_keep_inputs, samples_
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.speed import has_rates, step_time
 from vramwise.training.step import rollout
 from vramwise.training.step.moments import Moment
 from vramwise.training.step.overload import overload_bytes
 from vramwise.training.tree import activations_node, phase, state_nodes
+
+if TYPE_CHECKING:
+    from vramwise.training.speed import StepTime
 
 
 def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool) -> Result:
@@ -195,9 +198,15 @@ def _limits(
 
 def _speed(job: Job) -> dict[str, Callable[[], Quantity]]:
     """How long a step takes, by quantity; none where the card's rates are not known."""
-    if not has_rates(job):
+    if job.gpu is None or not job.gpu.has_rates:
         return {}
-    taken = cache(lambda: step_time(job))
+
+    @cache
+    def taken() -> StepTime:
+        from vramwise.training.speed import step_time
+
+        return step_time(job)
+
     found = {"step_time_s": lambda: taken().step_time_s}
     if reads_tokens(job.model):
         found["tokens_per_second"] = lambda: taken().tokens_per_second

@@ -1,5 +1,5 @@
 """How long an optimizer step takes: kernels by a roofline, collectives by links, and what hides behind what."""
 
-from vramwise.training.speed.step_time import StepTime, has_rates, step_time
+from vramwise.training.speed.step_time import StepTime, step_time
 
-__all__ = ["StepTime", "has_rates", "step_time"]
+__all__ = ["StepTime", "step_time"]

@@ -35,11 +35,12 @@ class Rates:
 
 
 @cache
-def rates_of(gpu: Gpu, compute_dtype: str) -> Rates | None:
-    """The rates of a card; None where its data sheet lacks one."""
-    peak = next((rate for name in _PEAK.get(compute_dtype, ("bf16",)) if (rate := gpu.dense_tflops(name))), None)
+def rates_of(gpu: Gpu, compute_dtype: str) -> Rates:
+    """The rates of a card. Raises ValueError where its data sheet has none (`Gpu.has_rates`)."""
+    names = (*_PEAK.get(compute_dtype, ()), "bf16", "fp16", "fp32")
+    peak = next((rate for name in names if (rate := gpu.dense_tflops(name))), None)
     if peak is None or gpu.bandwidth_gb_s is None:
-        return None
+        raise ValueError(f"no rates of {gpu.id} are known")
     row = _row_of(gpu)
     fp8 = gpu.dense_tflops("fp8") or peak  # a card without fp8 products multiplies in 16 bits
     return Rates(

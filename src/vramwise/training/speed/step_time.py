@@ -63,18 +63,12 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def has_rates(job: Job) -> bool:
-    """Whether the job runs on a card whose rates are known."""
-    return job.gpu is not None and rates_of(job.gpu, job.train.compute_dtype) is not None
-
-
 def step_time(job: Job) -> StepTime:
-    """The time of a step of a job that `has_rates`, on its slowest stage."""
-    gpu = job.gpu
-    rates = None if gpu is None else rates_of(gpu, job.train.compute_dtype)
-    if gpu is None or rates is None:
-        raise ValueError("a step has no time without a card of known rates")
-    links = links_of(gpu, job.scenario.gpus_per_node, job.scenario.network_gbit_s)
+    """The time of a job's step on its slowest stage. Raises ValueError without a card that `has_rates`."""
+    if job.gpu is None:
+        raise ValueError("a step has no time without a card")
+    rates = rates_of(job.gpu, job.train.compute_dtype)
+    links = links_of(job.gpu, job.scenario.gpus_per_node, job.scenario.network_gbit_s)
     stages = [_stage(job, rank, rates, links) for rank in job.ranks]
     parts = max(stages, key=lambda stage: sum(stage.values()))
     return StepTime(parts, _tokens(job), rates.low, rates.high)

@@ -1,0 +1,80 @@
+"""`vramwise plan` on a terminal, as JSON, and with wishes that cannot be understood."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vramwise.cli.main import main
+
+ASKED = ["plan", "Qwen/Qwen3-0.6B", "--gpu", "t4-16gb", "--sequence-length", "8192", "--keep", "num_gpus"]
+
+
+def test_the_screen_has_figures_changes_and_a_command_that_runs(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*ASKED, "--goal", "fine-tune", "--tokens", "1b", "--price", "0.4"]) == 0
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert "as asked: needs" in shown
+    assert "tokens/s   an hour" in shown
+    assert "next: vramwise estimate Qwen/Qwen3-0.6B --task train" in shown
+    assert "binding" in shown
+
+
+def test_json_has_what_the_contract_names(capsys):
+    assert main([*ASKED, "--goal", "fine-tune", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["goal"] == "fine-tune"
+    assert found["searched"] > len(found["options"]) > 0
+    first = found["options"][0]
+    assert first.keys() >= {
+        "scenario", "change", "command", "total_needed", "probability", "step_time_s", "cost_per_hour"
+    }  # fmt: skip
+    assert first["total_needed"]["low"] <= first["total_needed"]["expected"] <= first["total_needed"]["high"]
+    assert 0.5 <= first["probability"] <= 1
+
+
+def test_an_option_is_printed_as_its_command(capsys):
+    assert main([*ASKED, "--goal", "fine-tune", "--option", "1"]) == 0
+    assert capsys.readouterr().out.startswith("vramwise estimate Qwen/Qwen3-0.6B --task train --gpu t4-16gb")
+
+
+def test_nothing_feasible_says_by_how_much_and_exits_with_3(capsys):
+    wishes = ["--keep", "method,num_gpus,sequence_length", "--no-offload", "--max-recompute", "none"]
+    assert main(["plan", "llama-3.1-70b", "--goal", "train", "--gpu", "4090", "-n", "1", *wishes]) == 3
+    shown = capsys.readouterr().out
+    assert "nothing that was tried fits" in shown
+    assert "misses by" in shown
+
+
+def test_a_task_or_a_command_implies_the_goal(capsys):
+    assert main(["plan", "Qwen/Qwen3-0.6B", "--task", "serve", "--gpu", "t4-16gb"]) == 0
+    assert "· run ·" in capsys.readouterr().out
+    assert main(["plan", "--gpu", "l4", "--", "vllm", "serve", "Qwen/Qwen3-0.6B"]) == 0
+    assert "· run ·" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["llama-3.1-8b", "--gpu", "h100"], "--goal is missing: expected one of run, fine-tune, train"),
+        (["llama-3.1-8b", "--goal", "finetune", "--gpu", "h100"], "did you mean fine-tune"),
+        (["llama-3.1-8b", "--goal", "run"], "no card to plan for: give --gpu CARD"),
+        (["llama-3.1-8b", "--goal", "run", "--task", "train", "--gpu", "h100"], "needs --task serve, got --task train"),
+        (["llama-3.1-8b", "--task", "load", "--gpu", "h100"], "needs --task serve or train"),
+        (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--keep", "batch"], 'unknown setting "batch"'),
+        (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--risk", "2"], "expected a probability"),
+        (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--price", "free"], "--price: expected a number"),
+        (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--tokens", "-1"], "--tokens: expected a number above 0"),
+        (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--rank", "fame"], "--rank: expected one of change"),
+        (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--inventory", "none.toml"], "none.toml"),
+        (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--option", "99"], "--option: expected 1 to"),
+    ],
+)
+def test_a_wish_that_cannot_be_understood_is_one_clear_line(capsys, words, said):
+    assert main(["plan", *words]) in (2, 4)
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert shown.out == ""
