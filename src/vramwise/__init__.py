@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from vramwise.interop.export import export as export
     from vramwise.models import describe as describe
     from vramwise.planner.catalog_fit import fit as fit
+    from vramwise.planner.option import Wishes as Wishes
     from vramwise.planner.suggestions import suggestion_tables as suggestion_tables
-    from vramwise.planner.plan import Wishes as Wishes
     from vramwise.planner.plan import plan as plan
+    from vramwise.planner.suggestions import suggestion_tables as suggestion_tables
     from vramwise.result import Result as Result
     from vramwise.scenario import Scenario as Scenario
     from vramwise.units import format_bytes as format_bytes
@@ -33,7 +34,7 @@ _HOME = {
     "Result": "result",
     "Scenario": "scenario",
     "VramwiseError": "errors",
-    "Wishes": "planner.plan",
+    "Wishes": "planner.option",
     "check": "checking",
     "describe": "models",
     "estimate": "estimation",

@@ -11,7 +11,8 @@ from vramwise.cli.main import main
 from vramwise.errors import UsageError
 from vramwise.planner.combinations import combinations
 from vramwise.planner.inventory import Pool, read_inventory
-from vramwise.planner.plan import Plan, Wishes, plan
+from vramwise.planner.option import Wishes
+from vramwise.planner.plan import Plan, plan
 from vramwise.scenario import Scenario
 
 MODEL = "Qwen/Qwen3-4B"

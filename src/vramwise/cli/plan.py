@@ -11,7 +11,8 @@ from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.planner.inventory import read_inventory
-from vramwise.planner.plan import GOALS, RANKS, RECOMPUTE, Plan, Wishes, plan
+from vramwise.planner.option import GOALS, RANKS, RECOMPUTE, Wishes
+from vramwise.planner.plan import Plan, plan
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES
 

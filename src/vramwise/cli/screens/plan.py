@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vramwise.cli.screens.estimate import card_name, model_title, said
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
-from vramwise.planner.plan import Option, Plan
+from vramwise.planner.option import Option
+from vramwise.planner.plan import Plan
 from vramwise.units import format_bytes
 
 _HOURS_OF_A_DAY = 24

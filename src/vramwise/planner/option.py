@@ -1,0 +1,111 @@
+"""An option of a plan: a scenario that fits, and what a person wishes of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramwise.records import record
+from vramwise.result import VERDICT_WORDS, Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.words import command_line
+
+GOALS: Mapping[str, str] = {"run": "serve", "fine-tune": "train", "train": "train"}
+"""What a person wants, and the task that it is."""
+RANKS = ("change", "time", "memory", "money")
+RECOMPUTE = ("none", "selective", "full")
+
+
+@record
+class Wishes:
+    """What an option must keep to, and how options are ordered.
+
+    `risk`: the chance of running out that is taken; None: the sure ones first, then tight ones. `keep`: keys that stay
+    as they are. `most_recompute`: the most checkpointing. `tokens`: of a whole training, for its hours.
+    """
+
+    goal: str
+    rank: str = "change"
+    risk: float | None = None
+    keep: frozenset[str] = frozenset()
+    offloads: bool = True
+    most_recompute: str = "full"
+    price_per_hour: float | None = None
+    tokens: int | None = None
+
+
+@record
+class Option:
+    """A scenario that fits, what differs from what was asked, and what that asks of a person."""
+
+    scenario: Scenario
+    result: Result
+    change: Mapping[str, object]
+    words: str
+    cost: str
+    weight: int
+    price_per_hour: float | None = None
+
+    @property
+    def probability(self) -> float:
+        return 0.0 if self.result.verdict is None else self.result.verdict.probability
+
+    @property
+    def word_rank(self) -> int:
+        """0 where it is sure to fit, 1 where it fits tightly."""
+        return 0 if self.result.verdict is None else VERDICT_WORDS.index(self.result.verdict.word)
+
+    @property
+    def slowness(self) -> float:
+        """For sorting: fast ones first."""
+        return -(self.tokens_per_second or 0)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        found = self.result.quantities.get("tokens_per_second")
+        return None if found is None else float(found.expected)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """What the GPUs cost an hour, where their price is known."""
+        return None if self.price_per_hour is None else self.price_per_hour * self.scenario.num_gpus
+
+    @property
+    def command(self) -> str:
+        return command_line(self.scenario)
+
+    def to_dict(self, tokens: int | None = None) -> dict[str, object]:
+        step = self.result.quantities.get("step_time_s")
+        rate = self.result.quantities.get("tokens_per_second")
+        found: dict[str, object] = {
+            "scenario": self.result.scenario,
+            "change": dict(self.change),
+            "words": self.words,
+            "cost": self.cost,
+            "command": self.command,
+            "total_needed": self.result.needed.to_dict(),
+            "probability": self.probability,
+            "step_time_s": None if step is None else step.to_dict(),
+            "tokens_per_second": None if rate is None else rate.to_dict(),
+            "cost_per_hour": self.cost_per_hour,
+        }
+        if tokens is not None and self.tokens_per_second:
+            hours = tokens / self.tokens_per_second / 3600
+            found["hours"] = round(hours, 3)
+            found["gpu_hours"] = round(hours * self.scenario.num_gpus, 3)
+        return found
+
+
+def words_of(values: Mapping[str, object]) -> str:
+    """Changed values as a person reads them: 4-bit weights are what QLoRA is, and an empty list says nothing."""
+    shown = {key: value for key, value in values.items() if value not in ((), 1) or value is True}
+    if shown.get("method") == "qlora" and shown.get("quantization") == "nf4":
+        del shown["quantization"]
+    return " · ".join(_named(key, value) for key, value in shown.items()) or "as asked"
+
+
+def _named(key: str, value: object) -> str:
+    if key == "num_gpus":
+        return f"{value:,} GPUs"
+    if value is True:
+        return key
+    return f"{key} {value:,}" if isinstance(value, int) and value is not False else f"{key} {value}"
