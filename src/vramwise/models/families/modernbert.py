@@ -29,7 +29,7 @@ def windows(c: Config) -> list[int | None]:
     """The window of each layer, None where attention is full; the class takes half of `local_attention`."""
     every = c.size("global_attn_every_n_layers", default=3)
     default = ["sliding_attention" if i % every else "full_attention" for i in range(c.num_hidden_layers)]
-    window = c.size("local_attention") // 2 + (0 if decodes(c) else 1)
+    window = c.size("local_attention") // 2
     return [window if kind == "sliding_attention" else None for kind in c.layer_types() or default]
 
 
