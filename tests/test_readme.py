@@ -27,7 +27,15 @@ from vramwise.estimation import estimate
 from vramwise.result import Result
 
 ROOT = Path(__file__).parents[1]
-DOCS = ("how-it-works", "plan", "training", "fit", "accuracy", "this-machine", "files")  # seed-facts.md has its own test
+DOCS = (
+    "how-it-works",
+    "plan",
+    "training",
+    "fit",
+    "accuracy",
+    "this-machine",
+    "files",
+)  # seed-facts.md has its own test
 PAGES = ("README.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in DOCS))
 BLOCK = re.compile(r"(?<=```console\n).*?(?=^```)", re.DOTALL | re.MULTILINE)
 SESSION = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)

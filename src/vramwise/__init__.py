@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from vramwise.models import describe as describe
     from vramwise.planner.catalog_fit import fit as fit
     from vramwise.planner.option import Wishes as Wishes
-    from vramwise.planner.suggestions import suggestion_tables as suggestion_tables
     from vramwise.planner.plan import plan as plan
     from vramwise.planner.suggestions import suggestion_tables as suggestion_tables
     from vramwise.result import Result as Result
