@@ -119,14 +119,14 @@ def _one_of(name: str, given: str, allowed: Iterable[str]) -> str:
     return given
 
 
-_LETTERS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+_LETTERS = {"k": 3, "m": 6, "b": 9, "t": 12}
 
 
 def _number(name: str, text: str) -> float:
     """A number, with k, m, b or t behind it for thousands to trillions."""
-    scale = _LETTERS.get(text[-1:].lower(), 1.0)
+    power = _LETTERS.get(text[-1:].lower(), 0)
     try:
-        value = float(text[:-1] if scale != 1.0 else text) * scale
+        value = float(text[:-1] if power else text) * 10.0**power
     except ValueError:
         value = float("nan")
     if not abs(value) < 1e18:

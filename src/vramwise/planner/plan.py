@@ -131,7 +131,7 @@ def _longest(option: Option) -> int:
 def _money(option: Option) -> float:
     """What a token costs; where no price is known, GPU-seconds of it."""
     rate, price = option.tokens_per_second, option.cost_per_hour
-    return (price if price is not None else option.scenario.num_gpus) / (rate or 1e-9)
+    return (price if price is not None else option.scenario.num_gpus) / rate if rate else float("inf")
 
 
 def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:

@@ -26,10 +26,11 @@ from vramwise.models import Model
 from vramwise.planner.sizes import line_digest
 from vramwise.sources import resolve
 from vramwise.training.activations.sizes import known_shapes, put_shapes
+from vramwise.units import MIB
 
 SWITCH = "VRAMWISE_CACHE"
 """Environment: a folder in place of the user's, or `off`."""
-_MOST_BYTES = 32 * 1024 * 1024
+_MOST_BYTES = 32 * MIB
 _recalled: dict[str, int] = {}
 """Models that were read, with the number of their shapes."""
 _OPERATIONS = "vramwise.models.operations."

@@ -23,7 +23,7 @@ _MADE_FROM_IT = _TUNED.union(
 )
 _DATE = re.compile(r"2[3-9](?:0[1-9]|1[0-2])")  # year and month, as in Mistral-Small-Instruct-2409
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:[._]\d+)?)([mbt])(?![a-z0-9])", re.IGNORECASE)
-_UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
+_POWERS = {"m": 6, "b": 9, "t": 12}
 _USUAL_SIZE = 8e9  # where a name says no size: what most families have nearby and one card holds
 
 Words = tuple[str, ...]
@@ -81,7 +81,7 @@ def size_in_name(name: str) -> float | None:
     if found is None:
         return None
     experts, number, unit = found.groups()
-    return int(experts or 1) * float(number.replace("_", ".")) * _UNITS[unit.lower()]
+    return int(experts or 1) * float(number.replace("_", ".")) * 10.0 ** _POWERS[unit.lower()]
 
 
 def _written() -> list[str]:

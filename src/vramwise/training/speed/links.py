@@ -12,8 +12,8 @@ from __future__ import annotations
 from vramwise.hardware import Gpu
 from vramwise.records import record
 from vramwise.tables import table
+from vramwise.utilization.throughput import GIGA
 
-GIGA = 1e9
 _PCIE_GB_S = {"2.0": 8.0, "3.0": 15.75, "4.0": 31.5, "5.0": 63.0, "6.0": 121.0}
 """One direction of 16 lanes, by generation (PCI-SIG; 128b/130b coding counted)."""
 _GIGABIT = GIGA / 8

@@ -11,8 +11,8 @@ from functools import cache
 from vramwise.hardware import Gpu
 from vramwise.records import record
 from vramwise.tables import Row, table
+from vramwise.utilization.throughput import GIGA, TERA
 
-TERA, GIGA = 1e12, 1e9
 OTHERS = "other"
 _PEAK = {"bf16": ("bf16", "fp16"), "fp16": ("fp16", "bf16"), "fp32": ("tf32", "fp32")}
 """Rates by what computes; fp32 products run in TF32 where the card has it (transformers' Trainer and PyTorch's own
