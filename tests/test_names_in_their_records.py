@@ -44,11 +44,23 @@ FRAMEWORK_ROOMS = frozenset(
     {"frameworks/", "scenario/names.py"}
     | {f"interop/launch/{command.reader}.py" for name in FRAMEWORKS for command in framework_named(name).commands}
 )
-# Names that are something else there too: a package, a launcher, a kernel library, an organization of the hub.
+# Names that are something else there too: a package, a launcher, a kernel library, an organization of the hub, a key
+# of TrainingArguments (`deepspeed`), a way of checkpointing (`use_gradient_checkpointing="unsloth"`).
 OF_OTHERS = {
     "transformers": ("measure/libraries.py", "engines/", "serving/"),
-    "deepspeed": ("cli/mfu_answers.py", "interop/launch/command.py", "interop/launch/launchers.py"),
-    "unsloth": ("sources/human_names.py", "training/activations/kernels.py", "training/recipe/settings.py"),
+    "deepspeed": (
+        "cli/mfu_answers.py",
+        "interop/export/trainer_options.py",
+        "interop/launch/command.py",
+        "interop/launch/launchers.py",
+    ),
+    "unsloth": (
+        "interop/export/llamafactory.py",
+        "interop/files/training_code.py",
+        "sources/human_names.py",
+        "training/activations/kernels.py",
+        "training/recipe/settings.py",
+    ),
 }
 
 

@@ -11,13 +11,14 @@ from importlib import import_module
 from typing import Final
 
 from vramwise import plugins
-from vramwise.engines.engine import CommandLine, Engine, Log, Shortage
+from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
 
 __all__ = [
     "DEFAULT",
     "ENGINES",
     "PLAIN",
     "CommandLine",
+    "Container",
     "Engine",
     "Log",
     "Shortage",

@@ -31,6 +31,32 @@ class CommandLine:
     """Its container's image: a regular expression whose group is the version."""
     shortens_flags: bool = False
     """A beginning that fits one flag alone is that flag (argparse)."""
+    subcommands: bool = False
+    """It is started by a word behind it (`serve`): without one its name is another program's word."""
+    server: tuple[str, ...] = ()
+    """The words that start its server, its options behind them."""
+    model_flag: str = ""
+    """The server's flag for the model, by which an image of one's own called after the engine is known."""
+
+
+@record(kw_only=True)
+class Container:
+    """The image that its makers publish for NVIDIA's cards, and what runs in it."""
+
+    image: str
+    tag: str
+    """The tag of the newest version."""
+    version_tag: str
+    """The tag of a version, `{}`."""
+    versions: str = ".+"
+    """Versions that have such a tag, as a regular expression."""
+    port: int
+    cache: str = "/root/.cache/huggingface"
+    """The folder of downloaded models."""
+    starts_server: bool = False
+    """The image's entrypoint is the server; else a command names it."""
+    ranks: bool = True
+    """A process for each GPU of its layout, and what they exchange goes through /dev/shm."""
 
 
 @record(kw_only=True)
@@ -114,8 +140,13 @@ class Engine:
     """Settings of other engines, and what this one calls the same."""
     variants: tuple[str, ...] = ()
     """Forks that its setting `variant` chooses."""
+    rollout_names: tuple[str, ...] = ()
+    """Other names that programs for reinforcement learning have for it."""
+    adapter_ranks: tuple[int, ...] = ()
+    """Ranks that room for adapters may be asked for, ascending; empty: no room is counted for a model's adapter."""
 
     command_line: CommandLine | None = None
+    container: Container | None = None
     log: Log | None = None
     shortages: tuple[Shortage, ...] = ()
     """Messages that say it had no room: the first whose sign is there tells why."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Engine, Log, Shortage
+from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
 
 WORDS = {
     "dtype": "gguf_quant",
@@ -51,6 +51,18 @@ RECORD = Engine(
         ),
         example="llama-server",
         image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::[a-z-]*?-?(b[0-9]+)?)?",
+        server=("llama-server",),
+    ),
+    # docs/docker.md
+    container=Container(
+        image="ghcr.io/ggml-org/llama.cpp",
+        tag="server-cuda",
+        version_tag="server-cuda-{}",
+        versions=r"b\d+",
+        port=8080,
+        cache="/root/.cache",
+        starts_server=True,
+        ranks=False,
     ),
     log=Log(
         signs=re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Engine, Log
+from vramwise.engines.engine import CommandLine, Container, Engine, Log
 
 RECORD = Engine(
     name="sglang",
@@ -27,7 +27,12 @@ RECORD = Engine(
         modules=("sglang.launch_server", "sglang.srt.entrypoints.http_server"),
         image=r"lmsysorg/sglang(?::v?([0-9][0-9.]*))?",
         shortens_flags=True,
+        subcommands=True,
+        server=("python3", "-m", "sglang.launch_server"),
+        model_flag="--model-path",
     ),
+    # docs/get_started/install.md
+    container=Container(image="lmsysorg/sglang", tag="latest", version_tag="v{}", port=30000),
     log=Log(
         signs=re.compile(
             r"server_args=|Load weight (?:begin|end)|KV Cache is allocated|max_total_num_tokens=|Memory pool end"

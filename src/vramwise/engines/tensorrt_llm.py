@@ -17,5 +17,6 @@ RECORD = Engine(
         "n_parallel": "max_num_seqs",
         "cache_type_k": "kv_cache_dtype",
     },
+    rollout_names=("trtllm",),
     command_line=CommandLine(programs=("trtllm-serve",), example="trtllm-serve"),
 )

@@ -11,5 +11,6 @@ RECORD = Engine(
     newest="5.23.0",
     fuses_layers=False,
     narrower_weights=("bitsandbytes-int8", "bitsandbytes-nf4"),
+    rollout_names=("hf",),
     words={"n_ctx": "max_model_len", "n_parallel": "max_num_seqs"},
 )

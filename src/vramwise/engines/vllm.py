@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Engine, Log, Shortage
+from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
 
 _NO_ROOM_FOR_A_REQUEST = (
     "after weights and activations too little is left for the KV cache of one request of full length"
@@ -31,6 +31,7 @@ RECORD = Engine(
         "n_parallel": "max_num_seqs",
         "cache_type_k": "kv_cache_dtype",
     },
+    adapter_ranks=(8, 16, 32, 64, 128, 256, 320, 512),  # 0.26.0 config/lora.py MaxLoRARanks; 1 older ones do not take
     command_line=CommandLine(
         programs=("vllm",),
         example="vllm serve",
@@ -41,7 +42,12 @@ RECORD = Engine(
         ),
         image=r"vllm/vllm-openai(?::v?([0-9][0-9.]*))?",
         shortens_flags=True,
+        subcommands=True,
+        server=("vllm", "serve"),
+        model_flag="--model",
     ),
+    # docs/deployment/k8s.md: /dev/shm in memory for tensor parallelism, the Hugging Face cache on a volume
+    container=Container(image="vllm/vllm-openai", tag="latest", version_tag="v{}", port=8000),
     log=Log(
         signs=re.compile(
             r"LLM engine \(v|vLLM API server|[Mm]odel (?:loading|weights) took|KV cache size: "

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramwise.engines import engine_named
 from vramwise.scenario.definition import Scenario
 from vramwise.units import format_bytes
 
-# vLLM 0.26.0 config/lora.py MaxLoRARanks; without 1, which older releases do not take
-_VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 _LORA = ("lora", "qlora")
 
 
@@ -21,9 +20,9 @@ def with_adapter(
     """
     if scenario.task == "train":
         return _trained(scenario, name, trained)
-    engine = scenario.serve.engine
-    if scenario.task == "serve" and engine == "vllm" and rank and rank <= _VLLM_RANKS[-1]:
-        fitting = next(one for one in _VLLM_RANKS if one >= rank)
+    ranks = engine_named(scenario.serve.engine).adapter_ranks if scenario.task == "serve" else ()
+    fitting = next((one for one in ranks if one >= rank), None)
+    if rank and fitting is not None:
         return _with(scenario, "serve", name, {"max_loras": 1, "max_lora_rank": fitting})
     size = "" if stored_bytes is None else f" ({format_bytes(stored_bytes, 'MiB')} in its file)"
     return scenario, (f"the adapter {name}{size} is not counted: the numbers are those of its base model",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramwise.frameworks import framework_of
 from vramwise.interop.export.draft import Asked, Draft, File
 from vramwise.interop.export.trainer_options import (
     DATA,
@@ -44,7 +45,7 @@ def write(asked: Asked) -> Draft:
         table["neat_packing" if settings.get("document_mask") else "packing"] = True
     if settings.get("offload_activations") == "cpu":
         table["use_unsloth_gc"] = True
-    if scenario.train.framework == "unsloth":
+    if "unsloth" in framework_of(scenario.train).kernels:
         table["use_unsloth"] = True
     if settings.get("optimizer") in _SWITCHED:
         table[_SWITCHED[str(settings["optimizer"])]] = True

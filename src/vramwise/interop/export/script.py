@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from vramwise.errors import UsageError
+from vramwise.frameworks import framework_of
 from vramwise.interop.export.deepspeed_file import deepspeed_text
 from vramwise.interop.export.draft import Asked, Draft, File
 from vramwise.interop.export.trainer_options import trainer_options, yaml_text
@@ -54,7 +55,8 @@ def write_accelerate(asked: Asked) -> Draft:
 
 def write_deepspeed(asked: Asked) -> Draft:
     """DeepSpeed's configuration: for a Trainer's script, or for an engine that a script makes itself."""
-    scenario, of_trainer = asked.scenario, asked.scenario.train.framework != "deepspeed"
+    scenario, runs = asked.scenario, framework_of(asked.scenario.train)
+    of_trainer = runs.trainer or not runs.sharding.takes_zero
     if asked.settings.get("fsdp", "none") != "none":
         raise UsageError("--export deepspeed: the scenario shares its states by FSDP: expected accelerate, axolotl, "
                          "llamafactory or trl")  # fmt: skip

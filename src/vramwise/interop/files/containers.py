@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from vramwise.engines import engines
 from vramwise.errors import UsageError, VramwiseError, clipped
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text, programs_in_words
 from vramwise.interop.files.shell_words import commands_of
@@ -20,11 +21,6 @@ _PARAMETER = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?\}|\$([A-Z
 _REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/class", "gpu.product")
 _MOST_NODES = 200_000
-_ENGINES_BY_NAME = {
-    "vllm": ("--model", ("vllm", "serve")),
-    "sglang": ("--model-path", ("python3", "-m", "sglang.launch_server")),
-    "text-generation-inference": ("--model-id", ("text-generation-launcher",)),
-}
 
 
 def compose_programs(table: Mapping[str, object]) -> list[Program]:
@@ -55,10 +51,12 @@ def _by_the_images_name(
 ) -> list[Program]:
     """An image of one's own that is called after an engine, with that engine's flag for the model."""
     called = image.rpartition("/")[2].lower()
-    for engine, (flag, words) in _ENGINES_BY_NAME.items():
-        if engine in called and any(word.partition("=")[0] == flag for word in arguments):
-            found = programs_in_words([*words, *arguments], environment, name)
-            return [_with_notes(one, (f"image {clipped(image)} is taken as {engine}'s by its name",)) for one in found]
+    given = {word.partition("=")[0] for word in arguments}
+    for engine in engines():
+        line, own = engine.command_line, engine.title.lower()
+        if line is not None and line.model_flag and own in called and line.model_flag in given:
+            found = programs_in_words([*line.server, *arguments], environment, name)
+            return [_with_notes(one, (f"image {clipped(image)} is taken as {own}'s by its name",)) for one in found]
     return []
 
 

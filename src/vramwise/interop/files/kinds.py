@@ -2,7 +2,8 @@
 
 A kind is told by keys that its tool alone has, in the order of the list below; a name or ending decides only for what
 is no table. `words` are the command line that runs the file (`{}`), `with_accelerate` those behind `accelerate launch`,
-`model` and `deepspeed` the words with which that command takes another model or a DeepSpeed file.
+`model` and `deepspeed` the words with which that command takes another model or a DeepSpeed file, `program` what fills
+in which of the tool's programs it is; a file that stands `beside` a tool's says how that is started.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
+from vramwise.interop.files import stages
 from vramwise.interop.files.given import Given, read_given
 from vramwise.records import record
 
@@ -28,6 +30,8 @@ class Kind:
     with_accelerate: tuple[str, ...] = ()
     model: str = ""
     deepspeed: str = ""
+    program: Callable[[Given, stages.Words], stages.Filled] = field(default=stages.as_they_are)
+    beside: bool = False
 
 
 def _has(*keys: str) -> Callable[[Table], bool]:
@@ -117,30 +121,33 @@ KINDS: tuple[Kind, ...] = (
          _is_llamafactory, ("llamafactory-cli", "train", "{}"), ("src/train.py", "{}"), "--model_name_or_path={}",
          "--deepspeed={}"),
     Kind("ms-swift", "a configuration of ms-swift",  # 4.6 arguments/base_args
-         _is_ms_swift, ("swift", "sft", "{}"), (), "--model={}", "--deepspeed={}"),
+         _is_ms_swift, ("swift", "sft", "{}"), (), "--model={}", "--deepspeed={}",
+         stages.of_ms_swift),
     Kind("torchtune", "a configuration of torchtune",  # 0.6 recipes/configs
          _tables_with("model._component_", "policy_model._component_", "policy._component_"),
          ("tune", "run", "RECIPE", "--config", "{}"), (),
-         "checkpointer.checkpoint_dir={}"),
+         "checkpointer.checkpoint_dir={}", program=stages.of_torchtune),
     Kind("verl", "a configuration of verl", _has("actor_rollout_ref"),  # 0.7 trainer/config/ppo_trainer.yaml
          ("python3", "-m", "verl.trainer.main_ppo", "--config-file", "{}"), (), "actor_rollout_ref.model.path={}"),
     Kind("nemo-rl", "a configuration of NeMo-RL", _is_nemo_rl,  # examples/configs/grpo_math_1B.yaml
-         ("uv", "run", "examples/run_grpo.py", "--config", "{}"), (), "policy.model_name={}"),
+         ("uv", "run", "examples/run_grpo.py", "--config", "{}"), (), "policy.model_name={}",
+         program=stages.of_nemo_rl),
     Kind("torchtitan", "a configuration of torchtitan", _is_torchtitan,  # 0.1 and 0.2 config/job_config.py
          ("torchrun", "-m", "torchtitan.train", "--job.config_file", "{}"), (), "--model.hf_assets_path={}"),
     Kind("llm-foundry", "a configuration of llm-foundry", _is_llm_foundry,  # 0.22 utils/config_utils.py TrainConfig
          ("composer", "train.py", "{}"), (), "model.pretrained_model_name_or_path={}"),
     Kind("litgpt", "a configuration of litgpt", _is_litgpt,  # 0.5 config_hub
-         ("litgpt", "finetune_lora", "--config", "{}"), (), "--checkpoint_dir={}"),
+         ("litgpt", "finetune_lora", "--config", "{}"), (), "--checkpoint_dir={}",
+         program=stages.of_litgpt),
     Kind("agilerl", "a configuration of AgileRL", _is_agilerl,  # models/algorithms
          ("python", "-m", "agilerl.train", "{}"), (), "algorithm.pretrained_model_name_or_path={}"),
     Kind("deepspeed", DEEPSPEED.title,  # 0.19 runtime/config.py
-         _has("zero_optimization", "train_micro_batch_size_per_gpu")),
+         _has("zero_optimization", "train_micro_batch_size_per_gpu"), beside=True),
     Kind("accelerate", ACCELERATE.title,  # 1.15 commands/config/config_args.py
-         _has("distributed_type", "compute_environment", "fsdp_config")),
+         _has("distributed_type", "compute_environment", "fsdp_config"), beside=True),
     Kind("trainer", "arguments of transformers' Trainer or TRL", _is_trainers,
          ("trl", "STAGE", "--config", "{}"), ("trl/scripts/STAGE.py", "--config", "{}"), "--model_name_or_path={}",
-         "--deepspeed={}"),
+         "--deepspeed={}", stages.of_trl),
 )  # fmt: skip
 
 

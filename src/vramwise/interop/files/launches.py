@@ -15,7 +15,6 @@ from vramwise.interop.files import kinds
 from vramwise.interop.files.given import Given, read_again, read_given
 from vramwise.interop.files.kinds import Kind, kind_of
 from vramwise.interop.files.programs import Program
-from vramwise.interop.files.stages import stage_words
 from vramwise.interop.files.torchtitan_registry import is_registry, registry_programs
 from vramwise.interop.launch import Launch, read_command
 from vramwise.interop.launch.command import ASSIGNMENT
@@ -94,7 +93,7 @@ def _configured(files: Sequence[tuple[Given, Kind]], model: str | None) -> Launc
     """The command line that runs a configuration, with accelerate's and DeepSpeed's files in it."""
     by_kind: dict[str, Given] = {}
     for given, kind in files:
-        role = kind.name if kind.name in ("accelerate", "deepspeed") else "tool"
+        role = kind.name if kind.beside else "tool"
         if role in by_kind:
             raise UsageError(f"{_named(by_kind[role])} and {_named(given)} are both {kind.title}: give one of them")
         by_kind[role] = given
@@ -164,7 +163,7 @@ def _words(
         raise UsageError(f"{_named(accelerate)}: {kind.title}, {name}, is not started by accelerate: leave out one")
     if deepspeed is not None and not kind.deepspeed:
         raise UsageError(f"{_named(deepspeed)}: {kind.title}, {name}, takes no DeepSpeed file: leave out one")
-    template, assumed = stage_words(kind.name, given, kind.with_accelerate if accelerate else kind.words)
+    template, assumed = kind.program(given, kind.with_accelerate if accelerate else kind.words)
     before: list[str] = []
     if accelerate is not None:
         before = ["accelerate", "launch", *_accelerate_words(accelerate, deepspeed)]

@@ -16,25 +16,43 @@ _BY_TRL_KEY = (  # trl 1.16 trainer/*_config.py
 )
 
 
-def stage_words(kind: str, given: Given, words: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """The words with the program filled in, and which was taken by what; empty where the file leaves no choice."""
-    table = given.table
-    if kind == "trainer":
-        stage, why = _trl(given)
-        if stage is None:
-            return ("python", "train.py", "{}"), ""
-        return tuple(word.replace("STAGE", stage) for word in words), f"taken as trl {stage} by {why}"
-    if kind == "torchtune":
-        recipe = _torchtune(given)
-        return tuple(word.replace("RECIPE", recipe) for word in words), f"the recipe is taken as {recipe}"
-    if kind == "litgpt":
-        program = _litgpt(table)
-        return tuple(word.replace("finetune_lora", program) for word in words), f"taken as litgpt {program}"
-    if kind == "ms-swift" and "rlhf_type" in table:
-        return tuple(word.replace("sft", "rlhf") for word in words), ""
-    if kind == "nemo-rl":
-        return tuple(word.replace("run_grpo", _nemo_rl(table)) for word in words), ""
+Words = tuple[str, ...]
+Filled = tuple[Words, str]
+"""The words with the program filled in, and which was taken by what; empty where the file leaves no choice."""
+
+
+def as_they_are(given: Given, words: Words) -> Filled:
+    """The words of a tool with one program."""
     return words, ""
+
+
+def of_trl(given: Given, words: Words) -> Filled:
+    stage, why = _trl(given)
+    if stage is None:
+        return ("python", "train.py", "{}"), ""
+    return _with(words, "STAGE", stage), f"taken as trl {stage} by {why}"
+
+
+def of_torchtune(given: Given, words: Words) -> Filled:
+    recipe = _torchtune(given)
+    return _with(words, "RECIPE", recipe), f"the recipe is taken as {recipe}"
+
+
+def of_litgpt(given: Given, words: Words) -> Filled:
+    program = _litgpt(given.table)
+    return _with(words, "finetune_lora", program), f"taken as litgpt {program}"
+
+
+def of_ms_swift(given: Given, words: Words) -> Filled:
+    return _with(words, "sft", "rlhf") if "rlhf_type" in given.table else words, ""
+
+
+def of_nemo_rl(given: Given, words: Words) -> Filled:
+    return _with(words, "run_grpo", _nemo_rl(given.table)), ""
+
+
+def _with(words: Words, blank: str, program: str) -> Words:
+    return tuple(word.replace(blank, program) for word in words)
 
 
 def _trl(given: Given) -> tuple[str | None, str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from vramwise.engines import engines
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.values import fraction
 
-ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "hf": "transformers"}
+_ENGINES = {name: engine.name for engine in engines() for name in engine.rollout_names}
 
 
 @dataclass(slots=True)
@@ -20,7 +21,7 @@ class Beside:
 
     def rollout(self, engine: str, share: str, *, sleeps: bool) -> None:
         """An engine that samples on the policy's own cards."""
-        self.models.append(f"rollout:{ENGINES.get(engine, engine)}")
+        self.models.append(f"rollout:{_ENGINES.get(engine, engine)}")
         self.settings |= {"rollout_gpu_memory_utilization": fraction(share), "rollout_sleep": sleeps}
 
     def table(self) -> dict[str, object]:
