@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from vramwise.errors import UnsupportedModelError
+from vramwise.errors import SourceError, UnsupportedModelError, clipped
 from vramwise.formats.module_rules import ModuleRules, Rule
 from vramwise.formats.quantization import QuantFormat, quantization
 
@@ -292,7 +292,8 @@ def _weights_format(weights: Table, packing: str) -> QuantFormat | None:
     if kind == "float" and bits == 8:
         if group == 32:
             return quantization("mxfp8")
-        block = _block(weights.get("block_structure"))
+        shape = weights.get("block_structure")
+        block = _block(shape) if isinstance(shape, list) else None
         if block is not None:
             return quantization("fp8", None, block)
         return quantization("fp8-dynamic" if weights.get("strategy") == "channel" else "fp8")
@@ -325,8 +326,11 @@ def _named_layers(table: Table) -> tuple[Rule, ...]:
 
 
 def _block(value: object) -> tuple[int, int] | None:
-    if not isinstance(value, list | tuple) or len(value) != 2 or any(type(size) is not int for size in value):
+    """Rows and columns that share a scale. Raises SourceError for anything else that is there."""
+    if value is None:
         return None
+    if not isinstance(value, list | tuple) or len(value) != 2 or any(type(size) is not int for size in value):
+        raise SourceError(f"weight_block_size: expected two whole numbers, got {clipped(repr(value))}")
     return value[0], value[1]
 
 
