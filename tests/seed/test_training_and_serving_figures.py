@@ -80,7 +80,7 @@ def test_s13_int4_quarters_the_base(capsys):
 
 
 def test_s16_precisions_side_by_side(capsys):
-    screen = run(capsys, "llama-2-7b-chat")
+    screen = run(capsys, "llama-2-7b-chat", "--style", "table")
     weights = {line.split()[0]: line.split()[1] for line in screen.splitlines() if line[:4] in ("fp32", "bf16")}
     assert weights == {"fp32": "25.10", "bf16": "12.55"}
     assert {"int8", "nf4"} <= {line.split()[0] for line in screen.splitlines() if line}

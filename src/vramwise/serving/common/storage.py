@@ -13,6 +13,7 @@ from vramwise.errors import UnsupportedModelError
 from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.models import Model, Parameter
 from vramwise.models.checkpoint_dtype import checkpoint_dtype, stated_dtype
+from vramwise.models.type_facts import ANY, fact_value
 from vramwise.records import record
 
 if TYPE_CHECKING:
@@ -100,7 +101,13 @@ def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: 
         asked = quantization(_SAME_TENSORS.get(wanted, wanted), group_size)
         if own is None or (own.main.layout, own.main.bits) != (asked.layout, asked.bits):
             return Storage(base, asked)
-    return Storage(base) if own is None else Storage(base, own.main, own, model.whole)
+    return Storage(base) if own is None else Storage(base, own.main, own, model.whole | _left_whole(model))
+
+
+def _left_whole(model: Model) -> frozenset[str]:
+    """Weights that the published files of this type hold in high precision without saying so in their config."""
+    modules = frozenset((fact_value(ANY, "weights_left_whole", model.config.model_type) or "").split())
+    return frozenset(p.name for p in model.parameters if modules and p.module.rpartition(".")[2] in modules)
 
 
 def mlx_storage(model: Model, base: str) -> Storage | None:

@@ -83,7 +83,8 @@ def _tokens(job: Job) -> int:
 def micro_batches(job: Job) -> int:
     """Micro-batches of a rank in one optimizer step."""
     train = job.train
-    return max(train.num_microbatches or 1, train.gradient_accumulation_steps)
+    in_flight = train.num_microbatches if train.pipeline_parallel_size > 1 else None
+    return max(in_flight or 1, train.gradient_accumulation_steps)
 
 
 def data_parallel(job: Job) -> int:
