@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         return _here(args)
     found = gpus(query) or [find_gpu(query).gpu]
     if args.json:
-        print(json.dumps([_facts(gpu) for gpu in found], indent=2, ensure_ascii=False))
+        print(json.dumps([facts_of(gpu) for gpu in found], indent=2, ensure_ascii=False))
         return 0
     print_table(
         ("GPU", "sold GB", "driver GiB", "usable GiB", "GB/s", *_RATES, "has bf16", "has fp8", "flash-attn"),
@@ -94,7 +94,8 @@ def _remarks(gpu: Gpu) -> str:
     return "\n".join([*lines, f"source   {gpu.source} (confidence {gpu.confidence})"])
 
 
-def _facts(gpu: Gpu) -> dict[str, object]:
+def facts_of(gpu: Gpu) -> dict[str, object]:
+    """What JSON says of an accelerator."""
     facts = asdict(gpu)
     facts["tflops"] = dict(gpu.tflops)
     facts["usable_bytes"] = gpu.usable_bytes

@@ -46,7 +46,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(one: CatalogEntry) -> tuple[str, str, str]:
-    """Id, positions, and the format or dtype of the weights, as far as the entry states them."""
+    positions, weights = context_and_weights(one)
+    return one.id, f"{positions:,}" if positions else "", weights
+
+
+def context_and_weights(one: CatalogEntry) -> tuple[int | None, str]:
+    """Positions, and the format or dtype of the weights, as far as the entry states them."""
     inner = one.hyperparameters.get("text_config")
     tables = (one.hyperparameters, inner if isinstance(inner, dict) else {})
     stated = (table.get(key) for table in tables for key in ("max_position_embeddings", "n_positions", "seq_length"))
@@ -55,7 +60,7 @@ def _row(one: CatalogEntry) -> tuple[str, str, str]:
     if table := one.hyperparameters.get("quantization_config"):
         named = _QUANTIZED.search(json.dumps(table).lower())
         weights = named.group().replace("pack-quantized", "int4") if named else "quantized"
-    return one.id, f"{positions:,}" if positions else "", weights
+    return positions, weights
 
 
 def _elsewhere(words: list[str]) -> list[CatalogEntry]:

@@ -1,0 +1,1 @@
+"""What each name of the API answers: a body (a table) to a table that JSON holds."""

@@ -1,0 +1,157 @@
+"""What is known by name: models, accelerators, the keys of a scenario, schemas, this program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise import __version__
+from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
+from vramwise.scenario.help import group_of
+from vramwise.scenario.owners import Owner, title_of
+from vramwise.scenario.settings import ownership_of
+from vramwise.scenario.values import (
+    AllOrSeveral,
+    Choice,
+    Fraction,
+    Kind,
+    ModelReference,
+    Several,
+    Size,
+    Switch,
+    Table,
+    Whole,
+)
+from vramwise.scenario.values import Share as Number
+from vramwise.web.bodies import Body, choice_in, only, text_in, whole_in
+
+MOST_MODELS = 500
+_TYPES: dict[type[Kind[Any]], str] = {
+    Choice: "choice", Whole: "integer", Size: "size", Fraction: "number", Number: "number", Switch: "boolean",
+    Several: "list", AllOrSeveral: "list", Table: "table", ModelReference: "model",
+}  # fmt: skip
+"""What a page makes of a kind; any other is text."""
+
+
+def version(body: Body) -> dict[str, Any]:
+    """This program, and the names that it answers with a line about each."""
+    from vramwise.web.api import ANSWERS
+
+    only(body)
+    return {"version": __version__, "names": {name: help for name, (_, help) in ANSWERS.items()}}
+
+
+def schema(body: Body) -> dict[str, Any]:
+    """`{"what": "scenario" | "result" | "case"}`."""
+    from vramwise.cli.schema import SCHEMAS
+
+    only(body, "what")
+    return SCHEMAS[choice_in(body, "what", list(SCHEMAS), "scenario")]()
+
+
+def models(body: Body) -> dict[str, Any]:
+    """`{"query", "limit"}`: the catalog's models whose names or types hold every word; `near` where none does."""
+    from vramwise.sources.catalog import names
+    from vramwise.sources.human_names import near
+
+    only(body, "query", "limit")
+    query, limit = text_in(body, "query", "")[:500], whole_in(body, "limit", 20, most=MOST_MODELS)
+    found = _found(query.lower().split())
+    own = set(names().own)
+    found.sort(key=lambda one: (not one.lower().rpartition("/")[2].startswith(query.lower()), one not in own))
+    return {
+        "models": [_model(one) for one in found[:limit]],
+        "total": len(found),
+        "near": [] if found or not query else list(near(query)),
+    }
+
+
+def _found(words: list[str]) -> list[str]:
+    from vramwise.sources.catalog import catalog, names
+
+    return [one.id for one in catalog(" ".join(words))] if words else list(names().ids)
+
+
+def _model(model_id: str) -> dict[str, Any]:
+    from vramwise.cli.models import context_and_weights
+    from vramwise.models import supported_types
+    from vramwise.planner.sizes import num_parameters_of
+    from vramwise.sources.catalog import entry
+
+    one = entry(model_id)
+    context, weights = context_and_weights(one)
+    return {
+        "id": one.id,
+        "aliases": list(one.aliases),
+        "model_type": one.model_type,
+        "described": one.model_type in supported_types(),
+        "num_parameters": num_parameters_of(one.id),
+        "context": context,
+        "weights": weights,
+    }
+
+
+def gpus(body: Body) -> dict[str, Any]:
+    """`{"query"}`: the accelerators as `vramwise gpus --json` has them; all of them without a query."""
+    from vramwise.cli.gpus import facts_of
+    from vramwise.hardware import find_gpu
+    from vramwise.hardware import gpus as known
+
+    only(body, "query")
+    query = text_in(body, "query", "")[:500]
+    return {"gpus": [facts_of(gpu) for gpu in known(query) or [find_gpu(query).gpu]]}
+
+
+def keys(body: Body) -> dict[str, Any]:
+    """Every key that the flags are made from, and the owners by name: `{"keys": [...], "owners": {...}}`."""
+    only(body)
+    tables: Mapping[str, type[Settings]] = {"": Scenario, **TABLES}
+    owners: dict[str, Owner] = {}
+    listed = []
+    for table, cls in tables.items():
+        for key, kind in KINDS[cls].items():
+            whose = ownership_of(cls)[key]
+            for owner in whose.all:
+                owners[_name(owner)] = owner
+            listed.append(
+                {
+                    "table": table,
+                    "key": key,
+                    "type": _type(kind),
+                    **_bounds(kind),
+                    "optional": kind.optional,
+                    "default": kind.to_json(DEFAULTS[cls][key]),
+                    "owners": [_name(owner) for owner in whose.owners],
+                    "topic": group_of(cls, key),
+                    "help": kind.help,
+                }
+            )
+    return {"keys": listed, "owners": {name: _owner(owner) for name, owner in owners.items()}}
+
+
+def _type(kind: Kind[Any]) -> str:
+    return next((name for cls, name in _TYPES.items() if isinstance(kind, cls)), "text")
+
+
+def _bounds(kind: Kind[Any]) -> dict[str, Any]:
+    if isinstance(kind, Choice):
+        return {"choices": [*kind.names, *(kind.more() if kind.more is not None else ())]}
+    if isinstance(kind, Whole):
+        return {"minimum": kind.minimum, "maximum": kind.maximum}
+    if isinstance(kind, Several | AllOrSeveral) and isinstance(kind.item, Choice):
+        return {"choices": list(kind.item.names)}
+    if isinstance(kind, Table) and kind.keys is not None:
+        return {"keys": list(kind.keys)}
+    return {}
+
+
+def _name(owner: Owner) -> str:
+    return owner.table if owner.is_program else owner.needs
+
+
+def _owner(owner: Owner) -> dict[str, Any]:
+    """Where it is there: its key holds one of `values`, or anything but `absent`."""
+    return {
+        "title": title_of(owner), "key": owner.key, "values": list(owner.values), "absent": list(owner.absent),
+        "needs": owner.needs, "within": None if owner.within is None else _name(owner.within),
+    }  # fmt: skip

@@ -1,0 +1,106 @@
+"""A scenario in the words that people pass on: command, file, address, badge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from vramwise.scenario import Scenario
+from vramwise.scenario.settings import Settings, kinds_of
+from vramwise.scenario.words import command_of
+from vramwise.units import format_bytes
+from vramwise.verdict import percent
+from vramwise.web.bodies import Body, only, scenario_in
+
+_TABLES = ("train", "serve", "generate")
+
+
+def words(body: Body) -> dict[str, Any]:
+    """`{"scenario"}`: `command` (null for a model that is a table), `toml`, `json`, `address`, `markdown`, `text`."""
+    from vramwise.estimation import estimate
+
+    only(body, "scenario")
+    scenario = scenario_in(body)
+    table = stated(scenario)
+    result = estimate(scenario)
+    command = command_of(scenario)
+    need = format_bytes(int(result.needed.expected))
+    verdict = result.verdict
+    judged = "" if verdict is None else f", {verdict.word} ({percent(verdict.probability)})"
+    card = "" if result.capacity is None or not result.capacity.gpu else f" on {result.capacity.gpu}"
+    said = f"needs {need}{judged}{card}"
+    return {
+        "command": command,
+        "toml": "\n".join(toml_lines(table)) + "\n",
+        "json": json.dumps(table, indent=2) + "\n",
+        "address": address_of(table),
+        "markdown": f"![{result.model.id} {said}](vramwise-badge.svg)" + (f"  \n`{command}`" if command else "") + "\n",
+        "text": f"{result.model.id}: {said}",
+    }
+
+
+def stated(scenario: Scenario) -> dict[str, Any]:
+    """What was stated of a scenario, without the defaults, as a file holds it."""
+    table = {"model": scenario.model, "task": scenario.task, **_stated(scenario)}
+    settings = _stated(scenario.settings)
+    name = "serve" if scenario.task == "load" else scenario.task
+    return {**table, name: settings} if settings else table
+
+
+def _stated(settings: Settings) -> dict[str, Any]:
+    kinds = kinds_of(type(settings))
+    given = {key: getattr(settings, key) for key in kinds if key in settings.explicit}
+    return {key: kinds[key].to_json(value) for key, value in given.items() if value is not None}
+
+
+def address_of(table: Mapping[str, Any]) -> str:
+    """What stands behind `#` in the page's address: `model=…&task=…&train.micro_batch_size=2`."""
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if key in _TABLES and isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": _in_address(one) for inner, one in value.items()}
+        else:
+            flat[key] = _in_address(value)
+    return urlencode(flat, quote_via=quote, safe="/:,@")
+
+
+def _in_address(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
+    return json.dumps(value, separators=(",", ":"))
+
+
+def toml_lines(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
+    """A table as TOML: its values first, then the tables in it. A key without a value is left out."""
+    inner = {key: value for key, value in table.items() if isinstance(value, Mapping) and value}
+    for key, value in table.items():
+        if key not in inner and value is not None:
+            yield f"{_key(key)} = {_value(value)}"
+    for key, value in inner.items():
+        yield ""
+        yield f"[{'.'.join(map(_key, (*path, key)))}]"
+        yield from toml_lines(value, (*path, key))
+
+
+def _key(key: str) -> str:
+    plain = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
+    return key if plain else _text(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        pairs = (f"{_key(key)} = {_value(one)}" for key, one in value.items() if one is not None)
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_value(one) for one in value if one is not None)}]"
+    return json.dumps(value)  # numbers and truth values are the same in both
+
+
+def _text(text: str) -> str:
+    return json.dumps(text).replace("\x7f", "\\u007f")
