@@ -148,6 +148,27 @@ def test_what_is_wrong_is_one_line(tokenizer, data, capsys, words, code, said, m
     assert complaint.startswith("vramwise: ")
 
 
+def test_a_hub_out_of_reach_is_asked_once(data, monkeypatch, capsys, tmp_path):
+    """Its own client would try five times a file, half a minute long; what is in the cache is taken without asking."""
+    transformers = pytest.importorskip("transformers")
+    asked = []
+
+    def loaded(name, **settings):
+        asked.append(settings["local_files_only"])
+        raise OSError("not cached")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", loaded)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    assert main(["lengths", data({"text": "one"}), "--tokenizer", "some/model"]) == 4
+    assert asked == [True]
+    complaint = capsys.readouterr().err
+    assert (
+        "it is not in this machine's cache, and there is no way to the Hub (127.0.0.1:9 cannot be reached" in complaint
+    )
+
+
 def test_a_file_without_samples_and_a_broken_tokenizer(tokenizer, data, tmp_path, capsys):
     assert main(["lengths", data("{", "x"), "--tokenizer", str(tokenizer / "tokenizer.json")]) == 4
     assert "holds no sample: 2 lines could not be read" in capsys.readouterr().err

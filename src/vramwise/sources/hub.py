@@ -49,6 +49,18 @@ def is_offline() -> bool:
     return any(os.environ.get(name, "").upper() in _TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
 
 
+def why_not_reached() -> str | None:
+    """Why the Hub cannot be asked now, after one attempt of seconds; None where it answers."""
+    if is_offline():
+        return "offline, as HF_HUB_OFFLINE says"
+    try:
+        client = _client()
+        client.web.reach(client.endpoint)
+    except SourceError as problem:
+        return str(problem)
+    return None
+
+
 @record
 class _Client:
     """What huggingface_hub knows of its user."""

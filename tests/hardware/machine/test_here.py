@@ -315,6 +315,38 @@ def test_rocm_smi(tools):
     assert (found.gpu, found.gpu_total_bytes, found.gpu_free_bytes) == ("mi300x", 192 * GIB, 180 * GIB)
 
 
+AMD_STATIC = """GPU: {index}
+    ASIC:
+        MARKET_NAME: AMD Instinct MI300X
+        VENDOR_ID: 0x1002
+    VRAM:
+        TYPE: HBM
+        VENDOR: N/A
+        SIZE: 196592 MB
+        BIT_WIDTH: 8192
+"""
+AMD_METRIC = """GPU: {index}
+    USAGE:
+        GFX_ACTIVITY: 0 %
+    MEM_USAGE:
+        TOTAL_VRAM: 196592 MB
+        USED_VRAM: {used} MB
+        FREE_VRAM: {free} MB
+        TOTAL_VISIBLE_VRAM: 196592 MB
+"""
+
+
+def test_amd_smi(tools, monkeypatch):
+    """Sections as amd-smi 26.1 (ROCm 7.1) prints them; of the two cards the second is in use."""
+    cards = [{"index": index, "used": used, "free": 196592 - used} for index, used in ((0, 283), (1, 150_283))]
+    static, metric = ("\n".join(text.format(**card) for card in cards) for text in (AMD_STATIC, AMD_METRIC))
+    tools("amd-smi", static=static, metric=metric)
+    found = ask()
+    assert (found.gpu, found.gpu_total_bytes, found.gpu_free_bytes) == ("mi300x", 196592 * MIB, 196309 * MIB)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    assert ask().gpu_free_bytes == 46309 * MIB
+
+
 PROFILER = json.dumps({"SPDisplaysDataType": [{"sppci_model": "Apple M2 Max", "sppci_cores": "38"}]})
 PAGES = """Mach Virtual Memory Statistics: (page size of 16384 bytes)
 Pages free:                              524288.

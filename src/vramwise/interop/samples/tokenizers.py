@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.files import shown_path
 from vramwise.interop.samples.rows import Sample
+from vramwise.sources.hub import why_not_reached
 
 MISSING = (
     "counting tokens needs transformers or tokenizers, neither of which is installed: pip install 'vramwise[torch]'"
@@ -68,14 +69,22 @@ class _FileTokenizer:
 
 
 class _Transformers:
-    """transformers' AutoTokenizer, with the chat template that it has."""
+    """transformers' AutoTokenizer, with the chat template that it has.
+
+    Whether the Hub can be reached is asked once and first: its client tries every file five times, half a minute long.
+    """
 
     def __init__(self, name: str) -> None:
+        missing = None if os.path.isdir(name) else why_not_reached()
         transformers = import_module("transformers")
         try:
-            self._own: Any = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            self._own: Any = transformers.AutoTokenizer.from_pretrained(
+                name, trust_remote_code=False, local_files_only=missing is not None
+            )
         except Exception as problem:  # the hub's errors are of many libraries
             words = clipped(" ".join(str(problem).split()), 160)
+            if missing is not None:
+                words = f"it is not in this machine's cache, and there is no way to the Hub ({missing})"
             raise SourceError(f'tokenizer "{shown_path(name)}" cannot be loaded: {words}') from None
         self._has_template = bool(getattr(self._own, "chat_template", None))
         self.shown = shown_path(name)
