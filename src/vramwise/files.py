@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import StringIO
 from itertools import islice
@@ -26,6 +26,31 @@ _KINDS = (
     (stat.S_ISCHR, "is a device, expected a file"),
     (stat.S_ISBLK, "is a device, expected a file"),
 )
+
+
+_within: tuple[str, ...] | None = None
+
+
+def stay_within(folders: Sequence[str]) -> None:
+    """From now on nobody looks, for a path that a question names, outside of these folders: what a server does."""
+    global _within
+    _within = tuple(os.path.realpath(folder) for folder in folders)
+
+
+def may_look_at(path: str) -> bool:
+    """Whether a path that a question names may be looked at; every one where nobody said `stay_within`."""
+    if _within is None:
+        return True
+    try:
+        real = os.path.realpath(os.path.expanduser(path))
+    except ValueError:  # a NUL character in the name
+        return False
+    return any(real == folder or real.startswith(folder + os.sep) for folder in _within)
+
+
+def is_there(path: str) -> bool:
+    """Whether there is such a file or folder, as far as it may be looked at."""
+    return may_look_at(path) and os.path.exists(path)
 
 
 def open_to_read(path: str | os.PathLike[str]) -> BinaryIO:

@@ -18,13 +18,16 @@ from urllib.parse import quote, urlsplit
 
 from vramwise.errors import SourceError, clipped
 from vramwise.records import record
+from vramwise.sources.browser_http import IN_BROWSER, browser_get, given_token
 from vramwise.sources.kept_parts import KeptParts
 from vramwise.sources.remote import RemoteRepository, is_plain_path
 from vramwise.sources.web_reader import Refused, Unreachable, WebReader, pause_s
 from vramwise.units import MIB
 
 HUB = "Hugging Face Hub"
+ENDPOINT = "https://huggingface.co"
 MAIN = "main"
+BROWSER_WAITS_S = 30.0
 LARGEST_LIST = 32 * MIB
 NO_CLIENT = "reading the Hugging Face Hub needs huggingface_hub: pip install 'vramwise[hub]'"
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
@@ -98,7 +101,7 @@ def open_hub(name: str, revision: str | None) -> RemoteRepository:
 
 def kept_hub(name: str, revision: str | None) -> RemoteRepository | None:
     """The repository as far as it was read before, without the network."""
-    endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    endpoint = (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
     kept = KeptParts(_host(endpoint), name)
     commit = kept.commit_of(revision or MAIN)
     sizes = kept.files(commit) if commit is not None else None
@@ -110,6 +113,10 @@ def kept_hub(name: str, revision: str | None) -> RemoteRepository | None:
 
 
 def _client() -> _Client:
+    if IN_BROWSER:
+        own = given_token()
+        shown = {"Authorization": f"Bearer {own}"} if own else {}
+        return _Client(ENDPOINT, own, WebReader(browser_get, _host(ENDPOINT), shown, BROWSER_WAITS_S))
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when it is imported
     try:
         client, constants = import_module("huggingface_hub"), import_module("huggingface_hub.constants")

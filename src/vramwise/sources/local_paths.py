@@ -8,12 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from vramwise.errors import SourceError, clipped
-from vramwise.files import shown_path
+from vramwise.files import may_look_at, shown_path
 from vramwise.sources.config_file import read_config
 from vramwise.sources.model_source import ModelSource
 from vramwise.sources.repository import Folder, Repository
 
 _GGUF = ".gguf"
+NOT_READ = "files of this machine are not read here but those of `vramwise web --allow-files DIR`"
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 
 
@@ -23,6 +24,10 @@ def local_model(name: str) -> ModelSource | None:
     `FOLDER:PICK` takes a part of a folder. Raises SourceError for a path that leads nowhere.
     """
     path = os.path.expanduser(name) if name.startswith("~") else name
+    if not may_look_at(path):
+        if os.path.isabs(path) or name.startswith((".", "~")) or "\\" in path:
+            raise SourceError(f"{shown_path(name)}: {NOT_READ}")
+        return None
     if path.lower().endswith(_GGUF) and not _is_part_of_a_repository(path):
         return _gguf_file(path)
     if path.lower().endswith(_WEIGHTS) and not _is_part_of_a_repository(path):

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
 from vramwise.errors import SourceError, clipped
+from vramwise.sources.browser_http import IN_BROWSER, browser_get
 from vramwise.sources.hub import LARGEST_LIST, NoSuchRepository, status_problem
 from vramwise.sources.kept_parts import KeptParts
 from vramwise.sources.remote import RemoteRepository, is_plain_path
@@ -36,7 +37,7 @@ def open_modelscope(name: str, revision: str | None) -> RemoteRepository:
     wanted = revision or MASTER
     endpoint, host = _endpoint()
     base = f"{endpoint}/api/v1/models/{quote(name, safe='/')}/repo"
-    web = WebReader(plain_get, host, {"User-Agent": "vramwise"}, TIMEOUT_S)
+    web = WebReader(browser_get if IN_BROWSER else plain_get, host, {"User-Agent": "vramwise"}, TIMEOUT_S)
 
     def refusal(refused: Refused, path: str) -> SourceError:
         if refused.status in (401, 404) and not path:

@@ -38,6 +38,19 @@ _answers: dict[tuple[Reference, bool, _Surroundings], tuple[float, ModelSource |
 _down: dict[tuple[str, _Surroundings], tuple[float, Unreachable]] = {}
 
 
+class WouldAsk(SourceError):
+    """A hub would have to be asked, in a process that asks none."""
+
+
+_asks = True
+
+
+def ask_nobody() -> None:
+    """From now on this process raises WouldAsk where it would ask a hub, and leaves that to another one."""
+    global _asks
+    _asks = False
+
+
 def model_somewhere(asked: Reference, *, network: bool = True) -> ModelSource:
     """The model in the first place that has the repository; without the network of those on this machine.
 
@@ -105,6 +118,8 @@ def _kept(asked: Reference) -> Repository:
 
 def _from_network(asked: Reference) -> Repository:
     """Raises NoClient, NoSuchRepository or Unreachable with what every hub said, or another SourceError."""
+    if not _asks:
+        raise WouldAsk(f"{asked.name}: a hub would have to be asked")
     hubs: list[tuple[str, Open]] = []
     if asked.source in (AUTO, HUB):
         hubs.append((HUB, open_hub))

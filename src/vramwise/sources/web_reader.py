@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 from vramwise.errors import SourceError, clipped
 from vramwise.records import record
+from vramwise.sources.browser_http import IN_BROWSER
 from vramwise.units import format_bytes
 
 MOST_REDIRECTS = 5
@@ -81,6 +82,8 @@ class WebReader:
 
         Through a proxy that is the proxy's to find out.
         """
+        if IN_BROWSER:
+            return
         from socket import create_connection
         from urllib.request import getproxies
 
@@ -206,6 +209,8 @@ def pause_s(headers: Mapping[str, str]) -> int | None:
 
 def within(seconds: float, work: Callable[[], T]) -> T:
     """What `work` returns or raises; TimeoutError where that takes longer, and its thread is left behind."""
+    if IN_BROWSER:  # which has no threads, and limits the request itself
+        return work()
     from threading import Thread  # over a network alone
 
     found: list[T] = []

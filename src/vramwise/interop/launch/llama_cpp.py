@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from vramwise.files import is_there
 from vramwise.interop.launch.command import (
     Launch,
     Start,
@@ -137,7 +136,7 @@ def _last(words: Words, flags: tuple[str, ...]) -> str | None:
 def _model(words: Words, settings: dict[str, object]) -> str:
     """The file where it can be read, else the model that its name or repository tells."""
     path = _last(words, _MODEL)
-    if path is not None and os.path.exists(path):
+    if path is not None and is_there(path):
         return path
     file = path or _last(words, ("-hff", "--hf-file")) or _last(words, ("-mu", "--model-url"))
     repository = _last(words, _REPOSITORY)
@@ -181,12 +180,12 @@ def _beside(words: Words, settings: dict[str, object]) -> None:
     """A draft model, and the projector that comes with a repository."""
     if _last(words, _REPOSITORY) and not any(flag in words.given for flag in ("--no-mmproj", "--no-mmproj-auto")):
         settings.setdefault("mmproj", "auto")
-    if "mmproj" in settings and not os.path.exists(str(settings["mmproj"])):
+    if "mmproj" in settings and not is_there(str(settings["mmproj"])):
         settings["mmproj"] = "auto"
     name = _last(words, _DRAFT)
     if name is None:
         return
-    model, kind = (name, None) if os.path.exists(name) else (
+    model, kind = (name, None) if is_there(name) else (
         model_of_file(name) if name.lower().endswith(".gguf") else model_of_repository(name)
     )  # fmt: skip
     draft: dict[str, object] = {"method": "draft_model", "model": model}

@@ -7,10 +7,10 @@ tools/mtmd/clip.cpp (the projector's tensors lie on the first device; its buffer
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from vramwise.errors import ScenarioError
+from vramwise.files import is_there
 from vramwise.formats.gguf_file import read_gguf
 from vramwise.hardware import Gpu
 from vramwise.models import Model, describe
@@ -77,7 +77,7 @@ def _projector(scenario: Scenario, model: Model, plan: Plan) -> Iterator[Extra]:
         told = "auto"  # part of its file, loaded with it (ollama llm/llama_server.go appendMMProjArgs)
     if told is None:
         return
-    weights = _tower_file(told) if os.path.exists(told) else _tower_weights(model)
+    weights = _tower_file(told) if is_there(told) else _tower_weights(model)
     if not weights.bytes:
         return
     work = tower_bytes(model, _patches(model), 4)

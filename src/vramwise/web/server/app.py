@@ -1,0 +1,71 @@
+"""The application: `POST /api/v1/NAME` for each name of the API, its description, and the files of the page."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from vramwise import __version__
+from vramwise.web.api import ANSWERS
+from vramwise.web.server.guards import Refusal
+from vramwise.web.server.workers import Answering, Busy, TooSlow
+
+PAGE = Path(__file__).parent.parent / "page"
+STATUS = {0: 200, 1: 422, 2: 400, 3: 200, 4: 404}
+"""HTTP statuses by exit code: the answer's own error says more."""
+BACK_END = "back-end.json"
+"""What the page reads to know who answers it: this server, or a worker of its own."""
+LARGEST_QUESTION = 4 << 20
+OF_FILES = frozenset({"read", "batch", "compare", "oom", "profile"})
+"""Names whose bodies hold whole files, and may be as large as the server allows."""
+
+
+def create_app(answering: Answering) -> Any:
+    """The FastAPI application. Raises ImportError without it."""
+    fastapi = import_module("fastapi")
+    responses, staticfiles = import_module("fastapi.responses"), import_module("fastapi.staticfiles")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        await answering.quick.warm(answering.quick.most)
+        try:
+            yield
+        finally:
+            answering.end()
+
+    app = fastapi.FastAPI(title="vramwise", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
+                          openapi_url=None)  # fmt: skip
+    for name in ANSWERS:
+        handler = _handler(name, answering, responses.Response)
+        handler.__annotations__ = {"request": import_module("fastapi").Request}
+        app.add_api_route(f"/api/v1/{name}", handler, methods=["POST"], name=name, response_class=responses.Response)
+
+    async def back_end() -> Any:
+        return responses.JSONResponse({"kind": "server", "api": "api/v1/", "version": __version__})
+
+    app.add_api_route(f"/{BACK_END}", back_end, methods=["GET"], include_in_schema=False)
+    if PAGE.is_dir():
+        app.mount("/", staticfiles.StaticFiles(directory=PAGE, html=True))
+    return app
+
+
+def _handler(name: str, answering: Answering, response: Any) -> Callable[[Any], Awaitable[Any]]:
+    async def handle(request: Any) -> Any:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if name not in OF_FILES and len(body) > LARGEST_QUESTION:
+                raise Refusal(413, f"the body: at most {LARGEST_QUESTION:,} bytes for {name}")
+        try:
+            exit_code, text = await answering.ask(name, bytes(body))
+        except Busy:
+            raise Refusal(503, "too many questions at once: ask again in a moment") from None
+        except TooSlow:
+            raise Refusal(504, f"{name} took too long and was ended") from None
+        status = 500 if exit_code == 1 and b'"kind": "InternalError"' in text[:64] else STATUS.get(exit_code, 500)
+        return response(text, status_code=status, media_type="application/json")
+
+    return handle
