@@ -20,7 +20,7 @@ def opt() -> Strategy:
             "num_attention_heads": st.sampled_from([1, 2, 4]),
             "ffn_dim": st.integers(3, 90),
             "vocab_size": st.integers(17, 90),
-            "max_position_embeddings": st.integers(8, 64),
+            "max_position_embeddings": st.integers(9, 64),
             "do_layer_norm_before": st.booleans(),
             "_remove_final_layer_norm": st.booleans(),
             "enable_bias": st.booleans(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from vramwise.models import describe
 from vramwise.models.autograd.size import evaluate
 from vramwise.models.execution import Execution
 from vramwise.models.step import record_forward
+from vramwise.training.activations.checkpointing import kept_storages
 from vramwise.training.activations.compiled import with_compiled_layers
+from vramwise.training.resolved import ResolvedTrain
 
 TOKENS = 512
 CONFIG: dict[str, Any] = {
@@ -23,8 +26,12 @@ GIB = 2**30
 
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore")
-def test_a_compiled_layer_keeps_what_the_partitioner_keeps() -> None:
-    """All outputs of the partitioned forward graph but the layer's own, its inputs and weights."""
+@pytest.mark.parametrize("checkpointing", ["none", "selective"])
+def test_a_compiled_layer_keeps_what_the_partitioner_keeps(checkpointing: str) -> None:
+    """All outputs of the partitioned forward graph but the layer's own, its inputs and weights.
+
+    Selective: of every second product and attention those that backward reads, so not the layer's last product.
+    """
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from functorch.compile import nop
@@ -45,6 +52,8 @@ def test_a_compiled_layer_keeps_what_the_partitioner_keeps() -> None:
     )
     config = LlamaConfig(**{k: v for k, v in CONFIG.items() if k != "model_type"}, attn_implementation="sdpa")
     layer = LlamaDecoderLayer(config, 0).to(torch.bfloat16)
+    if checkpointing == "selective":
+        layer = selectively_checkpointed(layer)
     x = torch.randn(1, TOKENS, 96, dtype=torch.bfloat16, requires_grad=True)
     tables = LlamaRotaryEmbedding(config)(x, torch.arange(TOKENS)[None])
     torch._dynamo.reset()
@@ -52,17 +61,75 @@ def test_a_compiled_layer_keeps_what_the_partitioner_keeps() -> None:
     sizes = {name: t.numel() * t.element_size() for name, t in kept.items()}
     # Attention's output is there twice: as it is, and seen as rows for the product behind it.
     once = sum(size for name, size in sizes.items() if not name.startswith("detach"))
-    assert len(sizes) >= 12
-    assert ours() == once
+    assert len(sizes) >= (12 if checkpointing == "none" else 5)
+    assert ours(checkpointing) == once
 
 
-def ours() -> int:
+def selectively_checkpointed(layer: Any) -> Any:
+    """As torchtitan's selective checkpointing of operations was until March 2026."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.ops import aten
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    def contexts() -> Any:
+        products: Counter[bool] = Counter()
+
+        def policy(context: Any, operation: Any, *_: Any, **__: Any) -> Any:
+            products[context.is_recompute] += operation == aten.mm.default
+            is_every_second = operation == aten.mm.default and products[context.is_recompute] % 2
+            kept = is_every_second or operation == aten._scaled_dot_product_flash_attention_for_cpu.default
+            return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+        return create_selective_checkpoint_contexts(policy)
+
+    return checkpoint_wrapper(layer, context_fn=contexts, preserve_rng_state=False)
+
+
+def ours(checkpointing: str) -> int:
     """Bytes that the third layer keeps, without its input; no rotary tables, which the first one kept."""
     execution = Execution(param_dtype="bf16", device="cpu")
     forward = with_compiled_layers(record_forward(describe(CONFIG), execution, batch=1, sequence=TOKENS))
     last = forward.runs[3]  # after the embedding
-    incoming = {tensor.storage for tensor in last.incoming}
-    return sum(int(evaluate(s.nbytes, {"sequence": TOKENS})) for s, _ in last.saved if s not in incoming)
+    train = ResolvedTrain(
+        framework="torchtitan", compile=True, checkpointing=checkpointing, recompute=("op",), sequence_length=TOKENS
+    )
+    kept = kept_storages(last, train) or [storage for storage, _ in last.saved]
+    given = {tensor.storage for tensor in last.incoming}
+    return sum(int(evaluate(s.nbytes, {"sequence": TOKENS})) for s in kept if s not in given and s.op not in TABLES)
+
+
+TABLES = {"cos", "sin"}
+
+
+@pytest.mark.parametrize(
+    ("version", "compiled"),
+    [("2024-09", False), ("November 2024", True), ("2024-12", False), ("March 2025", False), ("April 2025", True),
+     ("torchtitan 0.0.2", False), ("torchtitan 0.1.0", True), ("torchtitan 0.3", True)],
+)  # fmt: skip
+def test_torchtitan_compiles_the_loss_by_month(version: str, compiled: bool) -> None:
+    """A compiled loss keeps the logits and makes a gradient of their size; else they become fp32 several times."""
+    train = {"framework": "torchtitan", "framework_version": version, "compile": True, "loss": "standard",
+             "precision": "bf16-mixed", "sequence_length": 4096, "checkpointing": "full"}  # fmt: skip
+    found = estimate({"model": "llama-3.1-8b", "task": "train", "num_gpus": 8, "train": train})
+    head = next(phase for phase in found.phases if phase.name == "backward: head").components
+    logits = head.find("logits and loss")
+    assert logits is not None
+    a_logit = logits.bytes / (4096 * 128_256)
+    assert a_logit == pytest.approx(4, abs=0.1) if compiled else a_logit >= 8
+    said = "the loss as one kernel" if compiled else "the loss is not"
+    assert any(said in note for note in found.notes)
+
+
+def test_what_is_compiled_can_be_said() -> None:
+    def peak(*parts: str) -> int:
+        train = {"framework": "torchtitan", "compile": True, "compiled": list(parts), "loss": "standard",
+                 "checkpointing": "none", "sequence_length": 8192, "fsdp": "full-shard"}  # fmt: skip
+        found = estimate({"model": "llama-3.1-8b", "task": "train", "num_gpus": 8, "train": train})
+        return int(found.quantities["peak_allocated"].expected)
+
+    assert peak() == peak("layers", "loss") == peak("model", "loss")
+    assert peak("layers", "loss") < peak("layers")
+    assert peak("layers", "loss") < peak("loss")
 
 
 @pytest.mark.parametrize(

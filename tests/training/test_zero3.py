@@ -123,3 +123,52 @@ def test_a_second_copy_is_shared_by_the_ranks_of_a_group() -> None:
     found = answer(64, zero_hpz_partition_size=8)
     assert part(found, "loss", "secondary weights") == pytest.approx(2 * 8_030_261_248 / 8, rel=0.001)
     assert part(answer(64), "loss", "secondary weights") == 0
+
+
+# -- a model made outside of zero.Init ---------------------------------------------------------------------
+
+
+def kept(**train: Any) -> Result:
+    """Llama 3 8B, whose linear layers have 7,504,658,432 values, with a version before DeepSpeed's own linear."""
+    settings = {"framework_version": "deepspeed 0.14.2", "zero_init": False, "checkpointing": "none", **train}
+    return answer(**settings)
+
+
+IN_LAYERS, IN_HEAD = 2 * (7_504_658_432 - HEAD_VALUES), 2 * HEAD_VALUES
+
+
+def test_autograd_keeps_gathered_weights_of_a_model_made_outside_of_zero_init() -> None:
+    """A script that loads the model before TrainingArguments exist: 12.4 GiB more without checkpointing were seen."""
+    alone = {"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0, "stage3_param_persistence_threshold": 0}
+    outside, inside = kept(**alone), kept(zero_init=True, **alone)
+    assert part(outside, "loss") - part(inside, "loss") == IN_LAYERS + IN_HEAD
+    assert part(outside, "backward: head") - part(inside, "backward: head") == IN_LAYERS + IN_HEAD
+    assert part(outside, "backward end") == part(inside, "backward end")
+
+
+def test_of_a_checkpointed_layer_they_stay_only_while_it_is_computed_again() -> None:
+    alone = {"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0, "checkpointing": "full"}
+    outside, inside = kept(**alone), kept(zero_init=True, **alone)
+    assert part(outside, "loss") - part(inside, "loss") == IN_HEAD
+    of_a_layer = IN_LAYERS // 32
+    more = part(outside, "backward: layers") - part(inside, "backward: layers")
+    assert 0 <= more <= of_a_layer
+
+
+def test_weights_that_stay_for_their_next_use_are_the_ones_that_autograd_keeps() -> None:
+    """Nothing is freed between forward and backward, so nothing is there twice."""
+    stays = {"stage3_max_reuse_distance": 10**11, "stage3_max_live_parameters": 10**11}
+    assert part(kept(**stays), "loss") == part(kept(zero_init=True, **stays), "loss")
+
+
+def test_deepspeed_of_august_2026_keeps_none_whoever_made_the_model() -> None:
+    newer = kept(framework_version="deepspeed 0.19.4")
+    assert part(newer, "loss") == part(kept(framework_version="deepspeed 0.19.4", zero_init=True), "loss")
+    assert any("zero_init" in note for note in newer.notes)
+
+
+def test_where_nobody_says_how_the_model_was_made_the_interval_spans_both() -> None:
+    unsaid = kept(zero_init=None)
+    outside = kept()
+    peaks = [found.quantities["peak_allocated"] for found in (unsaid, kept(zero_init=True), outside)]
+    assert peaks[0].expected == peaks[1].expected < peaks[2].expected <= peaks[0].high

@@ -57,6 +57,7 @@ RECORD = Framework(
     ),
     defaults=DEFAULTS,
     trainer=True,
+    zero_init=True,
     batches="conversations",  # `sequence_len` cuts or drops what is longer
     asks_for_reentry=_asks_for_reentry,
     classes="as they are",

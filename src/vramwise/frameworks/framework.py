@@ -107,6 +107,10 @@ class Loss:
     """With compile a chunk's upcast and loss are one kernel."""
     one_kernel: bool = False
     """The standard loss is one kernel over the logits, its gradient beside them."""
+    compiled: Rule = never
+    """With compile the loss is compiled too: one kernel over the logits, its gradient beside them."""
+    fused_is_compiled: bool = False
+    """`loss = fused` is that compiled loss."""
     softmax_in_place: bool = False
     """The vocab-parallel loss works in place on one fp32 copy of the logits."""
     fused_linear_is_ligers: bool = False
@@ -196,6 +200,9 @@ class Framework:
     """transformers' Trainer runs the loop, through accelerate: autocast, fp32 copies of outputs, Trainer's losses."""
     batches: Literal["full", "padded", "conversations"] = "full"
     """Samples are as long as the sequence, padded to a batch's longest, or conversations of any length up to it."""
+    zero_init: bool = False
+    """Models are made when TrainingArguments exist already, so under ZeRO-3 inside of `zero.Init`; else the script
+    decides."""
     longest_first: Rule = never
     """The longest sample is in a micro-batch that no earlier one left gradients for."""
     names_logits: bool = False

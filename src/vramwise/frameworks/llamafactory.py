@@ -43,6 +43,7 @@ RECORD = Framework(
     ),
     defaults=DEFAULTS,
     trainer=True,
+    zero_init=True,
     batches="conversations",  # `cutoff_len` cuts what is longer
     asks_for_reentry=always,  # 0.9.5 hparams/model_args.py use_reentrant_gc
     classes="as they are",

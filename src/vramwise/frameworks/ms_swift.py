@@ -49,6 +49,7 @@ RECORD = Framework(
     ),
     defaults=DEFAULTS,
     trainer=True,
+    zero_init=True,
     batches="conversations",  # `max_length` cuts or drops what is longer
     asks_for_reentry=always,  # 4.6 trainers/mixin.py _fix_gradient_checkpointing, where FSDP or DeepSpeed shares states
     classes="as they are",

@@ -23,6 +23,20 @@ def _chunks_with_head(train: TrainSettings) -> bool:
     return (version or CHUNKS_SINCE) >= CHUNKS_SINCE and (month or FROM_APRIL_2026) >= FROM_APRIL_2026
 
 
+COMPILED_WITH_THE_MODEL = (2024, 11)
+"""Commit e10cb9494 of 22 October 2024 compiles the loss with the model, e8977b007 of 17 December no more."""
+COMPILED_AGAIN = (2025, 4)
+"""Pull request 1033 of 2 April 2025; since 1608 (August 2025) `compile.components` is model and loss by default."""
+
+
+def _compiles_loss(train: TrainSettings) -> bool:
+    """Every release since 0.1 (June 2025) does, and the repository where the two months say so."""
+    month, version = month_named(train), stated(train, "torchtitan")
+    if month is None:
+        return version is None or version >= (0, 1)
+    return month == COMPILED_WITH_THE_MODEL or month >= COMPILED_AGAIN
+
+
 DEFAULTS = (
     Default("month<2025-02", "optimizer_impl", "foreach",
             "torchtitan components/optimizer.py before pull request 881: fused False, foreach its opposite"),
@@ -59,7 +73,7 @@ RECORD = Framework(
     ),
     defaults=DEFAULTS,
     casts=Casts(autocast="never"),  # FSDP's mixed precision casts whole units
-    loss=Loss(chunks_with_head=_chunks_with_head),
+    loss=Loss(chunks_with_head=_chunks_with_head, compiled=_compiles_loss, fused_is_compiled=True),
     quantizing=Quantizing(keeps_originals=False),
     peft=None,
     sharding=Sharding(

@@ -77,6 +77,7 @@ PIPELINE = Owner(
 )  # fmt: skip
 PIPELINE_STAGES = replace(PIPELINE, refuses=True)
 EXPERT_PARALLEL = Owner(title="", key="expert_parallel_size", absent=(1,), needs="expert_parallel_size above 1")
+COMPILE = Owner(title="torch.compile", key="compile", absent=(False,), needs="compile")
 FP8 = Owner(
     title="Transformer Engine", table="fp8", key="precision", values=("fp8-mixed",), needs="precision fp8-mixed"
 )

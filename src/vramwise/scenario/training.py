@@ -8,6 +8,7 @@ from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.fields import choice, dtype_name, key, maybe, switch, text, texts, whole
 from vramwise.scenario.owners import (
+    COMPILE,
     EXPERT_PARALLEL,
     FP8,
     FSDP,
@@ -110,6 +111,7 @@ class TrainSettings(Settings):
     stage3_model_persistence_threshold: int | None = whole("most values that stay whole", minimum=0, owner=ZERO_3)
     stage3_max_live_parameters: int | None = whole("gathered values that end prefetching", minimum=0, owner=ZERO_3)
     stage3_max_reuse_distance: int | None = whole("weights used again so soon stay", minimum=0, owner=ZERO_3)
+    zero_init: bool | None = switch("the model is made inside zero.Init (it is, unless told otherwise)", owner=ZERO_3)
     zero_hpz_partition_size: int = whole("ranks that share a second copy of the weights", 1, owner=ZERO_3)
     zero_quantized_weights: bool = switch("weights are gathered as 8 bit", False, owner=ZERO_3)
     fsdp: str = choice("fully sharded data parallel", names.FSDP, inside="fsdp.sharding_strategy")
@@ -164,6 +166,14 @@ class TrainSettings(Settings):
     offload_params_buffer_size: int | None = whole("values of a buffer of weights, on NVMe", minimum=0, owner=ZERO_3)
     offload_params_max_in_cpu: int | None = whole("weights that stay in host memory, on NVMe", minimum=0, owner=ZERO_3)
     compile: bool = switch("torch.compile", False)
+    compiled: tuple[str, ...] = key(
+        Several(
+            help="what is compiled, where it is not what the framework compiles (layers or model, loss)",
+            item=choice_kind("a part", names.COMPILED),
+        ),
+        (),
+        owner=COMPILE,
+    )
     clip_grad_norm: bool = switch("gradients are clipped by their norm", True)
     gradient_release: bool = switch("the optimizer steps each weight in backward, and frees its gradient", False)
     set_to_none: bool = switch("zero_grad frees the gradients; off: they stay and are zeroed", True)

@@ -29,6 +29,7 @@ from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_aske
 from vramwise.training.recipe.framework_defaults import taken_note
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, samples_completions
+from vramwise.training.recipe.zero import may_keep_views
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
@@ -154,6 +155,8 @@ def _quantities(
     tensors = counters.widened(peak.total, low, high)
     if samples_completions(job.train):
         tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
+    if may_keep_views(job.train) and rank.data_parallel > 1:
+        tensors = counters.up_to(tensors, _outside_zero_init(job, rank))
     overload = overload_bytes(
         job.model, job.structure, rank, with_rounded_axes(**job.axes), accumulating=job.accumulates_on(rank)
     )
@@ -273,3 +276,9 @@ def _with_shorter_completions(job: Job, rank: Placement) -> int:
     sequence = max(1, job.local_sequence * 3 // 4)
     batch = job.train.micro_batch_size
     return max(m.total for m in moments_at(job.model, job.structure, rank, batch, sequence, job.accumulates))
+
+
+def _outside_zero_init(job: Job, rank: Placement) -> int:
+    """The peak where ZeRO-3's model was made before DeepSpeed knew of it."""
+    batch, structure = job.train.micro_batch_size, job.structure.replace(zero_init=False)
+    return max(m.total for m in moments_at(job.model, structure, rank, batch, job.local_sequence, job.accumulates))

@@ -11,6 +11,8 @@ from vramwise.frameworks.versions import library_version, names_a_version
 from vramwise.hardware import Gpu
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+from vramwise.training.activations.compiled import compiles_layers
+from vramwise.training.activations.loss import is_compiled
 from vramwise.training.model_states.states import ModelStates, quantizer
 from vramwise.training.recipe.adapters import targeted
 from vramwise.training.recipe.attention import attention_note
@@ -67,7 +69,9 @@ def notes_of(
     if sequence > longest:
         notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions")
     if train.compile:
-        notes.append("torch.compile: pointwise operations of a layer are taken as fused; the loss is not")
+        loss = "and the loss as one kernel" if is_compiled(train) else "the loss is not"
+        layers = "pointwise operations of a layer are taken as fused" if compiles_layers(train) else "layers as they are"
+        notes.append(f"torch.compile: {layers}; {loss}")
     notes += framework.notes(train)
     factor = overload_factor(model, train)
     if factor > 1:

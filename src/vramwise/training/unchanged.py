@@ -36,6 +36,7 @@ from vramwise.training.recipe.settings import (
     runs_own_layers,
     structural,
 )  # fmt: skip
+from vramwise.training.recipe.zero import keeps_views
 from vramwise.training.resolved import ResolvedTrain
 
 _FLASH = "attention flash"
@@ -135,7 +136,7 @@ def _of_loss(asked: TrainSettings, train: ResolvedTrain, model: Model, forward: 
     elif framework_of(train).own_layers:
         yield f"loss {train.loss}", f"{train.framework}'s own loss takes 128 positions at a time"
     elif train.loss == "vocab-parallel":
-        yield "loss vocab-parallel", "compiled or of another kind of labels, it is the ordinary loss"
+        yield "loss vocab-parallel", "it is the ordinary loss of another kind of labels"
 
 
 def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> Iterator[tuple[str, str]]:
@@ -167,5 +168,7 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
             yield f"lora_targets {', '.join(nameless)}", why
     if train.offload_params != "none" and not offloaded(train).weights:
         yield "offload_params", f"DeepSpeed offloads weights in stage 3 alone; zero_stage is {train.zero_stage}"
+    if asked.zero_init is False and train.zero_stage == 3 and not keeps_views(train):
+        yield "zero_init", "DeepSpeed replaces linear layers of models that exist already, since 0.19.4"
     if asked.quantize_experts and not has_fused_experts(train, model):
         yield "quantize_experts", "the model has no experts in one tensor"

@@ -17,6 +17,7 @@ from vramwise.frameworks.versions import library_version
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.models.type_facts import has_fact
+from vramwise.training.activations.compiled import compiles_layers
 from vramwise.training.resolved import ResolvedTrain
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
@@ -38,7 +39,8 @@ def kept_storages(run: BlockRun, train: ResolvedTrain) -> list[Storage] | None:
     if run.is_recomputed is not None:
         return boundary(run) if run.is_recomputed else None
     if what == ("op",) or any(name.startswith("all-but") for name in what):
-        return _selected_operations(run)
+        kept = _selected_operations(run)
+        return _read_again(run, kept) if compiles_layers(train) else kept
     return _without(run, train, what)
 
 
@@ -80,6 +82,22 @@ def _selected_operations(run: BlockRun) -> list[Storage]:
         elif node.primitive.is_attention:
             kept.update(dict.fromkeys(output.storage for output in node.outputs))
     return list(kept)
+
+
+def _read_again(run: BlockRun, kept: list[Storage]) -> list[Storage]:
+    """What of it the operations that run again read, or backward itself: a compiled layer keeps no other output.
+
+    The policy marks outputs, and the partitioner saves those of them that backward's graph reads (torch 2.13
+    _functorch/partitioners.py); without compile the cache holds all (torch/utils/checkpoint.py
+    `_CachingTorchDispatchMode`), also a layer's last product, which only the next layer reads.
+    """
+    at_hand = set(kept)
+    needed = {storage for storage, _ in run.saved}
+    for node in reversed(run.nodes):
+        made = {output.storage for output in node.outputs} - at_hand
+        if made & needed:
+            needed |= {tensor.storage for tensor in node.inputs}
+    return [storage for storage in kept if storage in needed]
 
 
 def _without(run: BlockRun, train: ResolvedTrain, what: tuple[str, ...]) -> list[Storage]:

@@ -3,6 +3,7 @@
 shifted       the library's loss before transformers 4.50: a shifted copy of fp32 logits     loss/loss_utils.py
 fused         one kernel over materialized logits, its gradient in their place          unsloth, Liger CE
 one kernel    llm-foundry's default, flash-attn's: its gradient beside the logits     models/mpt/modeling_mpt.py
+              compiled (torchtitan): the same of bf16 logits, and one statistic a row     components/loss.py
 fused-linear  output layer and loss a tile at a time; gradients are made in forward          Liger 0.5 FLCE
 chunked       logits exist, the loss upcasts an eighth at a time           torchtune 0.6, torchtitan before April 2026
               torchtitan since: output layer, loss and backward of an eighth, all in forward   components/loss.py
@@ -61,6 +62,13 @@ def upcasts(train: ResolvedTrain, model: Model) -> bool:
     return not has_fact("transformers", "loss_of_narrow_logits", model.config.model_type, library_version(train))
 
 
+def is_compiled(train: ResolvedTrain) -> bool:
+    """Whether a loss over whole logits, or over each rank's share of them, is compiled."""
+    if not train.compile or train.loss not in ("standard", "vocab-parallel"):
+        return False
+    return "loss" in train.compiled if train.compiled else framework_of(train).loss.compiled(train)
+
+
 def shifts_logits(train: ResolvedTrain) -> bool:
     """Whether the library's loss copies all logits but the last position's."""
     return framework_of(train).trainer and library_version(train) < LABELS_SHIFTED_SINCE
@@ -93,13 +101,15 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
         if own.compiled_chunks and train.compile:
             return _replaced(forward, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
         return _replaced(forward, partial(chunked, logits=logits, upcast=True))
+    if is_compiled(train) or (variant == "fused" and own.fused_is_compiled):
+        return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
     if variant == "fused":
         return _replaced(forward, partial(fused, logits=logits, train=train, model=model))
     if variant == "standard" and own.one_kernel:
         return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
     if variant == "vocab-parallel" and own.softmax_in_place:
         return _replaced(forward, partial(softmax_in_place, logits=logits))
-    if variant == "vocab-parallel" and not train.compile and _is_causal(loss):
+    if variant == "vocab-parallel" and _is_causal(loss):
         return _replaced(forward, partial(loss_parallel, logits=logits))
     if train.tensor_parallel_size > 1 and variant == "standard":
         return _replaced(forward, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))

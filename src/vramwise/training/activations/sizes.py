@@ -26,7 +26,7 @@ from vramwise.training.activations.block_ends import (
     tables,
 )
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
-from vramwise.training.activations.compiled import with_compiled_layers
+from vramwise.training.activations.compiled import compiles_layers, with_compiled_layers
 from vramwise.training.activations.dequantization import with_dequantization
 from vramwise.training.activations.dummy_gradients import adds_into_main_gradients
 from vramwise.training.activations.fp8 import with_fp8_products
@@ -247,7 +247,7 @@ def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> F
     if train.quantization is not None:
         forward = with_dequantization(forward, train, model.config.model_type)
     forward = with_fp8_products(forward, train)
-    if train.compile:
+    if compiles_layers(train):
         forward = with_compiled_layers(forward)
     forward = with_loss(forward, train, model)
     if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:

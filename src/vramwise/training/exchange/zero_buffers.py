@@ -13,9 +13,9 @@ from vramwise.training.model_states.states import quantizer, rounded, stored, tr
 from vramwise.training.recipe.adapters import adapters
 from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import execution, reentrant
-from vramwise.training.recipe.zero import ZeroSettings
+from vramwise.training.recipe.zero import ZeroSettings, keeps_views
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.zero3 import Gathered, Weight, calls_of_step, gathered, module_tree
+from vramwise.training.zero3 import Gathered, ViewsKept, Weight, calls_of_step, gathered, module_tree
 
 BF16_BYTES = 2
 
@@ -79,7 +79,7 @@ def gathered_weights(model: Model, train: ResolvedTrain, placement: Placement, z
         local, key = placement.local_numel(p, p.numel), p.tied_to or p.name
         trains = compute.trains(p.name) and not p.frozen
         if rule is None:
-            return Weight(key, local, size, trains)
+            return Weight(key, local, size, trains, p.is_linear)
         nbytes = stored(p, local, train, rule)[0]
         packed = rule.quantizes(p.part, p.shape, p.is_linear)  # 4-bit values lie in 16-bit items, which stage 3 can cut
         return (
@@ -92,11 +92,15 @@ def gathered_weights(model: Model, train: ResolvedTrain, placement: Placement, z
     if train.method in ("lora", "qlora"):
         for adapter in adapters(model, peft_targets(model, train), train.lora_rank, dora=train.dora):
             added[adapter.base.name] = [
-                Weight(f"{adapter.module}.lora_{i}", prod(shape), width(train.lora_dtype))
+                Weight(f"{adapter.module}.lora_{i}", prod(shape), width(train.lora_dtype), linear=True)
                 for i, shape in enumerate(adapter.shapes)
             ]
     images, inputs = train.images_per_sequence > 0, train.method == "full" or train.checkpointing != "none"
     root = module_tree(model, weight_of, lambda p: added.get(p.name, ()), images=images, input_gradients=inputs)
     again = reentrant(train)
-    calls, in_forward = calls_of_step(root, checkpointing=train.checkpointing == "full", reentrant=again)
-    return gathered(calls, in_forward, zero.limits, placement.data_parallel, quantized=train.zero_quantized_weights)
+    checkpointed = train.checkpointing == "full"
+    calls, in_forward = calls_of_step(root, checkpointing=checkpointed, reentrant=again)
+    views = ViewsKept(checkpointed) if keeps_views(train) and placement.data_parallel > 1 else None
+    return gathered(
+        calls, in_forward, zero.limits, placement.data_parallel, quantized=train.zero_quantized_weights, views=views
+    )

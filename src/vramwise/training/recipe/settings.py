@@ -91,7 +91,7 @@ _BESIDE_THE_OPERATIONS: Mapping[str, object] = {
         "pipeline_schedule", "eval_batch_size", "expandable_segments", "distributed_optimizer", "reduce_bucket_size",
         "overlap_comm", "contiguous_gradients", "reduce_scatter", "sub_group_size", "stage3_prefetch_bucket_size",
         "stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_max_live_parameters",
-        "stage3_max_reuse_distance",
+        "stage3_max_reuse_distance", "zero_init",
     )
 }  # fmt: skip
 _RELEASING = "lomo"

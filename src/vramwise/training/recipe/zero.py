@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import followed
 from vramwise.records import record
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Limits
@@ -50,6 +51,25 @@ class ZeroSettings:
     contiguous_gradients: bool
     reduce_scatter: bool
     limits: Limits
+
+
+OWN_LINEAR_SINCE = (0, 19, 4)
+"""Pull request 8189: DeepSpeed's linear function for models that exist already, too."""
+
+
+def keeps_views(train: ResolvedTrain) -> bool:
+    """Whether autograd keeps weights that stage 3 gathered: the model was made outside of `zero.Init`."""
+    return train.zero_init is False and _leaves_linear(train)
+
+
+def may_keep_views(train: ResolvedTrain) -> bool:
+    """Whether it hangs on a script of which nobody said how it makes the model."""
+    return train.zero_init is None and _leaves_linear(train) and not framework_of(train).zero_init
+
+
+def _leaves_linear(train: ResolvedTrain) -> bool:
+    """Whether torch's linear function stays where the model was made outside of `zero.Init`."""
+    return train.zero_stage == 3 and (followed(train, "deepspeed") or OWN_LINEAR_SINCE) < OWN_LINEAR_SINCE
 
 
 def zero_settings(train: ResolvedTrain, hidden_size: int) -> ZeroSettings:

@@ -6,8 +6,8 @@ optimizer's states and temporaries; `zero_grad`. What shards tensors gathers and
 (gathers.py). The first step and a steady one are played, since states that the first one makes take memory that
 activations had. Where lengths vary, a step of each length is played instead.
 
-Not played: DeepSpeed, pipelines, tensor parallelism, offloaded activations, compiled blocks, further models in the same
-process, litgpt's loop, which keeps logits over the step; `is_replayed` says for which settings the replay stands.
+Not played: DeepSpeed, pipelines, tensor parallelism, offloaded activations, further models in the same process,
+litgpt's loop, which keeps logits over the step; `is_replayed` says for which settings the replay stands.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
     away, cut = offloaded(train), placement.cut
     if train.extra_models or not framework_of(train).replayed:
         return False
-    if train.compile or gradient_life(train).released or away.activations or placement.stages > 1:
+    if gradient_life(train).released or away.activations or placement.stages > 1:
         return False
     if train.context_parallel_size > 1 or cut.expert_parallel_size > 1 or train.master_dtype or train.zero_stage:
         return False

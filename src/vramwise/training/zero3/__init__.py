@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.training.zero3.coordinator import Gathered, Limits, gathered
+from vramwise.training.zero3.coordinator import Gathered, Limits, ViewsKept, gathered
 from vramwise.training.zero3.module_calls import Weight, calls_of_step, module_tree
 
-__all__ = ["Gathered", "Limits", "Weight", "calls_of_step", "gathered", "module_tree"]
+__all__ = ["Gathered", "Limits", "ViewsKept", "Weight", "calls_of_step", "gathered", "module_tree"]

@@ -15,6 +15,11 @@ Weights of at most `param_persistence_threshold` values are persistent: gathered
 freed. Weights gathered together come in one output, from which each is copied when the first of them is waited for; the
 output goes when the last has been asked for (zero/partition_parameters.py AllGatherCoalescedHandle). A weight gathered
 alone is its own output, which ranks pad to their number. A single rank copies each from the host (NoGatherHandle).
+
+Where `torch.nn.functional.linear` is torch's own, autograd keeps the transposed view of a gathered weight, and with it
+its memory, from the module's forward to its backward pass, in which the weight is gathered once more. DeepSpeed puts a
+function of its own there that keeps the parameter alone: inside of `zero.Init` (0.14 zero/partition_parameters.py
+`patch_init_and_builtins`, zero/linear.py LinearFunctionForZeroStage3), and for the rest of the process.
 """
 
 from __future__ import annotations
@@ -44,6 +49,14 @@ class Limits:
 
 
 @record
+class ViewsKept:
+    """Autograd keeps the gathered weights of linear layers; `checkpointed`: those of decoder layers only once a layer
+    is computed again."""
+
+    checkpointed: bool
+
+
+@record
 class Gathered:
     """Bytes of gathered weights and outputs of all-gathers: the most by pass and running block, and between passes."""
 
@@ -66,16 +79,19 @@ class _Output:
 
 
 def gathered(
-    calls: Sequence[Call], in_forward: int, limits: Limits, ranks: int, *, quantized: bool = False
-) -> Gathered:
+    calls: Sequence[Call], in_forward: int, limits: Limits, ranks: int, *, quantized: bool = False,
+    views: ViewsKept | None = None,
+) -> Gathered:  # fmt: skip
     """What is gathered in a step of these calls, of which the first `in_forward` are the forward pass.
 
     `quantized`: weights travel as 8-bit values, from which they are made again when they are waited for (ZeRO++).
+    `views`: autograd keeps what linear layers read.
     """
-    keeper = _Keeper(calls, limits, ranks, quantized)
+    keeper = _Keeper(calls, limits, ranks, quantized, views)
     passes: list[dict[int, int]] = [{}, {}]
     after_forward, block = keeper.held, OUTSIDE
     for i, call in enumerate(calls):
+        keeper.is_forward = i < in_forward
         if i == in_forward:
             after_forward = keeper.held
         block = call.module.block if call.turn in _ENTERING else block
@@ -113,6 +129,8 @@ class _Keeper:
     limits: Limits
     ranks: int
     quantized: bool = False
+    views: ViewsKept | None = None
+    is_forward: bool = True
     order: _Order = field(init=False)
     queue: deque[tuple[Weight, int]] = field(init=False)
     held: int = field(init=False, default=0)
@@ -126,6 +144,7 @@ class _Keeper:
     persistent: set[str] = field(init=False, default_factory=set)
     entered_backward: dict[str, Module] = field(init=False, default_factory=dict)
     recomputed: dict[str, dict[str, Weight]] = field(init=False, default_factory=dict)
+    seen_by_autograd: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order = _order_of(self.calls)
@@ -154,7 +173,11 @@ class _Keeper:
             self.step += 1
         else:
             most = 0
-            self._leave(call.module, self._released(call.module))
+            if call.turn is Turn.LEAVE:
+                self._leave(call.module, self._released(call.module), keeps=self._keeps_views(call.module))
+            else:
+                self.held -= self.seen_by_autograd.pop(call.module.path, 0)
+                self._leave(call.module, self._released(call.module))
             if call.turn is Turn.LEAVE_BACKWARD:
                 self.entered_backward.pop(call.module.path, None)
                 self._release_recomputed(call.module.path)
@@ -266,15 +289,29 @@ class _Keeper:
             found.add(weight.key)
         return found
 
-    def _leave(self, module: Module, released: set[str]) -> None:
+    def _keeps_views(self, module: Module) -> bool:
+        """Whether autograd keeps what a module has read when its forward pass is over."""
+        if self.views is None or not module.differentiable:
+            return False
+        return not (self.is_forward and self.views.checkpointed and module.block >= 0)
+
+    def _leave(self, module: Module, released: set[str], *, keeps: bool = False) -> None:
         for weight in module.weights:
             users = self.users.get(weight.key, set())
             users.discard(module.path)
-            if weight.key in released:
-                self._release(weight)
+            if weight.key not in released:
+                continue
+            freed = self._release(weight)
+            if keeps and weight.linear:
+                self.seen_by_autograd[module.path] = self.seen_by_autograd.get(module.path, 0) + freed
+                self.held += freed
 
-    def _release(self, weight: Weight) -> None:
+    def _release(self, weight: Weight) -> int:
+        """Frees a weight that no module uses; bytes of it."""
         is_there = weight.key in self.there and weight.key not in self.in_flight
-        if is_there and not self.users.get(weight.key):
-            self.held -= self.there.pop(weight.key)
-            self.live -= weight.numel
+        if not is_there or self.users.get(weight.key):
+            return 0
+        freed = self.there.pop(weight.key)
+        self.held -= freed
+        self.live -= weight.numel
+        return freed

@@ -30,12 +30,16 @@ DROPOUT = "dropout"
 
 @record
 class Weight:
-    """A parameter as stage 3 sees it: `key` is that of its storage, `numel` its values, `item` bytes of one."""
+    """A parameter as stage 3 sees it: `key` is that of its storage, `numel` its values, `item` bytes of one.
+
+    `linear`: a linear layer multiplies by it.
+    """
 
     key: str
     numel: int
     item: int
     trains: bool = True
+    linear: bool = False
 
 
 @dataclass(slots=True, eq=False)
