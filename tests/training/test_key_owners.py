@@ -97,8 +97,13 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     ),
     "zero_init": (
         False,
-        {**STAGE_3, "framework_version": "deepspeed 0.14.2", "stage3_max_reuse_distance": 0,
-         "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0},
+        {
+            **STAGE_3,
+            "framework_version": "deepspeed 0.14.2",
+            "stage3_max_reuse_distance": 0,
+            "stage3_param_persistence_threshold": 0,
+            "stage3_prefetch_bucket_size": 0,
+        },
         DENSE,
     ),
     "zero_hpz_partition_size": (2, STAGE_3, DENSE),

@@ -70,7 +70,8 @@ def notes_of(
         notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions")
     if train.compile:
         loss = "and the loss as one kernel" if is_compiled(train) else "the loss is not"
-        layers = "pointwise operations of a layer are taken as fused" if compiles_layers(train) else "layers as they are"
+        fused = "pointwise operations of a layer are taken as fused"
+        layers = fused if compiles_layers(train) else "layers as they are"
         notes.append(f"torch.compile: {layers}; {loss}")
     notes += framework.notes(train)
     factor = overload_factor(model, train)
