@@ -11,7 +11,7 @@ from vramwise.models import Model, describe
 from vramwise.models.allocator import block_bytes
 from vramwise.models.parallel_cut import ParallelCut
 from vramwise.serving.common.storage import storage_of
-from vramwise.serving.common.weights import Layout, rope_cache_bytes, stage_layers, stage_weights
+from vramwise.serving.common.weights import Layout, Stages, rope_cache_bytes, stage_weights
 from vramwise.sources import resolve
 from vramwise.units import GIB, MIB
 
@@ -68,7 +68,7 @@ def test_tensor_parallelism_pads_the_vocabulary_and_copies_key_value_heads() -> 
 
 
 def test_pipeline_stages_share_out_layers_and_hold_both_ends() -> None:
-    assert stage_layers(10, 4) == ((0, 2), (2, 5), (5, 8), (8, 10))
+    assert Stages(4).spans(10) == ((0, 2), (2, 5), (5, 8), (8, 10))
     small = model(num_hidden_layers=4)
     storage = storage_of(small, "auto", None, None)
     first, last = stage_weights(small, storage, Layout(pipeline_parallel_size=2))

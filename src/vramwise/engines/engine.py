@@ -116,6 +116,8 @@ class Engine:
     """Rows that embedding and head are padded to before they are cut."""
     fuses_layers: bool = True
     """Query, key and value are one tensor, gate and up another."""
+    last_stages_take_more: bool = False
+    """Layers that pipeline stages do not share evenly go to the last stages, not to those before the last."""
     experts_over_data_ranks: bool = False
     """Ranks of data parallelism cut each expert too."""
     shared_experts_stay_whole: bool = False

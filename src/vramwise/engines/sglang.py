@@ -14,6 +14,7 @@ RECORD = Engine(
     memory_share="mem_fraction_static",
     cache_dtypes=("auto", "bf16", "fp8_e4m3", "fp8_e5m2"),
     vocab_multiple=64,  # DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
+    last_stages_take_more=True,  # distributed/utils.py get_pp_indices
     expert_flag="--ep-size",
     words={
         "gpu_memory_utilization": "mem_fraction_static",

@@ -37,6 +37,9 @@ class ServeSettings(Settings):
     )
     quantization_group_size: int = whole("weights that share one scale", 128, owner=SERVERS)
     kv_cache_dtype: str = choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS, owner=SERVERS)
+    mamba_ssm_cache_dtype: str = choice(
+        "dtype of the recurrent states", names.RECURRENT_STATE_DTYPES, names.DTYPE_SPELLINGS, owner=(VLLM, SGLANG)
+    )
     max_model_len: int | None = whole("tokens of the longest request")
     gpu_memory_utilization: float | None = key(
         Fraction(help="share of the card that the engine may take", optional=True, above_zero=True),
@@ -48,11 +51,19 @@ class ServeSettings(Settings):
         "tokens in one step", owner=(VLLM, TGI, TENSORRT_LLM), uncounted=(SGLANG,)
     )
     enforce_eager: bool | None = switch("no CUDA graphs", owner=(VLLM, SGLANG), uncounted=(TGI, TENSORRT_LLM))
+    cudagraph_capture_sizes: tuple[int, ...] = key(
+        Several(help="batches that are captured as CUDA graphs (1,2,4,8)", item=Whole(help="a batch")),
+        (),
+        owner=(VLLM, SGLANG),
+    )
     block_size: int | None = whole("tokens in a KV cache block", owner=(VLLM, SGLANG, TGI, TENSORRT_LLM))
     sleep_level: int | None = key(
         Whole(help="what it keeps while it sleeps: 1 its weights in host memory, 2 nothing", optional=True, maximum=2),
         None,
         owner=VLLM,
+    )
+    cpu_offload_gb: float | None = key(
+        Share(help="GiB of weights that a GPU leaves in host memory", optional=True), None, owner=(VLLM, SGLANG)
     )
     kv_cache_memory_bytes: int | None = size("size of the KV cache, instead of what is left", owner=VLLM)
     limit_mm_per_prompt: Mapping[str, int] | None = key(
@@ -66,6 +77,7 @@ class ServeSettings(Settings):
         owner=VLLM,
         uncounted=(SGLANG,),
     )
+    language_model_only: bool | None = switch("no media may come, and towers are not loaded", owner=VLLM)
     max_loras: int | None = whole("adapters in one batch", owner=VLLM, uncounted=(SGLANG, TGI, TENSORRT_LLM))
     max_lora_rank: int | None = whole("largest adapter rank", owner=VLLM, uncounted=(SGLANG, TGI, TENSORRT_LLM))
     speculative: Mapping[str, str | int] | None = key(
@@ -80,6 +92,9 @@ class ServeSettings(Settings):
     )
     pipeline_parallel_size: int = whole(
         "pipeline stages", 1, owner=(VLLM, SGLANG, TENSORRT_LLM), uncounted=(TRANSFORMERS,)
+    )
+    pipeline_layer_partition: tuple[int, ...] = key(
+        Several(help="layers of each pipeline stage (20,12)", item=Whole(help="how many")), (), owner=(VLLM, SGLANG)
     )
     data_parallel_size: int = whole("copies of the model", 1, owner=(VLLM, SGLANG, TENSORRT_LLM))
     expert_parallel: bool = switch("experts are spread whole over the GPUs", False, owner=(VLLM, SGLANG, TENSORRT_LLM))
@@ -100,6 +115,11 @@ class ServeSettings(Settings):
     chunked_prefill_size: int | None = whole("tokens in a prefill chunk", owner=SGLANG)
     cuda_graph_max_bs: int | None = whole("largest captured batch", owner=SGLANG)
     max_total_tokens: int | None = whole("most tokens in the KV cache", owner=SGLANG)
+    swa_full_tokens_ratio: float | None = key(
+        Fraction(help="tokens of windowed layers for each of full ones", optional=True, above_zero=True),
+        None,
+        owner=SGLANG,
+    )
     gguf_quant: str | None = maybe(
         "GGUF type of the file (Q4_K_M)",
         names.GGUF_QUANTS,
@@ -148,6 +168,7 @@ class ServeSettings(Settings):
     prefill_step_size: int | None = whole("tokens of a prompt in one step", owner=MLX)
     mla_attn: int | None = key(Whole(help="-mla", optional=True, minimum=0, maximum=3), None, owner=IK_LLAMA_CPP)
     attn_max_b: int | None = whole("-amb, MiB", minimum=0, owner=IK_LLAMA_CPP)
+    run_time_repack: bool | None = switch("-rtr, weights on the host are repacked for the CPU", owner=IK_LLAMA_CPP)
     fused_moe: int | None = key(Whole(help="-fmoe", optional=True, minimum=0, maximum=1), None, owner=IK_LLAMA_CPP)
 
     def to_dict(self) -> dict[str, object]:

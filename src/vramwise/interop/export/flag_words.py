@@ -52,3 +52,13 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value))
     return repr(value) if isinstance(value, float) else str(value)
+
+
+def listed(flag: str, value: object) -> list[str]:
+    """A flag that takes several words; nothing where the key is not stated."""
+    return [flag, *map(_text, value)] if isinstance(value, list | tuple) and value else []
+
+
+def stages(variable: str, value: object) -> dict[str, str]:
+    """The layers of each pipeline stage as a variable of the environment; nothing where they are not stated."""
+    return {variable: _text(value)} if isinstance(value, list | tuple) and value else {}

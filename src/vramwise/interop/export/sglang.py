@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.interop.export.draft import Asked, Draft
-from vramwise.interop.export.flag_words import LONG_DTYPES, flag_words
-from vramwise.interop.launch.sglang import MEANINGS
+from vramwise.interop.export.flag_words import LONG_DTYPES, flag_words, listed, stages
+from vramwise.interop.launch.sglang import CAPTURED, MEANINGS
 
 _QUANTIZATIONS = {
     "awq": "awq", "awq-marlin": "awq_marlin", "gptq": "gptq", "gptq-marlin": "gptq_marlin", "fp8": "fp8",
@@ -20,7 +20,10 @@ _QUANTIZATIONS = {
 def write(asked: Asked) -> Draft:
     """The command of a scenario whose engine is SGLang."""
     stated = asked.stated()
-    said = {**stated, "dtype": LONG_DTYPES.get(str(stated["dtype"]), stated["dtype"])} if "dtype" in stated else stated
+    said = dict(stated)
+    for key in ("dtype", "mamba_ssm_cache_dtype"):
+        if key in said:
+            said[key] = LONG_DTYPES.get(str(said[key]), said[key])
     words = ["python", "-m", "sglang.launch_server", "--model-path", asked.model]
     words += flag_words("sglang", MEANINGS, said)
     if stated.get("quantization") in _QUANTIZATIONS:
@@ -41,4 +44,6 @@ def write(asked: Asked) -> Draft:
         for key, flag in flags.items():
             if key in drafts:
                 words += [flag, str(drafts[key]).upper() if key == "method" else str(drafts[key])]
-    return Draft(tuple(words))
+    words += listed(CAPTURED[0], stated.get("cudagraph_capture_sizes"))
+    environment = stages("SGLANG_PP_LAYER_PARTITION", stated.get("pipeline_layer_partition"))
+    return Draft(tuple(words), environment=environment)

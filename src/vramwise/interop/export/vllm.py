@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 
 from vramwise.interop.export.draft import Asked, Draft
-from vramwise.interop.export.flag_words import LONG_DTYPES, flag_words
-from vramwise.interop.launch.vllm import MEANINGS
+from vramwise.interop.export.flag_words import LONG_DTYPES, flag_words, listed, stages
+from vramwise.interop.launch.vllm import CAPTURED, MEANINGS
 
 QUANTIZATIONS = {
     "awq": "awq", "awq-marlin": "awq_marlin", "gptq": "gptq", "gptq-marlin": "gptq_marlin", "fp8": "fp8",
@@ -25,9 +25,9 @@ def write(asked: Asked) -> Draft:
     """The command of a scenario whose engine is vLLM."""
     stated = asked.stated()
     said = dict(stated)
-    for key, names in (("dtype", LONG_DTYPES), ("kv_cache_dtype", LONG_DTYPES)):
+    for key in ("dtype", "kv_cache_dtype", "mamba_ssm_cache_dtype"):
         if key in said:
-            said[key] = names.get(str(said[key]), said[key])
+            said[key] = LONG_DTYPES.get(str(said[key]), said[key])
     words = ["vllm", "serve", asked.model, *flag_words("vllm", MEANINGS, said, _NEGATED)]
     quantization = stated.get("quantization")
     if quantization in QUANTIZATIONS:
@@ -42,5 +42,7 @@ def write(asked: Asked) -> Draft:
         names = {"num_tokens": "num_speculative_tokens"}
         config = {names.get(key, key): value for key, value in drafts.items() if key in ("method", "model", *names)}
         words += ["--speculative-config", json.dumps(config)]
-    environment = {name: str(int(bool(stated[key]))) for key, name in _SWITCHES.items() if key in stated}
+    words += listed(CAPTURED[0], stated.get("cudagraph_capture_sizes"))
+    environment = stages("VLLM_PP_LAYER_PARTITION", stated.get("pipeline_layer_partition"))
+    environment |= {name: str(int(bool(stated[key]))) for key, name in _SWITCHES.items() if key in stated}
     return Draft(tuple(words), environment=environment)

@@ -205,6 +205,24 @@ def settings_of(words: Words, meanings: Mapping[str, Meaning]) -> dict[str, obje
     return found
 
 
+def whole_numbers(words: Words, flags: Sequence[str]) -> list[int]:
+    """What a flag lists, `1 2 4` or `1,2,4`; nothing where none is given. Raises UsageError that names the flag."""
+    for flag in flags:
+        parts = [part for value in words.given.get(flag, ()) for part in value.split(",")]
+        if parts:
+            try:
+                return [int(part) for part in parts]
+            except ValueError:
+                raise UsageError(f'{flag}: expected whole numbers, got "{clipped(" ".join(parts))}"') from None
+    return []
+
+
+def stages_of(start: Start, variable: str) -> dict[str, object]:
+    """The layers of each pipeline stage, where a variable of the environment says them."""
+    stated = start.environment.get(variable)
+    return {"pipeline_layer_partition": stated} if stated else {}
+
+
 def notes_of(
     engine: str, words: Words, read: frozenset[str], uncounted: Mapping[str, str], spare: Sequence[str] = ()
 ) -> tuple[str, ...]:

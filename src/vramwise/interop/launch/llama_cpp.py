@@ -48,12 +48,13 @@ _LONG = {
     ("-mla", "--mla-use"): Meaning("mla_attn", whole),
     ("-amb", "--attention-max-batch"): Meaning("attn_max_b", whole),
     ("-wgt", "--worst-graph-tokens"): Meaning("logits_all", lambda text: False if whole(text) else None),
+    ("-rtr", "--run-time-repack"): Meaning("run_time_repack", switch),
     ("-fmoe", "--fused-moe"): Meaning("fused_moe", lambda text: int(switch(text))),
 }
 MEANINGS = {flag: meaning for flags, meaning in _LONG.items() for flag in flags}
 _IK_ALONE = frozenset({
     "-mla", "--mla-use", "-wgt", "--worst-graph-tokens", "-amb", "--attention-max-batch", "-fmoe", "--fused-moe",
-    "-rtr", "-ser", "-ger", "-khad", "-no-fug", "-no-mmad", "-muge", "-mqkv", "-smgs",
+    "-rtr", "--run-time-repack", "-ser", "-ger", "-khad", "-no-fug", "-no-mmad", "-muge", "-mqkv", "-smgs",
 })  # fmt: skip
 _MODEL = ("-m", "--model")
 _REPOSITORY = ("-hf", "-hfr", "--hf-repo")

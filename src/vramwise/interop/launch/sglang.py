@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, understood_of, words_for
+from vramwise.interop.launch.command import (
+    Launch,
+    Start,
+    notes_of,
+    one_model,
+    settings_of,
+    stages_of,
+    understood_of,
+    whole_numbers,
+    words_for,
+)
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import Meaning, fraction, positive, switch, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
@@ -19,13 +29,15 @@ MEANINGS = {
     "--max-total-tokens": Meaning("max_total_tokens", whole),
     "--page-size": Meaning("block_size", whole),
     "--kv-cache-dtype": Meaning("kv_cache_dtype", word),
+    "--swa-full-tokens-ratio": Meaning("swa_full_tokens_ratio", fraction),
+    "--mamba-ssm-dtype": Meaning("mamba_ssm_cache_dtype", word),
+    "--cpu-offload-gb": Meaning("cpu_offload_gb", fraction),
     "--disable-cuda-graph": Meaning("enforce_eager", switch),
     "--disable-radix-cache": Meaning("enable_prefix_caching", lambda text: not switch(text)),
     **{name: Meaning("tensor_parallel_size", whole) for name in ("--tp", "--tp-size", "--tensor-parallel-size")},
     **{name: Meaning("pipeline_parallel_size", whole) for name in ("--pp", "--pp-size", "--pipeline-parallel-size")},
 }
 UNCOUNTED = {
-    "--cpu-offload-gb": "weights that it moves to the host are charged to the GPU here",
     "--enable-hierarchical-cache": "its second level is in host memory",
     "--enable-dp-attention": "attention is taken as split over the ranks",
     "--attn-dp-size": "attention is taken as split over the ranks",
@@ -40,9 +52,10 @@ _SPECULATIVE = {
     "--speculative-draft-model": "model",
     "--speculative-num-draft-tokens": "num_tokens",
 }
+CAPTURED = ("--cuda-graph-bs", "--cuda-graph-bs-decode")
 _LORA = ("--enable-lora", "--lora-paths", "--max-loras-per-batch", "--max-lora-rank")
 _APART = frozenset(
-    (*_DATA_PARALLEL, *_EXPERT_PARALLEL, *_SPECULATIVE, *_LORA, "--model-path", "--model", "--quantization")
+    (*CAPTURED, *_DATA_PARALLEL, *_EXPERT_PARALLEL, *_SPECULATIVE, *_LORA, "--model-path", "--model", "--quantization")
 )
 
 
@@ -53,6 +66,9 @@ def read(start: Start) -> Launch:
     if start.version:
         settings["engine_version"] = start.version
     notes: list[str] = []
+    if sizes := whole_numbers(words, CAPTURED):
+        settings["cudagraph_capture_sizes"] = sizes
+    settings |= stages_of(start, "SGLANG_PP_LAYER_PARTITION")
     _splits(words, settings)
     _speculative(words, settings)
     if words.given.get("--lora-paths") or words.given.get("--enable-lora"):

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
-from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, understood_of, words_for
+from vramwise.interop.launch.command import (
+    Launch,
+    Start,
+    notes_of,
+    one_model,
+    settings_of,
+    stages_of,
+    understood_of,
+    whole_numbers,
+    words_for,
+)
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import Meaning, fraction, switch, table, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
@@ -21,6 +31,9 @@ MEANINGS = {
     "--kv-cache-dtype": Meaning("kv_cache_dtype", word),
     "--kv-cache-memory-bytes": Meaning("kv_cache_memory_bytes", whole),
     "--limit-mm-per-prompt": Meaning("limit_mm_per_prompt", table),
+    "--language-model-only": Meaning("language_model_only", switch),
+    "--mamba-ssm-cache-dtype": Meaning("mamba_ssm_cache_dtype", word),
+    "--cpu-offload-gb": Meaning("cpu_offload_gb", fraction),
     "--tensor-parallel-size": Meaning("tensor_parallel_size", whole),
     "-tp": Meaning("tensor_parallel_size", whole),
     "--pipeline-parallel-size": Meaning("pipeline_parallel_size", whole),
@@ -35,21 +48,20 @@ MEANINGS = {
     "--disable-hybrid-kv-cache-manager": Meaning("disable_hybrid_kv_cache_manager", switch),
 }
 UNCOUNTED = {
-    "--cpu-offload-gb": "weights that it moves to the host are charged to the GPU here",
     "--kv-transfer-config": "connectors keep buffers of their own",
     "--hf-overrides": "the model's own config is used",
     "--num-gpu-blocks-override": "the number of blocks is worked out",
     "--disable-sliding-window": "windowed layers keep their windows here",
     "--enable-dbo": "its second batch of activations",
     "--prefill-context-parallel-size": "it is taken as 1",
-    "--compilation-config": "the default graph sizes are used",
-    "--cudagraph-capture-sizes": "the default graph sizes are used",
+    "--compilation-config": "of it only cudagraph_capture_sizes is read",
     "--max-cudagraph-capture-size": "the default graph sizes are used",
 }
+CAPTURED = ("--cudagraph-capture-sizes", "--cuda-graph-sizes")
 _READ_APART = frozenset({
     "--model", "--quantization", "-q", "--enable-lora", "--max-loras", "--max-lora-rank", "--speculative-config", "-sc",
     "--speculative-model", "--num-speculative-tokens", "--spec-method", "--spec-model", "--spec-tokens",
-    "--language-model-only", "--calculate-kv-scales",
+    "--calculate-kv-scales", *CAPTURED,
 })  # fmt: skip
 _DEFAULT_LORA_RANK = 16
 
@@ -70,8 +82,8 @@ def read(start: Start) -> Launch:
     speculative = _speculative(words)
     if speculative:
         settings["speculative"] = speculative
-    if words.given.get("--language-model-only", ["false"])[-1] == "true":
-        settings["limit_mm_per_prompt"] = dict.fromkeys(("image", "video", "audio"), 0)
+    _captured(words, settings)
+    settings |= stages_of(start, "VLLM_PP_LAYER_PARTITION")
     loose = list(words.loose)
     model = words.given.get("--model", [None])[-1] or (loose.pop(0) if loose else None)
     model = one_model("vLLM", model, "vllm serve MODEL")
@@ -94,6 +106,15 @@ def _quantization(words: Words, settings: dict[str, object], notes: list[str]) -
         settings["quantization"] = name
     else:
         notes.append(f"--quantization {given}: the format that the model's own config states is used")
+
+
+def _captured(words: Words, settings: dict[str, object]) -> None:
+    sizes = whole_numbers(words, CAPTURED)
+    for text in words.given.get("--compilation-config", ()):
+        stated = (table(text) or {}).get("cudagraph_capture_sizes")
+        sizes = sizes or ([size for size in stated if type(size) is int] if isinstance(stated, list) else [])
+    if sizes:
+        settings["cudagraph_capture_sizes"] = sizes
 
 
 def _adapters(words: Words, settings: dict[str, object]) -> None:

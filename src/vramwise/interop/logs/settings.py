@@ -65,6 +65,13 @@ def copy_share(source: Mapping[str, object], target: dict[str, object], name: st
         target[name] = float(value)
 
 
+def copy_size(source: Mapping[str, object], target: dict[str, object], name: str) -> None:
+    """A number above 0."""
+    value = source.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        target[name] = float(value)
+
+
 def copy_formats(source: Mapping[str, object], target: dict[str, object]) -> None:
     """Formats of weights and of the KV cache that scenarios know; engines name these settings as scenarios do."""
     for key, read in (("dtype", dtype_of), ("quantization", quantization_of), ("kv_cache_dtype", cache_dtype_of)):

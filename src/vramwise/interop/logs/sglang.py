@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from vramwise.interop.logs.reading import Collector, Reading
-from vramwise.interop.logs.settings import copy_formats, copy_share, copy_whole, pairs
+from vramwise.interop.logs.settings import copy_formats, copy_share, copy_size, copy_whole, dtype_of, pairs
 from vramwise.units import GIB
 
 # digits of what an engine can print; a longer number is no match, and no search is as long as the line
@@ -65,6 +65,10 @@ def _apply(reading: Reading, given: dict[str, object]) -> None:
     settings = reading.settings
     copy_whole(given, settings, _SIZES)
     copy_share(given, settings, "mem_fraction_static")
+    copy_share(given, settings, "swa_full_tokens_ratio")
+    copy_size(given, settings, "cpu_offload_gb")
+    if (states := dtype_of(given.get("mamba_ssm_dtype"))) is not None:
+        settings["mamba_ssm_cache_dtype"] = states
     copy_formats(given, settings)
     if given.get("disable_cuda_graph") is True:
         settings["enforce_eager"] = True

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from vramwise.interop.logs.reading import Collector, Reading
-from vramwise.interop.logs.settings import copy_formats, copy_share, copy_whole, pairs, table
+from vramwise.interop.logs.settings import copy_formats, copy_share, copy_size, copy_whole, dtype_of, pairs, table
 from vramwise.units import GIB
 
 # digits of what an engine can print; a longer number is no match, and no search is as long as the line
@@ -54,7 +54,6 @@ _LABELS = {
     "cuda_graph": "CUDA graph memory (the log ends before capture, or eager mode)",
 }  # fmt: skip
 MOST_CAPTURED = 512
-MODALITIES = ("image", "video", "audio")
 _SIZES = {
     "max_seq_len": "max_model_len", "max_model_len": "max_model_len", "tensor_parallel_size": "tensor_parallel_size",
     "pipeline_parallel_size": "pipeline_parallel_size", "data_parallel_size": "data_parallel_size",
@@ -128,6 +127,9 @@ def _apply(reading: Reading, given: dict[str, object]) -> None:
     copy_whole(given, settings, _SIZES)
     copy_share(given, settings, "gpu_memory_utilization")
     copy_formats(given, settings)
+    copy_size(given, settings, "cpu_offload_gb")
+    if (states := dtype_of(given.get("mamba_ssm_cache_dtype"))) is not None:
+        settings["mamba_ssm_cache_dtype"] = states
     if isinstance(caching := given.get("enable_prefix_caching"), bool):
         settings["enable_prefix_caching"] = caching
     if given.get("enforce_eager") is True:
@@ -145,7 +147,7 @@ def _apply(reading: Reading, given: dict[str, object]) -> None:
     if isinstance(limits, dict) and all(type(value) is int for value in limits.values()):
         settings["limit_mm_per_prompt"] = limits
     if given.get("language_model_only") is True:
-        settings["limit_mm_per_prompt"] = dict.fromkeys(MODALITIES, 0)
+        settings["language_model_only"] = True
 
 
 def _numbers(reading: Reading, found: Collector, line: str) -> None:

@@ -14,7 +14,7 @@ from math import ceil
 from vramwise.models import LayerCache, Model
 from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
-from vramwise.serving.common.weights import stage_layers
+from vramwise.serving.common.weights import ONE_STAGE, Stages
 from vramwise.units import round_up
 
 MLA_ROW_ALIGNMENT = 256  # vLLM 0.7 on CUDA pads each latent row to this
@@ -54,12 +54,17 @@ def layer_specs(
 
 @lru_cache(maxsize=1024)
 def model_specs(
-    model: Model, tensor_parallel: int, dtypes: CacheDtypes, windows: bool = True, stages: int = 1, stage: int = 0
+    model: Model,
+    tensor_parallel: int,
+    dtypes: CacheDtypes,
+    windows: bool = True,
+    stages: Stages = ONE_STAGE,
+    stage: int = 0,
 ) -> tuple[LayerSpec, ...]:
     """`layer_specs` of all layers of a pipeline stage, kept for the next scenario."""
     caches: Iterable[LayerCache] = model.caches
-    if stages > 1:
-        start, stop = stage_layers(model.num_layers, stages)[stage]
+    if stages.count > 1:
+        start, stop = stages.spans(model.num_layers)[stage]
         caches = (cache for block in list(model.layers())[start:stop] for cache in block.caches)
     return layer_specs(engine_caches(model, caches), tensor_parallel, dtypes, windows=windows)
 

@@ -15,7 +15,8 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.gguf.quantizer import typed_tensors
 from vramwise.serving.common.storage import Storage, storage_of
 from vramwise.serving.common.weight_nodes import PART_NAMES, heaviest_stage, weights_node
-from vramwise.serving.common.weights import Layout, rope_cache_bytes
+from vramwise.serving.common.weights import Layout, Stages, rope_cache_bytes
+from vramwise.units import GIB
 
 PLAIN = Layout()
 ROPE_SOURCE = "vLLM model_executor/layers/rotary_embedding: one table of positions × rotary_dim for all layers"
@@ -24,7 +25,7 @@ ROPE_SOURCE = "vLLM model_executor/layers/rotary_embedding: one table of positio
 def engine_layout(settings: ServeSettings) -> Layout:
     """Padding, fusing and parallel cuts of the engine."""
     engine = engine_named(settings.engine)
-    tp, stages = settings.tensor_parallel_size, settings.pipeline_parallel_size
+    tp, stages = settings.tensor_parallel_size, engine_stages(settings)
     if not engine.fuses_layers:
         return Layout(ParallelCut(tp, expert_tensor_parallel_size=tp), stages)
     cut = ParallelCut(
@@ -33,7 +34,13 @@ def engine_layout(settings: ServeSettings) -> Layout:
         expert_tensor_parallel_size=expert_ranks(settings),
         vocab_multiple=engine.vocab_multiple,
     )
-    return Layout(cut, stages, fused=True)
+    return Layout(cut, stages, fused=True, host_bytes=int((settings.cpu_offload_gb or 0) * GIB))
+
+
+def engine_stages(settings: ServeSettings) -> Stages:
+    """How the engine deals out layers to pipeline stages."""
+    deals_last = engine_named(settings.engine).last_stages_take_more
+    return Stages(settings.pipeline_parallel_size, settings.pipeline_layer_partition, deals_last)
 
 
 def expert_ranks(settings: ServeSettings) -> int:

@@ -17,6 +17,7 @@ from vramwise.serving.common.shard_rules import Case, Problem, ShardRule, uneven
 from vramwise.serving.common.shards import Shard, shards_of
 from vramwise.serving.common.storage import Storage, own_method
 from vramwise.serving.common.versions import Version, at_version, version_of
+from vramwise.serving.common.weights import ONE_STAGE
 
 
 @record
@@ -76,7 +77,7 @@ class ShardCheck:
 
     def shards(self, settings: ServeSettings) -> tuple[Shard, ...]:
         """What one rank holds of every layer."""
-        return shards_of(self.model, replace(engine_layout(settings), pipeline_parallel_size=1))
+        return shards_of(self.model, replace(engine_layout(settings), stages=ONE_STAGE, host_bytes=0))
 
     def ways_out(self, settings: ServeSettings, problem: Problem) -> str:
         """`set expert_parallel, or tensor_parallel_size to 4`: what the engine takes of these."""

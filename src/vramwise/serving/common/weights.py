@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
+from vramwise.errors import ScenarioError
 from vramwise.models import Block, Model, Parameter
 from vramwise.models.allocator import block_bytes
 from vramwise.models.lengths import rope_scaling, text_config
@@ -19,15 +21,54 @@ Tensors = list[tuple[Parameter, tuple[int, ...]]]
 
 
 @record
+class Stages:
+    """How layers are dealt out to pipeline stages.
+
+    Left-over layers go to the stages before the last (vLLM 0.33.0 distributed/utils.py get_pp_indices), to the last
+    where `last_first` (SGLang 0.5.23, the same file); `partition` says it outright.
+    """
+
+    count: int = 1
+    partition: tuple[int, ...] = ()
+    last_first: bool = False
+
+    def spans(self, num_layers: int) -> tuple[tuple[int, int], ...]:
+        """First and last + 1 layer of each stage. Raises ScenarioError for a partition that is none of these layers."""
+        ends = tuple(accumulate(self._sizes(num_layers)))
+        return tuple(zip((0, *ends[:-1]), ends, strict=True))
+
+    def _sizes(self, num_layers: int) -> Sequence[int]:
+        if self.partition and self.count > 1:
+            if len(self.partition) != self.count or sum(self.partition) != num_layers:
+                stated = "+".join(str(layers) for layers in self.partition)
+                expected = f"{self.count} numbers that make {num_layers}"
+                raise ScenarioError("serve.pipeline_layer_partition", f"expected {expected}, got {stated}")
+            return self.partition
+        sizes = [num_layers // self.count] * self.count
+        for extra in range(num_layers % self.count):
+            sizes[max(self.count - (1 if self.last_first else 2) - extra, 0)] += 1
+        return sizes
+
+
+ONE_STAGE = Stages()
+
+
+@record
 class Layout:
     """How a model is spread over GPUs and packed into tensors.
 
     `fused`: linear layers that read the same input are one tensor (q, k, v; gate, up), as engines load them.
+    `host_bytes`: weights of layers that a rank leaves in host memory, whole tensors until there are so many bytes.
     """
 
     cut: ParallelCut = WHOLE
-    pipeline_parallel_size: int = 1
+    stages: Stages = ONE_STAGE
     fused: bool = False
+    host_bytes: int = 0
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        return self.stages.count
 
 
 @record
@@ -36,12 +77,14 @@ class StageWeights:
 
     `by_part`: exact bytes of the tensors; `rounding`: what the allocator adds to them; `layers`: first and last + 1.
     `largest_linear_elements`: elements of the largest quantized layer on this rank (some kernels unpack it whole).
+    `host_bytes`: tensors of its layers that lie in host memory, in none of the others.
     """
 
     by_part: tuple[tuple[str, int], ...]
     rounding: int
     layers: tuple[int, int]
     largest_linear_elements: int
+    host_bytes: int = 0
 
     @property
     def tensor_bytes(self) -> int:
@@ -59,7 +102,7 @@ def stage_weights(model: Model, storage: Storage, layout: Layout) -> tuple[Stage
     Σ bytes(cut(parameter)); quantized weights with their scales and zero points. Buffers and workspaces are not
     counted.
     """
-    spans = stage_layers(model.num_layers, layout.pipeline_parallel_size)
+    spans = layout.stages.spans(model.num_layers)
     first_layer = next((i for i, block in enumerate(model.blocks) if block.layer is not None), 0)
     stages = [_Sum() for _ in spans]
     held: list[set[str]] = [set() for _ in spans]
@@ -68,7 +111,8 @@ def stage_weights(model: Model, storage: Storage, layout: Layout) -> tuple[Stage
         position += block.layer is not None
         stage = _stage(spans, position, index < first_layer, block.layer is None)
         for tensor in _tensors(block, layout, held[stage]):
-            stages[stage].add(tensor, storage)
+            is_moved = block.layer is not None and stages[stage].host_bytes < layout.host_bytes
+            stages[stage].add(tensor, storage, moved=is_moved)
     return tuple(stage.finished(span) for stage, span in zip(stages, spans, strict=True))
 
 
@@ -77,8 +121,9 @@ class _Sum:
         self.parts: dict[str, int] = {}
         self.rounding = 0
         self.largest = 0
+        self.host_bytes = 0
 
-    def add(self, tensor: tuple[Parameter, tuple[int, ...]], storage: Storage) -> None:
+    def add(self, tensor: tuple[Parameter, tuple[int, ...]], storage: Storage, *, moved: bool) -> None:
         parameter, shape = tensor
         rule = storage.rule_for(parameter)
         if rule is not None:
@@ -86,13 +131,16 @@ class _Sum:
             self.largest = max(self.largest, _product(shape if len(shape) == 2 else shape[1:]))
         else:
             sizes = (_product(shape) * storage.bytes_per_element,)
+        if moved:
+            self.host_bytes += sum(sizes)
+            return
         part = parameter.part
         for size in sizes:
             self.parts[part] = self.parts.get(part, 0) + size
             self.rounding += block_bytes(size) - size
 
     def finished(self, span: tuple[int, int]) -> StageWeights:
-        return StageWeights(tuple(self.parts.items()), self.rounding, span, self.largest)
+        return StageWeights(tuple(self.parts.items()), self.rounding, span, self.largest, self.host_bytes)
 
 
 def _tensors(block: Block, layout: Layout, held: set[str]) -> Tensors:
@@ -132,22 +180,6 @@ def _product(shape: tuple[int, ...]) -> int:
     for size in shape:
         count *= size
     return count
-
-
-def stage_layers(num_layers: int, stages: int) -> tuple[tuple[int, int], ...]:
-    """First and last + 1 layer of each stage; left-over layers go to the stages before the last.
-
-    Source: vLLM distributed/utils.py get_pp_indices.
-    """
-    sizes = [num_layers // stages] * stages
-    for extra in range(num_layers % stages):
-        sizes[max(stages - 2 - extra, 0)] += 1
-    spans = []
-    start = 0
-    for size in sizes:
-        spans.append((start, start + size))
-        start += size
-    return tuple(spans)
 
 
 def _stage(spans: tuple[tuple[int, int], ...], position: int, before: bool, outside: bool) -> int:

@@ -53,7 +53,11 @@ def batch_defaults(given: ServeSettings, version: Version, card_bytes: int) -> t
         else:
             table = _UNTIL_0_5_22 if version < LARGER_SMALL_CHUNK else _NOW
         chunk, few, many = next((row[1:] for row in table if size < row[0]), _LARGEST)
-    batch = given.cuda_graph_max_bs or (few if given.tensor_parallel_size < 4 else many)
+    batch = (
+        given.cuda_graph_max_bs
+        or max(given.cudagraph_capture_sizes, default=0)
+        or (few if given.tensor_parallel_size < 4 else many)
+    )
     return given.chunked_prefill_size or chunk, batch
 
 

@@ -23,7 +23,7 @@ from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant, graphs_here, learned_bytes
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import capability_of, server_storage
+from vramwise.serving.common.layouts import capability_of, engine_stages, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
@@ -35,7 +35,7 @@ from vramwise.units import GIB, MIB
 
 DEFAULT_VERSION = RECORD.newest
 DEFAULT_MAX_RUNNING = 2048
-WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio
+WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio where it is not given
 # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
 STATE_RATIO, STATE_SLOTS_OF_A_REQUEST = 0.9, 3
 PADDED_STATES_VERSION = (0, 5, 23)  # one more slot of states; read there, 0.5.4 has none
@@ -216,14 +216,17 @@ def _weights(model: Model, r: SglangResolved, stage: int) -> Node:
 
 def _cell(model: Model, r: SglangResolved, stage: int) -> tuple[int, int]:
     """Bytes of a token in a stage's layers, and of a sequence's states; windowed layers hold a share of the tokens."""
-    state = text_config(model).get("mamba_ssm_dtype")  # SGLang's own default is fp32 (SGLANG_MAMBA_SSM_DTYPE)
-    states = dtype(state).bits // 8 if isinstance(state, str) else 4
-    dtypes = CacheDtypes(r.cache_element_bytes, r.storage.bytes_per_element, states)
-    specs = model_specs(
-        model, r.settings.tensor_parallel_size, dtypes, _window_pools(model, r.version),
-        r.settings.pipeline_parallel_size, stage,
-    )  # fmt: skip
-    return sequence_bytes(specs, WINDOW_TOKEN_SHARE)
+    dtypes = CacheDtypes(r.cache_element_bytes, r.storage.bytes_per_element, _state_element_bytes(model, r.settings))
+    stages, windows = engine_stages(r.settings), _window_pools(model, r.version)
+    specs = model_specs(model, r.settings.tensor_parallel_size, dtypes, windows, stages, stage)
+    return sequence_bytes(specs, r.settings.swa_full_tokens_ratio or WINDOW_TOKEN_SHARE)
+
+
+def _state_element_bytes(model: Model, settings: ServeSettings) -> int:
+    """As asked, else as the config says, else 4 (0.5.23 configs/mamba_utils.py mamba2_state_dtype)."""
+    asked = settings.mamba_ssm_cache_dtype
+    stated = asked if asked != "auto" else text_config(model).get("mamba_ssm_dtype")
+    return dtype(stated).bits // 8 if isinstance(stated, str) else 4
 
 
 def _window_pools(model: Model, version: Version) -> bool:
@@ -237,7 +240,8 @@ def _window_pools(model: Model, version: Version) -> bool:
 def _graphs(model: Model, r: SglangResolved) -> Node:
     if r.settings.enforce_eager:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    sizes = sum(size <= r.cuda_graph_max_bs for size in _CAPTURED)
+    given = frozenset(r.settings.cudagraph_capture_sizes)
+    sizes = len(given) or sum(size <= r.cuda_graph_max_bs for size in _CAPTURED)
     value = constant("sglang", "graph_bytes_per_layer", r.version)
     low, expected, high = (round(x * MIB * sizes * model.num_layers) for x in (value.low, value.expected, value.high))
     return Node(

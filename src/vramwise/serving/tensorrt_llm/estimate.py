@@ -21,7 +21,7 @@ from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
+from vramwise.serving.common.layouts import capability_of, engine_stages, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
@@ -73,7 +73,7 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
     own, settings = r.storage.bytes_per_element, r.settings
     dtypes = CacheDtypes(r.cache_element_bytes, own, own)
     specs = model_specs(
-        model, settings.tensor_parallel_size, dtypes, False, settings.pipeline_parallel_size, stage
+        model, settings.tensor_parallel_size, dtypes, False, engine_stages(settings), stage
     )  # fmt: skip
     token, state = sequence_bytes(specs)
     return PooledBudget(

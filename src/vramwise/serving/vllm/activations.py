@@ -21,7 +21,7 @@ from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
-from vramwise.serving.vllm.towers import has_encoder, sees_nothing
+from vramwise.serving.vllm.towers import has_encoder, media_limits, sees_nothing
 
 if TYPE_CHECKING:
     from vramwise.serving.common.encoder import VideoRule
@@ -218,7 +218,7 @@ def _video_rule(model: Model, r: Resolved) -> VideoRule | None:
     """The largest video that the version profiles, where it counts more tokens than an image does."""
     from vramwise.serving.common.encoder import VideoRule
 
-    limits = r.settings.limit_mm_per_prompt or {}
+    limits = media_limits(r.settings)
     if limits.get("video") == 0:
         return None
     if has_fact("vllm", "video_fills_the_request", model.config.model_type, r.version):
@@ -235,7 +235,7 @@ def _frames_tokens(r: Resolved) -> int:
     """
     from vramwise.serving.common.encoder import LARGEST_DYNAMIC_TOKENS
 
-    alone = r.version >= VIDEO_ALONE_VERSION or (r.settings.limit_mm_per_prompt or {}).get("image") == 0
+    alone = r.version >= VIDEO_ALONE_VERSION or media_limits(r.settings).get("image") == 0
     room = r.max_model_len - (0 if alone else LARGEST_DYNAMIC_TOKENS)
     most = 7 if r.version >= VIDEO_ALONE_VERSION else 8
     return LARGEST_DYNAMIC_TOKENS * max(1, min(most, room // LARGEST_DYNAMIC_TOKENS))

@@ -8,11 +8,9 @@ from functools import lru_cache
 from math import ceil, prod
 from operator import attrgetter
 
-from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.models import Block, Model
 from vramwise.models.adapters import adapter_shapes
-from vramwise.models.lengths import text_config
 from vramwise.models.parallel_cut import ParallelCut, key_value_rows
 from vramwise.records import record
 from vramwise.result import Node
@@ -26,8 +24,7 @@ from vramwise.serving.common.kv_cache import (
     layer_specs,
     plan_pool,
 )
-from vramwise.serving.common.layouts import engine_layout
-from vramwise.serving.common.weights import stage_layers
+from vramwise.serving.common.layouts import engine_layout, engine_stages
 from vramwise.serving.vllm.activations import activation_peak
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
@@ -35,6 +32,7 @@ from vramwise.serving.vllm.graphs import HOPPER, graphs_node
 from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
+from vramwise.serving.vllm.states import state_element_bytes
 from vramwise.serving.vllm.weights import vllm_weights
 from vramwise.site import Learned
 from vramwise.units import GIB
@@ -141,7 +139,7 @@ def _lora(model: Model, r: Resolved, stage: int) -> Node | None:
     if not slots:
         return None
     rank = r.settings.max_lora_rank or 16
-    stages = stage_layers(model.num_layers, r.settings.pipeline_parallel_size)
+    stages = engine_stages(r.settings).spans(model.num_layers)
     first, end = stages[stage]
     cut = engine_layout(r.settings).cut
     elements = sum(_adapted_elements(block, cut, rank) for block in list(model.layers())[first:end])
@@ -219,7 +217,7 @@ def _pool(model: Model, r: Resolved, stage: int) -> PoolPlan:
     compressed = compressed_pool(model, r.version, r.block_size)
     if compressed is not None:
         return compressed
-    start, stop = stage_layers(model.num_layers, settings.pipeline_parallel_size)[stage]
+    start, stop = engine_stages(settings).spans(model.num_layers)[stage]
     layers = list(model.layers())[start:stop]
     caches = list(engine_caches(model, (cache for block in layers for cache in block.caches), drafted_tokens(r)))
     caches.extend(draft_caches(model, r, caches))
@@ -248,10 +246,9 @@ def _state_pages(r: Resolved) -> int:
 
 def _dtypes(model: Model, r: Resolved) -> CacheDtypes:
     own = r.storage.bytes_per_element
-    state = text_config(model).get("mamba_ssm_dtype")
     return CacheDtypes(
         r.cache_element_bytes,
         conv_bytes=own,
-        state_bytes=dtype(state).bits // 8 if isinstance(state, str) else own,
+        state_bytes=state_element_bytes(model, r.settings.mamba_ssm_cache_dtype, r.version) or own,
         latent_row_alignment=MLA_ROW_ALIGNMENT if r.profile.generation == "V0" else 1,
     )

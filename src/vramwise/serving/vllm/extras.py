@@ -10,7 +10,7 @@ from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Linear
 from vramwise.result import Node
 from vramwise.serving.common.storage import Storage
-from vramwise.serving.common.weights import Layout, stage_layers
+from vramwise.serving.common.weights import Layout
 from vramwise.units import MIB, round_up
 
 HOPPER = 9.0
@@ -33,7 +33,7 @@ def extra_weights(
     model: Model, storage: Storage, layout: Layout, version: tuple[int, ...], capability: float | None, stage: int
 ) -> tuple[Node, ...]:
     """Nodes beside the tensors of the checkpoint on one rank of a stage."""
-    start, stop = stage_layers(model.num_layers, layout.pipeline_parallel_size)[stage]
+    start, stop = layout.stages.spans(model.num_layers)[stage]
     layers = list(model.layers())[start:stop]
     padding = sum(_expert_padding(block, storage, layout, version, capability) for block in layers)
     latent = sum(_latent_copies(block, storage, layout, version) for block in layers)

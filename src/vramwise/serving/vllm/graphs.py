@@ -7,7 +7,7 @@ from vramwise.models import Model
 from vramwise.result import Node, Quantity
 from vramwise.serving.common.constants import constant, graphs_here
 from vramwise.serving.common.heads import attention_heads
-from vramwise.serving.common.weights import stage_layers
+from vramwise.serving.common.layouts import engine_stages
 from vramwise.serving.vllm.activations import forward_pass
 from vramwise.serving.vllm.drafts import drafted_tokens
 from vramwise.serving.vllm.profile import capture_sizes
@@ -56,8 +56,8 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """Graphs of pieces between attention layers, graphs of whole decode steps, NCCL's kernels in both."""
     if r.settings.enforce_eager:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    sizes = capture_sizes(r.profile, r.max_num_seqs)
-    layers = max(stop - start for start, stop in stage_layers(model.num_layers, r.settings.pipeline_parallel_size))
+    sizes = capture_sizes(r.profile, r.max_num_seqs, r.settings.cudagraph_capture_sizes)
+    layers = max(stop - start for start, stop in engine_stages(r.settings).spans(model.num_layers))
     whole = _whole_steps(model, r) if r.version >= FULL_GRAPHS_VERSION else 0
     terms = [(sizes * (layers + 1 if r.version >= FULL_GRAPHS_VERSION else layers), "graph_bytes_per_layer")]
     if whole:
@@ -85,7 +85,8 @@ def _whole_steps(model: Model, r: Resolved) -> int:
     drafted = drafted_tokens(r)
     if drafted and flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
         return 0
-    return capture_sizes(r.profile, r.max_num_seqs, of_requests=True, query_length=1 + drafted)
+    given = r.settings.cudagraph_capture_sizes
+    return capture_sizes(r.profile, r.max_num_seqs, given, of_requests=True, query_length=1 + drafted)
 
 
 def flashinfer_workspace(model: Model, r: Resolved) -> int:

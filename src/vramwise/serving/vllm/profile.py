@@ -153,18 +153,34 @@ def default_batched_tokens(version: tuple[int, ...], gpu: Gpu | None, total_byte
     return 2048, 256
 
 
-def capture_sizes(profile: Profile, max_num_seqs: int, *, of_requests: bool = False, query_length: int = 1) -> int:
+def capture_sizes(
+    profile: Profile,
+    max_num_seqs: int,
+    given: tuple[int, ...] = (),
+    *,
+    of_requests: bool = False,
+    query_length: int = 1,
+) -> int:
     """How many CUDA graphs are captured: of batches of tokens, or of whole decode steps of up to max_num_seqs requests
-    with `query_length` tokens each (v1/worker/gpu_model_runner.py capture_model)."""
+    with `query_length` tokens each; `given`: sizes in place of vLLM's own.
+
+    Source: v1/worker/gpu_model_runner.py capture_model."""
     largest = max_num_seqs if profile.generation == "V0" else min(2 * max_num_seqs * query_length, 512)
+    sizes = set(given) or _default_sizes(profile, largest)
+    if given:
+        largest = max(given)
     if of_requests:
         largest = min(largest, max_num_seqs * query_length)
-    sizes = [1, 2, 4]
-    for start, stop, step in profile.capture_steps:
-        sizes.extend(range(start, stop + 1, step))
-    if profile.generation == "V0":
-        sizes.extend(range(264, largest + 1, 8))
     return sum((query_length if of_requests else 1) <= size <= largest for size in sizes)
+
+
+def _default_sizes(profile: Profile, largest: int) -> set[int]:
+    sizes = {1, 2, 4}
+    for start, stop, step in profile.capture_steps:
+        sizes.update(range(start, stop + 1, step))
+    if profile.generation == "V0":
+        sizes.update(range(264, largest + 1, 8))
+    return sizes
 
 
 def runs_v2_runner(version: tuple[int, ...], model: Model, quantized: bool) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vramwise.models import Model
 from vramwise.models.type_facts import ANY, has_fact
 from vramwise.scenario.definition import ServeSettings
@@ -22,7 +24,7 @@ def towers_left_out(model: Model, settings: ServeSettings) -> frozenset[str]:
 
     A modality that the limits do not name is not limited.
     """
-    limits = settings.limit_mm_per_prompt
+    limits = media_limits(settings)
     version = version_of(settings.engine_version)
     if not limits or version < FIRST_VERSION:
         return frozenset()
@@ -33,9 +35,16 @@ def towers_left_out(model: Model, settings: ServeSettings) -> frozenset[str]:
     return frozenset(({"vision", "projector"} if blind else set()) | ({"audio"} if deaf else set()))
 
 
+def media_limits(settings: ServeSettings) -> Mapping[str, int]:
+    """Media of a kind in one prompt, as far as they are limited (0.33.0 config/multimodal.py: none without towers)."""
+    if settings.language_model_only:
+        return dict.fromkeys(("image", "video", "audio"), 0)
+    return settings.limit_mm_per_prompt or {}
+
+
 def sees_nothing(model: Model, settings: ServeSettings) -> bool:
     """Whether no image and, where the model reads videos, no video may come."""
-    limits = settings.limit_mm_per_prompt or {}
+    limits = media_limits(settings)
     thinker = model.config.table("thinker_config") or model.config
     videos = has_fact(ANY, "reads_videos", model.config.model_type) or any(thinker.has(key) for key in VIDEO_KEYS)
     return limits.get("image") == 0 and (limits.get("video") == 0 or not videos)
