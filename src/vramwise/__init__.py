@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vramwise.interop.export import export as export
     from vramwise.models import describe as describe
     from vramwise.planner.catalog_fit import fit as fit
+    from vramwise.planner.grid import grid as grid
     from vramwise.planner.option import Wishes as Wishes
     from vramwise.planner.plan import plan as plan
     from vramwise.planner.suggestions import suggestion_tables as suggestion_tables
@@ -41,6 +42,7 @@ _HOME = {
     "fit": "planner.catalog_fit",
     "find_gpu": "hardware",
     "format_bytes": "units",
+    "grid": "planner.grid",
     "parse_bytes": "units",
     "suggestion_tables": "planner.suggestions",
     "plan": "planner.plan",
@@ -59,6 +61,7 @@ __all__ = [  # noqa: RUF022 - the version first
     "find_gpu",
     "fit",
     "format_bytes",
+    "grid",
     "parse_bytes",
     "plan",
     "watch",

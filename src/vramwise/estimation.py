@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from vramwise.verdict import LateReasons, verdict_of
 
 if TYPE_CHECKING:
     from vramwise.site.run import Site
+    from vramwise.training.many import ManyNeeds
 
 AUTO = LIBRARIES[0]
 _REMEMBERED_MODELS = 256
@@ -101,6 +102,31 @@ def _estimate(scenario: Scenario, *, replays: bool) -> Result:
     result = _beside_others(result, room_of(scenario, gpu))
     notes = [note for note in (found.note, *said, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes), suggestions=Suggestions(scenario, result))
+
+
+def needs_together(
+    scenario: Scenario, micro_batch_sizes: Sequence[int] | None, sequence_lengths: Sequence[int] | None, *,
+    ends: bool = False, site: str | os.PathLike[str] | Site | None = THE_USERS,
+) -> ManyNeeds | None:  # fmt: skip
+    """What a training needs with each micro-batch of a sequence length, one of each column, all at once.
+
+    Without a column the scenario's own size stands; `ends`: also how much it may be. The numbers are those of
+    `estimate(..., replays=False)`. None where the scenario has no such answer: of a model whose tensors alone are
+    known, beside a rollout engine, on a card of which some must stay free.
+    """
+    from vramwise.points.expression import ManyNumbers
+    from vramwise.training.many import needs_of_many
+
+    scenario = on_this_machine(scenario)
+    with using(site_in_use(site), scenario.driver):
+        gpu, _ = _gpu(scenario)
+        try:
+            found, model = model_of(scenario)
+            if found.adapter is not None:
+                scenario, _ = _adapted(scenario, found.adapter)
+            return needs_of_many(scenario, model, gpu, micro_batch_sizes, sequence_lengths, ends=ends)
+        except (UndescribedTypeError, ManyNumbers):
+            return None
 
 
 def _adapted(scenario: Scenario, adapter: Adapter) -> tuple[Scenario, tuple[str, ...]]:

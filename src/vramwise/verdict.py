@@ -71,15 +71,21 @@ def verdict_of(needed: Quantity, usable_bytes: int, reasons: Iterable[str] = (),
         return Verdict("does not fit", headroom, 0.0, tuple(reasons))
     probability = probability_of_fitting(needed, usable_bytes)
     said: Sequence[str] = reasons if isinstance(reasons, LateReasons) else tuple(reasons)
-    word: VerdictWord = "does not fit" if headroom < 0 else "fits"
-    if headroom >= 0 and needed.high > usable_bytes:
-        word = "tight"
+    word = word_of(needed.expected, needed.high, usable_bytes)
+    if word == "tight":
         high, usable = format_bytes(int(needed.high)), format_bytes(usable_bytes)
         said = (
             f"tight: it fits with {percent(probability)}; the need may be as much as {high}, with {usable} usable",
             *said,
         )
     return Verdict(word, headroom, math.floor(probability * 10**4) / 10**4, said)
+
+
+def word_of(expected: float, high: float, usable_bytes: int) -> VerdictWord:
+    """The verdict's word on a need that runs on the card, whose interval ends at `high`."""
+    if int(usable_bytes - expected) < 0:
+        return "does not fit"
+    return "tight" if high > usable_bytes else "fits"
 
 
 def percent(probability: float) -> str:

@@ -218,7 +218,7 @@ def _sweep(args: argparse.Namespace) -> int:
 
     scenario = scenario_from_flags(args)
     axes = axes_of(args.sweep, scenario.task)
-    points = points_of(scenario, axes, estimate)
+    points = points_of(scenario, axes)
     answered = next((point for point in points if not point.error), points[0])
     base = estimate(changed(scenario, answered.settings(axes)))  # raises what is wrong where nothing was answered
     if args.plot is not None:

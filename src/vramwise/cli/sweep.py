@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from vramwise.cli.scenario_flags import flag, read_flag
-from vramwise.errors import UsageError, VramwiseError, clipped, nearest
-from vramwise.planner.changes import changed
+from vramwise.errors import UsageError, clipped, nearest
 from vramwise.records import record
-from vramwise.result import Result, VerdictWord
+from vramwise.result import VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.values import Kind, Switch
@@ -19,8 +18,6 @@ MOST_KEYS = 2
 MOST_POINTS = 4096
 NOT_SWEPT = ("model", "task")
 _THOUSANDS = {"k": KIB, "m": MIB}  # as lengths are said: 8k tokens are 8,192
-
-Estimate = Callable[[Scenario], Result]
 
 
 @record
@@ -139,20 +136,18 @@ def _value(key: str, kind: Kind[object], label: str) -> object:
         raise UsageError(f"--sweep: {key}: {str(error).removeprefix(flag(key) + ': ')}") from None
 
 
-def points_of(scenario: Scenario, axes: Sequence[Axis], estimate: Estimate) -> list[Point]:
+def points_of(scenario: Scenario, axes: Sequence[Axis]) -> list[Point]:
     """Every combination in order, the last key fastest; one that cannot be answered says why."""
-    from vramwise.cli.screens.progress import counted
+    from vramwise.cli.screens.progress import Progress
+    from vramwise.planner.grid import grid
 
-    found = []
-    combinations = list(itertools.product(*(tuple(zip(axis.labels, axis.values, strict=True)) for axis in axes)))
-    for picked in counted(combinations, "estimating", "combinations"):
-        labels = tuple(label for label, _ in picked)
-        settings = {axis.key: value for axis, (_, value) in zip(axes, picked, strict=True)}
-        try:
-            result = estimate(changed(scenario, settings))
-        except VramwiseError as error:
-            found.append(Point(labels, error=str(error)))
-            continue
-        word = result.verdict.word if result.verdict is not None else None
-        found.append(Point(labels, int(result.needed.expected), word, result.peak_phase or ""))
-    return found
+    labels = list(itertools.product(*(axis.labels for axis in axes)))
+    progress = Progress("estimating", len(labels), "combinations")
+    try:
+        found = grid(scenario, {axis.key: axis.values for axis in axes}, replays=True, seen=progress.at)
+    finally:
+        progress.end()
+    return [
+        Point(label, cell.needed_bytes, cell.word, cell.peak_phase, cell.error)
+        for label, cell in zip(labels, found.cells, strict=True)
+    ]

@@ -42,31 +42,49 @@ if TYPE_CHECKING:
     from vramwise.training.speed import StepTime
 
 
+@record
+class Fullest:
+    """The rank that needs most, its moments, and what lies beside its tensors; `of_each`: every kind of rank's."""
+
+    rank: Placement
+    moments: list[Moment]
+    of_each: list[tuple[Placement, list[Moment]]]
+    workspace: Node
+    outside: list[Node]
+
+
+def fullest_rank(job: Job, card_bytes: int | None) -> Fullest:
+    """What a step holds at the job's sizes, on a card of so many bytes."""
+    found = [(rank, job.moments(rank)) for rank in job.ranks]
+    rank, moments = max(found, key=lambda one: max(moment.total for moment in one[1]))
+    outside = counters.outside_torch(job.train, job.gpu, rollout.during_training(job.train, card_bytes))
+    nccl = counters.nccl_node(rank, job.gpu)
+    if nccl is not None:
+        outside.append(nccl)
+    return Fullest(rank, moments, found, counters.workspace_node(job.gpu, job.train, job.model), outside)
+
+
 def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool) -> Result:
     """Memory of one training step on the rank that needs most (see `vramwise.training`)."""
     job = job_of(scenario, model, gpu)
     model = job.model
-    found = [(rank, job.moments(rank)) for rank in job.ranks]
-    peaks = [max(moments, key=lambda moment: moment.total) for _, moments in found]
-    worst = max(range(len(found)), key=lambda i: peaks[i].total)
-    rank, moments = found[worst]
     card = room_of(scenario, gpu)
     capacity = None if card is None else card.capacity
     card_bytes = None if card is None else card.seen_bytes
-    outside = counters.outside_torch(job.train, gpu, rollout.during_training(job.train, card_bytes))
-    nccl = counters.nccl_node(rank, gpu)
-    if nccl is not None:
-        outside.append(nccl)
-    workspace = counters.workspace_node(gpu, job.train, model)
+    fullest = fullest_rank(job, card_bytes)
+    rank, moments, workspace, outside = fullest.rank, fullest.moments, fullest.workspace, fullest.outside
     phases = _phases(job, rank, moments, workspace, tuple(outside))
     stepped = "optimizer in backward" if gradient_life(job.train).released else "optimizer step"
     step = next(phase for phase in phases if phase.name == stepped)
     generating = rollout.generation(job.train, card_bytes, step, tuple(outside))
     phases = phases if generating is None else (*phases, generating)
     peak = max(phases, key=lambda phase: phase.bytes)
-    ranks = [Rank(_rank_name(r, len(found)), _bytes_of(of_rank, workspace, outside)) for r, of_rank in found]
-    ranks[worst] = Rank(ranks[worst].name, peak.bytes)
-    by_ratio, quantities = _quantities(job, rank, moments, workspace, outside)
+    found = fullest.of_each
+    ranks = [
+        Rank(_rank_name(r, len(found)), peak.bytes if r is rank else _bytes_of(of_rank, workspace, outside))
+        for r, of_rank in found
+    ]
+    by_ratio, quantities = first_quantities(job, rank, moments, workspace, outside)
     host = _host_parts(job, rank)
     if host:
         quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
@@ -146,7 +164,7 @@ def _phases(
     )
 
 
-def _quantities(
+def first_quantities(
     job: Job, rank: Placement, moments: list[Moment], workspace: Node, outside: list[Node]
 ) -> tuple[Quantity, dict[str, Quantity]]:
     """Reserved memory by a calibrated ratio, and every counter but those that hang on it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import loads_kernels_lazily
 from vramwise.hardware import Gpu, context_of_torch
 from vramwise.models.model import Model
+from vramwise.points import hypotenuse
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.site import learned
 from vramwise.training.calibration import Calibrated, calibrated
@@ -90,13 +90,13 @@ def widened(size: int, low: float, high: float) -> Quantity:
 
 def down_to(quantity: Quantity, smaller: int) -> Quantity:
     """A quantity that may also be a smaller one: the two distances below add up as squares do."""
-    below = math.hypot(quantity.expected - quantity.low, max(0, quantity.expected - smaller))
+    below = hypotenuse(quantity.expected - quantity.low, max(0, quantity.expected - smaller))
     return Quantity(round(quantity.expected - below), quantity.expected, quantity.high)
 
 
 def up_to(quantity: Quantity, larger: int) -> Quantity:
     """A quantity that may also be a larger one: the two distances above add up as squares do."""
-    above = math.hypot(quantity.high - quantity.expected, max(0, larger - quantity.expected))
+    above = hypotenuse(quantity.high - quantity.expected, max(0, larger - quantity.expected))
     return Quantity(quantity.low, quantity.expected, round(quantity.expected + above))
 
 
@@ -105,16 +105,16 @@ def scaled(quantity: Quantity, ratio: Calibrated) -> Quantity:
     expected = quantity.expected * ratio.expected
     if not quantity.expected:
         return Quantity.exact(0)
-    below = math.hypot(1 - quantity.low / quantity.expected, 1 - ratio.low / ratio.expected)
-    above = math.hypot(quantity.high / quantity.expected - 1, ratio.high / ratio.expected - 1)
+    below = hypotenuse(1 - quantity.low / quantity.expected, 1 - ratio.low / ratio.expected)
+    above = hypotenuse(quantity.high / quantity.expected - 1, ratio.high / ratio.expected - 1)
     return Quantity(round(expected * (1 - below)), round(expected), round(expected * (1 + above)))
 
 
 def plus(quantity: Quantity, *nodes: Node) -> Quantity:
     """A quantity with terms added, each with an error of its own: distances to the ends add up as squares do."""
     expected = quantity.expected + sum(n.bytes for n in nodes)
-    below = math.hypot(quantity.expected - quantity.low, *(n.bytes - n.low for n in nodes))
-    above = math.hypot(quantity.high - quantity.expected, *(n.high - n.bytes for n in nodes))
+    below = hypotenuse(quantity.expected - quantity.low, *(n.bytes - n.low for n in nodes))
+    above = hypotenuse(quantity.high - quantity.expected, *(n.high - n.bytes for n in nodes))
     return Quantity(round(expected - below), expected, round(expected + above))
 
 

@@ -308,6 +308,11 @@ def behind_chunks_of(dim: Dim, length: int) -> Dim:
     return axis(f"{names[0]}_behind_chunks_of_{length}")
 
 
+def one_of(size: Any) -> int:
+    """A length, or of one that stands for many (vramwise.points) one whose operations are those of all."""
+    return size if isinstance(size, int) else int(size.one)
+
+
 def evaluate(dim: Dim, axes: Axes) -> Any:
     """The size at given axes: an int for ints, an array for arrays."""
     if isinstance(dim, int):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from vramwise.errors import UnsupportedModelError, ViewError
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import torch_version
-from vramwise.models.autograd.size import Axes, Dim, evaluate, probe, product, terms_of, total
+from vramwise.models.autograd.size import Axes, Dim, evaluate, one_of, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, walk_forward
 from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_backward
@@ -180,9 +180,9 @@ class StepShape:
 _sized: Memo[tuple[StepShape, int, int], list[RunBytes]] = Memo(16)
 
 
-def _sum(sizes: Sizes, axes: Axes) -> int:
+def _sum(sizes: Sizes, axes: Axes) -> Any:
     if not isinstance(sizes, tuple):
-        return int(evaluate(sizes, axes))
+        return evaluate(sizes, axes)
     return sum(rounded(evaluate(size, axes)) * count for size, count in sizes)
 
 
@@ -200,7 +200,7 @@ def step_shape(model: Model, train: ResolvedTrain, batch: int, sequence: int, *,
     train = of_operations(train)
     masked = execution(train, model).hands_out_masks
     key = (model, train, structure_of(model, batch, sequence, masked=masked), accumulating)
-    recording = model, train, batch, sequence
+    recording = model, train, one_of(batch), one_of(sequence)
     return _shapes.get(key, lambda: _shaped(recording, accumulating))
 
 

@@ -58,7 +58,8 @@ class Blocks:
 
     def bytes_of(self, size: Dim) -> int:
         """A size at this micro-batch and sequence."""
-        return int(evaluate(size, self._axes))
+        size_bytes: int = evaluate(size, self._axes)
+        return size_bytes
 
     @property
     def outputs_held(self) -> int:

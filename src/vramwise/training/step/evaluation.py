@@ -28,7 +28,7 @@ def evaluation_pass(
     `logits`: whether all of them exist at once; the loss then stands beside them and the last hidden states.
     """
     axes = with_rounded_axes(batch=batch, sequence=sequence)
-    masks, made = int(evaluate(shape.unsaved_masks, axes)), int(evaluate(shape.logits_in_loss, axes))
+    masks, made = evaluate(shape.unsaved_masks, axes), evaluate(shape.logits_in_loss, axes)
     last_hidden = sum(run.last_hidden for run in runs)
     alive, name, embedded = 0, "", 0
     for run in runs:

@@ -91,7 +91,7 @@ def critic_pass(model: Model, train: ResolvedTrain, axes: Axes, *, accumulating:
             continue
         _, colon, other = name.partition(":")
         owned = with_head(_named(other) if colon else model, "sequence-classification")
-        shape = step_shape(owned, train, int(axes["batch"]), int(axes["sequence"]), accumulating=accumulating)
+        shape = step_shape(owned, train, axes["batch"], axes["sequence"], accumulating=accumulating)
         below = 0
         for run in shape.at(axes):
             peak = max(peak, kept + below + max(run.peak.total, run.head_peak.total))

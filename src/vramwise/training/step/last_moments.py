@@ -43,7 +43,7 @@ def evaluation(state: StepState) -> Moment:
     """A pass without autograd, after the gradients went (or beside them)."""
     train, axes, shape, runs = state.train, state.axes, state.shape, state.blocks.runs
     tokens, samples = axes["batch"] * axes["sequence"], axes.get("samples", axes["batch"])
-    batch, sequence = map(int, rows_of(train, train.eval_batch_size or samples, tokens // samples))
+    batch, sequence = rows_of(train, train.eval_batch_size or samples, tokens // samples)
     if (batch, sequence) != (axes["batch"], axes["sequence"]):  # one row is recorded without the axis
         shape = step_shape(state.model, train, batch, sequence, accumulating=False)
         runs = on_stage(shape.at(with_rounded_axes(batch=batch, sequence=sequence)), state.placement)

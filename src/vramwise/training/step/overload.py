@@ -37,7 +37,7 @@ def overload_bytes(model: Model, train: ResolvedTrain, placement: Placement, axe
         return 0
 
     def kept(settings: ResolvedTrain) -> list[int]:
-        sizes = int(axes["batch"]), int(axes["sequence"])
+        sizes = axes["batch"], axes["sequence"]
         shape = step_shape(model, settings, *sizes, accumulating=accumulating)
         return [_kept_by_experts(run, axes) for run in on_stage(shape.at(axes), placement)]
 
@@ -49,7 +49,7 @@ def overload_bytes(model: Model, train: ResolvedTrain, placement: Placement, axe
 
 def _kept_by_experts(run: RunBytes, axes: Axes) -> int:
     return sum(
-        int(evaluate(tensor.nbytes, axes)) * tensor.count
+        evaluate(tensor.nbytes, axes) * tensor.count
         for tensor in run.kept
         if tensor.module.rpartition(".")[2] == "experts"
     )

@@ -1,0 +1,126 @@
+"""A training at many sizes at once: the code of its answer on columns of sizes (vramwise.points)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.errors import ScenarioError
+from vramwise.hardware import Gpu
+from vramwise.hardware.room import room_of
+from vramwise.models.model import Model
+from vramwise.points.columns import Column, Lists
+from vramwise.points.expression import Expression
+from vramwise.points.run import Points
+from vramwise.records import record, replace
+from vramwise.scenario import Scenario
+from vramwise.training import counters
+from vramwise.training.answer import first_quantities, fullest_rank
+from vramwise.training.job import Job, job_of
+from vramwise.training.recipe.settings import frozen_units_keep_inputs
+
+ALLOCATED, NEEDED, HIGH, PHASE = range(4)
+
+
+@record
+class ManyNeeds:
+    """Columns with a number for each pair of sizes, the same as an estimate without a replay has.
+
+    `needed_bytes` is the expected need, `high_bytes` the end of its interval where that was asked for; `phases` says
+    by `names` which moment is the largest. `refusals`: why a length is none that the job can have, by length.
+    `usable_bytes`: of the card; `runs`: whether what is asked for has kernels on it.
+    """
+
+    peak_allocated_bytes: Column
+    needed_bytes: Column
+    high_bytes: Column | None
+    phases: Column
+    names: tuple[str, ...]
+    refusals: dict[int, str]
+    usable_bytes: int | None
+    runs: bool
+
+
+def needs_of_many(
+    scenario: Scenario, model: Model, gpu: Gpu | None, batches: Sequence[int] | None, sequences: Sequence[int] | None,
+    *, ends: bool = False,
+) -> ManyNeeds | None:  # fmt: skip
+    """What a training needs with each micro-batch of a sequence length, one of each column; None: the scenario's own.
+
+    `ends`: also how much it may be. None where its need hangs on more than its moments: on an engine that is awake
+    between steps, or on what of the card must stay free. Raises ManyNumbers where the answer is not made for many.
+    """
+    job, lengths, refusals = _lengths(scenario, model, gpu, sequences)
+    room = room_of(scenario, gpu)
+    if job.train.rollout_gpu_memory_utilization is not None or (room is not None and room.reserve_bytes):
+        return None
+    many = len(batches if batches is not None else lengths)
+    sizes = {
+        "batch": [job.train.micro_batch_size] * many if batches is None else batches,
+        "sequence": lengths * many if sequences is None else lengths,
+    }
+    names: list[str] = []
+    card_bytes = None if room is None else room.seen_bytes
+
+    def work(at: dict[str, Expression]) -> list[object]:
+        train = job.train.replace(micro_batch_size=at["batch"], sequence_length=at["sequence"])
+        return _needs(replace(job, train=train), card_bytes, names, ends=ends)
+
+    try:
+        found = Points(sizes).outcomes(work, 4)
+    except OverflowError:
+        found = Points(sizes, Lists()).outcomes(work, 4)
+    return ManyNeeds(
+        found[ALLOCATED], found[NEEDED], found[HIGH] if ends else None, found[PHASE], tuple(names), refusals,
+        None if room is None else room.capacity.usable_bytes, counters.cannot_run(job.train, gpu) is None,
+    )  # fmt: skip
+
+
+def _needs(job: Job, card_bytes: int | None, names: list[str], *, ends: bool) -> list[object]:
+    """ALLOCATED, NEEDED, HIGH and PHASE at the job's sizes; `names` gets that of the moment."""
+    full = fullest_rank(job, card_bytes)
+    beside = full.workspace.bytes
+    peak = max(full.moments, key=lambda moment: moment.total + (0 if moment.name == "load" else beside))
+    if peak.name not in names:
+        names.append(peak.name)
+    phase = names.index(peak.name)
+    if not ends and not frozen_units_keep_inputs(job.train):  # whose need hangs on reserved memory
+        allocated = max(moment.total for moment in full.moments) + beside
+        needed = allocated + sum(node.bytes for node in full.outside)
+        return [allocated, needed, needed, phase]
+    _, counted = first_quantities(job, full.rank, full.moments, full.workspace, full.outside)
+    need = counted["total_needed"]
+    return [counted["peak_allocated"].expected, need.expected, need.high, phase]
+
+
+def _lengths(
+    scenario: Scenario, model: Model, gpu: Gpu | None, sequences: Sequence[int] | None
+) -> tuple[Job, list[int], dict[int, str]]:  # fmt: skip
+    """The job, tokens of its longest row for each length that is asked for, and which lengths are refused.
+
+    Raises ScenarioError where all are.
+    """
+    if sequences is None:
+        own = job_of(scenario, model, gpu)
+        return own, [own.train.sequence_length], {}
+    known: dict[int, int] = {}
+    refusals: dict[int, str] = {}
+    job: Job | None = None
+    refusal: ScenarioError | None = None
+    for length in dict.fromkeys(map(int, sequences)):
+        if job is not None and not _hangs_on_length(job):
+            known[length] = length
+            continue
+        try:
+            job = job_of(scenario.replace(train=scenario.train.replace(sequence_length=length)), model, gpu)
+            known[length] = job.train.sequence_length
+        except ScenarioError as problem:
+            refusals[length], refusal = str(problem), problem
+    if job is None:
+        raise refusal or ScenarioError("train.sequence_length", "no length is given")
+    return job, [known.get(int(length), job.train.sequence_length) for length in sequences], refusals
+
+
+def _hangs_on_length(job: Job) -> bool:
+    """Whether a length may be refused, or stand for a shorter one."""
+    train = job.train
+    return train.context_parallel_size > 1 or bool(train.images_per_sequence) or bool(train.sample_lengths)
