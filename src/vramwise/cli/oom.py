@@ -15,6 +15,7 @@ from vramwise.files import open_to_read, shown_path, write_file
 if TYPE_CHECKING:
     from vramwise.measure import Diagnosis, Snapshot
     from vramwise.planner import Suggestion
+    from vramwise.scenario import Scenario
 
 _LONGEST_NAME = 4096
 HELP = "why a run went out of memory, from its log, traceback or memory snapshot"
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         _plot(snapshot, args.plot, args.device)
     if args.json:
         changed = {} if estimated is None else {"estimated": [one.to_dict() for one in estimated]}
-        json.dump({"failures": [_json(item, top) for item in found], **changed}, sys.stdout)
+        json.dump({"failures": [failure_table(item, top) for item in found], **changed}, sys.stdout)
         print()
     else:
         from vramwise.cli.screens.oom import oom_screen
@@ -103,24 +104,29 @@ def _plot(snapshot: Snapshot, path: str, device: str | None) -> None:
 
 
 def _estimated(path: str | None, found: Sequence[Diagnosis]) -> list[Suggestion] | None:
-    """Full estimates of the scenario that ran, changed: what makes it fit, else what saves most; None without one.
+    if path is None:
+        return None
+    from vramwise.scenario import read_scenario_file
+
+    return changes_of(read_scenario_file(path), found)
+
+
+def changes_of(scenario: Scenario, found: Sequence[Diagnosis]) -> list[Suggestion]:
+    """Full estimates of the scenario that ran, changed: what makes it fit, else what saves most.
 
     The card of the message counts where the scenario names none.
     """
-    if path is None:
-        return None
     from vramwise.estimation import estimate
     from vramwise.planner import suggestions
-    from vramwise.scenario import read_scenario_file
 
-    scenario = read_scenario_file(path)
     room = max((item.total or 0 for item in found), default=0)
     if room and scenario.gpu is None and scenario.gpu_total_bytes is None:
         scenario = scenario.replace(gpu_total_bytes=room)
     return suggestions(scenario, estimate(scenario), estimate)
 
 
-def _json(item: Diagnosis, top: int) -> dict[str, object]:
+def failure_table(item: Diagnosis, top: int) -> dict[str, object]:
+    """What JSON says of one failure, or of one device of a snapshot."""
     return {
         "program": item.program,
         "device": item.device,

@@ -49,6 +49,14 @@ def maybe_text(body: Body, key: str) -> str | None:
     return None if body.get(key) is None else text_in(body, key)
 
 
+def texts_in(body: Body, key: str) -> tuple[str, ...]:
+    """A list of texts; none where it is missing. Raises UsageError."""
+    value = body.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise _refused(key, "a list of texts", value)
+    return tuple(value)
+
+
 def choice_in(body: Body, key: str, names: Collection[str], default: str) -> str:
     """Raises UsageError."""
     value = text_in(body, key, default)

@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from vramwise import __version__
@@ -106,7 +107,16 @@ def package_zip() -> bytes:
                 info = zipfile.ZipInfo(f"vramwise/{name}", _OLDEST)
                 info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
                 archive.writestr(info, path.read_bytes())
+        for path in _yaml():
+            archive.writestr(zipfile.ZipInfo(f"yaml/{path.name}", _OLDEST), path.read_bytes(), zipfile.ZIP_DEFLATED)
     return out.getvalue()
+
+
+def _yaml() -> list[Path]:
+    """PyYAML's modules in Python, which a tool's YAML is read with; its licence is MIT's."""
+    spec = find_spec("yaml")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return sorted(Path(folders[0]).glob("*.py")) if folders else []
 
 
 def _runtime_in(folder: str) -> Iterator[tuple[str, bytes]]:

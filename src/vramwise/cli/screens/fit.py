@@ -55,7 +55,7 @@ def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bo
         if kind in seen or all(counts[group] >= top for group in _groups_of(kind[1], asked)):
             continue
         rows = rows_of(model, asked.machine, first, replays=replays, cached=True)
-        if not rows or not _runs_well(rows) or counts[group_of(rows)] >= top:
+        if not rows or not runs_well(rows) or counts[group_of(rows)] >= top:
             continue
         rows += rows_of(model, asked.machine, asked.tasks[1:], replays=replays, cached=True)
         seen.add(kind)
@@ -106,7 +106,7 @@ def sorted_rows(found: Mapping[str, Rows], sort: str) -> list[Rows]:
     """The models that fit, in the order that was asked for; equals stay largest first."""
     ordered = [rows for rows in found.values() if rows]
     keys = {
-        "size": lambda rows: (not _runs_well(rows), -rows[0].num_parameters),
+        "size": lambda rows: (not runs_well(rows), -rows[0].num_parameters),
         "quantization": lambda rows: _ORDER.index(group_of(rows)) if group_of(rows) in _ORDER else len(_ORDER),
         "context": lambda rows: -rows[0].sequence_length,
         "speed": lambda rows: -(rows[0].ceiling.tokens_per_second if rows[0].ceiling is not None else 0),
@@ -115,7 +115,8 @@ def sorted_rows(found: Mapping[str, Rows], sort: str) -> list[Rows]:
     return sorted(ordered, key=keys[sort])
 
 
-def _runs_well(rows: Rows) -> bool:
+def runs_well(rows: Rows) -> bool:
+    """Whether a model's first way is more than a last resort."""
     return rows[0].task == "train" or (rows[0].is_whole and group_of(rows) != _LESS)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vramwise.errors import SourceError
 from vramwise.utilization.profiler.files import TraceFile
@@ -72,10 +72,21 @@ class _Columns:
         return [np.ascontiguousarray(cells[:, i]) for i in range(self.count)]
 
 
-class Collector:
-    """Takes events one batch after the other; `recording` is what they amount to."""
+class TakesMemory(Protocol):
+    """Takes the memory events of one device: time in ns, the change, and what is allocated and reserved then."""
 
-    def __init__(self) -> None:
+    def add(self, time: int, change_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None: ...
+
+
+class Collector:
+    """Takes events one batch after the other; `recording` is what they amount to.
+
+    `memory_of`: what takes the memory events of a device, of which there is one for each.
+    """
+
+    def __init__(self, memory_of: Callable[[str], TakesMemory] | None = None) -> None:
+        self._memory_of: Callable[[str], TakesMemory] = memory_of or self._folded
+        self._folds: list[MemoryFold] = []
         self._names: dict[str, int] = {}
         self._gpu = _Columns(len(GPU_COLUMNS))
         self._per_sm, self._occupancy = array("d"), array("d")
@@ -83,7 +94,7 @@ class Collector:
         self._products = _Columns(2)
         self._steps: list[StepMark] = []
         self._collectives: list[CollectiveRecord] = []
-        self._memory: dict[str, MemoryFold] = {}
+        self._memory: dict[str, TakesMemory] = {}
         self._whole = True
         self._left_out: dict[str, int] = {}
 
@@ -126,7 +137,7 @@ class Collector:
             products=ProductCalls(*self._products.arrays()),
             steps=tuple(self._steps),
             collectives=tuple(self._collectives),
-            memory=tuple(fold.timeline() for fold in self._memory.values()),
+            memory=tuple(fold.timeline() for fold in self._folds),
             whole_microseconds=self._whole,
             left_out=self._left_out,
         )
@@ -192,9 +203,13 @@ class Collector:
             return  # no time, or the host's memory
         device = f"GPU {_whole(args.memory_device)}"
         if device not in self._memory:
-            self._memory[device] = MemoryFold(device)
+            self._memory[device] = self._memory_of(device)
         totals = _whole(args.memory_total_allocated), _whole(args.memory_total_reserved)
         self._memory[device].add(nanoseconds(start), _signed(args.memory_bytes), *totals)
+
+    def _folded(self, device: str) -> MemoryFold:
+        self._folds.append(MemoryFold(device))
+        return self._folds[-1]
 
     def _times(self, event: Event) -> tuple[int, int] | None:
         start, duration = event.ts, event.dur

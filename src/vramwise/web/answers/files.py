@@ -1,0 +1,342 @@
+"""What lies in a file: a log, a message, a snapshot, a trace, a tool's configuration, a model's header.
+
+A body holds a file as `text`, as `base64`, or as `path` where the process may look there; `name` is what it is called.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import sys
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from vramwise.errors import SourceError, UsageError, VramwiseError, printable
+from vramwise.files import may_look_at, read_at_most, shown_path
+from vramwise.web.bodies import Body, maybe_text, only, scenario_in, switch_in, table_in, text_in, whole_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vramwise.measure import Diagnosis, Snapshot
+    from vramwise.scenario import Scenario
+
+FILE = ("name", "text", "base64", "path")
+LARGEST_BYTES = 256 << 20
+MOST_TOP = 1000
+_PROBE = 4096
+_GGUF, _GZIP, _ZIP = b"GGUF", b"\x1f\x8b", b"PK\x03\x04"
+_SCENARIO_FILES = (".toml", ".yaml", ".yml", ".json")
+
+
+def read(body: Body) -> dict[str, Any]:
+    """`{"name", "text" | "base64" | "path", "scenario"}`: `{"kind", "report"}`, what the command for it prints.
+
+    Kinds: `oom`, `snapshot`, `log`, `trace`, `config`, `scenario`, `model`, `result`.
+    """
+    only(body, *FILE, "scenario", "gpu")
+    with _file(body) as path:
+        return _named(_read(path, body), path, body)
+
+
+def oom(body: Body) -> dict[str, Any]:
+    """A log, traceback, message or snapshot, `scenario` of what ran, `top`: what `vramwise oom --json` prints."""
+    only(body, *FILE, "scenario", "top")
+    with _file(body) as path:
+        found = _diagnosed(path)[0]
+    return _failures(found, body, whole_in(body, "top", 10, most=MOST_TOP))
+
+
+def compare(body: Body) -> dict[str, Any]:
+    """An engine's start-up log, `scenario` keys over what it says: what `vramwise compare LOG --json` prints."""
+    from vramwise.interop.logs import compare_log
+
+    only(body, *FILE, "scenario")
+    over = table_in(body, "scenario") if body.get("scenario") is not None else {}
+    with _file(body) as path:
+        return _named(compare_log(path, over).to_dict(), path, body)
+
+
+def profile(body: Body) -> dict[str, Any]:
+    """A profiler trace, `top`, `partial`: what `vramwise profile --json` prints. Needs NumPy."""
+    from vramwise.utilization.profiler.files import trace_files
+
+    only(body, *FILE, "top", "partial")
+    with _file(body) as path:
+        traces = trace_files([path])
+        top, partial = whole_in(body, "top", 10, most=MOST_TOP), switch_in(body, "partial", False)
+        return _named(_profiled(traces, top, partial=partial), path, body)
+
+
+# -- which kind it is -----------------------------------------------------------------------------------------
+
+
+def _read(path: str, body: Body) -> dict[str, Any]:
+    from vramwise.measure.plain_pickle import looks_like_pickle
+
+    start = read_at_most(path, _PROBE)
+    suffix = PurePath(path).suffix.lower()
+    if start.startswith(_GGUF) or suffix in (".gguf", ".safetensors"):
+        return _model(path)
+    if looks_like_pickle(start) and not start.startswith((_GZIP, _ZIP)):
+        found, snapshot = _diagnosed(path)
+        return {"kind": "snapshot", "report": _failures(found, body, 10), "timelines": list(_lives(snapshot))}
+    if start.startswith((_GZIP, _ZIP)) or (b'"traceEvents"' in start or _is_trace(path, suffix)):
+        return _trace(path)
+    table = _table(path) if suffix in _SCENARIO_FILES else None
+    if table is not None and (said := _of_table(table)) is not None:
+        return said
+    return _of_text(path, body)
+
+
+def _of_table(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A scenario, a result or a config.json of ours or of a model; None for another's table."""
+    if table.get("schema") == 1 and "quantities" in table:
+        return {"kind": "result", "report": dict(table)}
+    if "model" in table and "task" in table:
+        from vramwise.web.answers.estimates import estimate
+        from vramwise.web.answers.sharing import stated
+        from vramwise.web.bodies import scenario_in as scenario_of
+
+        scenario = scenario_of({"scenario": table})
+        return {"kind": "scenario", "scenario": stated(scenario), "report": estimate(stated(scenario))}
+    if "model_type" in table or "architectures" in table:
+        return {"kind": "model", "model": dict(table), "report": _loaded(dict(table))}
+    return None
+
+
+def _of_text(path: str, body: Body) -> dict[str, Any]:
+    """A tool's file, an engine's log, a message; raises UsageError for none of them."""
+    from vramwise.interop.files.kinds import is_tools_file
+
+    if is_tools_file(path):
+        return _config(path, body)
+    why: list[str] = []
+    for kind, look in (("oom", _message), ("log", _log)):
+        try:
+            told = look(path, body)
+        except SourceError:
+            raise
+        except VramwiseError as problem:
+            why.append(f"{kind}: {problem}")
+        else:
+            if told is not None:
+                return {"kind": kind, "report": told}
+    raise UsageError(
+        f"{_name(body)}: nothing known here: expected an engine's log, an out-of-memory message, a memory snapshot, a "
+        f"profiler trace, a tool's configuration, a scenario, a config.json or a GGUF file ({'; '.join(why) or 'none'})"
+    )
+
+
+def _message(path: str, body: Body) -> dict[str, Any] | None:
+    from vramwise.measure.messages import messages_in
+
+    text = read_at_most(path, LARGEST_BYTES).decode("utf-8", "replace")
+    if not messages_in(text):
+        return None
+    return _failures(_diagnosed(path)[0], body, 10)
+
+
+def _log(path: str, body: Body) -> dict[str, Any]:
+    from vramwise.interop.logs import compare_log
+
+    over = {"gpu": body["gpu"]} if isinstance(body.get("gpu"), str) else {}
+    return compare_log(path, over).to_dict()
+
+
+def _config(path: str, body: Body) -> dict[str, Any]:
+    """The programs that a tool's file describes, each with its scenario, its notes and its answer."""
+    from vramwise.estimation import estimate
+    from vramwise.interop.files.launches import read_files
+    from vramwise.scenario import Scenario
+    from vramwise.web.answers.sharing import stated
+
+    card = {"gpu": body["gpu"]} if isinstance(body.get("gpu"), str) else {}
+    programs = []
+    for one in read_files([path]):
+        scenario = Scenario.from_dict({**one.launch.scenario, **card})
+        result = estimate(scenario.replace(notes=(*scenario.notes, *one.launch.notes)))
+        programs.append(
+            {"name": one.name, "scenario": stated(scenario), "notes": [printable(note) for note in one.launch.notes],
+             "report": result.to_dict(suggestions=result.verdict is not None)}
+        )  # fmt: skip
+    return {"kind": "config", "programs": programs}
+
+
+def _model(path: str) -> dict[str, Any]:
+    """What a file's header says of its model: a table that a scenario takes, and what its weights take."""
+    from vramwise.sources import resolve
+
+    found = resolve(path)
+    return {"kind": "model", "model": dict(found.config) or found.id, "report": _loaded(path)}
+
+
+def _loaded(model: str | dict[str, Any]) -> dict[str, Any]:
+    from vramwise.estimation import estimate
+
+    return estimate({"model": model, "task": "load"}).to_dict()
+
+
+def _trace(path: str) -> dict[str, Any]:
+    """A trace's figures, where NumPy is there, and its memory events, for which nothing is needed."""
+    from vramwise.utilization.profiler.files import trace_files
+    from vramwise.utilization.profiler.memory_points import memory_points
+
+    traces = trace_files([path])
+    points = [one for trace in traces for one in memory_points(trace)]
+    timelines = [
+        {"device": one.device, "cut": one.cut, "events": len(one.time_ns), "time_ns": _packed(one.time_ns),
+         "allocated": _packed(one.allocated), "reserved": _packed(one.reserved)}
+        for one in points
+    ]  # fmt: skip
+    try:
+        return {"kind": "trace", "report": _profiled(traces, 10, partial=False), "timelines": timelines}
+    except _NoNumPy as problem:
+        return {"kind": "trace", "report": None, "why": str(problem), "timelines": timelines}
+
+
+# -- reports --------------------------------------------------------------------------------------------------
+
+
+class _NoNumPy(UsageError):
+    """The figures of a trace need NumPy, which a browser does not have."""
+
+
+def _profiled(traces: Sequence[Any], top: int, *, partial: bool) -> dict[str, Any]:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from vramwise.utilization.profiler.analysis import analyse
+    from vramwise.utilization.profiler.collect import read_trace
+
+    try:
+        return analyse([read_trace(one, partial=partial) for one in traces], top=top)
+    except ImportError:
+        raise _NoNumPy("the figures of a trace need NumPy: vramwise profile, or vramwise web on a machine") from None
+
+
+def _diagnosed(path: str) -> tuple[list[Diagnosis], Snapshot | None]:
+    from vramwise.measure import diagnose_snapshot, diagnose_text, snapshot_from_pickle
+    from vramwise.measure.messages import LONGEST_TEXT
+    from vramwise.measure.plain_pickle import LARGEST_FILE_BYTES, looks_like_pickle
+
+    start = read_at_most(path, LONGEST_TEXT + 1)
+    if not looks_like_pickle(start):
+        return diagnose_text(start.decode("utf-8", "replace")), None
+    snapshot = snapshot_from_pickle(read_at_most(path, LARGEST_FILE_BYTES + 1))
+    return diagnose_snapshot(snapshot), snapshot
+
+
+def _failures(found: Sequence[Diagnosis], body: Body, top: int) -> dict[str, Any]:
+    from vramwise.cli.oom import changes_of, failure_table
+
+    report: dict[str, Any] = {"failures": [failure_table(one, top) for one in found]}
+    if body.get("scenario") is not None:
+        scenario: Scenario = scenario_in(body)
+        report["estimated"] = [one.to_dict() for one in changes_of(scenario, found)]
+    return report
+
+
+def _lives(snapshot: Snapshot | None) -> Iterator[dict[str, Any]]:
+    """Allocated and reserved bytes after each event of a snapshot's history, by device."""
+    from vramwise.measure import timeline_of
+
+    for device in snapshot.devices if snapshot is not None else ():
+        window = timeline_of(snapshot, device) if snapshot is not None else None
+        if window is not None and window.events:
+            yield {
+                "device": f"GPU {device}", "cut": False, "events": window.events,
+                "allocated": _packed(array("q", window.live)), "reserved": _packed(array("q", window.reserved)),
+            }  # fmt: skip
+
+
+def _packed(column: array[int]) -> str:
+    """A column as base64 of little-endian float64, which a page reads as a Float64Array."""
+    numbers = array("d", column)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return base64.b64encode(numbers.tobytes()).decode("ascii")
+
+
+# -- the file -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _file(body: Body) -> Iterator[str]:
+    """The path of the file that a body holds, under its own name in a folder that is gone afterwards."""
+    given = [key for key in ("text", "base64", "path") if body.get(key) is not None]
+    if len(given) != 1:
+        raise UsageError("a file: expected one of text, base64 and path")
+    if given == ["path"]:
+        path = text_in(body, "path")
+        if not may_look_at(path):
+            raise SourceError(f"{shown_path(path)}: files are read from `vramwise web --allow-files DIR` alone")
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="vramwise-") as folder:
+        path = os.path.join(folder, _name(body))
+        with open(path, "wb") as out:
+            out.write(_content(body))
+        try:
+            yield path
+        except VramwiseError as problem:
+            problem.args = tuple(_as_named(one, folder) for one in problem.args)
+            raise
+
+
+def _as_named(value: Any, folder: str) -> Any:
+    """What is said of a file, under the name that a person gave it."""
+    if isinstance(value, str):
+        return value.replace(folder + os.sep, "") if folder in value else value
+    if isinstance(value, Mapping):
+        return {key: _as_named(one, folder) for key, one in value.items()}
+    return [_as_named(one, folder) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _named(answer: dict[str, Any], path: str, body: Body) -> dict[str, Any]:
+    """An answer whose texts name the file as the body does; a path that was allowed stays."""
+    if body.get("path") is not None:
+        return answer
+    found: dict[str, Any] = _as_named(answer, os.path.dirname(path))
+    return found
+
+
+def _content(body: Body) -> bytes:
+    if body.get("text") is not None:
+        return text_in(body, "text").encode("utf-8", "replace")
+    try:
+        return base64.b64decode(text_in(body, "base64"), validate=True)
+    except (binascii.Error, ValueError):
+        raise UsageError("base64: is none") from None
+
+
+def _name(body: Body) -> str:
+    """The file's own name, without folders and without what no file is called."""
+    name = PurePath((maybe_text(body, "name") or "file").replace("\\", "/")).name[-120:]
+    kept = "".join(sign if sign.isalnum() or sign in "._- " else "_" for sign in printable(name)).lstrip(".")
+    return kept or "file"
+
+
+def _table(path: str) -> Mapping[str, Any] | None:
+    from vramwise.scenario import read_table_file
+
+    try:
+        return read_table_file(path)
+    except VramwiseError:
+        return None
+
+
+def _is_trace(path: str, suffix: str) -> bool:
+    """Whether JSON holds a profiler's events further on than its start."""
+    if suffix != ".json":
+        return False
+    with open(path, "rb") as file:
+        before = b""
+        while chunk := file.read(1 << 20):
+            if b'"traceEvents"' in before + chunk:
+                return True
+            before = chunk[-16:]
+    return False
