@@ -38,6 +38,7 @@ COMMANDS = {
     "watch": "live GPU memory, utilization and network throughput",
     "dtypes": "number formats and quantization formats",
     "web": "the page and its JSON API from this machine, or as a static folder",
+    "mcp": "tools for a model (Model Context Protocol)",
     "completion": "a script that completes commands and names in bash, zsh or fish",
     "schema": "JSON Schema of a scenario, a result or a measured case",
 }

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-files", metavar="DIR", action="append", default=[],
         help="models and files in this folder may be named; may be given several times (default: none)",
     )  # fmt: skip
+    parser.add_argument("--mcp", action="store_true", help="answer the Model Context Protocol at /mcp too")
     parser.add_argument("--offline", action="store_true", help="ask no hub: the catalog and caches alone")
     parser.add_argument(
         "--static", metavar="DIR", help="write the page as a folder that needs no server of ours, and end"
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from vramwise.web.server.serve import Serving, serve
 
     folders = tuple(_folder(one) for one in args.allow_files)
-    asked = Serving(host=args.host, port=_port(args.port), falls_back=args.port is None, allowed=folders)
+    asked = Serving(host=args.host, port=_port(args.port), falls_back=args.port is None, allowed=folders, mcp=args.mcp)
 
     def ready(address: str) -> None:
         print(f"vramwise: {address}  (Ctrl-C ends it)", file=sys.stderr, flush=True)
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _static(args: argparse.Namespace) -> int:
-    if args.port is not None or args.allow_files or args.open:
+    if args.port is not None or args.allow_files or args.open or args.mcp:
         raise UsageError("--static DIR writes a folder and serves nothing: leave out the server's flags")
     from vramwise.web.static import write_static
 

@@ -34,7 +34,7 @@ PACKAGE = "vramwise.zip"
 BACK_END = "back-end.json"
 _HOME = Path(__file__).parents[1]
 PAGE = _HOME / "web" / "page"
-_LEFT_OUT = ("web/page/", "web/server/", "measure/worker", "checking/", "watching/")
+_LEFT_OUT = ("web/page/", "web/server/", "measure/worker", "watching/")
 """Parts of the package that a browser cannot run, by the beginnings of their paths."""
 _OLDEST = (1980, 1, 1, 0, 0, 0)
 HUB = "https://huggingface.co https://*.huggingface.co https://*.hf.co"

@@ -10,7 +10,6 @@ from vramwise.web.bodies import Body, only, scenario_in, table_in, text_in
 
 if TYPE_CHECKING:
     from vramwise.result import Node, Result
-    from vramwise.scenario import Scenario
 
 MOST_CELLS = 1024
 CARDS = (
@@ -91,58 +90,32 @@ def _said(asked: Any) -> dict[str, Any]:
 
 def grid(body: Body) -> dict[str, Any]:
     """`{"scenario", "x": {"key", "values"}, "y": {"key", "values"}}`: a row of cells for each value of `y`."""
-    from vramwise.estimation import estimate
-    from vramwise.planner.changes import changed
+    from vramwise.planner.grid import grid as over
 
     only(body, "scenario", "x", "y")
     scenario = scenario_in(body)
-    across, down = _axis(body, "x", scenario), _axis(body, "y", scenario)
-    if len(across[1]) * len(down[1]) > MOST_CELLS:
-        raise UsageError(f"{len(across[1]) * len(down[1]):,} cells; at most {MOST_CELLS:,}")
-    cells = [
-        [_said(lambda x=x, y=y: estimate(changed(scenario, {across[0]: x, down[0]: y}))) for x in across[1]]
-        for y in down[1]
-    ]
-    capacity = _capacity(scenario)
+    (across, xs), (down, ys) = _axis(body, "x"), _axis(body, "y")
+    if len(xs) * len(ys) > MOST_CELLS:
+        raise UsageError(f"{len(xs) * len(ys):,} cells; at most {MOST_CELLS:,}")
+    if across == down:
+        raise UsageError(f"x and y are both {across}: expected two keys")
+    found = over(scenario, {down: ys, across: xs}, replays=True).to_dict()
     return {
-        "x": {"key": across[0], "values": across[1]}, "y": {"key": down[0], "values": down[1]},
-        "usable_bytes": capacity,
-        "needed_bytes": [[cell.get("needed_bytes") for cell in row] for row in cells],
-        "words": [[cell.get("word") for cell in row] for row in cells],
-        "probabilities": [[cell.get("probability") for cell in row] for row in cells],
-        "errors": [[cell.get("error") for cell in row] for row in cells],
+        "x": {"key": across, "values": xs}, "y": {"key": down, "values": ys},
+        "usable_bytes": found["usable_bytes"], "needed_bytes": found["needed_bytes"], "words": found["word"],
+        "peak_phases": found["peak_phase"], "errors": found["error"],
     }  # fmt: skip
 
 
-def _axis(body: Body, name: str, scenario: Scenario) -> tuple[str, list[Any]]:
-    """Raises UsageError for a key that the task does not have, ScenarioError for a value that it does not take."""
-    from vramwise.errors import nearest
-    from vramwise.scenario import Scenario as Top
-    from vramwise.scenario.definition import KINDS, TABLES, table_of
-
+def _axis(body: Body, name: str) -> tuple[str, list[Any]]:
+    """Raises UsageError; a key that is none is left to the grid."""
     axis = table_in(body, name)
     only(axis, "key", "values")
     key, values = text_in(axis, "key"), axis.get("values")
-    kinds = {**KINDS[Top], **KINDS[TABLES[table_of(scenario.task)]]}
-    key = key.removeprefix(f"{table_of(scenario.task)}.")
-    if key not in kinds or key in ("model", "task"):
-        close = nearest(key, kinds)
-        raise UsageError(f"{name}.key: no key of {scenario.task}{f': did you mean {close[0]}?' if close else ''}")
     if not isinstance(values, list) or not values:
         raise UsageError(f"{name}.values: expected a list of values")
-    for value in values:
-        kinds[key].read(value, f"{name}.values")
-    return key, values
-
-
-def _capacity(scenario: Scenario) -> int | None:
-    from vramwise.estimation import estimate
-
-    try:
-        capacity = estimate(scenario).capacity
-    except VramwiseError:
-        return None
-    return None if capacity is None else capacity.usable_bytes
+    task, dot, inner = key.partition(".")
+    return inner if dot and task in ("train", "serve", "generate") else key, values
 
 
 def difference(body: Body) -> dict[str, Any]:

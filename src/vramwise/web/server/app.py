@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import import_module
@@ -10,7 +11,7 @@ from typing import Any
 
 from vramwise import __version__
 from vramwise.web.api import ANSWERS
-from vramwise.web.server.guards import Refusal
+from vramwise.web.server.guards import Refusal, said
 from vramwise.web.server.workers import Answering, Busy, TooSlow
 
 PAGE = Path(__file__).parent.parent / "page"
@@ -23,18 +24,25 @@ OF_FILES = frozenset({"read", "batch", "compare", "oom", "profile"})
 """Names whose bodies hold whole files, and may be as large as the server allows."""
 
 
-def create_app(answering: Answering) -> Any:
+def create_app(answering: Answering, *, mcp: bool = False) -> Any:
     """The FastAPI application. Raises ImportError without it."""
     fastapi = import_module("fastapi")
     responses, staticfiles = import_module("fastapi.responses"), import_module("fastapi.staticfiles")
 
+    tools = None
+    if mcp:
+        from vramwise.web.server.mcp import http_server
+
+        tools = http_server(answering)
+
     @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
         await answering.quick.warm(answering.quick.most)
-        try:
-            yield
-        finally:
-            answering.end()
+        async with tools.session_manager.run() if tools is not None else contextlib.nullcontext():
+            try:
+                yield
+            finally:
+                await answering.end()
 
     app = fastapi.FastAPI(title="vramwise", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
                           openapi_url=None)  # fmt: skip
@@ -42,6 +50,23 @@ def create_app(answering: Answering) -> Any:
         handler = _handler(name, answering, responses.Response)
         handler.__annotations__ = {"request": import_module("fastapi").Request}
         app.add_api_route(f"/api/v1/{name}", handler, methods=["POST"], name=name, response_class=responses.Response)
+
+    if tools is not None:
+        made = tools.streamable_http_app(streamable_http_path="/mcp", stateless_http=True, json_response=True)
+        app.router.routes.extend(made.routes)
+
+    async def described() -> Any:
+        from vramwise.web.server.openapi import description
+
+        return responses.JSONResponse(description())
+
+    app.add_api_route("/api/v1/openapi.json", described, methods=["GET"], include_in_schema=False)
+
+    async def refused(_: Any, refusal: Refusal) -> Any:
+        closing = {"connection": "close"} if refusal.status in (408, 413) else None
+        return responses.Response(said(refusal), refusal.status, closing, "application/json")
+
+    app.add_exception_handler(Refusal, refused)
 
     async def back_end() -> Any:
         return responses.JSONResponse({"kind": "server", "api": "api/v1/", "version": __version__})
@@ -63,6 +88,8 @@ def _handler(name: str, answering: Answering, response: Any) -> Callable[[Any], 
             exit_code, text = await answering.ask(name, bytes(body))
         except Busy:
             raise Refusal(503, "too many questions at once: ask again in a moment") from None
+        except asyncio.CancelledError:  # the server ends
+            raise Refusal(503, "the server ends") from None
         except TooSlow:
             raise Refusal(504, f"{name} took too long and was ended") from None
         status = 500 if exit_code == 1 and b'"kind": "InternalError"' in text[:64] else STATUS.get(exit_code, 500)

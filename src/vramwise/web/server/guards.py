@@ -27,8 +27,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-API = "/api/"
-_READING = frozenset({"GET", "HEAD"})
+API = ("/api/", "/mcp")
+_WRITING = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Refusal(Exception):
@@ -88,7 +88,7 @@ class Guards:
         site = headers.get(b"sec-fetch-site", "same-origin")
         if path.startswith(API) and site not in ("same-origin", "none"):
             raise Refusal(403, "pages of other sites may not ask this server")
-        if method not in _READING:
+        if method in _WRITING:
             kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
             if kind not in ("application/json", "application/octet-stream"):
                 raise Refusal(415, "expected Content-Type: application/json")
@@ -129,9 +129,13 @@ def _name_of(host: str) -> str:
         return ""
 
 
+def said(refusal: Refusal) -> bytes:
+    """The body of a refusal, in the form of every error."""
+    return (json.dumps({"error": {"kind": "Refused", "message": str(refusal), "exit_code": 2}}) + "\n").encode()
+
+
 async def _refuse(send: Send, refusal: Refusal) -> None:
-    error = {"error": {"kind": "Refused", "message": str(refusal), "exit_code": 2}}
-    content = (json.dumps(error) + "\n").encode()
+    content = said(refusal)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     if refusal.status in (408, 413):
         headers.append((b"connection", b"close"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import tempfile
@@ -29,6 +30,7 @@ class Serving:
     falls_back: bool = False
     """Whether a free port is taken where `port` is not free."""
     allowed: Sequence[str] = ()
+    mcp: bool = False
     limit_s: float = 30.0
     long_limit_s: float = 600.0
     most_bytes: int = 256 << 20
@@ -49,9 +51,15 @@ def serve(asked: Serving, ready: Callable[[str], None]) -> None:
         own = stack.enter_context(tempfile.TemporaryDirectory(prefix="vramwise-web-"))
         os.environ["TMPDIR"] = own  # of the answering processes: what is uploaded is gone with it
         server = uvicorn.Server(_config(uvicorn, asked))
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         name = f"[{asked.host}]" if ":" in asked.host else asked.host
         ready(f"http://{name}:{listening.getsockname()[1]}/")
         server.run(sockets=[listening])
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """That open questions were left at the end is what Ctrl-C asks for."""
+    return not str(record.msg).startswith("Cancel %s running task(s)")
 
 
 def _config(uvicorn: Any, asked: Serving) -> Any:
@@ -61,7 +69,7 @@ def _config(uvicorn: Any, asked: Serving) -> Any:
 
     answering = Answering(asked.allowed, asked.limit_s, asked.long_limit_s, asked.processes or os.cpu_count() or 1)
     hosts = {*LOOPBACK, asked.host.lower()}
-    app = Guards(create_app(answering), hosts, asked.most_bytes, asked.body_s)
+    app = Guards(create_app(answering, mcp=asked.mcp), hosts, asked.most_bytes, asked.body_s)
     return uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, ws="none", lifespan="on",
         limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=30, timeout_graceful_shutdown=0,

@@ -60,6 +60,7 @@ class Workers:
         self._all: set[_Worker] = set()
         self._places = most
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._ending: set[asyncio.subprocess.Process] = set()
         self._ended = False
 
     async def ask(self, name: str, body: bytes) -> Answered:
@@ -86,11 +87,12 @@ class Workers:
         """Start processes before anybody asks."""
         self._free += await asyncio.gather(*(self._start() for _ in range(min(count, self.most) - len(self._all))))
 
-    def end(self) -> None:
-        """End all processes at once."""
+    async def end(self) -> None:
+        """End all processes at once, and wait until they are gone."""
         self._ended = True
         for worker in list(self._all):
             self._end(worker)
+        await asyncio.gather(*(process.wait() for process in self._ending))
 
     async def _enter(self) -> None:
         if self._places > 0:
@@ -137,6 +139,7 @@ class Workers:
         if worker in self._free:
             self._free.remove(worker)
         worker.end()
+        self._ending = {process for process in self._ending if process.returncode is None} | {worker.process}
 
 
 _DIED = Answered(
@@ -153,6 +156,7 @@ class Answering:
     """Names whose answer is dozens of estimates: they wait for one another, and nobody for them."""
 
     def __init__(self, folders: Sequence[str], limit_s: float, long_limit_s: float, processes: int) -> None:
+        self.ended = False
         self.quick = Workers("quick", processes, folders, most_waiting=1000, limit_s=limit_s)
         self.many = Workers("quick", processes, folders, most_waiting=64, limit_s=limit_s)
         self.long = Workers("long", processes, folders, most_waiting=32, limit_s=long_limit_s)
@@ -165,7 +169,8 @@ class Answering:
         answered = await (self.many if name in self.MANY else self.quick).ask(name, body)
         return await self.asking.ask(name, body) if answered.exit_code == ASKS_A_HUB else answered
 
-    def end(self) -> None:
-        """End all processes."""
+    async def end(self) -> None:
+        """End all processes; questions that are still open are refused."""
+        self.ended = True
         for workers in (self.quick, self.many, self.long, self.asking):
-            workers.end()
+            await workers.end()
