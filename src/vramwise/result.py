@@ -32,6 +32,7 @@ QUANTITIES: Final = (
     "non_torch",
     "cuda_graph",
     "peak_allocated",
+    "peak_active",
     "peak_reserved",
     "nvidia_smi",
     "total_needed",

@@ -22,6 +22,7 @@ COUNTS = {
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),
     "training-threads.jsonl": (84, 86),
+    "training-2026.jsonl": (149, 301),
     "throughput.jsonl": (157, 157),
 }
 PRINTED_IN_FULL = {"oom", "kv_cache_blocks", "kv_cache_tokens", "max_seq"}

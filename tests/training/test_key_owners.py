@@ -30,6 +30,9 @@ IMAGES = {
         "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
     },
 }  # fmt: skip
+TWO_STACKS = {
+    "model_type": "t5", "d_model": 64, "d_ff": 128, "d_kv": 16, "num_layers": 2, "num_heads": 4, "vocab_size": 1000,
+}  # fmt: skip
 ADAPTERS = {"method": "lora"}
 STAGE_2, STAGE_3, SHARDS = {"zero_stage": 2}, {"zero_stage": 3}, {"fsdp": "full-shard"}
 STAGES = {"pipeline_parallel_size": 2, "num_microbatches": 4}
@@ -52,6 +55,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "optimizer_impl": ("foreach", {"optimizer": "adamw", "optimizer_impl": "for-loop"}, DENSE),
     "micro_batch_size": (2, {}, DENSE),
     "sequence_length": (128, {}, DENSE),
+    "decoder_sequence_length": (128, {"sequence_length": 512}, TWO_STACKS),
     "gradient_accumulation_steps": (4, {}, DENSE),
     "images_per_sequence": (1, PICTURE, IMAGES),
     "image_size": ("64x64", {**PICTURE, "images_per_sequence": 1}, IMAGES),

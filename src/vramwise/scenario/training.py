@@ -55,6 +55,9 @@ class TrainSettings(Settings):
     optimizer_impl: str = choice("how the optimizer steps", names.OPTIMIZER_IMPLS, names.OPTIMIZER_IMPL_SPELLINGS)
     micro_batch_size: int = whole("sequences in one forward pass of one GPU", 1)
     sequence_length: int | None = whole("tokens in a sequence (default: the model's, at most 2,048)")
+    decoder_sequence_length: int | None = whole(
+        "tokens that the decoder of an encoder-decoder reads (default: as many as the encoder)"
+    )
     gradient_accumulation_steps: int = whole("forward passes before the optimizer steps", 1)
     images_per_sequence: int = key(Whole(help="images in a sequence, whose tokens are among its own", minimum=0), 0)
     image_size: str | None = text("pixels of an image, WIDTHxHEIGHT (default: 1024x1024)", owner=IMAGES)

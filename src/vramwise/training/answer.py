@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import room_of
-from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
 from vramwise.records import record
@@ -18,7 +17,7 @@ from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
 from vramwise.training import counters
 from vramwise.training.components import Component
-from vramwise.training.exchange.communication import buffers
+from vramwise.training.exchange.communication import awaited, buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
 from vramwise.training.exchange.zero_buffers import offload_staging_bytes
 from vramwise.training.job import Job, job_of, moments_at
@@ -157,7 +156,7 @@ def _phases(
     shared = state_nodes(states, job.train)
     end = next(moment for moment in moments if moment.name == "forward end")
     if kept := end.of(Component.ACTIVATIONS):
-        shared[Component.ACTIVATIONS] = activations_node(job.runs(rank), kept, with_rounded_axes(**axes), kind)
+        shared[Component.ACTIVATIONS] = activations_node(job.runs(rank), kept, job.step_axes, kind)
     return tuple(
         phase(moment, shared, kind, axes, (() if moment.name == "load" else (workspace,)) + outside)
         for moment in moments
@@ -175,9 +174,7 @@ def first_quantities(
         tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
     if may_keep_views(job.train) and rank.data_parallel > 1:
         tensors = counters.up_to(tensors, _outside_zero_init(job, rank))
-    overload = overload_bytes(
-        job.model, job.structure, rank, with_rounded_axes(**job.axes), accumulating=job.accumulates_on(rank)
-    )
+    overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
     allocated = counters.plus(tensors, workspace)
     exchanged = buffers(job.model, job.structure, rank)
@@ -190,6 +187,7 @@ def first_quantities(
         "params": Quantity.exact(job.model.num_parameters),
         "weights": Quantity.exact(load.of(Component.WEIGHTS) + load.of(Component.ADAPTERS)),
         "peak_allocated": allocated,
+        "peak_active": counters.up_to(allocated, round(allocated.expected) + awaited(exchanged, job.train)),
         "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected)) + overload),
     }
 
@@ -266,7 +264,7 @@ class _Late:
             "peak_reserved": reserved_bytes, "nvidia_smi": lambda: self._process(reserved_bytes()), **limits,
         }  # fmt: skip
         first = {name: ready[name] for name in ("params", "weights")}
-        held = first | {"peak_allocated": self._kept(allocated, allocated)}
+        held = first | {name: self._kept(ready[name], allocated) for name in ("peak_allocated", "peak_active")}
         last = {name: quantity for name, quantity in ready.items() if name == "oom"}
         others = {name: quantity for name, quantity in ready.items() if name not in held and name not in last}
         names = (*held, "peak_reserved", "nvidia_smi", *others, *limits, *last)

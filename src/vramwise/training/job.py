@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks import framework_of
 from vramwise.hardware import Gpu
-from vramwise.models.autograd.size import with_rounded_axes
+from vramwise.models.autograd.size import RoundedAxes
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.scenario import Scenario
@@ -22,6 +22,7 @@ from vramwise.training.recipe.settings import (
     structural,
 )
 from vramwise.training.recipe.towers import with_whole_towers
+from vramwise.training.recipe.two_lengths import step_axes
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.micro_batches import on_stage
 from vramwise.training.step.moments import Moment, step_moments
@@ -67,6 +68,11 @@ class Job:
         batch, sequence = rows_of(self.train, self.train.micro_batch_size, self.local_sequence)
         return {"batch": batch, "sequence": sequence}
 
+    @property
+    def step_axes(self) -> RoundedAxes:
+        """The axes of a micro-batch on one rank."""
+        return step_axes(self.model, self.train, **self.axes)
+
     def accumulates_on(self, rank: Placement) -> bool:
         """The same on a rank, whose stage of a pipeline adds up the gradients of all micro-batches."""
         return self.accumulates or rank.stages > 1
@@ -77,7 +83,7 @@ class Job:
 
     def runs(self, rank: Placement) -> list[RunBytes]:
         """The blocks of the rank's stage at the scenario's sizes."""
-        return on_stage(self.shape(rank).at(with_rounded_axes(**self.axes)), rank)
+        return on_stage(self.shape(rank).at(self.step_axes), rank)
 
 
 def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
@@ -101,5 +107,5 @@ def moments_at(
     """The moments of one rank at a micro-batch and at tokens of a sequence on that rank."""
     rows, tokens = rows_of(structure, batch, sequence)
     shape = step_shape(model, structure, rows, tokens, accumulating=accumulates or rank.stages > 1)
-    axes = with_rounded_axes(batch=rows, sequence=tokens, samples=batch)
+    axes = step_axes(model, structure, rows, tokens, samples=batch)
     return step_moments(shape, model, model_states(model, structure, rank), structure, rank, axes)

@@ -38,7 +38,7 @@ def _term(component: Component, size: int, moment: Moment, kind: str, axes: Axes
 
 
 def _sizes(axes: Axes) -> dict[str, object]:
-    return {name: axes[name] for name in ("batch", "sequence")}
+    return {name: axes[name] for name in ("batch", "sequence", "source") if name in axes}
 
 
 def state_nodes(states: ModelStates, train: ResolvedTrain) -> dict[Component, Node]:

@@ -36,6 +36,7 @@ from vramwise.training.recipe.settings import (
     runs_own_layers,
     structural,
 )  # fmt: skip
+from vramwise.training.recipe.two_lengths import has_two_lengths
 from vramwise.training.recipe.zero import keeps_views
 from vramwise.training.resolved import ResolvedTrain
 
@@ -153,6 +154,8 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
         yield f"attention {asked.attention}", f"{framework.title}'s own layers run one kind of attention"
     if "sequence_length" in given and not reads_tokens(model):
         yield "sequence_length", "a batch is of images alone"
+    if "decoder_sequence_length" in given and not has_two_lengths(model, train):
+        yield "decoder_sequence_length", "the model has one stack, whose length is sequence_length"
     if "recompute" in given and asked.recompute and train.checkpointing != "selective":
         yield (
             "recompute",

@@ -31,7 +31,7 @@ def distances(c: Config, root: str) -> Block:
     """A learned number for each head and bucket of distances, for all layers."""
     b = BlockBuilder(f"{root}encoder", part="attention")
     shape = (c.size("relative_attention_num_buckets"), c.num_attention_heads)
-    table = b.parameter("relative_attention_bias", "weight", shape)
+    table = b.parameter("relative_attention_bias", "weight", shape, shard="row")
     module = "relative_attention_bias"
     (bias,) = b.op(RelativePositionBias(stack="decoder"), module, [], [c.num_attention_heads], [table])
     return b.build(position_bias=bias)

@@ -55,7 +55,7 @@ def relative_bias(b: BlockBuilder, c: Config, stack: Stack) -> Value:
     """A learned number for each head and bucket of distances, spread over all pairs of positions."""
     heads, module = c.num_attention_heads, "layer.0.SelfAttention.relative_attention_bias"
     shape = (c.size("relative_attention_num_buckets"), heads)
-    table = b.parameter(module, "weight", shape, part="attention")
+    table = b.parameter(module, "weight", shape, part="attention", shard="row")
     return b.op(RelativePositionBias(stack=stack.name), module, [], [heads], [table])[0]
 
 

@@ -39,6 +39,7 @@ from vramwise.training.layout.sharding import local_model, with_sequence_paralle
 from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.settings import execution, of_operations
+from vramwise.training.recipe.two_lengths import lengths
 from vramwise.training.resolved import ResolvedTrain
 
 SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
@@ -170,14 +171,14 @@ class StepShape:
 
     def at(self, axes: Axes) -> list[RunBytes]:
         """Every block at these sizes, in order; equal layers share one. Kept: a step and its terms ask alike."""
-        return _sized.get((self, axes["batch"], axes["sequence"]), lambda: self._at(axes))
+        return _sized.get((self, axes["batch"], axes["sequence"], axes.get("source", 0)), lambda: self._at(axes))
 
     def _at(self, axes: Axes) -> list[RunBytes]:
         sizes = {id(run): run.at(axes) for run in {id(run): run for run in self.runs}.values()}
         return [sizes[id(run)] for run in self.runs]
 
 
-_sized: Memo[tuple[StepShape, int, int], list[RunBytes]] = Memo(16)
+_sized: Memo[tuple[StepShape, int, int, int], list[RunBytes]] = Memo(16)
 
 
 def _sum(sizes: Sizes, axes: Axes) -> Any:
@@ -199,7 +200,7 @@ def step_shape(model: Model, train: ResolvedTrain, batch: int, sequence: int, *,
     """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
     train = of_operations(train)
     masked = execution(train, model).hands_out_masks
-    key = (model, train, structure_of(model, batch, sequence, masked=masked), accumulating)
+    key = (model, train, structure_of(model, batch, *lengths(model, train, sequence), masked=masked), accumulating)
     recording = model, train, one_of(batch), one_of(sequence)
     return _shapes.get(key, lambda: _shaped(recording, accumulating))
 
@@ -233,7 +234,8 @@ def recorded(
     local = local_model(model, tensor_parallel, train.expert_parallel_size * train.expert_tensor_parallel_size)
     runs = execution(train, model) if kernels is None else replace(execution(train, model), kernels=kernels)
     try:
-        return record_forward(local, runs, batch=batch, sequence=sequence)
+        tokens, source = lengths(model, train, sequence)
+        return record_forward(local, runs, batch=batch, sequence=tokens, source=source)
     except ViewError as error:
         if tensor_parallel == 1:
             raise

@@ -32,7 +32,7 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, stored, trained_tensors, width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution, longest_comes_first, reentrant
-from vramwise.training.recipe.zero import zero_settings
+from vramwise.training.recipe.zero import buckets_come_first, zero_settings
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered
 
@@ -44,8 +44,8 @@ class Buffers:
     `prefetched`: what of the gathered weights is still the output of their all-gather; `largest_gathers`: the largest
     two such outputs one after the other, that of the root unit included. `between_layers`: the gathered weights while
     no layer runs; `at_loss`, `at_head`: while the head and the loss run, and when the head's backward begins.
-    `backward_buckets`: buckets that are there in backward alone; `by_call`: what ZeRO-3 keeps gathered, instead of
-    `gathered`; `secondary`: ZeRO++'s second copy of the weights.
+    `backward_buckets`: buckets that are there in backward alone, `buckets_first`: from before its first operation on;
+    `by_call`: what ZeRO-3 keeps gathered, instead of `gathered`; `secondary`: ZeRO++'s second copy of the weights.
     `one_piece`: the gradients of FSDP 1's largest unit, joined when its backward is over.
     `unsynced_gradients`: those of earlier micro-batches, whole until the last one's backward pass reduces them.
     """
@@ -61,6 +61,7 @@ class Buffers:
     between_layers: int = 0
     at_head: int = 0
     backward_buckets: int = 0
+    buckets_first: bool = False
     secondary: int = 0
     one_piece: int = 0
     by_call: Gathered | None = None
@@ -84,6 +85,21 @@ def buffers(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers
     return Buffers(reduce_scatter=_largest_unit(model, placement) * grad)
 
 
+def awaited(exchanged: Buffers, train: ResolvedTrain) -> int:
+    """Bytes that can be freed and yet wait for another stream: `active` in torch's counters, not allocated.
+
+    What one stream made and another used is marked (`record_stream`), and its block is taken again only when the work
+    is done that was queued by then: gathered weights of ZeRO stage 3 (DeepSpeed 0.19 zero/partition_parameters.py
+    `free_param`) and of FSDP 1 (torch 2.13 distributed/fsdp/_flat_param.py `_free_unsharded_flat_param`), and what
+    stages 1 and 2 reduce under overlap_comm (stage_1_and_2.py). FSDP 2 marks nothing.
+    """
+    if train.zero_stage == 3:
+        return exchanged.gathered if exchanged.by_call is not None else 0
+    if train.zero_stage:
+        return exchanged.reduce_scatter if train.overlap_comm else 0
+    return exchanged.largest_gathers if train.fsdp != "none" and train.fsdp_version == 1 else 0
+
+
 def _zero(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
     zero = zero_settings(train, model.hidden_size)
     kept, buckets = gathered_weights(model, train, placement, zero), bucket_bytes(train, zero)
@@ -96,6 +112,7 @@ def _zero(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
         reduce_scatter=reduction_bytes(model, train, placement, zero),
         buckets=offload_staging_bytes(model, train, placement) + (buckets if train.zero_stage == 3 else 0),
         backward_buckets=buckets if train.zero_stage < 3 else 0,
+        buckets_first=buckets_come_first(train),
         secondary=secondary_bytes(model, train, placement),
         by_call=kept,
     )

@@ -17,6 +17,7 @@ from vramwise.models.autograd.tensor import Storage, Tensor
 from vramwise.models.blocks import Block, Operation, Parameter, Value
 from vramwise.models.model import Model
 from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.relative_bias import RelativePositionBias, ZeroPositionBias
 from vramwise.models.operations.simple import Conv1dLinear, Embedding, Heads, Linear, Split
 from vramwise.models.parallel_cut import ParallelCut
 from vramwise.models.step import BlockRun, Forward
@@ -71,6 +72,8 @@ class _Cutter:
             )
         elif isinstance(op, Embedding):
             outputs = tuple(self._keep(value, value.width, cut=False) for value in op.outputs)
+        elif isinstance(op, RelativePositionBias | ZeroPositionBias):  # each rank has the biases of its own heads
+            outputs = tuple(self._keep(value, self._share(value.width, op), cut=True) for value in op.outputs)
         elif len(op.outputs) == len(op.inputs):  # each output is made of its own input (rotary positions of q and k)
             pairs = zip(op.inputs, op.outputs, strict=True)
             outputs = tuple(self._keep(v, self._width(v, (i,), op), cut=i.id in self.is_cut) for i, v in pairs)

@@ -57,6 +57,16 @@ OWN_LINEAR_SINCE = (0, 19, 4)
 """Pull request 8189: DeepSpeed's linear function for models that exist already, too."""
 
 
+BUCKETS_WITH_FIRST_GRADIENT_SINCE = (0, 18, 3)
+"""stage_1_and_2.py `setup_buckets`, of the hook on a weight's gradient; before, `backward` and `backward_prologue`."""
+
+
+def buckets_come_first(train: ResolvedTrain) -> bool:
+    """Whether stages 1 and 2 make their buckets before backward begins, so that they lie beside the logits."""
+    newest = BUCKETS_WITH_FIRST_GRADIENT_SINCE
+    return train.zero_stage in (1, 2) and (followed(train, "deepspeed") or newest) < newest
+
+
 def keeps_views(train: ResolvedTrain) -> bool:
     """Whether autograd keeps weights that stage 3 gathered: the model was made outside of `zero.Init`."""
     return train.zero_init is False and _leaves_linear(train)

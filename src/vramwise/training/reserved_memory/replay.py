@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from vramwise.frameworks import framework_of
 from vramwise.models.allocator import NoRoomError
-from vramwise.models.autograd.size import evaluate, with_rounded_axes
+from vramwise.models.autograd.size import evaluate
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.model import Model
 from vramwise.training.activations.block_ends import streams_of
@@ -32,6 +32,7 @@ from vramwise.training.recipe.settings import (
     autocasts,
     frozen_units_keep_inputs,
 )
+from vramwise.training.recipe.two_lengths import read_by, step_axes
 from vramwise.training.reserved_memory.gathers import around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of
@@ -128,8 +129,10 @@ class _Replay:
         return Replayed(memory.peak_allocated, memory.reserved if wanted else memory.peak_reserved, wanted)
 
     def _of_length(self, sequence: int) -> None:
-        self.axes = with_rounded_axes(batch=self.batch, sequence=sequence)
-        self.inputs_bytes = ITEM_BYTES["int64"] * self.batch * sequence
+        self.axes = step_axes(self.model, self.train, self.batch, sequence)
+        self.inputs_bytes = tuple(
+            ITEM_BYTES["int64"] * self.batch * n for n in (read_by(self.axes), self.axes["sequence"])
+        )
 
     def _step(self, *, is_first: bool) -> None:
         accumulates = self.train.gradient_accumulation_steps > 1
@@ -177,7 +180,7 @@ class _Replay:
     def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> list[Held]:
         """One batch; what came with it is left to a loop that names it until the next one is there."""
         brought, masks = (int(evaluate(size, self.axes)) for size in (self.shape.brought, self.shape.masks))
-        given = self.memory.some(self.inputs_bytes, self.inputs_bytes, brought)
+        given = self.memory.some(*self.inputs_bytes, brought)
         of_all_layers = self.memory.some(masks)
         added = accumulating and not self.around.is_sharded
         scripts = scripts_of(self.shape, self.model, self.train, added)

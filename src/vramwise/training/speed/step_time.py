@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from vramwise.models.autograd.size import Axes, evaluate, with_rounded_axes
+from vramwise.models.autograd.size import Axes, evaluate
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 from vramwise.result import Quantity
@@ -159,7 +159,7 @@ class Layer:
 def _layers(job: Job) -> tuple[Layer, ...]:
     """Every block of the model in order; equal layers share one."""
     shape = job.shape(job.ranks[0])
-    axes = with_rounded_axes(**job.axes)
+    axes = job.step_axes
     known: dict[int, Layer] = {}
     found = []
     for run, sizes in zip(shape.recorded.runs, shape.runs, strict=True):

@@ -110,7 +110,8 @@ class Backward:
             Component.BACKWARD_TEMPORARIES: 0 if in_logits else peak.temporaries,
             Component.INPUTS_KEPT_BY_FSDP: blocks.hooked_above(index),
             Component.REDUCE_SCATTER: 0 if in_logits else exchanged.reduce_scatter,
-            Component.GRADIENT_BUCKETS: exchanged.buckets + (0 if in_logits else exchanged.backward_buckets),
+            Component.GRADIENT_BUCKETS: exchanged.buckets
+            + (0 if in_logits and not exchanged.buckets_first else exchanged.backward_buckets),
         }
         return Moment(name, parts, peak.operation, layer)
 

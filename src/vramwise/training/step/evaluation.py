@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.models.autograd.size import evaluate, with_rounded_axes
+from vramwise.models.autograd.size import Axes, evaluate
 from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.records import record
 from vramwise.training.activations.sizes import RunBytes, StepShape
+from vramwise.training.recipe.two_lengths import read_by
 
 
 @record
@@ -20,14 +21,11 @@ class EvaluationPass:
     operation: str
 
 
-def evaluation_pass(
-    shape: StepShape, runs: Sequence[RunBytes], batch: int, sequence: int, *, logits: bool
-) -> EvaluationPass:
+def evaluation_pass(shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, logits: bool) -> EvaluationPass:
     """Autocast's casts of trained weights pile up, everything else goes after its use.
 
     `logits`: whether all of them exist at once; the loss then stands beside them and the last hidden states.
     """
-    axes = with_rounded_axes(batch=batch, sequence=sequence)
     masks, made = evaluate(shape.unsaved_masks, axes), evaluate(shape.logits_in_loss, axes)
     last_hidden = sum(run.last_hidden for run in runs)
     alive, name, embedded = 0, "", 0
@@ -43,4 +41,5 @@ def evaluation_pass(
             size += run.incoming
         if size > alive:
             alive, name = size, run.unsaved_peak.operation
-    return EvaluationPass(2 * ITEM_BYTES["int64"] * batch * sequence, sum(run.casts for run in runs), alive, name)
+    inputs = ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
+    return EvaluationPass(inputs, sum(run.casts for run in runs), alive, name)

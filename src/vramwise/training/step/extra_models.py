@@ -26,6 +26,7 @@ from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.heads import with_head
+from vramwise.training.recipe.two_lengths import read_by
 from vramwise.training.resolved import ResolvedTrain
 
 FROZEN = ("reference", "teacher", "reward")
@@ -91,7 +92,7 @@ def critic_pass(model: Model, train: ResolvedTrain, axes: Axes, *, accumulating:
             continue
         _, colon, other = name.partition(":")
         owned = with_head(_named(other) if colon else model, "sequence-classification")
-        shape = step_shape(owned, train, axes["batch"], axes["sequence"], accumulating=accumulating)
+        shape = step_shape(owned, train, axes["batch"], read_by(axes), accumulating=accumulating)
         below = 0
         for run in shape.at(axes):
             peak = max(peak, kept + below + max(run.peak.total, run.head_peak.total))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.autograd.size import with_rounded_axes
 from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import step_shape
 from vramwise.training.components import Component
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.model_states.states import rounded, width
 from vramwise.training.recipe.masks import rows_of
+from vramwise.training.recipe.two_lengths import read_by, step_axes
 from vramwise.training.step.evaluation import evaluation_pass
 from vramwise.training.step.micro_batches import on_stage
 from vramwise.training.step.moment import Moment
@@ -42,12 +42,13 @@ def optimizer_in_backward(state: StepState) -> Moment:
 def evaluation(state: StepState) -> Moment:
     """A pass without autograd, after the gradients went (or beside them)."""
     train, axes, shape, runs = state.train, state.axes, state.shape, state.blocks.runs
-    tokens, samples = axes["batch"] * axes["sequence"], axes.get("samples", axes["batch"])
+    tokens, samples = axes["batch"] * read_by(axes), axes.get("samples", axes["batch"])
     batch, sequence = rows_of(train, train.eval_batch_size or samples, tokens // samples)
-    if (batch, sequence) != (axes["batch"], axes["sequence"]):  # one row is recorded without the axis
+    sizes = step_axes(state.model, train, batch, sequence)
+    if (batch, sequence) != (axes["batch"], read_by(axes)):  # one row is recorded without the axis
         shape = step_shape(state.model, train, batch, sequence, accumulating=False)
-        runs = on_stage(shape.at(with_rounded_axes(batch=batch, sequence=sequence)), state.placement)
-    found = evaluation_pass(shape, runs, batch, sequence, logits=makes_logits(train))
+        runs = on_stage(shape.at(sizes), state.placement)
+    found = evaluation_pass(shape, runs, sizes, logits=makes_logits(train))
     gradients = 0 if train.set_to_none else state.gradients.all
     parts = state.holding(gradients, state.gradients.whole(waiting=False)) | {
         Component.INPUTS: found.inputs,

@@ -15,6 +15,7 @@ from vramwise.models.autograd.size import Axes, evaluate
 from vramwise.models.model import Model
 from vramwise.training.activations.sizes import RunBytes, step_shape
 from vramwise.training.layout.parallel import Placement
+from vramwise.training.recipe.two_lengths import read_by
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.micro_batches import on_stage
 
@@ -37,7 +38,7 @@ def overload_bytes(model: Model, train: ResolvedTrain, placement: Placement, axe
         return 0
 
     def kept(settings: ResolvedTrain) -> list[int]:
-        sizes = axes["batch"], axes["sequence"]
+        sizes = axes["batch"], read_by(axes)
         shape = step_shape(model, settings, *sizes, accumulating=accumulating)
         return [_kept_by_experts(run, axes) for run in on_stage(shape.at(axes), placement)]
 

@@ -16,6 +16,7 @@ from vramwise.training.exchange.communication import Buffers, buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates, model_states
+from vramwise.training.recipe.two_lengths import read_by
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.blocks import Blocks
 from vramwise.training.step.extra_models import extra_model_bytes
@@ -82,7 +83,8 @@ def state_of(
         exchanged=exchanged,
         gradients=gradients,
         stays=stays,
-        inputs=2 * ITEM_BYTES["int64"] * axes["batch"] * axes["sequence"] + blocks.bytes_of(shape.brought),
+        inputs=ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
+        + blocks.bytes_of(shape.brought),
     )
 
 
