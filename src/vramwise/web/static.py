@@ -107,9 +107,21 @@ def package_zip() -> bytes:
                 info = zipfile.ZipInfo(f"vramwise/{name}", _OLDEST)
                 info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
                 archive.writestr(info, path.read_bytes())
+        for path in _cases():
+            info = zipfile.ZipInfo(f"vramwise/web/cases/{path.name}", _OLDEST)
+            archive.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)
         for path in _yaml():
             archive.writestr(zipfile.ZipInfo(f"yaml/{path.name}", _OLDEST), path.read_bytes(), zipfile.ZIP_DEFLATED)
     return out.getvalue()
+
+
+def _cases() -> list[Path]:
+    """The measured cases where they lie beside the package, in a checkout."""
+    return (
+        []
+        if (_HOME / "web" / "cases").is_dir()
+        else sorted((_HOME.parents[1] / "benchmarks" / "cases").glob("*.jsonl"))
+    )
 
 
 def _yaml() -> list[Path]:

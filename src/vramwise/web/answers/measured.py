@@ -1,16 +1,16 @@
 """How right the numbers are: measured cases beside the estimates of this program, worked out when they are asked for.
 
-cases.jsonl holds the measured cases of benchmarks/cases without quotes and notes (tools/build_web_cases.py writes it).
+The cases are those of benchmarks/cases, which an installed package carries as web/cases.
 """
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vramwise.errors import UsageError, VramwiseError
 from vramwise.web.bodies import Body, choice_in, only, scenario_in, whole_in
 
 if TYPE_CHECKING:
@@ -18,18 +18,23 @@ if TYPE_CHECKING:
     from vramwise.accuracy.comparison import Outcome
     from vramwise.scenario import Scenario
 
-CASES = Path(__file__).parents[1] / "cases.jsonl"
+_WEB = Path(__file__).parents[1]
+_PLACES = (_WEB / "cases", _WEB.parents[2] / "benchmarks" / "cases")
 MOST_NEAREST = 50
+MOST_DESCRIBED = 60
+"""Cases whose model's size is looked at: those that are alike in all that a scenario says by itself."""
 
 
 def nearest(body: Body) -> dict[str, Any]:
     """`{"scenario", "limit"}`: cases of the same task, engine or framework first, then of method and size."""
     only(body, "scenario", "limit")
     scenario, limit = scenario_in(body), whole_in(body, "limit", 8, most=MOST_NEAREST)
-    asked = traits_of(scenario)
-    found = sorted((case for case in _cases() if case.scenario.get("task") == scenario.task),
-                   key=lambda case: (_distance(asked, case), case.id))[:limit]  # fmt: skip
-    rows = [_row(outcome) for outcome in map(_outcome, found)]
+    asked, size = _traits(scenario), _size(scenario)
+    same = [(_unlike(asked, one), case) for case in _cases() if (one := _scenario(case)) and one.task == scenario.task]
+    same.sort(key=lambda pair: (pair[0], pair[1].id))
+    near = [(far + _unlike_size(size, case), case) for far, case in same[: max(limit, MOST_DESCRIBED)]]
+    near.sort(key=lambda pair: (pair[0], pair[1].id))
+    rows = [_row(_outcome(case)) for _, case in near[:limit]]
     errors = sorted(abs(one["error"]) for row in rows for one in row["compared"] if one["error"] is not None)
     return {"cases": rows, "median_absolute_error": errors[len(errors) // 2] if errors else None}
 
@@ -53,9 +58,30 @@ def accuracy(body: Body) -> dict[str, Any]:
 
 @cache
 def _cases() -> tuple[Case, ...]:
-    from vramwise.accuracy.cases import Case, read_cases
+    from vramwise.accuracy.cases import Case, case_files, read_cases
 
-    return tuple(one for one in read_cases(CASES) if isinstance(one, Case))
+    folder = next((place for place in _PLACES if place.is_dir()), None)
+    if folder is None:
+        raise UsageError("this installation has no measured cases: vramwise accuracy FILE takes those of a file")
+    return tuple(one for file in case_files([folder]) for one in read_cases(file) if isinstance(one, Case))
+
+
+@cache
+def _scenarios() -> dict[str, Scenario | None]:
+    return {case.id: _read(case) for case in _cases()}
+
+
+def _scenario(case: Case) -> Scenario | None:
+    return _scenarios()[case.id]
+
+
+def _read(case: Case) -> Scenario | None:
+    from vramwise.scenario import Scenario
+
+    try:
+        return Scenario.from_dict(case.scenario)
+    except VramwiseError:
+        return None
 
 
 _outcomes: dict[str, Outcome] = {}
@@ -71,38 +97,37 @@ def _outcome(case: Case) -> Outcome:
     return _outcomes[case.id]
 
 
-def traits_of(scenario: Scenario) -> dict[str, Any]:
-    """What makes two scenarios alike."""
+_WEIGHTS = {"program": 16.0, "method": 4.0, "quantization": 2.0, "checkpointing": 1.0}
+
+
+def _traits(scenario: Scenario) -> dict[str, Any]:
+    """What makes two scenarios alike, as far as they say it by themselves."""
+    settings = scenario.settings
+    program = getattr(settings, "framework", None) or getattr(settings, "engine", None)
+    return {"program": program, **{key: getattr(settings, key, None) for key in _WEIGHTS if key != "program"},
+            "gpus": scenario.num_gpus}  # fmt: skip
+
+
+def _unlike(asked: dict[str, Any], scenario: Scenario) -> float:
+    """How unlike a case is: another program counts most, then another method, quantization and number of cards."""
+    own = _traits(scenario)
+    far = sum(weight for key, weight in _WEIGHTS.items() if own[key] != asked[key])
+    return far + min(4.0, abs(log(max(own["gpus"], 1) / max(asked["gpus"], 1))))
+
+
+def _unlike_size(size: int, case: Case) -> float:
+    scenario = _scenario(case)
+    try:
+        own = _size(scenario) if scenario is not None else 0
+    except VramwiseError:
+        own = 0
+    return min(8.0, 2 * abs(log(max(own, 1) / max(size, 1))))
+
+
+def _size(scenario: Scenario) -> int:
     from vramwise.estimation import model_of
 
-    settings = scenario.settings
-    model = model_of(scenario)[1]
-    return {
-        "engine": getattr(settings, "framework", None) or getattr(settings, "engine", None),
-        "method": getattr(settings, "method", None),
-        "quantization": getattr(settings, "quantization", None),
-        "gpus": scenario.num_gpus,
-        "type": model.family,
-        "size": model.num_parameters,
-    }
-
-
-@cache
-def _known_traits() -> dict[str, dict[str, Any] | None]:
-    """The traits of every case by its id, as they were written beside it."""
-    lines = CASES.read_text("utf-8").splitlines()
-    return {case["id"]: case.get("traits") for case in map(json.loads, lines)}
-
-
-def _distance(asked: dict[str, Any], case: Case) -> float:
-    """How unlike a case is: another program counts most, then another method, size, quantization, family, cards."""
-    own = _known_traits()[case.id]
-    if own is None:
-        return float("inf")
-    weights = {"engine": 16.0, "method": 4.0, "quantization": 2.0, "type": 1.0}
-    far = sum(weight for key, weight in weights.items() if own[key] != asked[key])
-    far += min(8.0, 2 * abs(log(max(own["size"], 1) / max(asked["size"], 1))))
-    return far + min(4.0, abs(log(max(own["gpus"], 1) / max(asked["gpus"], 1))))
+    return model_of(scenario)[1].num_parameters
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

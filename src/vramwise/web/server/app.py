@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise import __version__
-from vramwise.web.api import ANSWERS
+from vramwise.web.api import ANSWERS, answer_text
 from vramwise.web.server.guards import Refusal, said
 from vramwise.web.server.workers import Answering, Busy, TooSlow
 
@@ -48,7 +48,7 @@ def create_app(answering: Answering, *, mcp: bool = False) -> Any:
                           openapi_url=None)  # fmt: skip
     for name in ANSWERS:
         handler = _handler(name, answering, responses.Response)
-        handler.__annotations__ = {"request": import_module("fastapi").Request}
+        handler.__annotations__ = {"request": fastapi.Request}
         app.add_api_route(f"/api/v1/{name}", handler, methods=["POST"], name=name, response_class=responses.Response)
 
     if tools is not None:
@@ -66,6 +66,11 @@ def create_app(answering: Answering, *, mcp: bool = False) -> Any:
         closing = {"connection": "close"} if refusal.status in (408, 413) else None
         return responses.Response(said(refusal), refusal.status, closing, "application/json")
 
+    async def unknown(request: Any) -> Any:
+        return responses.Response(answer_text(request.path_params["name"], "{}"), 404, None, "application/json")
+
+    unknown.__annotations__ = {"request": fastapi.Request}
+    app.add_api_route("/api/v1/{name}", unknown, methods=["POST"], include_in_schema=False)
     app.add_exception_handler(Refusal, refused)
 
     async def back_end() -> Any:
