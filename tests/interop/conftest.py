@@ -1,4 +1,4 @@
-"""Makes `sample_logs` importable under pytest's importlib mode."""
+"""Makes `sample_logs` and `record_accepted` importable under pytest's importlib mode."""
 
 import sys
 from pathlib import Path

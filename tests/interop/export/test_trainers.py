@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 import vramwise
 from vramwise.cli.main import main
+from vramwise.errors import UsageError
 from vramwise.interop.export.trl import as_trl_does
+from vramwise.interop.launch import read_command
 
 _MODEL = "Qwen/Qwen2.5-0.5B"
 _COMMON: dict[str, st.SearchStrategy[Any]] = {
@@ -43,6 +45,7 @@ _FSDP = st.fixed_dictionaries({"fsdp": st.sampled_from(["full-shard", "shard-gra
 _ANY = st.one_of(st.just({}), _ZERO, _FSDP)
 _SHARDING = {"accelerate": _ANY, "deepspeed": _ZERO, "axolotl": _ANY, "llamafactory": _ANY, "trl": _ANY}
 _STANDING_FOR = ("data: ", "script: ")
+_TORCHTUNE = "Qwen/Qwen2.5-7B-Instruct"
 
 
 @st.composite
@@ -136,3 +139,45 @@ def test_what_no_trainer_runs_is_one_line(words: list[str], said: str, capsys: p
     assert found.out == ""
     assert said in found.err
     assert found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("gpus", "train", "recipe"),
+    [
+        (1, {"method": "lora", "lora_rank": 16, "lora_targets": "all-linear"}, "lora_finetune_single_device"),
+        (1, {"method": "qlora", "quantization": "nf4-dq", "dora": True, "lora_targets": ["q_proj", "lm_head"]},
+         "lora_finetune_single_device"),
+        (1, {"optimizer": "paged-adamw-8bit", "gradient_release": True}, "full_finetune_single_device"),
+        (4, {"optimizer": "adamw-8bit", "clip_grad_norm": True, "packing": True}, "full_finetune_distributed"),
+        (16, {"method": "lora", "offload_params": "cpu", "compile": True, "loss": "standard"},
+         "lora_finetune_distributed"),
+    ],
+)  # fmt: skip
+def test_torchtune_runs_what_it_ships_with_what_is_other(gpus: int, train: dict[str, Any], recipe: str) -> None:
+    scenario = {"model": _TORCHTUNE, "task": "train", "num_gpus": gpus, "train": {"sequence_length": 512, **train}}
+    export = vramwise.export(scenario, "torchtune")
+    words = shlex.split(export.command)
+    assert words[words.index("--config") - 1] == recipe
+    assert "tokenizer.max_seq_len=512" in words
+    assert [line for line in export.not_expressed if not line.startswith("model: tune download")] == []
+
+
+def test_torchtune_names_the_files_of_a_model_that_it_ships_under_another_name() -> None:
+    export = vramwise.export({"model": "meta-llama/Llama-3.1-8B", "task": "train"}, "torchtune")
+    assert " --config llama3_1/8B_full_single_device " in export.command
+    assert "checkpointer.checkpoint_dir=/tmp/Llama-3.1-8B" in export.command
+    assert any(
+        line.startswith("tokenizer: llama3_1/8B_full_single_device names files") for line in export.not_expressed
+    )
+
+
+def test_torchtune_ships_no_such_model() -> None:
+    with pytest.raises(UsageError, match=r"ships no full configuration for Qwen3-8B .*expected axolotl"):
+        vramwise.export({"model": "Qwen/Qwen3-8B", "task": "train"}, "torchtune")
+
+
+def test_torchtunes_words_take_keys_away(tmp_path: Path) -> None:
+    launch = read_command(shlex.split("tune run full_finetune_single_device --config qwen2_5/0.5B_full_single_device "
+                                      "~optimizer.fused optimizer=torch.optim.SGD"))  # fmt: skip
+    assert launch.scenario["train"]["optimizer"] == "sgd"
+    assert launch.scenario["train"]["optimizer_impl"] == "foreach"

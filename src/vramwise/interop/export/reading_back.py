@@ -14,6 +14,8 @@ from vramwise.units import format_bytes
 
 _OF_THE_MACHINE = ("gpu", "gpus", "gpu_total_bytes", "gpu_free_bytes", "reserve_bytes", "driver", "gpus_per_node")
 _NAMES_THE_RUN = frozenset({"engine", "engine_version", "framework", "framework_version", "variant"})
+_SETS = frozenset({"lora_targets", "kernels"})
+"""Lists whose order says nothing."""
 _QUANTITY = "total_needed"
 
 
@@ -37,6 +39,8 @@ def differences(scenario: Scenario, result: Result, back: Scenario, again: Resul
     for key in sorted(scenario.settings.explicit - _NAMES_THE_RUN):
         asked, got = here.get(key), there.get(key)
         by_default = isinstance(asked, bool) and got is None and not changed
+        if key in _SETS and isinstance(asked, list | tuple) and isinstance(got, list | tuple):
+            asked, got = sorted(asked), sorted(got)
         if _plain(asked) != _plain(got) and not by_default:
             runs = "" if got is None else f"; it runs with {_shown(got)}"
             yield f"{key}: {_shown(asked)} cannot be said{runs}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from vramwise.engines import engine_named
 from vramwise.errors import UnknownNameError, UsageError, clipped, nearest
@@ -18,7 +19,8 @@ _SCRIPTS = ("transformers", "deepspeed", "pytorch")
 class Tool:
     """A tool: what it is called in sentences, the file that it reads, and whose scenarios it runs.
 
-    `sets` are the tables' values that a scenario gets which leaves its engine or framework open.
+    `sets` are the tables' values that a scenario gets which leaves its engine or framework open; `settles` is what the
+    tool does unasked and another program of its framework does not, as MODULE:FUNCTION of a scenario.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Tool:
     runs: tuple[str, ...]
     sets: str = ""
     file: str = ""
+    settles: str = ""
 
 
 TOOLS: tuple[Tool, ...] = (
@@ -47,7 +50,16 @@ TOOLS: tuple[Tool, ...] = (
         "llamafactory",
         "llamafactory.yaml",
     ),
-    Tool("trl", "TRL", "trl", "train", ("transformers",), "transformers", "trl.yaml"),
+    Tool(
+        "torchtune",
+        "torchtune",
+        "torchtune",
+        "train",
+        ("torchtune",),
+        "torchtune",
+        settles="torchtune:as_torchtune_does",
+    ),
+    Tool("trl", "TRL", "trl", "train", ("transformers",), "transformers", "trl.yaml", "trl:as_trl_does"),
 )
 
 
@@ -91,15 +103,18 @@ def for_tool(scenario: Scenario, tool: Tool) -> Scenario:
 
 def _settled(scenario: Scenario, tool: Tool) -> Scenario:
     """With what the tool does unasked and another program of its framework does not."""
-    if tool.name != "trl":
+    if not tool.settles:
         return scenario
-    from vramwise.interop.export.trl import as_trl_does
-
-    return as_trl_does(scenario)
+    settle: Callable[[Scenario], Scenario] = _of_writer(tool.settles, "")
+    return settle(scenario)
 
 
 def draft_of(tool: Tool, asked: Asked) -> Draft:
     """What the tool's writer makes of it."""
-    module, _, function = tool.module.partition(":")
-    write: Callable[[Asked], Draft] = getattr(import_module(f"vramwise.interop.export.{module}"), function or "write")
+    write: Callable[[Asked], Draft] = _of_writer(tool.module, "write")
     return write(asked)
+
+
+def _of_writer(place: str, usual: str) -> Any:
+    module, _, function = place.partition(":")
+    return getattr(import_module(f"vramwise.interop.export.{module}"), function or usual)

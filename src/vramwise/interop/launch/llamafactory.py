@@ -57,14 +57,15 @@ def read(start: Start) -> Launch:
 
 
 def read_overrides(options: Options) -> None:
-    """`key=value` words, which win over a file."""
+    """`key=value` words, which win over a file; `[a,b]` is a list (OmegaConf's)."""
     for word in [word for word in options.loose if "=" in word]:
         options.loose.remove(word)
         name, _, value = word.partition("=")
         if options.known(name) is None:
             options.unknown.append(name)
         else:
-            options.give(name, value)
+            is_list = value.startswith("[") and value.endswith("]")
+            options.give(name, [one.strip(" '\"") for one in value[1:-1].split(",")] if is_list else value)
 
 
 def _optimizer(options: Options) -> str:

@@ -1,4 +1,4 @@
-"""`tune run [--nproc_per_node N] RECIPE --config NAME|FILE [key=value …]`: torchtune's recipes.
+"""`tune run [--nproc_per_node N] RECIPE --config NAME|FILE [key=value …] [~key …]`: torchtune's recipes.
 
 torchtune.csv holds what the configurations that torchtune 0.6.1 ships (recipes/configs) say about memory; a file is
 read as it is. Recipes load weights in `dtype` and compute in it; distributed ones share them under FSDP 2.
@@ -21,12 +21,12 @@ from vramwise.models.type_facts import fact_value
 from vramwise.tables import table
 
 _RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat")
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "AdamW": "adamw", "Adam": "adamw", "PagedAdamW": "adamw", "AdamW8bit": "adamw-8bit", "Adam8bit": "adamw-8bit",
     "PagedAdamW8bit": "paged-adamw-8bit", "SGD": "sgd", "Adafactor": "adafactor", "Lion": "lion",
     "AdamW4bit": "torchao-adamw-4bit",
 }  # fmt: skip
-_MODULES = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+MODULES = {"output_proj": "o_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _QKV, _GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 _MLP = ("gate_proj", "down_proj", "up_proj")
@@ -40,6 +40,8 @@ def read(start: Start) -> Launch:
     options = Options((_OPTION,), _OPTION)
     options.read_words([word for word in words[place + 1 :] if not word.startswith("--config=")])
     read_overrides(options)
+    taken_away = {word[1:] for word in options.loose if word.startswith("~")}
+    options.loose = [word for word in options.loose if not word.startswith("~")]
     for name in [name for name in ("model", "optimizer", "loss") if name in options.values]:
         options.give(f"{name}._component_", options.values.pop(name), name)
     named = next((word.partition("=")[2] for word in words if word.startswith("--config=")), None)
@@ -48,7 +50,7 @@ def read(start: Start) -> Launch:
     options.unknown = [name for name in options.unknown if name != "--config"]
     if named is None:
         raise UsageError("tune run: expected --config NAME or a file")
-    options.read_table(_config(named))
+    options.read_table({key: value for key, value in _config(named).items() if key not in taken_away})
     folder = options.first("checkpointer.checkpoint_dir")
     model = one_model(_OPTION, folder.rstrip("/").removesuffix("/original") if folder else None,
                       "checkpointer.checkpoint_dir=FOLDER")  # fmt: skip
@@ -107,8 +109,8 @@ def _optimizer(options: Options, train: dict[str, object]) -> list[str]:
     if "torchao" in written and name == "AdamW8bit":
         train["optimizer"] = "torchao-adamw-8bit"
     else:
-        train["optimizer"] = _OPTIMIZERS.get(name, "adamw")
-        if name not in _OPTIMIZERS:
+        train["optimizer"] = OPTIMIZERS.get(name, "adamw")
+        if name not in OPTIMIZERS:
             notes.append(f"optimizer {clipped(written)} is not described: adamw is taken")
     if written.startswith("torch.optim"):
         train["optimizer_impl"] = "fused" if options.is_on("optimizer.fused") else "foreach"
@@ -132,15 +134,15 @@ def _adapters(options: Options, recipe: str, model: str, train: dict[str, object
         train |= {"method": "qlora", "quantization": "nf4-dq"}
     if options.is_on("model.use_dora"):
         train["dora"] = True
-    targets = [_MODULES.get(name, name) for name in options.several("model.lora_attn_modules")]
+    targets = [MODULES.get(name, name) for name in options.several("model.lora_attn_modules")]
     targets += _MLP if options.is_on("model.apply_lora_to_mlp") else ()
     targets += ["lm_head"] if options.is_on("model.apply_lora_to_output") else []
     if targets:
-        train["lora_targets"] = list(dict.fromkeys(_joined(name, model) for name in targets))
+        train["lora_targets"] = list(dict.fromkeys(module_of(name, model) for name in targets))
     return []
 
 
-def _joined(name: str, model: str) -> str:
+def module_of(name: str, model: str) -> str:
     """The module of transformers' class that a module of torchtune's is part of, where that has several in one."""
     found = fact_value("transformers", "joined_modules", model_type(model))
     if found is None:
