@@ -192,7 +192,7 @@ def test_small_configs_on_fake_cuda_tensors(part: int) -> None:
             "sequence": 2 + index % 5,
         }
         for model_type in sorted(set(TYPES) - DATA_DEPENDENT - KERNEL_ABSENT)[part::FAKE_CUDA_PARTS]
-        for index, config in enumerate(drawn_configs(model_type, 3))
+        for index, config in enumerate(drawn_configs(model_type, 3 if is_thorough() else 1))
         if not has_experts(config) and describe(config).head != "none"
         # Fake CUDA tensors give one head strides that real kernels do not.
         if config.get("linear_num_value_heads") != 1
