@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
 from fake_cuda import available, saved_on_fake_cuda
-from how_many import a_family
+from how_many import a_family, is_thorough
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 from saved_by_autograd import saved_by_autograd
