@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from vramwise import estimate
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
@@ -155,3 +156,26 @@ def test_peaks_of_torchs_own_micro_batches() -> None:
     assert between == pytest.approx(all_layers + root + 3 * root, rel=0.01)
     assert last == pytest.approx(all_layers + root + in_a_layer, rel=0.01)
     assert reduced == [pytest.approx(all_layers / 2 + 3 * root, rel=0.01)]
+
+
+def test_shard_grad_op_cuts_weights_and_keeps_them_gathered_from_forward_to_backward() -> None:
+    """torch's SHARD_GRAD_OP; Megatron's optim_grads alone leaves weights whole (distributed/fsdp)."""
+    cut, kept = moments(gradient_accumulation_steps=1), moments(gradient_accumulation_steps=1, fsdp="shard-grad-op")
+    assert kept["optimizer step"].parts == cut["optimizer step"].parts
+    assert kept["load"].parts["weights"] == pytest.approx(4 * numel() / 4, rel=0.001)
+    assert kept["loss"].parts["gathered weights"] == pytest.approx(2 * numel(), rel=0.001)
+    megatron = {"framework": "megatron", "precision": "bf16-master", "checkpointing": "none"}
+    whole = moments(fsdp="shard-grad-op", gradient_accumulation_steps=1, **megatron)
+    assert whole["load"].parts["weights"] == pytest.approx(2 * numel(), rel=0.001)
+
+
+def test_published_adapters_under_both_kinds_of_sharding() -> None:
+    """Qwen2.5 0.5B, LoRA of rank 16, 4 x 105 tokens, 4 H100: 2,068 and 2,727 MiB; a quarter of the weights a rank."""
+    train = {"method": "lora", "lora_rank": 16, "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj"],
+             "precision": "bf16-mixed", "param_dtype": "fp32", "checkpointing": "none", "attention": "sdpa",
+             "framework_version": "transformers 4.57.6, torch 2.13", "micro_batch_size": 4, "sequence_length": 105,
+             "fsdp_version": 1}  # fmt: skip
+    for kind, measured_mib in (("full-shard", 2068), ("shard-grad-op", 2727)):
+        table = {"model": "Qwen/Qwen2.5-0.5B", "task": "train", "gpu": "h100-sxm-80gb", "num_gpus": 4}
+        found = estimate({**table, "train": {**train, "fsdp": kind}})
+        assert found.quantities["peak_allocated"].expected == pytest.approx(measured_mib * 2**20, rel=0.03)

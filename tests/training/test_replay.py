@@ -142,7 +142,6 @@ def test_lengths_that_a_run_meets_before_the_longest() -> None:
     [
         {"num_gpus": 2, "train": {"zero_stage": 2}},
         {"num_gpus": 2, "train": {"tensor_parallel_size": 2}},
-        {"num_gpus": 2, "train": {"fsdp": "shard-grad-op"}},
         {"train": {"extra_models": ["rollout:vllm"]}},
         {"train": {"expandable_segments": True}},
         {"train": {"offload_activations": "cpu"}},

@@ -273,7 +273,7 @@ def test_a_size_that_does_not_divide_is_refused() -> None:
         ({"zero_stage": 2}, 1, 8, 8),
         ({"zero_stage": 3}, 8, 8, 8),
         ({"fsdp": "full-shard"}, 8, 8, 8),
-        ({"fsdp": "shard-grad-op"}, 1, 8, 8),
+        ({"fsdp": "shard-grad-op"}, 8, 8, 8),
         ({"distributed_optimizer": True, "framework": "megatron"}, 1, 1, 8),
     ],
 )

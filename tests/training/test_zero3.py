@@ -172,3 +172,14 @@ def test_where_nobody_says_how_the_model_was_made_the_interval_spans_both() -> N
     outside = kept()
     peaks = [found.quantities["peak_allocated"] for found in (unsaid, kept(zero_init=True), outside)]
     assert peaks[0].expected == peaks[1].expected < peaks[2].expected <= peaks[0].high
+
+
+def test_growing_segments_of_other_streams_stay_beside_the_largest_moment() -> None:
+    """Stage 3 gathers and reduces on streams of their own: what one has free serves no other."""
+    found = answer(expandable_segments=True)
+    allocated, reserved = (found.quantities[name].expected for name in ("peak_allocated", "peak_reserved"))
+    pools = [max(part(found, phase.name, name) for phase in found.phases)
+             for name in ("gathered weights", "reduce-scatter")]  # fmt: skip
+    assert min(pools) > 0
+    at_peak = sum(part(found, found.peak_phase or "", name) for name in ("gathered weights", "reduce-scatter"))
+    assert reserved >= allocated - at_peak + sum(pools)

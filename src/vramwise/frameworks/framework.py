@@ -153,6 +153,9 @@ class Sharding:
 
     outer_units: Rule = never
     """FSDP 2 makes units of embedding and output layer where no weight is tied; else both are in the root unit."""
+    leaves_weights_whole: bool = False
+    """FSDP's shard-grad-op cuts gradients and states alone; else weights too, which stay gathered from their forward to
+    their backward pass, as torch's SHARD_GRAD_OP has it (torch 2.13 distributed/fsdp/api.py ShardingStrategy)."""
     last_unit_stays: bool = False
     """FSDP 2 does not free the last unit (the output layer's, else the last layer's) after forward."""
     loss_after_root: bool = False

@@ -77,6 +77,7 @@ RECORD = Framework(
         regathers_sequences=True,
         cuts_towers=True,
         even_chunks=True,
+        leaves_weights_whole=True,  # core 0.16 distributed/fsdp: data_parallel_sharding_strategy optim_grads
         cuts=("tensor", "pipeline", "context", "expert"),
         shares="tensors",
         offloads=False,

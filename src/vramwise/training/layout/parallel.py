@@ -10,6 +10,7 @@ from vramwise.models.model import Model
 from vramwise.models.parallel_cut import WHOLE, ParallelCut
 from vramwise.records import record
 from vramwise.scenario import Scenario
+from vramwise.training.recipe.settings import sharded
 from vramwise.training.resolved import ResolvedTrain
 
 
@@ -17,7 +18,7 @@ from vramwise.training.resolved import ResolvedTrain
 class Placement:
     """One kind of rank: its pipeline stage and the divisors of what it holds, `cut` those of every parameter.
 
-    `*_shards` divide over data-parallel ranks: weights (ZeRO-3, FSDP full-shard), gradients (ZeRO-2, FSDP), what the
+    `*_shards` divide over data-parallel ranks: weights (ZeRO-3, FSDP), gradients (ZeRO-2, FSDP), what the
     optimizer steps (ZeRO-1, distributed optimizer); experts' tensors are divided over the ranks that hold the same
     experts: those that tensor parallelism does not cut experts over count among them.
     """
@@ -87,7 +88,7 @@ def placements(scenario: Scenario, train: ResolvedTrain, model: Model) -> tuple[
     if train.fsdp == "hybrid-shard":
         sharding_group = min(sharding_group, max(1, scenario.gpus_per_node // tp))
     fsdp = train.fsdp != "none"
-    weights = sharding_group if train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3 else 1
+    weights = sharding_group if sharded(train) else 1
     gradients = sharding_group if fsdp or train.zero_stage >= 2 else 1
     stepped = sharding_group if fsdp or train.zero_stage >= 1 or train.distributed_optimizer else 1
     result = []

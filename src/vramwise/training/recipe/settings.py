@@ -147,6 +147,7 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
     return ResolvedTrain.of(
         train,
         sequence_length=_longest_batch(train, model),
+        reshard_after_forward=train.reshard_after_forward and train.fsdp != "shard-grad-op",
         param_dtype=params,
         grad_dtype=train.grad_dtype or grads,
         master_dtype=train.master_dtype or master,
@@ -226,7 +227,13 @@ def autocasts(train: ResolvedTrain) -> bool:
 
 def sharded(train: ResolvedTrain) -> bool:
     """Whether some weights live on other ranks between their uses."""
-    return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
+    return cuts_weights(train) or train.zero_stage == 3
+
+
+def cuts_weights(train: TrainSettings) -> bool:
+    """Whether FSDP cuts weights too; shard-grad-op does, but for frameworks that leave them whole."""
+    whole = train.fsdp == "shard-grad-op" and framework_of(train).sharding.leaves_weights_whole
+    return train.fsdp != "none" and not whole
 
 
 def narrows_again(train: ResolvedTrain) -> bool:

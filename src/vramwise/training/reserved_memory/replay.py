@@ -65,7 +65,7 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
         return False
     is_whole = cut.tensor_parallel_size == 1
     if placement.weight_shards > 1:
-        return train.fsdp == "full-shard" and is_whole
+        return train.fsdp in ("full-shard", "shard-grad-op") and is_whole
     if train.expandable_segments:
         return False
     moved = away.weights or away.gradients or away.optimizer

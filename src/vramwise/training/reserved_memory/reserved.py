@@ -67,6 +67,10 @@ def reserved(
     another: at most the logits and loss once more.
     """
     ratio = reserved_ratio(train, placement)
+    if train.expandable_segments and exchanged.by_call is not None:
+        kept = _with_pools_of_stage_3(allocated, moments, ratio)
+        lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
+        return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))
     if not _has_stream_pools(train, placement):
         apart = small_blocks(moments, states) if placement.gradient_shards == 1 else 0
         lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
@@ -75,6 +79,20 @@ def reserved(
     held_gradients = max(moments, key=lambda moment: moment.total).of(Component.GRADIENTS)
     elsewhere = held_gradients + exchanged.prefetched
     pools = (0 if offloaded(train).gradients else states.gradients) + exchanged.largest_gathers
+    own = Quantity(*(max(0, value - elsewhere) for value in (allocated.low, allocated.expected, allocated.high)))
+    kept = scaled(own, ratio)
+    return Quantity(*(value + pools for value in (kept.low, kept.expected, kept.high)))
+
+
+def _with_pools_of_stage_3(allocated: Quantity, moments: Sequence[Moment], ratio: Calibrated) -> Quantity:
+    """ZeRO stage 3 gathers on one stream and reduces on another, each with growing segments of its own.
+
+    DeepSpeed 0.19 zero/partitioned_param_coordinator.py `__allgather_stream`, stage3.py `reduce_and_partition_stream`.
+    """
+    apart = (Component.GATHERED_WEIGHTS, Component.REDUCE_SCATTER)
+    pools = sum(max(moment.of(part) for moment in moments) for part in apart)
+    largest = max(moment.total for moment in moments)
+    elsewhere = largest - max(moment.total - sum(map(moment.of, apart)) for moment in moments)
     own = Quantity(*(max(0, value - elsewhere) for value in (allocated.low, allocated.expected, allocated.high)))
     kept = scaled(own, ratio)
     return Quantity(*(value + pools for value in (kept.low, kept.expected, kept.high)))
