@@ -13,7 +13,7 @@ import pytest
 from vramwise.cli.main import COMMANDS, command_parser
 
 FROZEN = Path(__file__).with_name("frozen_flags.txt")
-BUILT = [name for name in COMMANDS if find_spec(f"vramwise.cli.{name}")]
+BUILT = [name for name in COMMANDS if find_spec(f"vramwise.cli.{name.replace('-', '_')}")]
 
 
 def flags_of(command):

@@ -27,6 +27,7 @@ COMMANDS = {
     "accuracy": "hold estimates against measured cases",
     "plan": "what to change, or how many of which GPUs, so that it fits",
     "measure": "run a scenario on the GPU at hand, measured beside estimated",
+    "dry-run": "run the real model or script on fake tensors, without a GPU",
     "calibrate": "what runs on this machine showed: show, prune, export",
     "lengths": "how many tokens your samples have",
     "oom": "why a run went out of memory, from its log or memory snapshot",
@@ -92,7 +93,7 @@ def command_module(name: str) -> CommandModule:
     """The module of a command, imported now."""
     from importlib import import_module
 
-    return cast(CommandModule, import_module(f"vramwise.cli.{name}"))
+    return cast(CommandModule, import_module(f"vramwise.cli.{name.replace('-', '_')}"))
 
 
 def command_parser(name: str) -> CommandParser:

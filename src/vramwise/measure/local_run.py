@@ -71,6 +71,12 @@ class LocalRun:
         """The loaded model in what trains it."""
         return model
 
+    def runner(self, model: Any, sharded: bool) -> GenerationRun | TrainingRun:
+        """What runs the task's steps."""
+        if self.job.task == "generate":
+            return GenerationRun(self.job, model, self.recorder)
+        return TrainingRun(self.job, model, self.recorder, sharded)
+
     def _run(self) -> None:
         torch = library("torch")
         torch.manual_seed(0)
@@ -84,8 +90,7 @@ class LocalRun:
             self.finished = 1
             return
         model = self.wrapped(model)
-        kind = GenerationRun if self.job.task == "generate" else None
-        run = kind(self.job, model, self.recorder) if kind else TrainingRun(self.job, model, self.recorder, sharded)
+        run = self.runner(model, sharded)
         try:
             with _attention_kernel(self.job.settings):
                 run.run(self.progress)

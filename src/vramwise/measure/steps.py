@@ -246,5 +246,5 @@ def nbytes(tensors: list[Any], rounding: int = 1) -> int:
     storages = {}
     for tensor in tensors:
         storage = local(tensor).untyped_storage()
-        storages[storage.data_ptr()] = round_up(storage.nbytes(), rounding)
+        storages[storage._cdata] = round_up(storage.nbytes(), rounding)
     return sum(storages.values())

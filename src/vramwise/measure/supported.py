@@ -36,25 +36,30 @@ _ALONE: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 
-def refuse_what_cannot_run(scenario: Mapping[str, Any], device: str) -> None:
-    """Raises UsageError that names the key and what it may be, MissingLibraryError for a library that is not here."""
+def refuse_what_cannot_run(scenario: Mapping[str, Any], device: str, command: str = "measure") -> None:
+    """Raises UsageError that names the key and what it may be, MissingLibraryError for a library that is not here.
+
+    `command`: what the message calls who asks.
+    """
     task = scenario.get("task")
     if task not in TASKS:
-        raise UsageError(f"measure runs --task {', '.join(TASKS)}, not {task}: an engine's own log tells what it takes")
+        raise UsageError(
+            f"{command} runs --task {', '.join(TASKS)}, not {task}: an engine's own log tells what it takes"
+        )
     table = scenario.get("train" if task == "train" else str(task)) or {}
     if task == "train":
-        _choice(table, "framework", tuple(name for name in FRAMEWORKS if framework_named(name).measured))
-        _choice(table, "method", METHODS)
-        _choice(table, "precision", PRECISIONS)
-        _choice(table, "optimizer", OPTIMIZERS)
+        _choice(table, "framework", tuple(name for name in FRAMEWORKS if framework_named(name).measured), command)
+        _choice(table, "method", METHODS, command)
+        _choice(table, "precision", PRECISIONS, command)
+        _choice(table, "optimizer", OPTIMIZERS, command)
         for key, allowed in _ALONE.items():
-            _choice(table, key, allowed)
+            _choice(table, key, allowed, command)
         if table.get("method") == "qlora":
-            _choice(table, "quantization", QUANTIZATION)
+            _choice(table, "quantization", QUANTIZATION, command)
         if table.get("tensor_parallel_size", 1) > 1:
-            _choice(table, "method", ("full",))
+            _choice(table, "method", ("full",), command)
     if task == "generate" and (table.get("quantization") or table.get("num_beams", 1) != 1):
-        raise UsageError("measure runs generate without quantization and with one beam")
+        raise UsageError(f"{command} runs generate without quantization and with one beam")
     if device == "cpu" and (table.get("quantization") or table.get("optimizer") in WITH_BITSANDBYTES):
         raise UsageError("bitsandbytes needs a GPU: leave out quantization and 8-bit optimizers with --device cpu")
     if table.get("quantization") or table.get("optimizer") in WITH_BITSANDBYTES:
@@ -65,8 +70,8 @@ def refuse_what_cannot_run(scenario: Mapping[str, Any], device: str) -> None:
         raise UsageError("--device cpu computes in bf16 or fp32: give --precision bf16, bf16-mixed or fp32")
 
 
-def _choice(table: Mapping[str, Any], key: str, allowed: tuple[Any, ...]) -> None:
+def _choice(table: Mapping[str, Any], key: str, allowed: tuple[Any, ...], command: str) -> None:
     value = table.get(key, allowed[0])
     if value not in allowed:
         names = ", ".join(str(item) for item in allowed if item != [])
-        raise UsageError(f"--{key.replace('_', '-')} {value} is not something that measure runs: expected {names}")
+        raise UsageError(f"--{key.replace('_', '-')} {value} is not something that {command} runs: expected {names}")

@@ -1,0 +1,136 @@
+"""`vramwise dry-run MODEL`: the real model's step on fake tensors; prints what `estimate` prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vramwise.cli.parsing import CommandParser
+from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
+from vramwise.errors import UsageError, VramwiseError, clipped
+
+if TYPE_CHECKING:
+    from vramwise.measure.sweep import Line as FittedLine
+    from vramwise.result import Result
+    from vramwise.scenario import Scenario
+
+HELP = "run the real model on fake tensors: no GPU, no weights, every allocation"
+DOES_NOT_FIT = 3
+DEFAULT_TIMEOUT_S = "900"
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_scenario_arguments(parser)
+    runs = parser.add_argument_group("dry run")
+    runs.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+    runs.add_argument(
+        "--sweep", nargs="+", action="extend", metavar="KEY=VALUES",
+        help="a run for each size, and the line through the peaks: micro_batch_size=1,2,4 or a..b",
+    )  # fmt: skip
+    runs.add_argument("--out", metavar="FILE", help="write a memory snapshot (FILE.pickle) for PyTorch's memory viewer")
+    runs.add_argument("--flame", metavar="FILE", help="write the peak by call stack: FILE.svg, else folded lines")
+    runs.add_argument("--explain", nargs="?", const="", metavar="PATH", help="every term with who allocated it")
+    runs.add_argument("--timeout", metavar="SECONDS", default=DEFAULT_TIMEOUT_S, help="of all runs together")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the result; 0 when it fits (or no GPU was named), 3 when it does not."""
+    timeout_s = _seconds(args.timeout)
+    take_scenario_file(args)
+    scenario = scenario_from_flags(args)
+    if args.sweep:
+        if args.out or args.flame or args.explain is not None:
+            raise UsageError("--sweep prints the peaks of many runs: leave out --out, --flame and --explain")
+        return _sweep(args, scenario, timeout_s)
+    from vramwise.dryrun.scenario import dry_runs
+
+    files = {"snapshot": _place(args.out), "flame": _place(args.flame)}
+    ((result, _),) = dry_runs([scenario], timeout_s=timeout_s, **files)
+    return show_result(args, result)
+
+
+def show_result(args: argparse.Namespace, result: Result) -> int:
+    """The result as it was asked for, and the exit code."""
+    if args.json:
+        json.dump(result.to_dict(), sys.stdout)
+        print()
+    else:
+        from vramwise.cli.screens.paint import show
+
+        if args.explain is not None:
+            from vramwise.cli.screens.explain import explain_screen
+
+            show(explain_screen(result, args.explain))
+        else:
+            from vramwise.cli.screens.dry_run import dry_run_screen
+
+            show(dry_run_screen(result))
+    return DOES_NOT_FIT if result.verdict is not None and not result.verdict.fits else 0
+
+
+def _place(given: str | None) -> str | None:
+    """A file's whole path; raises UsageError where its folder is not there."""
+    if given is None:
+        return None
+    path = Path(given).resolve()
+    if not path.parent.is_dir():
+        raise UsageError(f"{clipped(given)}: the folder is not there")
+    return str(path)
+
+
+def _seconds(text: str) -> float:
+    if not text.isdecimal() or len(text) > 6 or int(text) < 1:
+        raise UsageError(f'--timeout: expected whole seconds from 1 on, got "{clipped(text, 20)}"')
+    return float(text)
+
+
+def _sweep(args: argparse.Namespace, scenario: Scenario, timeout_s: float) -> int:
+    from vramwise.dryrun.scenario import dry_runs
+    from vramwise.measure.sweep import fitted, grid, parse_sweep, size_of
+
+    values = parse_sweep(args.sweep, scenario.task)
+    sizes = grid(values)
+    scenarios = [scenario.replace(**{scenario.task: scenario.settings.replace(**one)}) for one in sizes]
+    rows: list[tuple[dict[str, int], Result, Result | None]] = []
+    stopped = ""
+    try:
+        for one, (result, estimated) in zip(sizes, dry_runs(scenarios, timeout_s=timeout_s), strict=False):
+            rows.append((one, result, estimated))
+    except VramwiseError as problem:
+        if not rows:
+            raise
+        stopped = str(problem)
+    points, name = [], ""
+    for one, result, _ in rows:
+        table: Mapping[str, object] = result.scenario[scenario.task]
+        name, size = size_of(scenario.task, list(values), {**table, **one})
+        points.append((size, int(result.quantities["peak_allocated"].expected)))
+    line = fitted(name, points)
+    if args.json:
+        _print_sweep(rows, line, stopped)
+    else:
+        from vramwise.cli.screens.dry_run import dry_sweep_screen
+        from vramwise.cli.screens.paint import show
+
+        show(dry_sweep_screen(rows, line, len(sizes), stopped))
+    judged = [result.verdict.fits for _, result, _ in rows if result.verdict is not None]
+    return 1 if stopped else DOES_NOT_FIT if judged and not any(judged) else 0
+
+
+def _print_sweep(
+    rows: Sequence[tuple[dict[str, int], Result, Result | None]], line: FittedLine | None, stopped: str
+) -> None:
+    fit = line and {
+        "x": line.x, "fixed_bytes": line.fixed, "bytes_per_x": line.slope, "r_squared": line.r_squared,
+        "residual_bytes": list(line.residuals),
+    }  # fmt: skip
+    runs = [
+        {"sizes": one, "result": result.to_dict(), "estimated": estimated.to_dict() if estimated else None}
+        for one, result, estimated in rows
+    ]
+    json.dump({"runs": runs, "fit": fit, "stopped": stopped or None}, sys.stdout)
+    print()

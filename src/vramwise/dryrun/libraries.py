@@ -1,0 +1,45 @@
+"""What libraries do otherwise once they notice fake tensors, put back to what they do on a card."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+from vramwise.measure.libraries import is_installed, library
+
+
+def as_on_a_card() -> list[tuple[Any, str, Any]]:
+    """Attributes to replace while fake tensors run.
+
+    transformers masking_utils: a batch is looked at for several sequences in a row unless it is traced, when a mask is
+    made in any case; a batch of whole sequences, which is what is meant here, gets none. torch's GradScaler reads
+    whether a gradient overflowed: none does. `Module.to` exchanges tensors (torch/utils `swap_tensors`) unless
+    something refers to them weakly, which fake tensors' own books do.
+    """
+    torch = library("torch")
+    found: list[tuple[Any, str, Any]] = [
+        (torch.amp.GradScaler, "_maybe_opt_step", _stepped),
+        (torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ())),
+    ]
+    if is_installed("transformers"):
+        masks = _module("transformers.masking_utils")
+        if masks is not None and hasattr(masks, "find_packed_sequence_indices"):
+            look = masks.find_packed_sequence_indices
+
+            def looked(position_ids: Any) -> None:
+                look(position_ids)
+
+            found.append((masks, "find_packed_sequence_indices", looked))
+    return found
+
+
+def _module(name: str) -> Any | None:
+    try:
+        return library(name)
+    except ImportError:
+        return sys.modules.get(name)
+
+
+def _stepped(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
+    return optimizer.step(*args, **kwargs)

@@ -1,0 +1,108 @@
+"""A process, or a part of it, in which a card is stood in for and every allocation on it is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from vramwise.dryrun import fake_cuda
+from vramwise.dryrun.card import Card, answers_of
+from vramwise.dryrun.libraries import as_on_a_card
+from vramwise.dryrun.recorder import replayed
+from vramwise.dryrun.tracer import Watcher, tracing_mode
+from vramwise.measure.libraries import library
+
+
+class Session:
+    """What is watched, and the counters that `torch.cuda` answers with."""
+
+    def __init__(self, card: Card, workspace_bytes: int = 0, *, stacks: bool = True) -> None:
+        self.card = card
+        self.watcher = Watcher(card.capability, workspace_bytes, stacks=stacks)
+
+    def counters(self) -> dict[str, int]:
+        """torch.cuda's counters now; peaks since the start."""
+        found = replayed(self.watcher.log)
+        return {
+            "allocated": found.allocated, "reserved": found.reserved,
+            "peak_allocated": found.peak_allocated, "peak_reserved": found.peak_reserved,
+        }  # fmt: skip
+
+    def reset_peaks(self) -> None:
+        """Peaks are of the whole run here: the answer names the moment of each."""
+
+    def empty_cache(self) -> None:
+        self.watcher.empty_cache()
+
+
+@contextmanager
+def watching(session: Session) -> Iterator[Session]:
+    """CUDA stood in for and watched inside the block."""
+    fake_tensors = library("torch._subclasses.fake_tensor")
+    torch = library("torch")
+    without_card = {"avoid_device_init": True}  # it would ask torch.cuda, which answers as the card
+    mode = type("FakeMode", (fake_tensors.FakeTensorMode,), without_card)
+    fake = mode(allow_non_fake_inputs=True)  # loads what reads torch.cuda as it is
+    with ExitStack() as stack:
+        stack.callback(fake_cuda.install())
+        stack.enter_context(fake_cuda.replaced(answers_of(session.card, session)))
+        stack.enter_context(fake_cuda.replaced(as_on_a_card()))
+        stack.enter_context(_attention(session.watcher.attention))
+        stack.enter_context(_modules(session.watcher))
+        resize = torch.UntypedStorage.resize_
+        stack.enter_context(fake_cuda.replaced([(torch.UntypedStorage, "resize_", _watched_resize(session, resize))]))
+        swaps = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        stack.callback(torch.__future__.set_swap_module_params_on_conversion, swaps)
+        stack.enter_context(fake)
+        stack.enter_context(tracing_mode(session.watcher))
+        yield session
+
+
+def _watched_resize(session: Session, resize: Any) -> Any:
+    def resized(storage: Any, size: int) -> Any:
+        known = storage._cdata in session.watcher.alive or not storage.nbytes()
+        found = resize(storage, size)
+        if known and storage.device.type in ("meta", "cuda"):
+            session.watcher.resized(storage, size)
+        return found
+
+    return resized
+
+
+@contextmanager
+def _attention(kernel: Any) -> Iterator[None]:
+    """SDPA as the card chooses it, where autograd would take it apart."""
+    registered = library("torch.library").Library("aten", "IMPL")
+    registered.impl("scaled_dot_product_attention", kernel, "AutogradCUDA")
+    try:
+        yield
+    finally:
+        registered._destroy()
+
+
+@contextmanager
+def _modules(watcher: Watcher) -> Iterator[None]:
+    """Which module runs, by its name below the outermost one."""
+    hooks = library("torch.nn.modules.module")
+    names: dict[int, str] = {}
+
+    def before(module: Any, _: Any) -> None:
+        if not watcher.modules:
+            names.update((id(inner), name) for name, inner in module.named_modules())
+        watcher.modules.append(names.get(id(module), "") or type(module).__name__)
+
+    def after(*_: Any) -> None:
+        if watcher.modules:
+            watcher.modules.pop()
+
+    handles = (
+        hooks.register_module_forward_pre_hook(before),
+        hooks.register_module_forward_hook(after, always_call=True),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,264 @@
+"""Watches every operation on fake CUDA tensors: which storages begin, which end, and who asked for them.
+
+A storage lives from the operation that makes it to its last reference, Python's locals and autograd's saved tensors
+included; a weak reference to it says when. One thing is put back that any observer changes: the engine adds gradients
+in place (torch/csrc/autograd/input_buffer.cpp `InputBuffer::accumulate`) unless somebody watches, when it makes a third
+tensor. A sum in backward that no line of Python asked for therefore hands its block on.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from vramwise.dryrun.attention import redirected
+from vramwise.dryrun.events import EMPTY, FREE, MARK, NOTE, Frame, Life, Log
+from vramwise.measure.libraries import library
+
+_DEEPEST: Final = 24
+_PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "_scaled_mm", "convolution"})
+_OWN_HOLDERS: Final = 2
+"""Who refers to a storage that only its tensor holds, while it is looked at."""
+_WORKSPACE: Final = "library workspace"
+
+
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    __slots__ = ("key",)
+    key: int
+
+
+class Watcher:
+    """The state of a watch: the log, what is alive, modules, and where backward's operations come from.
+
+    `workspace_bytes`: what cuBLAS takes at the first product of forward, and again of backward, which runs in a thread
+    of its own with a handle of its own (aten/src/ATen/cuda/CublasHandlePool.cpp).
+    """
+
+    def __init__(self, capability: tuple[int, int], workspace_bytes: int = 0, *, stacks: bool = True) -> None:
+        torch = library("torch")
+        self.log = Log()
+        self.moment = ""
+        self.alive: dict[int, Life] = {}
+        self.on_backward: Callable[[int], None] | None = None
+        self.stream_of: Callable[[], int] = lambda: 0
+        self.workspace_bytes = workspace_bytes
+        self.stacks = stacks
+        self.attention = redirected(capability)
+        self.modules: list[str] = []
+        self.head = ""
+        self._refs: dict[int, _Ref] = {}
+        self._worked: set[bool] = set()
+        self._made_at: dict[int, tuple[str, tuple[Frame, ...]]] = {}
+        self._frames: dict[tuple[Any, int], Frame | None] = {}
+        self._sequence = torch._C._autograd._get_sequence_nr
+        self._node = torch._C._current_autograd_node
+        self._in_backward = torch._C._current_graph_task_id
+        self._use_count = torch._C._storage_Use_Count
+        self._grad_enabled = torch.is_grad_enabled
+        self._fake = library("torch._subclasses.fake_tensor").FakeTensor
+        self._tensor = torch.Tensor
+
+    def mark(self, label: str) -> None:
+        self.moment = label
+        if "|backward" in label:  # what forward made and is alive now, backward needs
+            for life in list(self.alive.values()):
+                life.lasted = True
+        self.log.say(MARK, label)
+
+    def note(self, label: str) -> None:
+        self.log.say(NOTE, label)
+
+    def empty_cache(self) -> None:
+        self.log.say(EMPTY)
+
+    def name(self, name: str, tensors: Any) -> None:
+        """Say what tensors are known as."""
+        for tensor in tensors:
+            if isinstance(tensor, self._fake):
+                life = self.alive.get(tensor.untyped_storage()._cdata)
+                if life is not None:
+                    life.name = name
+
+    def place(self, tensor: Any, module: str) -> None:
+        """Say whose tensor it is."""
+        life = self.alive.get(tensor.untyped_storage()._cdata) if isinstance(tensor, self._fake) else None
+        if life is not None:
+            life.module = life.module or module
+
+    def seen(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """An operation has run."""
+        backward = self._in_backward() != -1
+        operation = func._schema.name.partition("::")[2]
+        if operation in _PRODUCTS and self.workspace_bytes and backward not in self._worked:
+            self._worked.add(backward)
+            self.log.take(self._life(self.workspace_bytes, operation, backward, _WORKSPACE))
+        if backward and self.on_backward is not None:
+            node = self._node()
+            if node is not None:
+                self.on_backward(node._sequence_nr())
+        if operation == "add" and backward and self._is_engines_sum(args, kwargs, out):
+            return
+        if isinstance(out, self._tensor):
+            self._register(out, operation, args, backward)
+        elif isinstance(out, list | tuple):
+            for item in out:
+                if isinstance(item, self._tensor):
+                    self._register(item, operation, args, backward)
+                elif isinstance(item, list | tuple):
+                    for one in item:
+                        if isinstance(one, self._tensor):
+                            self._register(one, operation, args, backward)
+
+    def _register(self, tensor: Any, operation: str, args: Any, backward: bool) -> None:
+        if not isinstance(tensor, self._fake) or tensor.fake_device.type != "cuda":
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        life = self.alive.get(key)
+        size = storage.nbytes()
+        if life is not None:
+            if life.size == size:
+                return
+            self._free(key)
+        if size:
+            self._begin(storage, key, self._life(size, operation, backward, self._category(operation, args)))
+
+    def _begin(self, storage: Any, key: int, life: Life) -> None:
+        self.log.take(life)
+        self._hold(storage, key, life)
+
+    def _hold(self, storage: Any, key: int, life: Life) -> None:
+        self.alive[key] = life
+        reference = _Ref(storage, self._gone)
+        reference.key = key
+        self._refs[key] = reference
+
+    def _gone(self, reference: _Ref) -> None:
+        if self._refs.get(reference.key) is reference:
+            self._free(reference.key)
+
+    def _free(self, key: int) -> None:
+        del self._refs[key]
+        life = self.alive.pop(key)
+        self.log.say(FREE, life.number)
+
+    def resized(self, storage: Any, size: int) -> None:
+        """A storage was given another size (FSDP frees so)."""
+        key = storage._cdata
+        if key in self.alive:
+            self._free(key)
+        if size:
+            self._begin(storage, key, self._life(size, "resize_", self._in_backward() != -1, ""))
+
+    def _is_engines_sum(self, args: Any, kwargs: Any, out: Any) -> bool:
+        """Whether the engine added gradients; the block of the first is then that of the sum."""
+        if kwargs or self._grad_enabled() or len(args) != 2 or not isinstance(out, self._fake):
+            return False
+        first, second = args
+        if not (isinstance(first, self._fake) and isinstance(second, self._tensor)) or first.shape != second.shape:
+            return False
+        if not _nobody_called():
+            return False
+        storage = first.untyped_storage()
+        if self._use_count(storage._cdata) > _OWN_HOLDERS or first.dtype != out.dtype:
+            return False
+        key = storage._cdata
+        life = self.alive.get(key)
+        made = out.untyped_storage()
+        if life is None or made.nbytes() != life.size or made._cdata in self.alive:
+            return False
+        del self._refs[key], self.alive[key]
+        self._hold(made, made._cdata, life)
+        return True
+
+    def _category(self, operation: str, args: Any) -> str:
+        """A 16-bit copy of a weight, which autocast keeps."""
+        if operation == "_to_copy" and args and isinstance(args[0], self._fake):
+            source = self.alive.get(args[0].untyped_storage()._cdata)
+            if source is not None and source.name in ("weights", "adapters") and self.moment.endswith("forward"):
+                return "weight casts"
+        return ""
+
+    def _life(self, size: int, operation: str, backward: bool, name: str) -> Life:
+        module, stack = self._asked(backward)
+        if not name and self.head and module == self.head and operation in _PRODUCTS and not backward:
+            name = "logits and loss"
+        return Life(len(self.log.lives), size, operation, self.moment, module, stack, name, backward, self.stream_of())
+
+    def _asked(self, backward: bool) -> tuple[str, tuple[Frame, ...]]:
+        """The module and the lines that asked; backward's are those of the forward operation."""
+        stack = self._lines() if self.stacks else ()
+        if backward and not self.modules:
+            node = self._node()
+            found = None if node is None else self._made_at.get(node._sequence_nr())
+            return found if found is not None else ("", stack)
+        asked = self.modules[-1] if self.modules else "", stack
+        if not backward:
+            self._made_at[self._sequence() - 1] = asked
+        return asked
+
+    def _lines(self) -> tuple[Frame, ...]:
+        frame = sys._getframe(1)
+        found: list[Frame] = []
+        known = self._frames
+        while frame is not None and len(found) < _DEEPEST:
+            key = frame.f_code, frame.f_lineno
+            if key not in known:
+                known[key] = _frame_of(frame)
+            line = known[key]
+            if line is not None:
+                found.append(line)
+            frame = frame.f_back  # type: ignore[assignment]
+        return tuple(found)
+
+
+def _frame_of(frame: Any) -> Frame | None:
+    """A line of somebody's code, or None for torch's own and for this package's."""
+    name = frame.f_code.co_filename
+    inside = ("/torch/", "/vramwise/dryrun/", "<frozen", "<string>", "/importlib/", "/contextlib.py")
+    if any(part in name for part in inside):
+        return None
+    return name, frame.f_lineno, frame.f_code.co_name
+
+
+def _nobody_called() -> bool:
+    """Whether the engine itself asked, and no line of Python (a custom backward, say) stands between."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if frame.f_code.co_name == "_engine_run_backward":
+            return True
+        if "/vramwise/dryrun/" not in name and not name.endswith(("_python_dispatch.py", "_stats.py", "_compile.py")):
+            return False
+        frame = frame.f_back  # type: ignore[assignment]
+    return True
+
+
+def tracing_mode(watcher: Watcher) -> Any:
+    """The dispatch mode that feeds a watcher: calls that touch CUDA run on fake tensors, all others as they are."""
+    torch = library("torch")
+    fake_tensors = library("torch._subclasses.fake_tensor")
+    fake, aside = fake_tensors.FakeTensor, fake_tensors.unset_fake_temporarily
+    sdpa = torch.ops.aten.scaled_dot_product_attention.default
+
+    class Tracing(library("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if fake not in types and not _asks_for_cuda(kwargs):
+                with aside():
+                    return func(*args, **kwargs)
+            if func is sdpa:
+                with self:
+                    return watcher.attention(*args, **kwargs)
+            out = func(*args, **kwargs)
+            watcher.seen(func, args, kwargs, out)
+            return out
+
+    return Tracing()
+
+
+def _asks_for_cuda(kwargs: Any) -> bool:
+    device = kwargs.get("device")
+    return device is not None and getattr(device, "type", str(device)).startswith("cuda")
