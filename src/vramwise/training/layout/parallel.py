@@ -5,12 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import accumulate
 
+from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.models.parallel_cut import WHOLE, ParallelCut
 from vramwise.records import record
-from vramwise.scenario import Scenario
-from vramwise.training.recipe.settings import sharded
+from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.resolved import ResolvedTrain
 
 
@@ -80,6 +80,12 @@ ALONE = Placement()
 """The only rank."""
 
 
+def cuts_weights(train: TrainSettings) -> bool:
+    """Whether FSDP cuts weights too; shard-grad-op does, but for frameworks that leave them whole."""
+    whole = train.fsdp == "shard-grad-op" and framework_of(train).sharding.leaves_weights_whole
+    return train.fsdp != "none" and not whole
+
+
 def placements(scenario: Scenario, train: ResolvedTrain, model: Model) -> tuple[Placement, ...]:
     """One placement for every pipeline stage."""
     tp, pp, cp = train.tensor_parallel_size, train.pipeline_parallel_size, train.context_parallel_size
@@ -88,7 +94,7 @@ def placements(scenario: Scenario, train: ResolvedTrain, model: Model) -> tuple[
     if train.fsdp == "hybrid-shard":
         sharding_group = min(sharding_group, max(1, scenario.gpus_per_node // tp))
     fsdp = train.fsdp != "none"
-    weights = sharding_group if sharded(train) else 1
+    weights = sharding_group if cuts_weights(train) or train.zero_stage == 3 else 1
     gradients = sharding_group if fsdp or train.zero_stage >= 2 else 1
     stepped = sharding_group if fsdp or train.zero_stage >= 1 or train.distributed_optimizer else 1
     result = []

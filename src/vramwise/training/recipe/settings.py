@@ -18,6 +18,7 @@ from vramwise.models.model import Model
 from vramwise.models.overrides import Kernels
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario, TrainSettings
+from vramwise.training.layout.parallel import cuts_weights
 from vramwise.training.recipe.adapters import target_paths
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES, attention_of
 from vramwise.training.recipe.fp8_weights import (
@@ -228,12 +229,6 @@ def autocasts(train: ResolvedTrain) -> bool:
 def sharded(train: ResolvedTrain) -> bool:
     """Whether some weights live on other ranks between their uses."""
     return cuts_weights(train) or train.zero_stage == 3
-
-
-def cuts_weights(train: TrainSettings) -> bool:
-    """Whether FSDP cuts weights too; shard-grad-op does, but for frameworks that leave them whole."""
-    whole = train.fsdp == "shard-grad-op" and framework_of(train).sharding.leaves_weights_whole
-    return train.fsdp != "none" and not whole
 
 
 def narrows_again(train: ResolvedTrain) -> bool:
