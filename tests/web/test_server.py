@@ -261,3 +261,22 @@ def test_a_port_that_is_taken_is_said_in_one_line(capsys):
     message = capsys.readouterr().err
     assert message.startswith(f"vramwise: cannot listen at 127.0.0.1 port {port}")
     assert message.count("\n") == 1
+
+
+def test_a_file_may_be_sent_as_it_is(server):
+    message = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 23 GiB"
+    sent = {"Content_Type": "application/octet-stream"}
+    status, _, content = server.ask("POST", "/api/v1/read?name=run.log", message, **sent)
+    assert (status, json.loads(content)["kind"]) == (200, "oom")
+    status, _, content = server.ask("POST", "/api/v1/read?name=..%2fx.txt", b"hello", **sent)
+    assert status == 400
+    assert json.loads(content)["error"]["message"].startswith("x.txt: nothing known here")
+    assert b"upload-" not in content
+
+
+def test_the_page_of_the_api_asks_nobody_else(server):
+    for path in ("docs", "docs.js", "docs.css"):
+        status, _, content = server.ask("GET", f"/api/v1/{path}")
+        assert status == 200
+        assert b"http://" not in content
+        assert b"https://" not in content

@@ -274,17 +274,30 @@ def _file(body: Body) -> Iterator[str]:
         path = text_in(body, "path")
         if not may_look_at(path):
             raise SourceError(f"{shown_path(path)}: files are read from `vramwise web --allow-files DIR` alone")
-        yield path
+        with _said_as_named(os.path.dirname(path) if _is_uploaded(path) else ""):
+            yield path
         return
     with tempfile.TemporaryDirectory(prefix="vramwise-") as folder:
         path = os.path.join(folder, _name(body))
         with open(path, "wb") as out:
             out.write(_content(body))
-        try:
+        with _said_as_named(folder):
             yield path
-        except VramwiseError as problem:
+
+
+def _is_uploaded(path: str) -> bool:
+    """Whether a file stands there for this question alone, as what a server or a page was given."""
+    return os.path.realpath(path).startswith(os.path.realpath(tempfile.gettempdir()) + os.sep)
+
+
+@contextmanager
+def _said_as_named(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except VramwiseError as problem:
+        if folder:
             problem.args = tuple(_as_named(one, folder) for one in problem.args)
-            raise
+        raise
 
 
 def _as_named(value: Any, folder: str) -> Any:
@@ -298,7 +311,7 @@ def _as_named(value: Any, folder: str) -> Any:
 
 def _named(answer: dict[str, Any], path: str, body: Body) -> dict[str, Any]:
     """An answer whose texts name the file as the body does; a path that was allowed stays."""
-    if body.get("path") is not None:
+    if body.get("path") is not None and not _is_uploaded(path):
         return answer
     found: dict[str, Any] = _as_named(answer, os.path.dirname(path))
     return found

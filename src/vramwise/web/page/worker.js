@@ -85,6 +85,7 @@ import os, shutil, sys
 sys.path.insert(0, "/package")
 sys.dont_write_bytecode = True
 os.environ["VRAMWISE_CACHE"] = "/cache"
+os.environ["TMPDIR"] = "/uploads"
 os.makedirs("/uploads", exist_ok=True)
 from vramwise.files import stay_within
 stay_within(["/uploads"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +23,12 @@ STATUS = {0: 200, 1: 422, 2: 400, 3: 200, 4: 404}
 BACK_END = "back-end.json"
 """What the page reads to know who answers it: this server, or a worker of its own."""
 LARGEST_QUESTION = 4 << 20
-OF_FILES = frozenset({"read", "batch", "compare", "oom", "profile"})
+LARGEST_TEXT = 256 << 20
+"""Of a body that holds a file as text; a file that is sent as it is stands on disk, and may be larger."""
+DESCRIBED = {"docs": "text/html", "docs.js": "text/javascript", "docs.css": "text/css"}
+"""The page that shows the API's description, without anybody else's server."""
+OF_UPLOADS = frozenset({"read", "compare", "oom", "profile"})
+OF_FILES = OF_UPLOADS | {"batch"}
 """Names whose bodies hold whole files, and may be as large as the server allows."""
 
 
@@ -71,6 +79,8 @@ def create_app(answering: Answering, *, mcp: bool = False) -> Any:
 
     unknown.__annotations__ = {"request": fastapi.Request}
     app.add_api_route("/api/v1/{name}", unknown, methods=["POST"], include_in_schema=False)
+    for file, kind in DESCRIBED.items():
+        app.add_api_route(f"/api/v1/{file}", _shown(responses, file, kind), methods=["GET"], include_in_schema=False)
     app.add_exception_handler(Refusal, refused)
 
     async def back_end() -> Any:
@@ -82,15 +92,50 @@ def create_app(answering: Answering, *, mcp: bool = False) -> Any:
     return app
 
 
+def _shown(responses: Any, file: str, kind: str) -> Callable[[], Awaitable[Any]]:
+    content = (Path(__file__).parent / ("docs.html" if file == "docs" else file)).read_bytes()
+
+    async def show() -> Any:
+        return responses.Response(content, media_type=kind)
+
+    return show
+
+
+async def _received(request: Any, name: str) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        most = LARGEST_TEXT if name in OF_FILES else LARGEST_QUESTION
+        if len(body) > most:
+            raise Refusal(413, f"the body: at most {most:,} bytes for {name}")
+    return bytes(body)
+
+
+@contextlib.asynccontextmanager
+async def _uploaded(request: Any) -> AsyncIterator[bytes]:
+    """A file that was sent as it is (`?name=…`, other keys of the body beside it), on disk for this question alone."""
+    given = dict(request.query_params)
+    name = "".join(sign for sign in given.pop("name", "")[-120:] if sign.isalnum() or sign in "._-").lstrip(".")
+    with tempfile.TemporaryDirectory(prefix="upload-") as folder:
+        path = os.path.join(folder, name or "file")
+        with open(path, "wb") as out:
+            async for chunk in request.stream():
+                out.write(chunk)
+        yield json.dumps({**given, "name": name or "file", "path": path}).encode()
+
+
 def _handler(name: str, answering: Answering, response: Any) -> Callable[[Any], Awaitable[Any]]:
     async def handle(request: Any) -> Any:
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if name not in OF_FILES and len(body) > LARGEST_QUESTION:
-                raise Refusal(413, f"the body: at most {LARGEST_QUESTION:,} bytes for {name}")
+        async with contextlib.AsyncExitStack() as stack:
+            if name in OF_UPLOADS and request.headers["content-type"].startswith("application/octet-stream"):
+                body = await stack.enter_async_context(_uploaded(request))
+            else:
+                body = await _received(request, name)
+            return await answered(body)
+
+    async def answered(body: bytes) -> Any:
         try:
-            exit_code, text = await answering.ask(name, bytes(body))
+            exit_code, text = await answering.ask(name, body)
         except Busy:
             raise Refusal(503, "too many questions at once: ask again in a moment") from None
         except asyncio.CancelledError:  # the server ends

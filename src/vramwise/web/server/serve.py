@@ -33,7 +33,7 @@ class Serving:
     mcp: bool = False
     limit_s: float = 30.0
     long_limit_s: float = 600.0
-    most_bytes: int = 256 << 20
+    most_bytes: int = 4 << 30
     body_s: float = 60.0
     processes: int = 0
     """Of each kind that answers; 0: as many as there are cores."""
@@ -50,6 +50,8 @@ def serve(asked: Serving, ready: Callable[[str], None]) -> None:
         listening = stack.enter_context(_bound(asked))
         own = stack.enter_context(tempfile.TemporaryDirectory(prefix="vramwise-web-"))
         os.environ["TMPDIR"] = own  # of the answering processes: what is uploaded is gone with it
+        tempfile.tempdir = own
+        asked = replace(asked, allowed=(*asked.allowed, own))
         server = uvicorn.Server(_config(uvicorn, asked))
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         name = f"[{asked.host}]" if ":" in asked.host else asked.host
