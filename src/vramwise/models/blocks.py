@@ -135,7 +135,7 @@ class Block:
     tower_layer: bool = False
     tiled: bool = False
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Those of its operations; one that several operations use is there once."""
         return tuple({parameter.name: parameter for op in self.ops for parameter in op.parameters}.values())

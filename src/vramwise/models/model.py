@@ -55,6 +55,11 @@ class Model:
         return tuple(parameter for parameter in self.all_parameters if parameter.tied_to is None)
 
     @cached_property
+    def shares_weights(self) -> bool:
+        """Whether a weight is another one's, as a tied output layer is."""
+        return any(parameter.tied_to is not None for parameter in self.all_parameters)
+
+    @cached_property
     def num_parameters(self) -> int:
         """Number of parameters, tied weights once."""
         return sum(parameter.numel for parameter in self.parameters)
@@ -113,7 +118,7 @@ class Model:
         """Whether what a batch with images runs is described: some block puts them into the prompt."""
         return any(op.joins_images for block in self.blocks for op in block.ops)
 
-    @property
+    @cached_property
     def num_layers(self) -> int:
         return sum(block.layer is not None for block in self.blocks)
 
@@ -126,7 +131,7 @@ class Model:
         """Columns of the logits: the width of the last block's output."""
         return self.blocks[-1].outputs["logits"].width if "logits" in self.blocks[-1].outputs else 0
 
-    @property
+    @cached_property
     def hidden_size(self) -> int:
         """Width of the stream that the last block reads: the text's where there is one."""
         reading = [block.inputs["hidden"] for block in self.blocks if "hidden" in block.inputs]

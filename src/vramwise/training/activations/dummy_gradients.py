@@ -28,7 +28,7 @@ def adds_into_main_gradients(train: ResolvedTrain) -> bool:
     return framework_of(train).gradients.main_buffer and train.method == "full" and train.fsdp == "none"
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def dummy_gradient_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> int:
     """Bytes of one dummy for each shape of a trained product's weight on this rank."""
     if not adds_into_main_gradients(train):

@@ -314,7 +314,7 @@ def _masks_held(forward: Forward, model: Model, train: ResolvedTrain, *, passing
     own_rows = execution(train, model).hands_out_masks
     saved = set() if passing else {storage for run in forward.runs for storage, _ in run.saved}
     windows = {block.layer: block.caches[0].window if block.caches else None for block in model.layers()}
-    for run in forward.runs:
+    for run in {id(run): run for run in forward.runs}.values():
         if kept_storages(run, train) is None:
             continue
         for node in run.nodes:
@@ -330,7 +330,7 @@ def _masks_held(forward: Forward, model: Model, train: ResolvedTrain, *, passing
 def shared_leaves(forward: Forward) -> set[Storage]:
     """Trained parameters that two blocks use: their gradient waits until both parts are there."""
     users: dict[Storage, set[int]] = {}
-    for run in forward.runs:
+    for run in {id(run): run for run in forward.runs}.values():
         for node in run.nodes:
             for tensor in node.inputs:
                 if tensor.storage.kind == "parameter" and tensor.requires_grad:

@@ -29,7 +29,7 @@ from vramwise.training.exchange.zero_buffers import (
     secondary_bytes,
 )
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import quantizer, stored, trained_tensors, width
+from vramwise.training.model_states.states import quantizer, stored, trained_numel, width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution, longest_comes_first, reentrant
 from vramwise.training.recipe.zero import buckets_come_first, zero_settings
@@ -67,14 +67,14 @@ class Buffers:
     by_call: Gathered | None = None
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def buffers(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
     """The buffers of one rank (see the module's table)."""
     if train.zero_stage:
         return _zero(model, train, placement)
     if placement.data_parallel == 1:
         return Buffers()
-    trained = _trained_numel(model, train, placement)
+    trained = trained_numel(model, train, placement)
     grad = width(train.grad_dtype)
     if placement.weight_shards > 1:
         return _sharded(model, train, placement, grad)
@@ -127,13 +127,13 @@ def _sharded(model: Model, train: ResolvedTrain, placement: Placement, grad: int
     met: set[str] = set()
     for block in model.blocks:
         held = new = 0
-        for name, p in {p.name: p for p in block.parameters}.items():
+        for p in block.parameters:
             if p.tied_to is None and placement.holds(p):
                 local = placement.local_numel(p, p.numel)
                 here = stored(p, local, train, rule)[0] if rule else local * size
                 held += here
-                new += 0 if name in met else here  # layers may share their parameters, as ALBERT's do
-                met.add(name)
+                new += 0 if p.name in met else here  # layers may share their parameters, as ALBERT's do
+                met.add(p.name)
         if block.layer is None:
             root += new
             largest = max(largest, new)
@@ -196,7 +196,7 @@ def _unsharded_gradients(model: Model, train: ResolvedTrain, placement: Placemen
     A pipeline stage under FSDP 2 adds them up in the reduction's dtype (torchtitan 0.2 pipeline_parallel.py).
     """
     if placement.stages > 1:
-        return _trained_numel(model, train, placement) * grad
+        return trained_numel(model, train, placement) * grad
     return _whole_in_litgpt(model, train) if gradient_life(train).deferred and longest_comes_first(train) else 0
 
 
@@ -206,18 +206,12 @@ def _unsynced_gradients(model: Model, train: ResolvedTrain, placement: Placement
         return 0
     if framework_of(train).gradients.deferred_with_frozen:
         return _whole_in_litgpt(model, train)
-    return _trained_numel(model, train, placement) * size
+    return trained_numel(model, train, placement) * size
 
 
 def _whole_in_litgpt(model: Model, train: ResolvedTrain) -> int:
     """Whole gradients in litgpt, where FSDP 1's flat parameters have some for frozen values too."""
     return sum(p.numel for p in model.parameters) * width(train.param_dtype)
-
-
-def _trained_numel(model: Model, train: ResolvedTrain, placement: Placement) -> int:
-    """Values of the rank's stage that train."""
-    pairs = trained_tensors(model, train)
-    return sum(placement.local_numel(base, t.numel) for t, base in pairs if placement.holds(base))
 
 
 def _largest_unit(model: Model, placement: Placement) -> int:

@@ -43,15 +43,10 @@ class RootUnit:
     gathered: int = 0
 
 
-def shares_output_weights(model: Model) -> bool:
-    """Whether a weight outside the layers is another one's, as a tied output layer is."""
-    return any(p.tied_to is not None for block in model.blocks for p in block.parameters)
-
-
 def own_units(train: ResolvedTrain, model: Model) -> bool:
     """Whether embedding and output layer are units, so that what is outside the layers is not whole while those run."""
     makes_them = framework_of(train).sharding.outer_units(train)
-    return makes_them and train.fsdp_version == 2 and not shares_output_weights(model)
+    return makes_them and train.fsdp_version == 2 and not model.shares_weights
 
 
 def loss_is_apart(train: ResolvedTrain, model: Model) -> bool:
@@ -66,7 +61,7 @@ def reduced_in(train: ResolvedTrain, model: Model) -> int:
     return narrow if framework_of(train).gradients.reduced_in_compute_dtype else width(train.grad_dtype)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootUnit:
     """The root unit of one rank; nothing where FSDP does not cut the weights or trains none of the unit's."""
     if train.fsdp == "none" or placement.weight_shards == 1 or placement.stages > 1:

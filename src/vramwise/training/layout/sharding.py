@@ -130,7 +130,7 @@ def with_sequence_parallel(
     whole = _between_cut_layers(forward, model)
     if not regathers:
         whole |= _kept_by_products(forward)
-    for run in forward.runs:
+    for run in _once(forward):
         if run.modality != "text":
             continue
         made = [(tensor, node.module, node.in_norm) for node in run.nodes for tensor in node.outputs]
@@ -151,11 +151,16 @@ def with_sequence_parallel(
     return Forward(tuple(done[id(run)] for run in forward.runs))
 
 
+def _once(forward: Forward) -> list[BlockRun]:
+    """Every recorded block, equal layers once."""
+    return list({id(run): run for run in forward.runs}.values())
+
+
 def _between_cut_layers(forward: Forward, model: Model) -> set[Storage]:
     """Activations between column- and row-parallel layers: cut by width, even where that is the hidden size again."""
     column, row = (_module_ends(model, shard) for shard in ("column", "row"))
     inside: set[Storage] = set()
-    for run in forward.runs:
+    for run in _once(forward):
         for node in run.nodes:
             end = ".".join(node.module.split(".")[-2:])
             if node.primitive.product == "rows" and end in row:
@@ -172,7 +177,7 @@ def _module_ends(model: Model, shard: str) -> frozenset[str]:
 
 def _kept_by_products(forward: Forward) -> set[Storage]:
     """Activations that a matrix product keeps."""
-    products = (node for run in forward.runs for node in run.nodes if node.primitive.product == "rows")
+    products = (node for run in _once(forward) for node in run.nodes if node.primitive.product == "rows")
     return {storage for node in products for storage, _ in node.saved if storage.kind == "activation"}
 
 

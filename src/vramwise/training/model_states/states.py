@@ -6,6 +6,7 @@ neither a gradient nor an optimizer state: only trained tensors are passed to th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -16,7 +17,7 @@ from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.records import record
-from vramwise.training.layout.parallel import Placement
+from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.recipe.adapters import adapters
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
@@ -117,9 +118,30 @@ def trained(
 Trained = Sequence[tuple[TrainedTensor, Parameter]]
 
 
-@lru_cache(maxsize=512)
 def trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedTensor, Parameter], ...]:
     """Every tensor that the optimizer steps, with the base parameter that decides where it lives."""
+    return _trained_tensors(model, _without_layout(train))
+
+
+_LAYOUT: Mapping[str, object] = {
+    key: ResolvedTrain.__dataclass_fields__[key].default
+    for key in (
+        "checkpointing", "recompute", "tensor_parallel_size", "sequence_parallel", "pipeline_parallel_size",
+        "virtual_pipeline_parallel_size", "pipeline_layers", "pipeline_schedule", "num_microbatches",
+        "context_parallel_size", "expert_parallel_size",
+    )
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _without_layout(train: ResolvedTrain) -> ResolvedTrain:
+    """The settings without those that say how layers lie and what is computed again: what trains never sees them."""
+    changes = {key: plain for key, plain in _LAYOUT.items() if getattr(train, key) != plain}
+    return train.replace(**changes) if changes else train
+
+
+@lru_cache(maxsize=512)
+def _trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedTensor, Parameter], ...]:
     trains = execution(train, model).trains
     head_dim = 1
     if train.optimizer == "adam-mini":
@@ -152,56 +174,129 @@ def keeps_originals(train: ResolvedTrain) -> bool:
     return train.method in ("lora", "qlora") and framework_of(train).quantizing.keeps_originals
 
 
-@lru_cache(maxsize=512)
+@record(eq=False)
+class _OfStage:
+    """The trained tensors of a pipeline stage; `kinds`: one of those that differ by their layers alone, and how many.
+
+    `numel`: of all; `small_gradients`: of those whose gradient is a small block; `transient`, `small_transient`: what
+    a step of all takes, and of those with small states.
+    """
+
+    pairs: tuple[tuple[TrainedTensor, Parameter], ...]
+    kinds: tuple[tuple[TrainedTensor, Parameter, int], ...]
+    names: frozenset[str]
+    numel: int
+    small_gradients: int
+    transient: int
+    small_transient: int
+
+
+def _of_stage(model: Model, train: ResolvedTrain, placement: Placement) -> _OfStage:
+    """What a rank's stage trains, whatever it is divided over."""
+    stage = Placement(
+        stages=placement.stages, stage=placement.stage, first_layer=placement.first_layer,
+        last_layer=placement.last_layer,
+    ) if placement.stages > 1 else ALONE  # fmt: skip
+    return _on_stage(model, _without_layout(train), stage)
+
+
+@lru_cache(maxsize=1024)
+def _on_stage(model: Model, train: ResolvedTrain, stage: Placement) -> _OfStage:
+    pairs = tuple((tensor, base) for tensor, base in _trained_tensors(model, train) if stage.holds(base))
+    first: dict[tuple[object, ...], tuple[TrainedTensor, Parameter]] = {}
+    counts: Counter[tuple[object, ...]] = Counter()
+    for tensor, base in pairs:
+        kind = (
+            tensor.name.replace(f".{base.layer}.", ".."), tensor.shape, tensor.part, tensor.is_linear,
+            tensor.param_bytes, tensor.head_dim, tensor.name == base.name, base.shape, base.shard, base.part,
+        )  # fmt: skip
+        first.setdefault(kind, (tensor, base))
+        counts[kind] += 1
+    kinds = tuple((*first[kind], count) for kind, count in counts.items())
+    stepping = [tensor for tensor, _ in pairs]
+    small = [(rounded(tensor.numel * tensor.grad_bytes), count) for tensor, _, count in kinds]
+    return _OfStage(
+        pairs, kinds, frozenset(base.name for tensor, base in pairs if tensor.name == base.name),
+        numel=sum(tensor.numel * count for tensor, _, count in kinds),
+        small_gradients=sum(size * count for size, count in small if _is_small(size)),
+        transient=step_transient_bytes(train.optimizer, train.optimizer_impl, stepping),
+        small_transient=step_transient_bytes(
+            train.optimizer, train.optimizer_impl, [t for t in stepping if _is_small(t.numel * t.state_bytes)]
+        ),
+    )  # fmt: skip
+
+
+def trained_numel(model: Model, train: ResolvedTrain, placement: Placement) -> int:
+    """Values of the rank's stage that train, after tensor and expert parallelism."""
+    kinds = _of_stage(model, train, placement).kinds
+    return sum(placement.local_numel(base, tensor.numel) * count for tensor, base, count in kinds)
+
+
+@record
+class _Held:
+    """What a rank has for one trained tensor."""
+
+    weights: int
+    adapter_weights: int
+    copies: int
+    gradients: int
+    master: int
+    optimizer: int
+    paged: int
+    numel: int
+
+
+def _held(tensor: TrainedTensor, base: Parameter, train: ResolvedTrain, placement: Placement) -> _Held:
+    local = placement.local_numel(base, tensor.numel)
+    held, is_base = rounded(placement.weight_numel(base, local) * tensor.param_bytes), tensor.name == base.name
+    stepped = placement.stepped_numel(base, local)
+    share = stepped / tensor.numel
+    kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=framework_of(train).trainer)
+    states = sum(rounded(-(-int(nbytes * stepped) // tensor.numel) if share != 1 else nbytes) for nbytes in kept)
+    paged = is_paged(train.optimizer, tensor)
+    return _Held(
+        weights=held if is_base else 0,
+        adapter_weights=0 if is_base else held,
+        copies=copy_bytes(base, local, train) if is_base else 0,
+        gradients=rounded(placement.gradient_numel(base, local) * tensor.grad_bytes),
+        master=rounded(stepped * master_bytes(train)) if train.master_dtype else 0,
+        optimizer=0 if paged else states,
+        paged=states if paged else 0,
+        numel=local,
+    )
+
+
+@lru_cache(maxsize=4096)
 def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> ModelStates:
     """The states of one rank (see the module's docstring)."""
-    frozen = weights = adapter_weights = copies = grads = master = optimizer = paged = numel_sum = 0
-    names = set()
-    pairs = [(tensor, base) for tensor, base in trained_tensors(model, train) if placement.holds(base)]
-    for tensor, base in pairs:
-        local = placement.local_numel(base, tensor.numel)
-        held = rounded(placement.weight_numel(base, local) * tensor.param_bytes)
-        if tensor.name == base.name:
-            weights += held
-            copies += copy_bytes(base, local, train)
-            names.add(base.name)
-        else:
-            adapter_weights += held
-        numel_sum += local
-        grads += rounded(placement.gradient_numel(base, local) * tensor.grad_bytes)
-        stepped = placement.stepped_numel(base, local)
-        if train.master_dtype:
-            master += rounded(stepped * master_bytes(train))
-        share = stepped / tensor.numel
-        kept = kept_bytes(train.optimizer, tensor, fp32_embeddings=framework_of(train).trainer)
-        held = sum(rounded(-(-int(nbytes * stepped) // tensor.numel) if share != 1 else nbytes) for nbytes in kept)
-        if is_paged(train.optimizer, tensor):
-            paged += held
-        else:
-            optimizer += held
+    here = _of_stage(model, train, placement)
+    pairs, names = here.pairs, here.names
+    counted = [(_held(tensor, base, train, placement), count) for tensor, base, count in here.kinds]
+    numel_sum = sum(one.numel * count for one, count in counted)
+    copies, frozen = sum(one.copies * count for one, count in counted), 0
     rule = quantizer(model, train)
     for p in model.parameters:
         if (p.name not in names or keeps_originals(train)) and placement.holds(p):
             local = placement.local_numel(p, p.numel)
             frozen += rounded(sum(stored(p, local, train, rule, placement.weight_shards_of(p))))
             copies += copy_bytes(p, local, train)
-    stepping = [tensor for tensor, _ in pairs]
-    transient = step_transient_bytes(train.optimizer, train.optimizer_impl, stepping)
+    transient = here.transient
     if pairs:
         at_once = placement.stepped_numel(pairs[0][1], numel_sum)
         if train.zero_stage == 3:
             at_once = min(at_once, _stepped_at_once(pairs, train, placement))
-        transient = transient * at_once // max(1, sum(t.numel for t in stepping))
+        transient = transient * at_once // max(1, here.numel)
     return ModelStates(
-        weights=weights, frozen_weights=frozen, adapter_weights=adapter_weights, copies_8_bit=copies,
-        gradients=grads, master=master, optimizer=optimizer, paged_optimizer=paged, step_transient=transient,
-        num_trainable=sum(tensor.numel for tensor, _ in trained_tensors(model, train)),
-        num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_gradient_copies(pairs, train, placement),
+        weights=sum(one.weights * count for one, count in counted), frozen_weights=frozen,
+        adapter_weights=sum(one.adapter_weights * count for one, count in counted), copies_8_bit=copies,
+        gradients=sum(one.gradients * count for one, count in counted),
+        master=sum(one.master * count for one, count in counted),
+        optimizer=sum(one.optimizer * count for one, count in counted),
+        paged_optimizer=sum(one.paged * count for one, count in counted), step_transient=transient,
+        num_trainable=_of_stage(model, train, ALONE).numel,
+        num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_gradient_copies(here, train, placement),
         released=_released(pairs, train, placement) if gradient_life(train).released else {},
-        small_gradients=sum(size for size in (rounded(t.numel * t.grad_bytes) for t in stepping) if _is_small(size)),
-        small_transient=step_transient_bytes(
-            train.optimizer, train.optimizer_impl, [t for t in stepping if _is_small(t.numel * t.state_bytes)]
-        ),
+        small_gradients=here.small_gradients, small_transient=here.small_transient,
     )  # fmt: skip
 
 
@@ -230,14 +325,16 @@ def master_bytes(train: ResolvedTrain) -> int:
     return width(train.master_dtype or "fp32")
 
 
-def _gradient_copies(pairs: Trained, train: ResolvedTrain, placement: Placement) -> dict[str, int]:
+def _gradient_copies(here: _OfStage, train: ResolvedTrain, placement: Placement) -> dict[str, int]:
     """What a step makes of this rank's part of the gradients: one piece, and fp32.
 
     ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a sub-group at a time. Megatron's optimizer
     makes fp32 copies of 16-bit `main_grad`s unless it steps narrow (core 0.16 optimizer/distrib_optimizer.py and
     optimizer.py, `_copy_model_grads_to_main_grads`).
     """
-    numel = sum(placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs)
+    numel = sum(
+        placement.stepped_numel(base, placement.local_numel(base, t.numel)) * count for t, base, count in here.kinds
+    )
     narrow, wide = width(train.grad_dtype), width(train.master_dtype or train.grad_dtype)
     if framework_of(train).gradients.main_buffer:
         copied = numel * 4 if narrow < 4 and train.master_dtype is not None and not steps_narrow(train) else 0
@@ -245,7 +342,7 @@ def _gradient_copies(pairs: Trained, train: ResolvedTrain, placement: Placement)
     if not train.zero_stage or gradient_life(train).summed_in_fp32:
         return {"flat_gradients": 0, "fp32_gradients": 0}
     if train.zero_stage == 3:
-        numel = _stepped_at_once(pairs, train, placement)
+        numel = _stepped_at_once(here.pairs, train, placement)
     return {"flat_gradients": rounded(numel * narrow), "fp32_gradients": rounded(numel * wide)}
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from vramwise.models.autograd.size import Axes, evaluate
+from vramwise.models.model import Model
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 from vramwise.result import Quantity
@@ -27,6 +28,7 @@ from vramwise.training.job import Job
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import width
 from vramwise.training.recipe.settings import execution
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.speed.kernels import BlockSeconds, KernelWork, block_seconds, block_work
 from vramwise.training.speed.links import Links, links_of
 from vramwise.training.speed.rates import Rates, rates_of
@@ -108,7 +110,7 @@ def _stage(job: Job, rank: Placement, rates: Rates, links: Links) -> dict[str, f
         "layers' collectives": many * waits,
         "pipeline bubble": _bubble(job) * one,
         "exposed gathers and reductions": _exposed(job, rank, work, links, many),
-        "weights from the host": _streamed(job, work, _computed_weights(job, rank), links, many),
+        "weights from the host": _streamed(job, work, _computed_weights(job.model, job.structure, rank), links, many),
         "optimizer": _optimizer(job, rank, rates, links),
     }
     return {name: seconds for name, seconds in parts.items() if seconds}
@@ -205,10 +207,11 @@ def _bubble(job: Job) -> float:
     return waits / (train.virtual_pipeline_parallel_size or 1)
 
 
-def _computed_weights(job: Job, rank: Placement) -> int:
+@lru_cache(maxsize=4096)
+def _computed_weights(model: Model, structure: ResolvedTrain, rank: Placement) -> int:
     """Bytes of a stage's weights as layers compute with them."""
-    compute = execution(job.train, job.model)
-    held = (p for p in job.model.parameters if p.tied_to is None and rank.holds(p))
+    compute = execution(structure, model)
+    held = (p for p in model.parameters if rank.holds(p))
     return sum(rank.local_numel(p, p.numel) for p in held) * width(compute.autocast or compute.param_dtype)
 
 
@@ -220,7 +223,7 @@ def _exposed(job: Job, rank: Placement, work: BlockSeconds, links: Links, many: 
         return 0.0
     states = job.states(rank)
     stride = train.tensor_parallel_size
-    whole = _computed_weights(job, rank)
+    whole = _computed_weights(job.model, job.structure, rank)
     gradients = states.gradient_numel * width(train.grad_dtype)
     if rank.weight_shards > 1:
         gathers = links.gather_s(whole, rank.weight_shards, stride)

@@ -88,7 +88,7 @@ def state_of(
     )
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def _whatever_the_size(
     model: Model, train: ResolvedTrain, placement: Placement
 ) -> tuple[Buffers, Gradients, Mapping[Component, int]]:
