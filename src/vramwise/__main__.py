@@ -2,7 +2,7 @@
 
 import sys
 
-from vramwise.cli.main import main
+from vramwise.cli.main import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     _collect_garbage_seldom()
     try:
         return 0 if short_list(asked, top, sys.stdout, replays=args.replay is not False) else DOES_NOT_FIT
-    except KeyboardInterrupt:  # what was found stands there
+    except KeyboardInterrupt:  # what was found stands there, the last line perhaps in part
+        print()
         return INTERRUPTED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -87,6 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = f"{type(error).__name__} {clipped(str(error), 200)}"
         hint = f"run with {DEBUG_VARIABLE}=1 for the traceback"
         return _complain(f"internal error: {what} ({hint})", VramwiseError.exit_code)
+
+
+def command() -> int:
+    """`main` for a process that ends with it: what is in memory is not looked through once more, which took seconds."""
+    code = main()
+    gc.freeze()
+    return code
 
 
 def command_module(name: str) -> CommandModule:

@@ -13,6 +13,7 @@ from vramwise.errors import UsageError, clipped, nearest
 from vramwise.planner.inventory import read_inventory
 from vramwise.planner.option import GOALS, RANKS, RECOMPUTE, Wishes
 from vramwise.planner.plan import Plan, plan
+from vramwise.planner.recorded_shapes import recalled
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES
 
@@ -52,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
     progress = Progress("plan", 150, "scenarios")
     try:
-        found = plan(scenario, wishes, pools, progress.at)
+        with recalled(scenario.model):
+            found = plan(scenario, wishes, pools, progress.at)
     finally:
         progress.end()
     if args.option is not None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
@@ -25,6 +25,7 @@ from vramwise.files import read_at_most, written
 from vramwise.models import Model
 from vramwise.planner.sizes import line_digest
 from vramwise.sources import resolve
+from vramwise.sources.catalog import names
 from vramwise.training.activations.sizes import known_shapes, put_shapes
 from vramwise.units import MIB
 
@@ -72,6 +73,20 @@ def keep(model_id: str) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with written(file, "wb") as out:
             out.write(sha256(payload).digest() + payload)
+
+
+@contextmanager
+def recalled(model: str | Mapping[str, object]) -> Iterator[None]:
+    """A model of the catalog by any of its names with what earlier runs recorded; what is new is kept afterwards."""
+    known: str | None = None
+    with suppress(VramwiseError):
+        found = resolve(model, network=False)
+        if found.id in names().ids and resolve(found.id).config is found.config:
+            known = found.id
+            recall(known)
+    yield
+    if known is not None:
+        keep(known)
 
 
 class _Reader(pickle.Unpickler):

@@ -57,13 +57,14 @@ def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bo
         rows = rows_of(model, asked.machine, first, replays=replays, cached=True)
         if not rows or not runs_well(rows) or counts[group_of(rows)] >= top:
             continue
+        if not shown:
+            _print(out, [_titles(asked, width)])
+        begun = _begin(out, rows, asked, width)
         rows += rows_of(model, asked.machine, asked.tasks[1:], replays=replays, cached=True)
         seen.add(kind)
         counts[group_of(rows)] += 1
-        if not shown:
-            _print(out, [_titles(asked, width)])
         shown.append(rows)
-        _print(out, [_line(rows, asked, width)])
+        _print(out, [_line(rows, asked, width)[begun:]])
     if not shown:
         _print(out, _nothing(asked, width))
         return False
@@ -142,6 +143,15 @@ def _line(rows: Rows, asked: Candidates, width: int) -> str:
         return _cells(name, ("–", "", "", ""), _tune_cell(first), width)
     tune = next((_tune_cell(row) for row in rows[1:]), "–") if "train" in asked.tasks else ""
     return _cells(name, _run_cells(first), tune, width)
+
+
+def _begin(out: TextIO, rows: Rows, asked: Candidates, width: int) -> int:
+    """Show how a model runs while it is worked out how it is trained; how many characters of its line stand there."""
+    if len(asked.tasks) == 1:
+        return 0
+    begun = _cells(model_title(rows[0].model), _run_cells(rows[0]), "", width)
+    print(in_encoding(begun, out.encoding), end="", file=out, flush=True)
+    return len(begun)
 
 
 def _tuning(name: str, need: str, tune: str, width: int) -> str:
