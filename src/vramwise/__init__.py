@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from vramwise.checking import check as check
+    from vramwise.dryrun.block import dry_run as dry_run
     from vramwise.errors import VramwiseError as VramwiseError
     from vramwise.estimation import estimate as estimate
     from vramwise.hardware import find_gpu as find_gpu
@@ -47,6 +48,7 @@ _HOME = {
     "suggestion_tables": "planner.suggestions",
     "plan": "planner.plan",
     "watch": "watching",
+    "dry_run": "dryrun.block",
 }
 __all__ = [  # noqa: RUF022 - the version first
     "__version__",
@@ -55,6 +57,7 @@ __all__ = [  # noqa: RUF022 - the version first
     "VramwiseError",
     "Wishes",
     "check",
+    "dry_run",
     "describe",
     "estimate",
     "export",

@@ -1,4 +1,7 @@
-"""`vramwise compare LOGFILE`: what an engine printed at its start beside the estimate of the same scenario."""
+"""`vramwise compare LOGFILE`: what an engine printed at its start beside the estimate of the same scenario.
+
+`vramwise compare A B`: two results (of estimate, dry-run or measure, as `--json` prints them), term by term.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,24 @@ from typing import TYPE_CHECKING
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.cli.site_flags import add_site_arguments, kept, kept_lines
 from vramwise.errors import ScenarioError, UsageError, clipped
+from vramwise.units import MIB
 
 if TYPE_CHECKING:
     from vramwise.interop.logs import Comparison
+    from vramwise.result import Result
 
 HELP = "hold an estimate against an engine's own start-up log"
+_LARGEST_RESULT = 64 * MIB
 _TOP = ("model", "gpu", "gpu_total_bytes", "num_gpus")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("log", metavar="LOGFILE", help="start-up log of vLLM, SGLang, llama.cpp or ik_llama.cpp")
+    parser.add_argument(
+        "log", metavar="LOGFILE", help="start-up log of vLLM, SGLang, llama.cpp or ik_llama.cpp; or result A as JSON"
+    )
+    parser.add_argument(
+        "other", metavar="B", nargs="?", help="result B: what estimate, dry-run or measure --json wrote"
+    )
     parser.add_argument("--model", metavar="MODEL", help="the model, where the log does not name it")
     parser.add_argument("--gpu", metavar="TEXT", help="the GPU, where the log does not say it")
     parser.add_argument("--gpu-total-bytes", metavar="SIZE", help="exact memory of one GPU")
@@ -34,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 0 whenever there is one."""
+    if args.other is not None:
+        return _two_results(args)
     from vramwise.interop.logs import compare_log
 
     comparison = compare_log(args.log, _overrides(args))
@@ -47,6 +60,44 @@ def run(args: argparse.Namespace) -> int:
 
     show([*compare_screen(comparison), *(() if learned is None else kept_lines(learned, screen_width()))])
     return 0
+
+
+def _two_results(args: argparse.Namespace) -> int:
+    from vramwise.cli.screens.compare import two_results_screen
+    from vramwise.cli.screens.paint import show
+    from vramwise.measure.two_results import two_results
+
+    unused = [key for key in _TOP if getattr(args, key) is not None]
+    if unused or args.set or args.calibrate:
+        name = flag(unused[0]) if unused else "--set" if args.set else "--calibrate"
+        raise UsageError(f"{name} belongs to a log: two results say everything themselves")
+    a, b = (_result_of(path) for path in (args.log, args.other))
+    found = two_results(a, b)
+    if args.json:
+        json.dump(found.to_dict(), sys.stdout)
+        print()
+    else:
+        show(two_results_screen(found, a, b))
+    return 0
+
+
+def _result_of(path: str) -> Result:
+    """The result in a file; of `measure --json` what was measured. Raises UsageError for anything else."""
+    from pathlib import Path
+
+    from vramwise.result import Result
+
+    with Path(path).open("rb") as file:
+        text = file.read(_LARGEST_RESULT + 1)
+    if len(text) > _LARGEST_RESULT:
+        raise UsageError(f"{clipped(path)}: larger than any result (64 MiB)")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{clipped(path)}: not JSON; write results with estimate, dry-run or measure --json") from None
+    if isinstance(data, dict) and "measured" in data:
+        data = data["measured"]
+    return Result.from_dict(data)
 
 
 def _learned(args: argparse.Namespace, comparison: Comparison) -> dict[str, object]:

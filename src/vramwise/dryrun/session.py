@@ -11,14 +11,18 @@ from vramwise.dryrun.card import Card, answers_of
 from vramwise.dryrun.libraries import as_on_a_card
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.tracer import Watcher, tracing_mode
+from vramwise.dryrun.values import without_values
 from vramwise.measure.libraries import library
+
+_open: list[Any] = []
 
 
 class Session:
     """What is watched, and the counters that `torch.cuda` answers with."""
 
-    def __init__(self, card: Card, workspace_bytes: int = 0, *, stacks: bool = True) -> None:
-        self.card = card
+    def __init__(self, card: Card, workspace_bytes: int = 0, *, stacks: bool = True, values: bool = False) -> None:
+        """`values`: somebody's own code runs, and may ask for numbers."""
+        self.card, self.values = card, values
         self.watcher = Watcher(card.capability, workspace_bytes, stacks=stacks)
 
     def counters(self) -> dict[str, int]:
@@ -50,6 +54,8 @@ def watching(session: Session) -> Iterator[Session]:
         stack.enter_context(fake_cuda.replaced(as_on_a_card()))
         stack.enter_context(_attention(session.watcher.attention))
         stack.enter_context(_modules(session.watcher))
+        if session.values:
+            stack.enter_context(fake_cuda.replaced(without_values()))
         resize = torch.UntypedStorage.resize_
         stack.enter_context(fake_cuda.replaced([(torch.UntypedStorage, "resize_", _watched_resize(session, resize))]))
         swaps = torch.__future__.get_swap_module_params_on_conversion()
@@ -57,7 +63,14 @@ def watching(session: Session) -> Iterator[Session]:
         stack.callback(torch.__future__.set_swap_module_params_on_conversion, swaps)
         stack.enter_context(fake)
         stack.enter_context(tracing_mode(session.watcher))
+        _open.append(session)
+        stack.callback(_open.remove, session)
         yield session
+
+
+def is_watching() -> bool:
+    """Whether a session runs in this process."""
+    return bool(_open)
 
 
 def _watched_resize(session: Session, resize: Any) -> Any:

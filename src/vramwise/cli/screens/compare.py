@@ -5,7 +5,9 @@ from __future__ import annotations
 from vramwise.cli.screens.estimate import model_title, settings_summary
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
 from vramwise.interop.logs import Comparison, Row
-from vramwise.units import GIB, format_bytes
+from vramwise.measure.two_results import PEAK, Term, TwoResults
+from vramwise.result import Result
+from vramwise.units import GIB, format_bytes, gib
 
 LABELS = {
     "weights": "model weights",
@@ -77,3 +79,20 @@ def _value(row: Row, value: float, unit: str) -> str:
     if row.quantity == "max_concurrency":
         return f"{value:,.2f}"
     return format_bytes(round(value), unit)
+
+
+def two_results_screen(found: TwoResults, a: Result, b: Result) -> list[Line]:
+    """The lines of `vramwise compare A B`: every moment that both have, the terms of the largest."""
+    width = screen_width()
+    table = [["", "A", "B", "A − B", ""], *(_row(moment, moment.path) for moment in found.moments)]
+    terms = sorted(found.of(PEAK), key=lambda term: -abs(term.difference))
+    table += [_row(term, "  " + term.path.partition("/")[2]) for term in terms]
+    names = [f"{label}: {one.model.id}, largest at {one.peak_phase}" for label, one in (("A", a), ("B", b))]
+    said = found.explanation
+    because = wrapped_text("because     ", said, width) if said else ["every term of every moment is the same"]
+    return [*names, "", *columns(table), "", *because, "", "sizes in GiB"]
+
+
+def _row(term: Term, name: str) -> list[str]:
+    relative = f"{100 * term.difference / term.b:+.2f} %" if term.b else ""
+    return [name, f"{gib(term.a):,.3f}", f"{gib(term.b):,.3f}", f"{gib(term.difference):+,.3f}", relative]
