@@ -210,6 +210,17 @@ def test_a_body_that_says_it_is_endless_is_refused_before_it_comes(server):
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.parametrize("name", ["nearest", "words", "difference", "export", "fit"])
+def test_what_reads_files_of_its_own_is_answered_too(server, name):
+    bodies = {
+        "difference": {"a": SERVING, "b": SERVING},
+        "export": {"scenario": SERVING, "tool": "k8s"},
+        "fit": {"gpu": "4090", "task": "serve", "family": "qwen2", "params": [1e8, 1e9], "limit": 1},
+    }
+    status, _, content = server.question(name, bodies.get(name, {"scenario": SERVING}))
+    assert status == 200, content
+
+
 def test_the_api_describes_itself(server):
     status, _, content = server.ask("GET", "/api/v1/openapi.json")
     document = json.loads(content)

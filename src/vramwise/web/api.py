@@ -20,6 +20,7 @@ ANSWERS = {
     "result": ("estimates", "the same without suggestions, for a page that redraws"),
     "suggestions": ("estimates", "what to change, each with what is needed then"),
     "plan": ("jobs", "what to change, or how many of which GPUs, so that a scenario fits"),
+    "dry-run": ("jobs", "a scenario's steps by the real class on fake tensors, where torch is installed"),
     "fit": ("jobs", "which models of the catalog run and train on a machine"),
     "check": ("jobs", "whether a command or a scenario fits, in one word"),
     "batch": ("jobs", "many scenarios at once"),
@@ -78,8 +79,13 @@ def _answer(name: str, body: object) -> dict[str, Any]:
         raise UsageError("the body: expected a table (a JSON object)")
     _refuse_depth(body)
     module = import_module(f"vramwise.web.answers.{ANSWERS[name][0]}")
-    asked: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(module, name)
+    asked: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(module, function_of(name))
     return asked(body)
+
+
+def function_of(name: str) -> str:
+    """The function that answers a name, in the name's module."""
+    return name.replace("-", "_")
 
 
 def _refuse_depth(body: object) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 10_000
 MOST_ROWS = 5_000
+DRY_RUN_S = 540.0
 
 
 def plan(body: Body) -> dict[str, Any]:
@@ -66,6 +67,15 @@ def _wishes(body: Body, goal: str) -> Wishes:
         price_per_hour=number_in(body, "price"),
         tokens=None if tokens is None else round(tokens),
     )
+
+
+def dry_run(body: Body) -> dict[str, Any]:
+    """`{"scenario"}`: what `vramwise dry-run --json` prints. Raises UsageError where torch is not installed."""
+    from vramwise.dryrun.scenario import dry_runs
+
+    only(body, "scenario")
+    ((result, _),) = dry_runs([scenario_in(body)], timeout_s=DRY_RUN_S)
+    return result.to_dict()
 
 
 def fit(body: Body) -> dict[str, Any]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from vramwise.scenario import Scenario
 
 _WEB = Path(__file__).parents[1]
-_PLACES = (_WEB / "cases", _WEB.parents[2] / "benchmarks" / "cases")
+PLACES = (_WEB / "cases", _WEB.parents[2] / "benchmarks" / "cases")
+"""Where the cases lie in an installed package, and in a checkout."""
 MOST_NEAREST = 50
 MOST_DESCRIBED = 60
 """Cases whose model's size is looked at: those that are alike in all that a scenario says by itself."""
@@ -60,7 +61,7 @@ def accuracy(body: Body) -> dict[str, Any]:
 def _cases() -> tuple[Case, ...]:
     from vramwise.accuracy.cases import Case, case_files, read_cases
 
-    folder = next((place for place in _PLACES if place.is_dir()), None)
+    folder = next((place for place in PLACES if place.is_dir()), None)
     if folder is None:
         raise UsageError("this installation has no measured cases: vramwise accuracy FILE takes those of a file")
     return tuple(one for file in case_files([folder]) for one in read_cases(file) if isinstance(one, Case))

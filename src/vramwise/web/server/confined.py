@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from vramwise.errors import VramwiseError
 from vramwise.files import read_at_most, stay_within
+from vramwise.web.answers.measured import PLACES
 
 _SYSTEM = (
     "/dev/null", "/dev/urandom", "/dev/random", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/hosts",
@@ -77,6 +78,7 @@ def _program() -> Iterable[str]:
     own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     yield from (own, sys.prefix, sys.base_prefix, sys.exec_prefix, tempfile.gettempdir())
     yield from (one for one in sys.path if one)
+    yield from map(str, PLACES)
 
 
 def _caches() -> Iterable[str]:
@@ -87,3 +89,5 @@ def _caches() -> Iterable[str]:
     yield os.environ.get("MODELSCOPE_CACHE") or os.path.join(cache, "modelscope")
     yield os.environ.get("VRAMWISE_CACHE") or os.path.join(cache, "vramwise")
     yield os.path.join(config, "vramwise")
+    if own := os.environ.get("VRAMWISE_SITE"):
+        yield own

@@ -7,11 +7,11 @@ from typing import Any
 from vramwise import __version__
 from vramwise.result import result_schema
 from vramwise.scenario import scenario_schema
-from vramwise.web.api import ANSWERS
+from vramwise.web.api import ANSWERS, function_of
 
 _OF_A_SCENARIO = frozenset({"estimate", "result", "suggestions"})
 _OF_A_FILE = frozenset({"read", "oom", "compare", "profile"})
-_AROUND_A_SCENARIO = frozenset({"plan", "export", "words", "cards", "grid", "nearest"})
+_AROUND_A_SCENARIO = frozenset({"plan", "dry-run", "export", "words", "cards", "grid", "nearest"})
 _STATUSES = {
     "400": "the question is wrong: exit code 2 of the command",
     "403": "asked by a page of another origin",
@@ -40,7 +40,7 @@ def description() -> dict[str, Any]:
 def _operation(name: str, help: str) -> dict[str, Any]:
     from importlib import import_module
 
-    function = getattr(import_module(f"vramwise.web.answers.{ANSWERS[name][0]}"), name)
+    function = getattr(import_module(f"vramwise.web.answers.{ANSWERS[name][0]}"), function_of(name))
     refusals = {status: _json({"$ref": "#/components/schemas/Error"}, why) for status, why in _STATUSES.items()}
     return {
         "operationId": name,

@@ -151,7 +151,7 @@ _DIED = Answered(
 class Answering:
     """Which kind of process answers which name: quick questions never wait for long ones, nor for a hub."""
 
-    LONG = frozenset({"plan", "fit", "batch", "profile", "read", "compare", "oom", "accuracy", "nearest"})
+    LONG = frozenset({"plan", "dry-run", "fit", "batch", "profile", "read", "compare", "oom", "accuracy", "nearest"})
     MANY = frozenset({"door", "cards", "grid", "suggestions"})
     """Names whose answer is dozens of estimates: they wait for one another, and nobody for them."""
 
