@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 
 from vramwise.cli.main import main
+from vramwise.units import format_bytes
 from vramwise.web.api import ANSWERS, answer, answer_text
 
 SERVING = {"model": "llama-3.1-8b", "task": "serve", "gpu": "4090", "serve": {"max_model_len": 4096}}
@@ -52,6 +54,8 @@ def test_words_say_a_scenario_in_every_form(tmp_path, capsys):
         assert capsys.readouterr().out == asked
     main([*said["command"].split()[1:], "--json"])
     assert capsys.readouterr().out == asked
+    need = format_bytes(json.loads(asked)["quantities"]["total_needed"]["expected"])
+    assert ElementTree.fromstring(said["badge"])[0].text == f"vramwise: {need} · fits"
     assert said["address"] == "model=qwen2.5-0.5b&task=train&gpu=4090&train.method=lora&train.micro_batch_size=2"
 
 

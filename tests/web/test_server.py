@@ -137,6 +137,19 @@ def test_the_page_of_another_site_is_refused(server):
     assert status == 200
 
 
+def test_a_server_for_others_is_asked_by_its_address_or_the_names_it_was_given():
+    from vramwise.web.server.guards import Guards, Refusal
+
+    abroad = Guards(None, {"localhost", "memory.example"}, 1, 1, by_address=True)
+    for host in ("192.0.2.7:8317", "[2001:db8::1]:8317", "memory.example", "localhost:1"):
+        abroad._check("GET", "/", {b"host": host})
+    for host in ("evil.example", "192.0.2.7.evil.example", "", "[oops"):
+        with pytest.raises(Refusal):
+            abroad._check("GET", "/", {b"host": host})
+    with pytest.raises(Refusal):
+        Guards(None, {"localhost"}, 1, 1)._check("GET", "/", {b"host": "192.0.2.7"})
+
+
 def test_a_form_of_another_page_is_no_question(server):
     assert server.question("version", {}, Content_Type="text/plain")[0] == 415
     assert server.question("version", {}, Content_Type="application/x-www-form-urlencoded")[0] == 415

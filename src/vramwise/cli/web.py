@@ -22,6 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", metavar="ADDRESS", default="127.0.0.1",
         help="the address to listen at; anything but the default lets other machines ask",
     )  # fmt: skip
+    parser.add_argument(
+        "--host-name", metavar="NAME", action="append", default=[],
+        help="a name by which it may be asked besides its own, behind a proxy; may be given several times",
+    )  # fmt: skip
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument(
         "--allow-files", metavar="DIR", action="append", default=[],
@@ -46,7 +50,10 @@ def run(args: argparse.Namespace) -> int:
     from vramwise.web.server.serve import Serving, serve
 
     folders = tuple(_folder(one) for one in args.allow_files)
-    asked = Serving(host=args.host, port=_port(args.port), falls_back=args.port is None, allowed=folders, mcp=args.mcp)
+    asked = Serving(
+        host=args.host, port=_port(args.port), falls_back=args.port is None, allowed=folders, names=args.host_name,
+        mcp=args.mcp,
+    )  # fmt: skip
 
     def ready(address: str) -> None:
         print(f"vramwise: {address}  (Ctrl-C ends it)", file=sys.stderr, flush=True)

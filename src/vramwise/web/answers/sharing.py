@@ -18,7 +18,7 @@ _TABLES = ("train", "serve", "generate")
 
 
 def words(body: Body) -> dict[str, Any]:
-    """`{"scenario"}`: `command` (null for a model that is a table), `toml`, `json`, `address`, `markdown`, `text`."""
+    """`{"scenario"}`: `command` (null for a model that is a table), `toml`, `json`, `address`, `badge`, …"""
     from vramwise.estimation import estimate
 
     only(body, "scenario")
@@ -37,8 +37,32 @@ def words(body: Body) -> dict[str, Any]:
         "json": json.dumps(table, indent=2) + "\n",
         "address": address_of(table),
         "markdown": f"![{result.model.id} {said}](vramwise-badge.svg)" + (f"  \n`{command}`" if command else "") + "\n",
+        "badge": badge(need, "" if verdict is None else verdict.word),
         "text": f"{result.model.id}: {said}",
     }
+
+
+_COLOURS = {"fits": "#1a7f37", "tight": "#9a6700", "does not fit": "#cf222e", "": "#57606a"}
+_SIGN_WIDTH, _PADDING = 7.2, 10
+"""Of 12 px DejaVu Sans, Verdana and their like, on an average; the text is stretched to it."""
+
+
+def badge(need: str, word: str) -> str:
+    """What stands in a README: the need, and the verdict's word on its colour (white on it: WCAG AA)."""
+    left, right = "vramwise", f"{need} · {word}" if word else need
+    widths = [round(len(text) * _SIGN_WIDTH) + 2 * _PADDING for text in (left, right)]
+    whole = sum(widths)
+    texts = "".join(
+        f'<text x="{start + _PADDING}" y="15" textLength="{width - 2 * _PADDING}">{text}</text>'
+        for start, width, text in ((0, widths[0], left), (widths[0], widths[1], right))
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="22" role="img" aria-label="{left}: {right}">'
+        f'<title>{left}: {right}</title><rect width="{whole}" height="22" rx="4" fill="#24292f"/>'
+        f'<path d="M{widths[0]} 0h{widths[1] - 4}a4 4 0 0 1 4 4v14a4 4 0 0 1-4 4H{widths[0]}z"'
+        f' fill="{_COLOURS[word]}"/>'
+        f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="12">{texts}</g></svg>\n'
+    )
 
 
 def stated(scenario: Scenario) -> dict[str, Any]:

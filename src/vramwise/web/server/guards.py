@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,11 +43,15 @@ class Refusal(Exception):
 class Guards:
     """An ASGI application around another one.
 
-    `hosts`: names by which this server may be asked; `most_bytes`: of a body; `body_s`: in which it must have come.
+    `hosts`: names by which this server may be asked, `by_address`: also by any address, which no foreign name can stand
+    for; `most_bytes`: of a body; `body_s`: in which it must have come.
     """
 
-    def __init__(self, app: App, hosts: Collection[str], most_bytes: int, body_s: float) -> None:
+    def __init__(
+        self, app: App, hosts: Collection[str], most_bytes: int, body_s: float, *, by_address: bool = False
+    ) -> None:
         self._app, self._hosts, self._most_bytes, self._body_s = app, frozenset(hosts), most_bytes, body_s
+        self._by_address = by_address
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -80,7 +85,8 @@ class Guards:
     def _check(self, method: str, path: str, headers: dict[bytes, str]) -> None:
         """Raises Refusal."""
         host = headers.get(b"host", "")
-        if _name_of(host) not in self._hosts:
+        name = _name_of(host)
+        if name not in self._hosts and not (self._by_address and _is_address(name)):
             raise Refusal(421, "this server answers under its own name alone")
         origin = headers.get(b"origin")
         if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
@@ -127,6 +133,14 @@ def _name_of(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def said(refusal: Refusal) -> bytes:

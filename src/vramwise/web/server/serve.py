@@ -30,6 +30,8 @@ class Serving:
     falls_back: bool = False
     """Whether a free port is taken where `port` is not free."""
     allowed: Sequence[str] = ()
+    names: Sequence[str] = ()
+    """Names under which it may be asked besides its own: a proxy's."""
     mcp: bool = False
     limit_s: float = 30.0
     long_limit_s: float = 600.0
@@ -70,8 +72,11 @@ def _config(uvicorn: Any, asked: Serving) -> Any:
     from vramwise.web.server.workers import Answering
 
     answering = Answering(asked.allowed, asked.limit_s, asked.long_limit_s, asked.processes or os.cpu_count() or 1)
-    hosts = {*LOOPBACK, asked.host.lower()}
-    app = Guards(create_app(answering, mcp=asked.mcp), hosts, asked.most_bytes, asked.body_s)
+    hosts = {*LOOPBACK, *(name.lower() for name in asked.names)}
+    abroad = asked.host not in LOOPBACK
+    if abroad:
+        hosts |= {asked.host.lower(), socket.gethostname().lower()}
+    app = Guards(create_app(answering, mcp=asked.mcp), hosts, asked.most_bytes, asked.body_s, by_address=abroad)
     return uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, proxy_headers=False, ws="none", lifespan="on",
         limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=30, timeout_graceful_shutdown=0,
