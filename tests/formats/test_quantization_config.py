@@ -137,6 +137,15 @@ def test_hqq_layers_of_their_own() -> None:
     assert formats(parts, Q, DOWN) == ["hqq-int8:8:128", "16 bit"]
 
 
+def test_quanto_by_its_kind_of_weights() -> None:
+    table = {"quant_method": "quanto", "weights": "int4", "modules_to_not_convert": ["q_proj"]}
+    assert formats(table, Q, DOWN) == ["16 bit", "quanto-int4:4:128"]
+    assert formats({"quant_method": "quanto", "weights": "int8"}, Q, "lm_head") == ["quanto-int8:8:0", "16 bit"]
+    assert formats({"quant_method": "quanto", "weights": "float8"}, Q) == ["quanto-float8:8:0"]
+    with pytest.raises(UnsupportedModelError):
+        module_rules({"quant_method": "quanto", "weights": "int3"}, "test")
+
+
 def test_torchao_by_module() -> None:
     int4 = {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64}}
     inner = {"_default": {"_type": "Int8WeightOnlyConfig", "_data": {}}, Q: int4, DOWN: None}
@@ -147,7 +156,7 @@ def test_torchao_by_module() -> None:
     assert formats(table, Q, DOWN, GATE) == ["torchao-int4:4:64", "16 bit", "torchao-int8:8:0"]
 
 
-@pytest.mark.parametrize("method", ["quanto", "no-such-method", ""])
+@pytest.mark.parametrize("method", ["vptq", "no-such-method", ""])
 def test_other_methods_are_said_not_to_be_described(method: str) -> None:
     with pytest.raises(UnsupportedModelError, match="is not described yet"):
         module_rules({"quant_method": method, "bits": 4}, "test")
@@ -174,6 +183,17 @@ BROKEN: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_tables_of_other_shapes_are_read_or_refused(broken: dict[str, Any]) -> None:
-    for method in ("compressed-tensors", "modelopt", "fp8", "gptq", "awq", "hqq", "torchao", "bitsandbytes", "mxfp4"):
+    for method in (
+        "compressed-tensors",
+        "modelopt",
+        "fp8",
+        "gptq",
+        "awq",
+        "hqq",
+        "torchao",
+        "quanto",
+        "bitsandbytes",
+        "mxfp4",
+    ):
         with contextlib.suppress(UnsupportedModelError, SourceError):
             assert module_rules({"quant_method": method, "quant_algo": "FP8", **broken}, "test").main.bits

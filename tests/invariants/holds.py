@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator
 
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
-from vramwise.result import Node, Result, result_schema
+from vramwise.result import Node, Result
+from vramwise.result_schema import result_schema
 
 LONGEST_COMPLAINT = 700
 FRACTIONS = frozenset({"max_concurrency", "tokens_per_second", "step_time_s"})

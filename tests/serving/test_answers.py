@@ -13,7 +13,8 @@ import pytest
 
 from vramwise.errors import UnsupportedModelError, VramwiseError
 from vramwise.estimation import estimate
-from vramwise.result import Node, Result, result_schema
+from vramwise.result import Node, Result
+from vramwise.result_schema import result_schema
 from vramwise.scenario.definition import engines_of
 from vramwise.scenario.names import ENGINES, SERVE_QUANTIZATION
 

@@ -11,7 +11,8 @@ import pytest
 from vramwise import estimate
 from vramwise.errors import ScenarioError, UnsupportedModelError
 from vramwise.models import Model
-from vramwise.result import Node, Result, result_schema
+from vramwise.result import Node, Result
+from vramwise.result_schema import result_schema
 from vramwise.training.answer import estimate_training
 
 CASES = Path(__file__).parent.parent.parent / "benchmarks" / "cases" / "training.jsonl"

@@ -5,24 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vramwise.cli.measured_runs import (
+    Plan,
+    estimated_and_measured,
+    estimated_of,
+    keep_lessons,
+    plan_of,
+    show_kept,
+)
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
-from vramwise.cli.site_flags import kept, kept_lines
-from vramwise.errors import UnknownNameError, UnsupportedModelError, UsageError, VramwiseError
-from vramwise.records import record
+from vramwise.errors import UsageError, VramwiseError
 
 if TYPE_CHECKING:
-    from vramwise.measure.job import Job, Report
     from vramwise.measure.outcome import Measured
     from vramwise.result import Result
-    from vramwise.scenario import Scenario
-    from vramwise.site.run import Run
 
 HELP = "run a scenario on the GPU at hand, measured beside estimated"
-LARGEST_ON_CPU_GIB = 8
 DEFAULT_TIMEOUT_S = "3600"
 MOST_SIZES = 1_000_000
 
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
     take_scenario_file(args)
     scenario = scenario_from_flags(args)
-    plan = _plan(args, scenario)
+    plan = plan_of(args, scenario)
     if args.sweep and args.largest:
         raise UsageError("--sweep and --largest are two questions: leave one of them out")
     if plan.history and (args.sweep or args.largest or plan.repeats > 1):
@@ -66,188 +68,10 @@ def run(args: argparse.Namespace) -> int:
     return _single(args, plan)
 
 
-@record
-class Lessons:
-    """What runs taught so far."""
-
-    runs: list[Run] = field(default_factory=list)
-    unlearned: list[str] = field(default_factory=list)
-
-
-@record
-class Plan:
-    """What the runs of one command share."""
-
-    scenario: Scenario
-    device: str
-    steps: int
-    repeats: int
-    timeout_s: float
-    cap_bytes: int | None
-    history: str | None
-    lessons: Lessons | None = None
-
-    @property
-    def on_cpu(self) -> bool:
-        return self.device == "cpu"
-
-    def sized(self, sizes: Mapping[str, int]) -> Plan:
-        """The plan with other sizes in its task's table."""
-        table = self.scenario.settings.replace(**sizes)
-        return replace(self, scenario=self.scenario.replace(**{self.scenario.task: table}))
-
-
-def _plan(args: argparse.Namespace, scenario: Scenario) -> Plan:
-    from vramwise.measure.job import LEAST_STEPS
-    from vramwise.units import parse_bytes
-
-    steps = _whole(args.steps, "--steps", LEAST_STEPS)
-    device, scenario = _device(args.device, scenario)
-    if device == "cpu" and args.history:
-        raise UsageError("--history is CUDA's caching allocator's, which a CPU run does not have: leave it out")
-    cap = parse_bytes(args.memory_cap) if args.memory_cap else None
-    return Plan(
-        scenario, device, steps, _whole(args.repeats, "--repeats", 1), float(_whole(args.timeout, "--timeout", 1)),
-        cap, args.history, Lessons() if args.calibrate else None,
-    )  # fmt: skip
-
-
-def _whole(text: str, flag: str, least: int) -> int:
-    if not text.isdecimal() or len(text) > 9 or int(text) < least:
-        raise UsageError(f'{flag}: expected a whole number from {least} on, got "{text[:20]}"')
-    return int(text)
-
-
-def _device(given: str | None, scenario: Scenario) -> tuple[str, Scenario]:
-    """The device, and the scenario with the card at hand where it names none. Raises VramwiseError without a GPU."""
-    if given == "cpu":
-        return "cpu", scenario
-    name, _, number = (given or "cuda").partition(":")
-    if name != "cuda" or (number and not number.isdecimal()):
-        raise UsageError(f'--device: expected cuda, cuda:N or cpu, got "{(given or "")[:20]}"')
-    from vramwise.hardware import find_installed_gpu
-    from vramwise.measure.launch import devices
-
-    gpus = devices()["gpus"]
-    index = int(number or 0)
-    if index >= len(gpus):
-        what = "torch sees no GPU here" if not gpus else f"torch sees {len(gpus)} GPUs here, numbered from 0"
-        raise VramwiseError(
-            f"{what}: vramwise estimate with the same flags says what the run would take, and --device cpu runs a tiny "
-            "model"
-        )
-    card = gpus[index]
-    changes: dict[str, object] = {"gpu_total_bytes": card["total_bytes"]}
-    try:
-        changes["gpu"] = find_installed_gpu(card["name"], card["total_bytes"]).gpu.id
-    except UnknownNameError:
-        changes["gpu"] = None
-    return f"cuda:{index}", scenario.replace(**changes)
-
-
-def _estimated(plan: Plan) -> Result | None:
-    from vramwise.estimation import estimate
-
-    try:
-        return estimate(plan.scenario)
-    except UnsupportedModelError:
-        return None
-
-
-def _job(plan: Plan, estimated: Result | None) -> Job:
-    """The job of a plan. Raises UsageError for what measure does not run, or a model too large for a CPU run."""
-    from vramwise.measure.job import Job
-    from vramwise.measure.supported import refuse_what_cannot_run
-    from vramwise.sources import resolve
-    from vramwise.units import GIB
-
-    table = dict(estimated.scenario if estimated else plan.scenario.to_dict())
-    refuse_what_cannot_run(table, "cpu" if plan.on_cpu else "cuda")
-    found = resolve(plan.scenario.model, source=plan.scenario.source, revision=plan.scenario.revision)
-    if plan.on_cpu and estimated and _needed(estimated) > LARGEST_ON_CPU_GIB * GIB:
-        raise UsageError(f"--device cpu is for tiny models: this run would need more than {LARGEST_ON_CPU_GIB} GiB")
-    processes = int(table.get("num_gpus", 1)) if plan.scenario.task == "train" else 1
-    return Job(found.config, found.id, table, plan.device, plan.steps, plan.cap_bytes, plan.history, processes)
-
-
-def _needed(result: Result) -> int:
-    return max((phase.bytes for phase in result.phases), default=0)
-
-
-def _measure(plan: Plan, label: str) -> tuple[Result | None, Measured]:
-    """Estimate and run one scenario, repeats included."""
-    from vramwise.cli.screens.progress import Progress
-    from vramwise.measure.launch import run_job
-    from vramwise.measure.outcome import measured_of
-
-    estimated = _estimated(plan)
-    job = _job(plan, estimated)
-    progress = Progress(label, job.steps * plan.repeats)
-    runs = []
-    for repeat in range(plan.repeats):
-        done_before = repeat * job.steps
-
-        def advance(done: int, _of: int, before: int = done_before) -> None:
-            progress.at(before + done)
-
-        runs.append(run_job(job, advance, plan.timeout_s))
-        if any(report.interrupted for report in runs[-1]):
-            break
-    progress.end()
-    _learn(plan, job, runs)
-    return estimated, measured_of(job, runs)
-
-
-def _learn(plan: Plan, job: Job, runs: Sequence[Sequence[Report]]) -> None:
-    """Gather what each fresh process of a run that ended well teaches, where `--calibrate` asked for it."""
-    if plan.lessons is None:
-        return
-    from vramwise.estimation import terms_asked
-    from vramwise.measure.learning import counters_of, run_of_counters
-    from vramwise.measure.outcome import measured_of
-    from vramwise.sources.portable import portable_scenario
-
-    if plan.on_cpu:
-        plan.lessons.unlearned.append("a CPU has neither a CUDA context nor a caching allocator")
-        return
-    if plan.cap_bytes is not None:
-        plan.lessons.unlearned.append(
-            "under --memory-cap the allocator gives back what it would keep on the whole card"
-        )
-        return
-    try:
-        result, asked = terms_asked(plan.scenario)
-    except UnsupportedModelError:
-        plan.lessons.unlearned.append("the model's family is not described, so that nothing is estimated of it")
-        return
-    scenario = portable_scenario(plan.scenario)
-    for ranks in runs:
-        one = measured_of(job, [ranks])
-        if one.broken or one.interrupted or one.result.quantities["oom"].expected:
-            plan.lessons.unlearned.append("a run ended early")
-            continue
-        seen = counters_of(one.result, one.facts, len(ranks))
-        run, unlearned = run_of_counters(seen, asked, result, one.facts, "measure", scenario)
-        plan.lessons.runs.extend([run] if run is not None else [])
-        plan.lessons.unlearned.extend(unlearned)
-
-
-def _keep(args: argparse.Namespace, plan: Plan) -> dict[str, object] | None:
-    """What was learned, written into the site's file; None where nobody asked."""
-    return None if plan.lessons is None else kept(args, plan.lessons.runs, plan.lessons.unlearned)
-
-
-def _show_kept(learned: dict[str, object] | None) -> None:
-    from vramwise.cli.screens.paint import screen_width, show
-
-    if learned is not None:
-        show(kept_lines(learned, screen_width()))
-
-
 def _single(args: argparse.Namespace, plan: Plan) -> int:
-    estimated, measured = _measure(plan, "measuring")
+    estimated, measured = estimated_and_measured(plan, "measuring")
     _save(args, plan, measured)
-    learned = _keep(args, plan)
+    learned = keep_lessons(args, plan)
     if args.json:
         _print(_json(plan, estimated, measured) | _as_key(learned))
     else:
@@ -255,7 +79,7 @@ def _single(args: argparse.Namespace, plan: Plan) -> int:
         from vramwise.cli.screens.paint import show
 
         show(measured_screen(estimated, measured, plan.device))
-        _show_kept(learned)
+        show_kept(learned)
     return 130 if measured.interrupted else 1 if measured.broken else 0
 
 
@@ -269,7 +93,7 @@ def _sweep(args: argparse.Namespace, plan: Plan, values: Mapping[str, list[int]]
     for i, sizes in enumerate(all_sizes, 1):
         label = f"run {i} of {len(all_sizes)}: " + ", ".join(f"{key} {value}" for key, value in sizes.items())
         try:
-            estimated, measured = _measure(plan.sized(sizes), label)
+            estimated, measured = estimated_and_measured(plan.sized(sizes), label)
         except KeyboardInterrupt:
             interrupted = True
             break
@@ -291,7 +115,7 @@ def _sweep(args: argparse.Namespace, plan: Plan, values: Mapping[str, list[int]]
             name, size = size_of(plan.scenario.task, list(values), {**_table(measured), **sizes})
             points.append((size, int(peak.expected)))
     line = fitted(name, points)
-    learned = _keep(args, plan)
+    learned = keep_lessons(args, plan)
     if args.json:
         runs = [{"sizes": sizes, **_json(plan, estimated, measured)} for sizes, estimated, measured in rows]
         fit = line and {
@@ -305,7 +129,7 @@ def _sweep(args: argparse.Namespace, plan: Plan, values: Mapping[str, list[int]]
         from vramwise.cli.screens.paint import show
 
         show(sweep_screen(rows, failed, line, len(all_sizes), plan.device))
-        _show_kept(learned)
+        show_kept(learned)
     return 130 if interrupted else 0
 
 
@@ -326,7 +150,7 @@ def _largest(args: argparse.Namespace, plan: Plan) -> int:
     tried: dict[int, Measured] = {}
 
     def fits(size: int) -> bool:
-        _, measured = _measure(plan.sized({key: size}), f"{key} {size}")
+        _, measured = estimated_and_measured(plan.sized({key: size}), f"{key} {size}")
         if measured.interrupted:
             raise KeyboardInterrupt
         tried[size] = measured
@@ -338,7 +162,7 @@ def _largest(args: argparse.Namespace, plan: Plan) -> int:
         found = largest_that_fits(fits, guess, MOST_SIZES)
     except KeyboardInterrupt:
         interrupted = True
-    learned = _keep(args, plan)
+    learned = keep_lessons(args, plan)
     if args.json:
         runs = [{"size": size, "measured": measured.result.to_dict()} for size, measured in sorted(tried.items())]
         answer = {"key": key, "largest": found, "estimated": guess, "runs": runs, "interrupted": interrupted}
@@ -348,14 +172,14 @@ def _largest(args: argparse.Namespace, plan: Plan) -> int:
         from vramwise.cli.screens.paint import show
 
         show(largest_screen(key, found, guess, tried, plan.cap_bytes))
-        _show_kept(learned)
+        show_kept(learned)
     return 130 if interrupted else 0
 
 
 def _guesses(plan: Plan, key: str) -> Iterator[int]:
     """The estimate's largest batch under the cap, else the size that was asked for."""
     capped = plan.scenario if plan.cap_bytes is None else plan.scenario.replace(gpu_total_bytes=plan.cap_bytes)
-    estimated = _estimated(replace(plan, scenario=capped))
+    estimated = estimated_of(replace(plan, scenario=capped))
     if estimated is not None and key in ("micro_batch_size", "batch_size") and "max_batch" in estimated.quantities:
         yield max(1, int(estimated.quantities["max_batch"].expected))
     yield int(getattr(plan.scenario.settings, key, None) or 1)

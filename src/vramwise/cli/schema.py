@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from vramwise.accuracy.schema import case_schema
 from vramwise.errors import UnknownNameError, nearest
-from vramwise.result import result_schema
+from vramwise.result_schema import result_schema
 from vramwise.scenario import scenario_schema
 
 HELP = "print the JSON Schema of a scenario, a result or a measured case"

@@ -146,6 +146,8 @@ class Engine:
     """Other names that programs for reinforcement learning have for it."""
     adapter_ranks: tuple[int, ...] = ()
     """Ranks that room for adapters may be asked for, ascending; empty: no room is counted for a model's adapter."""
+    takes_any_adapter_rank: bool = False
+    """Room is made for whatever rank is asked for."""
 
     command_line: CommandLine | None = None
     container: Container | None = None

@@ -8,6 +8,7 @@ from vramwise.engines.engine import CommandLine, Container, Engine, Log
 
 RECORD = Engine(
     name="sglang",
+    takes_any_adapter_rank=True,  # 0.5.23 lora/mem_pool.py: buffers of max_lora_rank
     title="SGLang",
     serving="sglang",
     newest="0.5.23",

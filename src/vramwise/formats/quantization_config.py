@@ -31,6 +31,9 @@ _OUTSIDE = _NEVER | {"head"}
 _OUTSIDE_BUT_HEAD = _NEVER | _TOWERS
 _HQQ = "hqq 0.2 core/quantize.py: W_q packed, scale and zero of a group in 16 bit"
 _EETQ = "transformers 5.23 integrations/eetq.py: int8 weight, one fp16 scale an output"
+_HEAD = ("lm_head",)
+"""What transformers 5.23 leaves whole where a config names nothing (quantizers/base.py get_modules_to_not_convert)."""
+_QUANTO = "optimum-quanto 0.2.7 nn/qmodule.py: a scale an output in 8 bits, scale and shift of 128 values below"
 _TORCHAO = "torchao 0.18 quantization/quantize_/workflows: values, scales of a row or group"
 
 
@@ -143,7 +146,7 @@ def _mxfp4(table: Table) -> ModuleRules:
 def _hqq(table: Table) -> ModuleRules:
     given = table.get("quant_config")
     outer = given if isinstance(given, Mapping) else {}
-    skipped = [Rule(name, None) for name in _names(table, "skip_modules") or ["lm_head"]]
+    skipped = [Rule(name, None) for name in _names(table, "skip_modules") or _HEAD]
     if "weight_quant_params" in outer:
         found = _hqq_format(outer)
         return ModuleRules(found, found, tuple(skipped))
@@ -163,7 +166,18 @@ def _hqq_format(table: Table) -> QuantFormat:
 
 def _eetq(table: Table) -> ModuleRules:
     found = _one_of_ours("eetq-int8", 8, 0, _EETQ, "half-scales")
-    return _skipping(found, _names(table, "modules_to_not_convert"))
+    return _skipping(found, _names(table, "modules_to_not_convert") or _HEAD)
+
+
+def _quanto(table: Table) -> ModuleRules | None:
+    """`weights`: int8 and float8 with a scale an output, int4 and int2 in groups of 128."""
+    kind = str(table.get("weights") or "int8")
+    bits = {"int8": 8, "float8": 8, "int4": 4, "int2": 2}.get(kind)
+    if bits is None:
+        return None
+    group, layout = (0, "half-scales") if bits == 8 else (128, "half-zeros")
+    found = _one_of_ours(f"quanto-{kind}", bits, group, _QUANTO, layout)
+    return _skipping(found, _names(table, "modules_to_not_convert") or _HEAD)
 
 
 def _one_of_ours(name: str, bits: int, group: int, source: str, layout: str) -> QuantFormat:
@@ -353,5 +367,6 @@ _READERS: dict[str, Callable[[Table], ModuleRules | None]] = {
     "mxfp4": _mxfp4,
     "hqq": _hqq,
     "eetq": _eetq,
+    "quanto": _quanto,
     "torchao": _torchao,
 }

@@ -20,8 +20,9 @@ def with_adapter(
     """
     if scenario.task == "train":
         return _trained(scenario, name, trained)
-    ranks = engine_named(scenario.serve.engine).adapter_ranks if scenario.task == "serve" else ()
-    fitting = next((one for one in ranks if one >= rank), None)
+    engine = engine_named(scenario.serve.engine)
+    ranks = (rank,) if engine.takes_any_adapter_rank else engine.adapter_ranks
+    fitting = next((one for one in ranks if one >= rank), None) if scenario.task == "serve" else None
     if rank and fitting is not None:
         return _with(scenario, "serve", name, {"max_loras": 1, "max_lora_rank": fitting})
     size = "" if stored_bytes is None else f" ({format_bytes(stored_bytes, 'MiB')} in its file)"

@@ -78,8 +78,8 @@ class ServeSettings(Settings):
         uncounted=(SGLANG,),
     )
     language_model_only: bool | None = switch("no media may come, and towers are not loaded", owner=VLLM)
-    max_loras: int | None = whole("adapters in one batch", owner=VLLM, uncounted=(SGLANG, TGI, TENSORRT_LLM))
-    max_lora_rank: int | None = whole("largest adapter rank", owner=VLLM, uncounted=(SGLANG, TGI, TENSORRT_LLM))
+    max_loras: int | None = whole("adapters in one batch", owner=(VLLM, SGLANG), uncounted=(TGI, TENSORRT_LLM))
+    max_lora_rank: int | None = whole("largest adapter rank", owner=(VLLM, SGLANG), uncounted=(TGI, TENSORRT_LLM))
     speculative: Mapping[str, str | int] | None = key(
         Table(help="speculative decoding (method=eagle,num_tokens=3)", optional=True, keys=_SPECULATIVE),
         None,

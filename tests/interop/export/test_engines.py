@@ -112,6 +112,13 @@ def test_vllm_in_its_own_words() -> None:
     )
 
 
+@pytest.mark.parametrize(("version", "flag"), [("0.5.13", "--cuda-graph-max-bs"), (None, "--cuda-graph-max-bs-decode")])
+def test_sglangs_flag_as_the_version_has_it(version: str | None, flag: str) -> None:
+    serve = {"engine": "sglang", "cuda_graph_max_bs": 8} | ({"engine_version": version} if version else {})
+    export = vramwise.export({"model": "Qwen/Qwen2.5-7B", "task": "serve", "serve": serve}, "sglang")
+    assert f" {flag} 8" in export.command
+
+
 def test_what_has_no_words_is_said_with_what_it_changes() -> None:
     scenario = {
         "model": "llama-3.1-8b",

@@ -1,6 +1,6 @@
 """`python -m sglang.launch_server --model-path MODEL …`, by the table that the reader of that command has.
 
-Spellings: SGLang 0.5.23 server_args.py.
+Spellings: SGLang 0.5.23 server_args.py; older ones where the scenario names a version that has them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from collections.abc import Mapping
 from vramwise.interop.export.draft import Asked, Draft
 from vramwise.interop.export.flag_words import LONG_DTYPES, flag_words, listed, stages
 from vramwise.interop.launch.sglang import CAPTURED, MEANINGS
+from vramwise.releases import version_of
 
 _QUANTIZATIONS = {
     "awq": "awq", "awq-marlin": "awq_marlin", "gptq": "gptq", "gptq-marlin": "gptq_marlin", "fp8": "fp8",
     "mxfp4": "mxfp4", "bitsandbytes-nf4": "bitsandbytes", "gguf": "gguf",
 }  # fmt: skip
+
+
+_SPLIT = (0, 5, 14)
+"""The first release whose graphs for prefill and decode have sizes of their own; the plain flag is refused since."""
 
 
 def write(asked: Asked) -> Draft:
@@ -25,7 +30,7 @@ def write(asked: Asked) -> Draft:
         if key in said:
             said[key] = LONG_DTYPES.get(str(said[key]), said[key])
     words = ["python", "-m", "sglang.launch_server", "--model-path", asked.model]
-    words += flag_words("sglang", MEANINGS, said)
+    words += [_spelling(word, asked) for word in flag_words("sglang", MEANINGS, said)]
     if stated.get("quantization") in _QUANTIZATIONS:
         words += ["--quantization", _QUANTIZATIONS[str(stated["quantization"])]]
     if stated.get("data_parallel_size", 1) != 1:
@@ -47,3 +52,10 @@ def write(asked: Asked) -> Draft:
     words += listed(CAPTURED[0], stated.get("cudagraph_capture_sizes"))
     environment = stages("SGLANG_PP_LAYER_PARTITION", stated.get("pipeline_layer_partition"))
     return Draft(tuple(words), environment=environment)
+
+
+def _spelling(word: str, asked: Asked) -> str:
+    """A flag as the version has it, the newest where none is stated."""
+    stated = asked.stated().get("engine_version")
+    is_old = stated is not None and version_of(str(stated)) < _SPLIT
+    return "--cuda-graph-max-bs-decode" if word == "--cuda-graph-max-bs" and not is_old else word

@@ -19,11 +19,12 @@ from vramwise.records import record
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.adapters import adapted_elements
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant, graphs_here, learned_bytes
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import capability_of, engine_stages, server_storage
+from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
@@ -35,6 +36,9 @@ from vramwise.units import GIB, MIB
 
 DEFAULT_VERSION = RECORD.newest
 DEFAULT_MAX_RUNNING = 2048
+ADAPTER_SLOTS, ADAPTER_RANK = 8, 16
+"""--max-loras-per-batch where it is not given (0.5.23 server_args.py), and the rank that the command's reader takes."""
+EXPERTS_ADAPTERS = "the slots of adapters are those of layers without experts: adapters of experts are not counted"
 WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio where it is not given
 # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
 STATE_RATIO, STATE_SLOTS_OF_A_REQUEST = 0.9, 3
@@ -71,7 +75,9 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
         r = r.limited_to(budget.max_model_len)
     budget = replace(budget, least_card=_least_card(budget, r.share))
     limited = [f"SGLang starts all the same and takes requests of {shorter:,} tokens at most"] if shorter else []
+    adapted = r.settings.max_loras is not None or r.settings.max_lora_rank is not None
     notes = (
+        *([EXPERTS_ADAPTERS] if adapted and _has_experts(model) else []),
         *version_notes(RECORD.title, scenario.serve.engine_version, DEFAULT_VERSION),
         *limited,
         *dtype_notes(model, scenario.serve.dtype),
@@ -209,9 +215,28 @@ def _weights(model: Model, r: SglangResolved, stage: int) -> Node:
     weights = sglang_weights(model, r.settings, r.storage, stage)
     rest = constant("sglang", "rest_bytes", (0,))
     low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
-    return Node.group(
-        "weights", (*weights.children, Node("loading", expected, rest.kind, low, high, source=rest.source))
-    )
+    loading = Node("loading", expected, rest.kind, low, high, source=rest.source)
+    adapters = _adapters(model, r, stage)
+    return Node.group("weights", (*weights.children, loading, *([adapters] if adapters is not None else [])))
+
+
+def _adapters(model: Model, r: SglangResolved, stage: int) -> Node | None:
+    """Slots of the adapters' pool, made before the cache is: fused layers have A for each of their parts."""
+    if r.settings.max_loras is None and r.settings.max_lora_rank is None:
+        return None
+    slots, rank = r.settings.max_loras or ADAPTER_SLOTS, r.settings.max_lora_rank or ADAPTER_RANK
+    first, end = engine_stages(r.settings).spans(model.num_layers)[stage]
+    cut = engine_layout(r.settings).cut
+    elements = sum(adapted_elements(block, cut, rank) for block in list(model.layers())[first:end])
+    size = slots * elements * r.storage.bytes_per_element
+    return Node(
+        "LoRA slots", size, "derived", size, size, formula="slots × rank × Σ (in + out) × dtype",
+        inputs={"max_loras": slots, "max_lora_rank": rank}, source="SGLang 0.5.23 lora/mem_pool.py init_buffers",
+    )  # fmt: skip
+
+
+def _has_experts(model: Model) -> bool:
+    return any(len(parameter.shape) == 3 for block in model.layers() for parameter in block.parameters)
 
 
 def _cell(model: Model, r: SglangResolved, stage: int) -> tuple[int, int]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
-from math import ceil, prod
+from math import ceil
 from operator import attrgetter
 
 from vramwise.hardware import Gpu
-from vramwise.models import Block, Model
-from vramwise.models.adapters import adapter_shapes
-from vramwise.models.parallel_cut import ParallelCut, key_value_rows
+from vramwise.models import Model
 from vramwise.records import record
 from vramwise.result import Node
+from vramwise.serving.common.adapters import adapted_elements
 from vramwise.serving.common.answer import context_node
 from vramwise.serving.common.constants import Constant, constant, learned_bytes
 from vramwise.serving.common.kv_cache import (
@@ -142,7 +140,7 @@ def _lora(model: Model, r: Resolved, stage: int) -> Node | None:
     stages = engine_stages(r.settings).spans(model.num_layers)
     first, end = stages[stage]
     cut = engine_layout(r.settings).cut
-    elements = sum(_adapted_elements(block, cut, rank) for block in list(model.layers())[first:end])
+    elements = sum(adapted_elements(block, cut, rank) for block in list(model.layers())[first:end])
     head = rank * model.logit_width if stage == len(stages) - 1 else 0
     size = slots * (elements + head) * r.storage.bytes_per_element
     rest = constant("vllm", "lora_slot_overhead", r.version)
@@ -151,19 +149,6 @@ def _lora(model: Model, r: Resolved, stage: int) -> Node | None:
         formula="slots × rank × Σ (in + out) × dtype", inputs={"max_loras": slots, "max_lora_rank": rank},
         source="vLLM lora/layers create_lora_weights",
     )  # fmt: skip
-
-
-def _adapted_elements(block: Block, cut: ParallelCut, rank: int) -> int:
-    """Elements of one adapter of every linear layer of a block."""
-    ops = {parameter: op for op in block.ops for parameter in op.parameters}
-    key_values = key_value_rows(block)
-    elements = 0
-    for parameter in block.parameters:
-        if parameter.is_linear and len(parameter.shape) == 2 and parameter.part in ("attention", "mlp", "mixer"):
-            op, made = ops[parameter], key_values.get(parameter.module)
-            shape = cut.shape(parameter, inputs_first=op.inputs_first, key_values=made)
-            elements += sum(prod(tensor) for tensor in adapter_shapes(op, replace(parameter, shape=shape), rank))
-    return elements
 
 
 # -- what is outside torch -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise import __version__
-from vramwise.result import result_schema
+from vramwise.result_schema import result_schema
 from vramwise.scenario import scenario_schema
 from vramwise.web.api import ANSWERS, function_of
 
