@@ -1,0 +1,76 @@
+/* The answer to the scenario: the verdict first, then the bar, then the counters that tools print. */
+
+import { bar, legend, peakOf } from "./bar.js";
+import { byId, fill, h, s } from "./dom.js";
+import { gib, interval, isBytes, number, parameters, percent, quantityText, size } from "./format.js";
+import { named, t } from "./i18n.js";
+
+const MARKS = { fits: "M5 12.5l4.5 4.5L19 7", tight: "M12 5v9M12 17.5v1.5", "does not fit": "M6 6l12 12M18 6L6 18" };
+export const slug = (word) => word.replaceAll(" ", "-");
+export const mark = (word) => s("svg", { viewBox: "0 0 24 24", class: "mark", "aria-hidden": "true" }, s("path", { d: MARKS[word] }));
+
+export function word(text) {
+  return h("span", { class: `word ${slug(text)}` }, mark(text), named("word", text));
+}
+
+export function showError(error) {
+  const where = byId("answer");
+  where.classList.add("stale");
+  if (!where.querySelector(".headline")) fill(where, h("p", { class: "error" }, error.message));
+}
+
+export function showAnswer(result, onterm) {
+  const where = byId("answer");
+  where.classList.remove("stale");
+  const need = result.quantities.total_needed ?? { expected: peakOf(result).phase.bytes };
+  const capacity = result.capacity;
+  const verdict = result.verdict;
+  fill(where,
+    h("p", { class: "subject" }, h("strong", {}, modelName(result.model.id)), " ", sub(result)),
+    h("div", { class: "headline" },
+      verdict ? h("p", { class: `verdict ${slug(verdict.word)}`, "data-path": "verdict.word", "data-value": verdict.word }, mark(verdict.word), named("word", verdict.word)) : null,
+      h("p", { class: "need" }, h("span", { class: "big" }, number("quantities.total_needed.expected", need.expected, gib(need.expected)), " GiB"),
+        interval("quantities.total_needed", need.low, need.high), " ", h("span", { class: "what" }, t("answer.needed"))),
+      verdict ? h("p", { class: "room" }, verdict.headroom_bytes >= 0
+        ? [number("verdict.headroom_bytes", verdict.headroom_bytes, gib(verdict.headroom_bytes)), " GiB ", t("answer.free")]
+        : [number("verdict.headroom_bytes", verdict.headroom_bytes, gib(-verdict.headroom_bytes)), " GiB ", t("answer.short")],
+      " · ", t("answer.probability"), " ", number("verdict.probability", verdict.probability, percent(verdict.probability))) : null),
+    bar(result),
+    legend(result, onterm),
+    capacity ? h("p", { class: "card-line" }, h("strong", {}, cardName(result)), " · ", t("answer.total"), " ", size("capacity.total_bytes", capacity.total_bytes), " · ",
+      t("answer.usable"), " ", size("capacity.usable_bytes", capacity.usable_bytes), " · ", t("answer.moment"), " ", named("moment", result.peak_phase)) : h("p", { class: "card-line" }, t("answer.no_card")),
+    verdict && verdict.word !== "fits" && verdict.reasons.length ? h("ul", { class: "reasons", lang: "en" }, verdict.reasons.map((one) => h("li", {}, one))) : null,
+    counters(result));
+  byId("status").textContent = [verdict ? named("word", verdict.word) : "", `${gib(need.expected)} GiB`, t("answer.needed")].join(" ");
+}
+
+const modelName = (id) => id.split("/").pop();
+
+function cardName(result) {
+  const many = result.scenario.num_gpus ?? 1;
+  return `${many > 1 ? `${many} × ` : ""}${result.capacity.gpu || t("answer.own_card")}`;
+}
+
+function sub(result) {
+  const own = result.scenario[result.scenario.task === "load" ? "serve" : result.scenario.task] ?? {};
+  const trained = result.model.num_trainable_parameters;
+  const words = [named("task", result.scenario.task), own.framework ?? own.engine, own.engine_version, own.method, own.quantization ?? own.gguf_quant ?? own.dtype ?? own.precision];
+  return h("span", {}, number("model.num_parameters", result.model.num_parameters, parameters(result.model.num_parameters)),
+    ` ${t("answer.parameters")}`, trained && trained < result.model.num_parameters
+      ? [" · ", number("model.num_trainable_parameters", trained, parameters(trained)), ` ${t("answer.trained")}`] : null,
+    ` · ${words.filter((one) => one && one !== "auto").join(" · ")}`);
+}
+
+function counters(result) {
+  const shown = Object.entries(result.quantities).filter(([name]) => !["params", "oom", "total_needed"].includes(name));
+  return h("dl", { class: "counters" }, shown.map(([name, one]) =>
+    h("div", {}, h("dt", {}, named("quantity", name)),
+      h("dd", {}, number(`quantities.${name}.expected`, one.expected, quantityText(name, one.expected)), isBytes(name) ? " GiB" : "",
+        interval(`quantities.${name}`, one.low, one.high, (value) => quantityText(name, value))))));
+}
+
+export function changeText(change) {
+  return Object.entries(change).filter(([, value]) => !(Array.isArray(value) && value.length === 0))
+    .map(([key, value]) => `${key} ${typeof value === "number" ? value.toLocaleString("en-US") : typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ");
+}
+

@@ -1,0 +1,63 @@
+/* A text field with a list of what is known below it (ARIA combobox); any other text is taken as it is. */
+
+import { fill, h } from "./dom.js";
+
+/* `find(text)` gives [{value, title, aside}], maybe later; `chosen(value)` is called on a choice or on Enter. */
+export function combobox({ id, label, help, value, placeholder, find, chosen }) {
+  let options = [];
+  let at = -1;
+  let asked = 0;
+  const list = h("ul", { id: `${id}-list`, role: "listbox", class: "options", "aria-label": label, hidden: true });
+  const input = h("input", {
+    id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", value, placeholder,
+    "aria-expanded": "false", "aria-controls": `${id}-list`, "aria-autocomplete": "list", "data-focus": id,
+  });
+  const close = () => {
+    list.hidden = true;
+    at = -1;
+    input.setAttribute("aria-expanded", "false");
+    input.removeAttribute("aria-activedescendant");
+  };
+  const take = (text) => {
+    close();
+    input.value = text;
+    if (text.trim() && text !== value) chosen((value = text.trim()));
+  };
+  const mark = (index) => {
+    at = index;
+    [...list.children].forEach((one, i) => one.setAttribute("aria-selected", String(i === at)));
+    if (at >= 0) {
+      input.setAttribute("aria-activedescendant", `${id}-${at}`);
+      list.children[at].scrollIntoView({ block: "nearest" });
+    }
+  };
+  const look = async (text) => {
+    const number = ++asked;
+    const found = await find(text);
+    if (number !== asked || document.activeElement !== input) return;
+    options = found;
+    fill(list, options.map((one, i) =>
+      h("li", { id: `${id}-${i}`, role: "option", "aria-selected": "false",
+        onmousedown: (event) => { event.preventDefault(); take(one.value); } },
+      h("span", {}, one.title), h("small", {}, one.aside ?? ""))));
+    list.hidden = options.length === 0;
+    input.setAttribute("aria-expanded", String(!list.hidden));
+    at = -1;
+  };
+  input.addEventListener("input", () => look(input.value));
+  input.addEventListener("focus", () => input.select());
+  input.addEventListener("click", () => list.hidden && look(""));
+  input.addEventListener("blur", () => { close(); take(input.value); });
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" && list.hidden) look(input.value === value ? "" : input.value);
+    else if (event.key === "ArrowDown") mark(Math.min(at + 1, options.length - 1));
+    else if (event.key === "ArrowUp") mark(Math.max(at - 1, 0));
+    else if (event.key === "Enter") take(at >= 0 ? options[at].value : input.value);
+    else if (event.key === "Escape") { input.value = value; close(); }
+    else return;
+    event.preventDefault();
+  });
+  const box = h("div", { class: "field combo" }, h("label", { for: id }, label), h("div", { class: "combo-box" }, input, list),
+    help ? h("small", { class: "help" }, help) : null);
+  return { box, show: (text) => { if (document.activeElement !== input) input.value = value = text; } };
+}

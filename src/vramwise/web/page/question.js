@@ -1,0 +1,137 @@
+/* The question: what for, which model, on what, the five settings that matter, and all others by topic. */
+
+import { ask } from "./api.js";
+import { combobox } from "./combobox.js";
+import { byId, fill, h } from "./dom.js";
+import { count, gib, parameters } from "./format.js";
+import { t } from "./i18n.js";
+import { control, folded, topics } from "./settings.js";
+import { apply, get, setScenario, settingsOf, state, tableOf, withSettings } from "./state.js";
+
+const GOALS = {
+  run: { task: "serve" },
+  tune: { task: "train", train: { method: "lora" } },
+  train: { task: "train" },
+};
+const FIVE = {
+  serve: ["engine", "quantization", "max_model_len", "max_num_seqs", "kv_cache_dtype"],
+  gguf: ["engine", "gguf_quant", "n_ctx", "n_parallel", "cache_type_k"],
+  mlx: ["engine", "quantization", "max_model_len", "max_kv_size", "kv_bits"],
+  tune: ["method", "micro_batch_size", "sequence_length", "lora_rank", "checkpointing"],
+  train: ["micro_batch_size", "sequence_length", "checkpointing", "optimizer", "precision"],
+  many: ["fsdp", "zero_stage"],
+  generate: ["quantization", "dtype", "batch_size", "prompt_tokens", "new_tokens"],
+};
+
+let known = null;
+let parts = null;
+let made = "";
+let lastModels = [];
+let resolvedNow = {};
+let restOpen = matchMedia("(min-width: 901px)").matches;
+
+export const goalOf = (scenario) =>
+  scenario.task !== "train" ? "run" : (settingsOf(scenario).method ?? "full") === "full" ? "train" : "tune";
+
+export async function startQuestion(keys) {
+  known = keys;
+  const { gpus } = await ask("gpus", {});
+  known.gpus = gpus;
+  byId("question").addEventListener("submit", (event) => event.preventDefault());
+}
+
+function five(scenario) {
+  const table = tableOf(scenario);
+  const engine = settingsOf(scenario).engine ?? "vllm";
+  const keys = table === "train" ? [...FIVE[goalOf(scenario)], ...((scenario.num_gpus ?? 1) > 1 ? FIVE.many : [])]
+    : table === "generate" ? FIVE.generate
+      : ["llama.cpp", "ollama"].includes(engine) ? FIVE.gguf : engine === "mlx" ? FIVE.mlx : FIVE.serve;
+  return keys.map((key) => `${table}.${key}`);
+}
+
+/* The form anew where other keys matter now, then every value in it. */
+export function showQuestion(scenario, resolved, error) {
+  resolvedNow = resolved ?? resolvedNow;
+  const main = five(scenario);
+  const shape = topics(known.keys, known.owners, scenario, resolvedNow, new Set(main));
+  const signature = JSON.stringify([main, [...shape], document.documentElement.lang]);
+  if (signature !== made) {
+    made = signature;
+    build(scenario, main, shape);
+  }
+  for (const goal of Object.keys(GOALS)) byId(`goal-${goal}`).checked = goalOf(scenario) === goal;
+  parts.model.show(typeof scenario.model === "string" ? scenario.model : t("question.own_config"));
+  parts.gpu.show(scenario.gpu ?? "");
+  parts.count.value = String(scenario.num_gpus ?? 1);
+  for (const one of parts.controls) one.show(scenario, resolvedNow, error);
+  const facts = lastModels.find((one) => one.id === scenario.model || one.aliases.includes(scenario.model));
+  parts.modelFacts.textContent = facts ? [parameters(facts.num_parameters), facts.model_type].filter(Boolean).join(" · ") : "";
+  parts.problem.textContent = error ? error.message : "";
+  parts.problem.hidden = !error;
+}
+
+function build(scenario, main, shape) {
+  const model = combobox({ id: "model", label: t("question.model"), placeholder: t("question.model_hint"), find: findModels,
+    chosen: (value) => setScenario({ ...state.scenario, model: value }) });
+  const gpu = combobox({ id: "gpu", label: t("question.gpu"), placeholder: t("question.gpu_hint"), find: findCards,
+    chosen: (value) => setScenario(withSettings(state.scenario, { gpu: value, gpu_total_bytes: null })) });
+  const number = h("input", { id: "num_gpus", type: "number", min: 0, max: 16384, step: 1, "data-focus": "num_gpus",
+    onchange: () => apply({ num_gpus: number.value === "1" || number.value === "" ? null : Number(number.value) }) });
+  const mainControls = main.map((path) => control(path));
+  const opened = new Set([...byId("question").querySelectorAll("details[open]")].map((one) => one.dataset.topic));
+  const more = [...shape].map(([topic, paths]) => folded(topic, paths, opened.has(topic)));
+  parts = { model, gpu, count: number, controls: [...mainControls, ...more.flatMap((one) => one.controls)],
+    modelFacts: h("small", { class: "help" }), problem: h("p", { class: "error", role: "alert", hidden: true }) };
+  model.box.append(parts.modelFacts);
+  fill(byId("question"),
+    h("fieldset", { class: "goals" }, h("legend", {}, t("question.goal")), Object.entries(GOALS).map(([goal, start]) =>
+      h("label", { class: "goal" }, h("input", { type: "radio", name: "goal", id: `goal-${goal}`, "data-focus": `goal-${goal}`,
+        checked: goalOf(scenario) === goal, onchange: () => choose(start) }), h("span", {}, t(`goal.${goal}`))))),
+    model.box,
+    h("div", { class: "machine" }, gpu.box, h("div", { class: "field" }, h("label", { for: "num_gpus" }, t("question.num_gpus")), number)),
+    parts.problem,
+    h("h2", {}, t("question.matters")),
+    h("div", { class: "fields" }, mainControls.map((one) => one.box)),
+    h("details", { class: "rest", open: restOpen, ontoggle: (event) => { if (event.target.matches(".rest")) restOpen = event.target.open; } },
+      h("summary", {}, t("question.all")), more.map((one) => one.box)),
+    h("button", { type: "button", class: "quiet reset", onclick: reset }, t("question.reset")));
+}
+
+function choose(start) {
+  const { model, gpu, num_gpus, gpu_total_bytes } = state.scenario;
+  const machine = { model, gpu, num_gpus, gpu_total_bytes };
+  for (const key of Object.keys(machine)) if (machine[key] === undefined) delete machine[key];
+  const train = get(state.scenario, "train");
+  const kept = start.task === "train" && train ? { train: { ...train } } : {};
+  if (kept.train) {
+    for (const key of Object.keys(kept.train)) if (/^(method|quantization|lora_|dora|kbit)/.test(key)) delete kept.train[key];
+    if (start.train) Object.assign(kept.train, start.train);
+    if (Object.keys(kept.train).length === 0) delete kept.train;
+  }
+  setScenario({ ...machine, ...structuredClone(start), ...kept });
+}
+
+function reset() {
+  const { model, task, gpu } = state.scenario;
+  setScenario({ model, task, ...(gpu ? { gpu } : {}), ...(goalOf(state.scenario) === "tune" ? { train: { method: "lora" } } : {}) });
+}
+
+async function findModels(text) {
+  const { models, near } = await ask("models", { query: text.trim(), limit: 40 });
+  if (models) lastModels = models;
+  return [
+    ...(models ?? []).map((one) => ({ value: one.id, title: one.id,
+      aside: [parameters(one.num_parameters), one.context ? `${count(one.context)} ${t("question.tokens")}` : ""].filter(Boolean).join(" · ") })),
+    ...(near ?? []).map((one) => ({ value: one, title: one, aside: t("question.near") })),
+  ];
+}
+
+const USUAL = ["rtx-4090", "rtx-5090", "rtx-3090", "rtx-4060", "rtx-3060-12gb", "t4", "l4", "a10-pcie-24gb", "l40s", "a100-sxm-80gb",
+  "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "mi300x"];
+
+function findCards(text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const of = (one) => ({ value: one.id, title: one.name, aside: one.memory_reported_bytes ? `${gib(one.memory_reported_bytes)} GiB` : one.memory_nominal_gb ? `${one.memory_nominal_gb} GB` : "" });
+  if (words.length === 0) return USUAL.map((id) => known.gpus.find((one) => one.id === id)).filter(Boolean).map(of);
+  return known.gpus.filter((one) => words.every((word) => `${one.name} ${one.id} ${one.vendor}`.toLowerCase().includes(word))).slice(0, 40).map(of);
+}

@@ -1,0 +1,118 @@
+/* A file or a pasted text: what it is, and what the command for it says. Nothing of it leaves the machine. */
+
+import { word } from "../answer.js";
+import { ask } from "../api.js";
+import { fill, h } from "../dom.js";
+import { gib, interval, isBytes, number, quantityText, signedPercent, sizeText } from "../format.js";
+import { named, t } from "../i18n.js";
+import { setScenario, state } from "../state.js";
+import { timeline, unpacked } from "../timeline.js";
+
+let last = null;
+let told = null;
+
+export const needs = "result";
+
+/* Files dropped anywhere on the page; `opened` shows this view. */
+export function listen(cover, opened) {
+  let depth = 0;
+  window.addEventListener("dragenter", (event) => {
+    if (![...event.dataTransfer.types].includes("Files")) return;
+    depth += 1;
+    cover.hidden = false;
+  });
+  window.addEventListener("dragleave", () => { depth = Math.max(0, depth - 1); cover.hidden = depth === 0; });
+  window.addEventListener("dragover", (event) => event.preventDefault());
+  window.addEventListener("drop", (event) => {
+    event.preventDefault();
+    depth = 0;
+    cover.hidden = true;
+    const file = event.dataTransfer.files[0];
+    if (file) {
+      opened();
+      take(file.name, file);
+    }
+  });
+}
+
+export function render(root, { anew }) {
+  if (!anew) return;
+  const report = h("div", { class: "report", "aria-live": "polite" });
+  told = report;
+  const pick = h("input", { type: "file", id: "file", onchange: () => pick.files[0] && take(pick.files[0].name, pick.files[0]) });
+  const text = h("textarea", { id: "pasted", rows: 5, spellcheck: "false", placeholder: "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate …" });
+  fill(root, h("h2", {}, t("view.files")), h("p", { class: "lead" }, t("files.help")),
+    h("div", { class: "take" }, h("label", { for: "file", class: "pick" }, t("files.pick")), pick),
+    h("div", { class: "field" }, h("label", { for: "pasted" }, t("files.paste")), text,
+      h("button", { type: "button", onclick: () => text.value.trim() && take("pasted.txt", new Blob([text.value])) }, t("files.read"))), report);
+  if (last) fill(report, shown(last.name, last.answer));
+}
+
+async function take(name, blob) {
+  fill(told, h("p", { class: "waiting", role: "status" }, t("files.reading", { name })));
+  const bytes = await blob.arrayBuffer();
+  const body = state.scenario.gpu ? { gpu: state.scenario.gpu } : {};
+  const answer = await ask("read", body, { name, bytes });
+  last = { name, answer };
+  fill(told, shown(name, answer));
+}
+
+function shown(name, answer) {
+  if (answer.error) return h("p", { class: "error", role: "alert" }, answer.error.message);
+  return [h("h3", {}, `${name} · ${t(`kind_of_file.${answer.kind}`)}`),
+    (answer.timelines ?? []).map((one) => [h("h4", {}, one.device), timeline(["allocated", "reserved"].map((key) => ({ name: t(`timeline.${key}`), values: unpacked(one[key]) })), `${name} ${one.device}`)]),
+    KINDS[answer.kind](answer)];
+}
+
+const KINDS = {
+  oom: (answer) => failures(answer.report),
+  snapshot: (answer) => failures(answer.report),
+  log: (answer) => [said(answer.report), raw(answer.report)],
+  trace: (answer) => [answer.report ? ranks(answer.report) : h("p", { lang: "en" }, answer.why), answer.report ? raw(answer.report) : null],
+  config: (answer) => answer.programs.map((one, i) => program(one, `programs.${i}.report`)),
+  scenario: (answer) => program({ name: "", scenario: answer.scenario, notes: [], report: answer.report }, "report"),
+  model: (answer) => [quantities(answer.report, "report"), h("button", { type: "button", onclick: () => setScenario({ ...state.scenario, model: answer.model }) }, t("files.use_model"))],
+  result: (answer) => [quantities(answer.report, "report"), answer.report.scenario ? h("button", { type: "button", onclick: () => setScenario(answer.report.scenario) }, t("files.use")) : null],
+};
+
+function failures(report) {
+  if (report.failures.length === 0) return h("p", {}, t("files.no_failure"));
+  return report.failures.map((one, i) => h("article", { class: "failure" },
+    h("p", { class: "finding", lang: "en" }, [one.program, one.device].filter(Boolean).join(" · "), ": ", one.cause),
+    h("dl", { class: "counters" }, Object.entries(one).filter(([key, value]) => key.endsWith("_bytes") && value !== null).map(([key, value]) =>
+      h("div", {}, h("dt", {}, named("failure", key)), h("dd", {}, number(`report.failures.${i}.${key}`, value, sizeText(value)))))),
+    one.changes.length ? [h("h4", {}, t("files.try")), h("ul", { lang: "en" }, one.changes.map((change) => h("li", {}, h("code", {}, change.change),
+      change.frees_bytes ? [" · ", t("files.frees"), " ", sizeText(change.frees_bytes)] : "", change.cost ? ` · ${change.cost}` : "")))] : null));
+}
+
+function program(one, path) {
+  return h("article", { class: "program" }, h("h4", {}, one.name), quantities(one.report, path),
+    one.notes.length ? h("ul", { class: "notes", lang: "en" }, one.notes.map((note) => h("li", {}, note))) : null,
+    h("button", { type: "button", onclick: () => setScenario(one.scenario), "aria-label": `${t("files.use")} ${one.name}` }, t("files.use")));
+}
+
+function quantities(report, path) {
+  return [report.verdict ? h("p", {}, word(report.verdict.word)) : null,
+    h("dl", { class: "counters" }, Object.entries(report.quantities).filter(([name]) => name !== "oom").map(([name, one]) => h("div", {}, h("dt", {}, named("quantity", name)),
+      h("dd", {}, number(`${path}.quantities.${name}.expected`, one.expected, quantityText(name, one.expected)), isBytes(name) ? " GiB" : "", interval(`${path}.quantities.${name}`, one.low, one.high, (value) => quantityText(name, value))))))];
+}
+
+/* A log beside its estimate, line by line. */
+function said(report) {
+  const rows = report.compared ?? report.terms ?? report.rows ?? [];
+  if (rows.length === 0) return null;
+  return h("div", { class: "scroll" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["quantity", "measured", "estimated", "error"].map((one) => h("th", { scope: "col" }, t(`right.${one}`))))),
+    h("tbody", {}, rows.map((row, i) => h("tr", {}, h("th", { scope: "row" }, named("quantity", row.quantity ?? row.name)),
+      [row.printed ?? row.measured, row.expected].map((value, k) => h("td", {}, typeof value === "number" ? number(`report.${i}.${k}`, value, isBytes(row.quantity) ? `${gib(value)} GiB` : quantityText(row.quantity, value)) : "–")),
+      h("td", {}, typeof row.error === "number" ? number(`report.${i}.error`, row.error, signedPercent(row.error)) : "–"))))));
+}
+
+function ranks(report) {
+  const keys = ["compute_pct", "exposed_comm_pct_of_span", "exposed_memory_pct_of_span", "idle_pct"];
+  return Object.entries(report.ranks).map(([rank, one]) => h("article", {}, h("h4", {}, t("files.rank", { rank }), one.gpu ? ` · ${one.gpu}` : ""),
+    h("dl", { class: "counters" }, keys.map((key) => h("div", {}, h("dt", {}, t(`trace.${key}`)), h("dd", {}, number(`report.ranks.${rank}.all_events.${key}`, one.all_events[key], `${one.all_events[key].toFixed(1)} %`))))),
+    h("div", { class: "scroll" }, h("table", { class: "list" }, h("tbody", {}, (one.kernels ?? []).slice(0, 10).map((kernel, i) => h("tr", {}, h("th", { scope: "row", class: "kernel" }, kernel.name),
+      h("td", {}, number(`report.ranks.${rank}.kernels.${i}.sum_us`, kernel.sum_us, `${(kernel.sum_us / 1000).toFixed(2)} ms`)), h("td", {}, `${kernel.pct} %`))))))));
+}
+
+const raw = (report) => h("details", { class: "raw" }, h("summary", {}, "JSON"), h("pre", { tabindex: 0 }, JSON.stringify(report, null, 2)));

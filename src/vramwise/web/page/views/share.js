@@ -1,0 +1,64 @@
+/* The scenario to take away: as a command, a file, an address, a picture, a badge, or for another tool. */
+
+import { ask, newest } from "../api.js";
+import { download, fill, h } from "../dom.js";
+import { t } from "../i18n.js";
+import { badge, picture, pngBlob, svgBlob } from "../picture.js";
+import { addressOf, state } from "../state.js";
+
+const asked = newest("words");
+const TOOLS = { train: ["trl", "llamafactory", "axolotl", "deepspeed", "accelerate", "torchtune", "torchtitan"], serve: ["vllm", "sglang", "llama.cpp", "docker", "kubernetes"] };
+
+export async function render(root, { scenario, result }) {
+  const words = await asked({ scenario });
+  if (words === null || state.view !== "share") return;
+  if (words.error) return fill(root, h("p", { class: "error" }, words.error.message));
+  const page = location.href.split("#")[0].split("?")[0];
+  const address = addressOf(scenario);
+  fill(root, h("h2", {}, t("view.share")),
+    words.command ? text("command", words.command) : null, text("address", `${page}#${address}`), text("toml", words.toml), text("json", words.json), text("markdown", words.markdown),
+    text("frame", `<iframe src="${page}?embed#${address}" width="100%" height="520" title="vramwise"></iframe>`),
+    text("element", `<script type="module" src="${new URL("element.js", page)}"></script>\n<vramwise-estimate scenario="${address.replaceAll("&", "&amp;")}"></vramwise-estimate>`),
+    h("h3", {}, t("share.pictures")), h("p", { class: "row" },
+      h("button", { type: "button", onclick: () => download("vramwise.svg", svgBlob(picture(result))) }, "SVG"),
+      h("button", { type: "button", onclick: async () => download("vramwise.png", await pngBlob(picture(result))) }, "PNG"),
+      h("button", { type: "button", onclick: () => download("vramwise-badge.svg", svgBlob(badge(result))) }, t("share.badge")),
+      h("button", { type: "button", onclick: () => download("vramwise-result.json", new Blob([JSON.stringify(result)])) }, t("share.result")),
+      h("button", { type: "button", onclick: () => print() }, t("share.print"))),
+    exports(scenario));
+}
+
+function text(name, value) {
+  const button = h("button", { type: "button", "data-focus": `copy-${name}`, "aria-label": `${t("share.copy")}: ${t(`share.${name}`)}`, onclick: async () => {
+    await copy(value);
+    button.textContent = t("share.copied");
+    setTimeout(() => { button.textContent = t("share.copy"); }, 1500);
+  } }, t("share.copy"));
+  return h("div", { class: "share", "data-share": name }, h("h3", {}, t(`share.${name}`)), button, h("pre", { tabindex: 0, "aria-label": t(`share.${name}`) }, value.trimEnd()));
+}
+
+/* A page without a secure origin has no clipboard of its own. */
+async function copy(value) {
+  try {
+    await navigator.clipboard.writeText(value);
+  } catch {
+    const area = h("textarea", { value, class: "hidden" });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+function exports(scenario) {
+  const tools = TOOLS[scenario.task];
+  if (!tools) return null;
+  const out = h("div", { "aria-live": "polite" });
+  const choice = h("select", { id: "tool" }, tools.map((one) => h("option", { value: one }, one)));
+  return h("div", {}, h("h3", {}, t("share.tool")), h("p", { class: "row" }, h("label", { for: "tool" }, t("share.which_tool")), choice,
+    h("button", { type: "button", onclick: async () => {
+      const answer = await ask("export", { scenario, tool: choice.value });
+      fill(out, answer.error ? h("p", { class: "error" }, answer.error.message) : [text("for_tool", answer.text),
+        answer.not_expressed.length ? h("ul", { class: "notes", lang: "en" }, answer.not_expressed.map((one) => h("li", {}, one))) : null]);
+    } }, t("share.write"))), out);
+}

@@ -1,0 +1,105 @@
+"""A real Chromium in front of the page, and a server of the standard library with the page's headers behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vramwise.web
+from vramwise.web.api import answer_text
+from vramwise.web.server.guards import HEADERS
+
+PAGE = Path(vramwise.web.__file__).parent / "page"
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+class Handler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def end_headers(self) -> None:
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def do_GET(self) -> None:
+        if self.path == "/back-end.json":
+            self._send(json.dumps({"kind": "server", "api": "api/v1/"}))
+        else:
+            super().do_GET()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self._send(answer_text(self.path.rpartition("/")[2], body))
+
+    def _send(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(PAGE)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _without(why: str) -> None:
+    """A person's run counts the test as skipped; where tests must run, what is missing is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _without("the page is tested with playwright: pip install playwright")
+    if program is None:
+        _without("the page is tested in Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("chromium"), executable_path=program, headless=True, args=list(FLAGS),
+            viewport={"width": 1280, "height": 900}, locale="en-US", accept_downloads=True,
+        )  # fmt: skip
+        yield context
+        context.close()
+
+
+@pytest.fixture
+def page(chromium: Any, address: str) -> Iterator[Any]:
+    """A fresh page; it fails where the page logged an error, broke its policy or asked a stranger."""
+    tab = chromium.new_page()
+    problems: list[str] = []
+    tab.on("pageerror", lambda problem: problems.append(str(problem)))
+    tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+    tab.on("request", lambda asked: problems.append(asked.url) if _is_foreign(asked.url, address) else None)
+    tab.set_default_timeout(20_000)
+    yield tab
+    tab.close()
+    assert problems == []
+
+
+def _is_foreign(url: str, address: str) -> bool:
+    return not url.startswith((address, "data:", "blob:", "about:"))

@@ -1,0 +1,124 @@
+"""The page in a real Chromium: what a person sees, does and takes away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vramwise.web.api import answer
+
+SERVING = "#model=llama-3.1-8b&task=serve&gpu=rtx-4090&serve.max_model_len=8192"
+TUNING = "#model=qwen2.5-0.5b&task=train&gpu=rtx-4090&train.method=lora&train.micro_batch_size=2"
+
+
+def shown(page: Any, address: str, scenario: str = SERVING) -> None:
+    page.goto("about:blank")
+    page.goto(address + scenario)
+    page.wait_for_selector(".ready .headline")
+
+
+def needed(page: Any) -> int:
+    return int(page.get_attribute('.headline [data-path="quantities.total_needed.expected"]', "data-value"))
+
+
+def test_the_answer_is_the_estimate_and_every_number_says_its_place(page, address):
+    shown(page, address)
+    told = answer(
+        "result", {"model": "llama-3.1-8b", "task": "serve", "gpu": "rtx-4090", "serve": {"max_model_len": 8192}}
+    )
+    assert needed(page) == told["quantities"]["total_needed"]["expected"]
+    assert page.get_attribute(".verdict", "data-value") == told["verdict"]["word"]
+    for path, value in page.eval_on_selector_all(
+        "#answer [data-path], #view [data-path]", "all => all.map(e => [e.dataset.path, e.dataset.value])"
+    ):
+        found: Any = told
+        for part in filter(None, path.split(".")):
+            found = found[int(part)] if isinstance(found, list) else found[part]
+        assert not path or str(found) == value or float(found) == float(value), path
+
+
+def test_a_change_is_answered_and_stands_in_the_address(page, address):
+    shown(page, address, TUNING)
+    before = needed(page)
+    page.focus('[data-focus="train-micro_batch_size-slider"]')
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"() => !document.querySelector('.need [data-value=\"{before}\"]')")
+    assert "train.micro_batch_size=3" in page.url
+    assert needed(page) > before
+
+
+def test_the_address_restores_the_scenario(page, address):
+    shown(page, address, TUNING)
+    assert page.is_checked("#goal-tune")
+    assert page.input_value("#model") == "qwen2.5-0.5b"
+    assert page.input_value("#train-micro_batch_size") == "2"
+
+
+def test_three_questions_and_the_model_is_found_by_keyboard(page, address):
+    shown(page, address)
+    page.focus("#goal-run")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#train-micro_batch_size")
+    assert "task=train&train.method=lora" in page.url.replace("&gpu=rtx-4090", "")
+    page.fill("#model", "qwen2.5 0.5b instruct")
+    page.wait_for_selector("#model-list [role=option]")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('.subject').textContent.includes('Qwen2.5-0.5B-Instruct')")
+
+
+def test_a_term_shows_how_it_is_known(page, address):
+    shown(page, address)
+    page.click('.legend [data-term="KV cache"] button')
+    term = page.locator('.terms > details[data-term="KV cache"]')
+    assert term.get_attribute("open") is not None
+    assert "Source:" in term.inner_text()
+
+
+def test_a_moment_is_chosen_by_keyboard(page, address):
+    shown(page, address)
+    page.focus('[data-focus="moment-0"]')
+    assert page.inner_text(".readout").startswith("load")
+    assert page.get_attribute('[data-focus="moment-0"]', "aria-pressed") == "true"
+
+
+def test_what_is_wrong_is_said_at_the_key(page, address):
+    shown(page, address)
+    page.fill("#serve-max_model_len", "-5")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#serve-max_model_len[aria-invalid=true]")
+    assert "max_model_len" in page.inner_text("#serve-max_model_len-problem")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_a_phone(page, address, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 375, "height": 812})
+    for scenario in (
+        TUNING,
+        "#model=deepseek-ai/DeepSeek-V3&task=serve&gpu=h200&num_gpus=8&serve.tensor_parallel_size=8",
+    ):
+        shown(page, address, scenario)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_chinese_and_back(page, address):
+    shown(page, address)
+    page.click("#language")
+    page.wait_for_function("() => document.querySelector('#tab-why').textContent === '为什么'")
+    assert page.get_attribute("html", "lang") == "zh-Hans"
+    assert "所需显存" in page.inner_text("#answer")
+    page.click("#language")
+    page.wait_for_function("() => document.querySelector('#tab-why').textContent === 'Why'")
+
+
+def test_the_picture_of_a_json_answer_is_not_markup(page, address):
+    shown(page, address)
+    hostile = json.dumps({"model": "<img src=x onerror=alert(1)>", "task": "serve"})
+    page.click("#tab-files")
+    page.fill("#pasted", hostile)
+    page.click("text=Read it")
+    page.wait_for_selector(".report .error")
+    assert page.locator(".report img").count() == 0
