@@ -42,3 +42,25 @@ def test_edges(config: dict[str, Any], head: str, sequence: int, attention: str)
     whole = completed(config)
     where = {"attention": attention, "precision": "fp32", "batch": 1, "sequence": sequence, "device": "cpu"}
     assert described_bytes(whole, **where) == saved_by_autograd(whole, head, **where)
+
+
+QWEN2_AUDIO = {
+    "model_type": "qwen2_audio",
+    "text_config": {
+        "model_type": "qwen2", "hidden_size": 16, "intermediate_size": 10, "num_hidden_layers": 1, "vocab_size": 17,
+        "num_attention_heads": 2, "num_key_value_heads": 2,
+    },
+    "audio_config": {
+        "model_type": "qwen2_audio_encoder", "d_model": 32, "encoder_ffn_dim": 5, "encoder_layers": 1,
+        "encoder_attention_heads": 2, "num_mel_bins": 4, "max_source_positions": 16,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("batch", "sequence"), [(1, 1), (3, 1), (3, 2)])
+def test_a_shifted_view_of_one_token_is_empty_and_so_no_copy(batch: int, sequence: int) -> None:
+    """torch takes a view of no values as it is: the loss then keeps the labels themselves."""
+    whole = completed(QWEN2_AUDIO)
+    where = {"attention": "eager", "precision": "fp32", "batch": batch, "sequence": sequence, "device": "cpu"}
+    assert described_bytes(whole, **where) == saved_by_autograd(whole, "causal-lm", **where)
