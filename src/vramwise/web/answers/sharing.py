@@ -43,7 +43,7 @@ def words(body: Body) -> dict[str, Any]:
 
 
 _COLOURS = {"fits": "#1a7f37", "tight": "#9a6700", "does not fit": "#cf222e", "": "#57606a"}
-_SIGN_WIDTH, _PADDING = 7.2, 10
+_SIGN_WIDTH, _PADDING = 6.8, 10
 """Of 12 px DejaVu Sans, Verdana and their like, on an average; the text is stretched to it."""
 
 
