@@ -1,9 +1,10 @@
-"""How many training configurations a core works out a second: python benchmarks/grid.py [--side 512]
+"""How many configurations a core works out a second: python benchmarks/grid.py [--side 512]
 
-Structures are models with methods, checkpointing, precisions, attention and layouts; each is taken with every
-micro-batch and sequence length of a square of `--side`. Recording the structures is part of the time. Printed:
-configurations, CPU seconds and their ratio, the share of recording, and the time of a map of 16 × 16 on lists and by
-one estimate for each cell.
+Structures of training are models with methods, checkpointing, attention and layouts; each is taken with every
+micro-batch and sequence length of a square of `--side`. Those of serving are models with versions of vLLM, dtypes of
+the cache, batches and ranks, each with as many lengths from 256 tokens on. Recording the structures is part of the
+time. Printed: configurations, CPU seconds and their ratio, and the time of a map of 16 × 16 on lists and by one
+estimate for each cell.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import argparse
 import gc
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy
 
-from vramwise.estimation import estimate, needs_together
+from vramwise.estimation import estimate, needs_of_lengths, needs_together
 from vramwise.planner.changes import changed
 from vramwise.points import run as points
 from vramwise.points.columns import Lists
+from vramwise.points.needs import ManyNeeds
 from vramwise.scenario import Scenario
 
 MODELS = (
@@ -47,31 +49,41 @@ def structures() -> Iterator[Scenario]:
         yield Scenario.from_dict({"model": model, "task": "train", "gpu": "h100", "num_gpus": cards, "train": train})
 
 
+def servers() -> Iterator[Scenario]:
+    """240 scenarios whose servers start otherwise."""
+    settings = itertools.product(
+        MODELS[:-1], ("0.11.2", "0.25.0", "0.33.0"), ("auto", "fp8_e4m3"), (64, 256), (1, 2, 4),
+    )  # fmt: skip
+    for model, version, cache, seqs, ranks in settings:
+        serve = {
+            "engine": "vllm", "engine_version": version, "kv_cache_dtype": cache, "max_num_seqs": seqs,
+            "tensor_parallel_size": ranks,
+        }  # fmt: skip
+        yield Scenario.from_dict({"model": model, "task": "serve", "gpu": "h100", "num_gpus": ranks, "serve": serve})
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--side", type=int, default=512)
     side = parser.parse_args().side
     gc.set_threshold(200_000, 50, 1_000)
-    batches, lengths = numpy.repeat(numpy.arange(1, side + 1), side), numpy.tile(numpy.arange(1, side + 1) * 64, side)
-    done = 0
-    began = time.process_time()
-    for scenario in structures():
-        found = needs_together(scenario, batches, lengths)
-        assert found is not None
-        done += len(found.needed_bytes)
-    used = time.process_time() - began
-    known = time.process_time()
-    few = numpy.array([1, 2, 3, 4]), numpy.array([512, 1024, 2048, 4096])
-    for scenario in structures():
-        needs_together(scenario, *few)
-    known = time.process_time() - known
-    many = done // (side * side)
-    print(
-        f"{many} structures × {side} × {side}: {done:,} configurations, {used:.1f} s CPU, {done / used:,.0f} a second"
-    )
-    print(f"the same structures with 4 sizes each, recorded already: {known:.1f} s")
+    lengths = numpy.arange(256, side * side + 256)
+    _timed("serving", servers(), lambda scenario: needs_of_lengths(scenario, lengths))
+    batches, tokens = numpy.repeat(numpy.arange(1, side + 1), side), numpy.tile(numpy.arange(1, side + 1) * 64, side)
+    _timed("training", structures(), lambda scenario: needs_together(scenario, batches, tokens))
     _map()
+
+
+def _timed(task: str, scenarios: Iterator[Scenario], answer: Callable[[Scenario], ManyNeeds | None]) -> None:
+    done = many = 0
+    began = time.process_time()
+    for scenario in scenarios:
+        found = answer(scenario)
+        assert found is not None
+        done, many = done + len(found.needed_bytes), many + 1
+    used = time.process_time() - began
+    print(f"{task:<9} {many} structures: {done:,} configurations in {used:.1f} s, {done / used:,.0f} a second")
 
 
 def _map() -> None:

@@ -23,8 +23,8 @@ from vramwise.units import format_bytes
 from vramwise.verdict import LateReasons, verdict_of
 
 if TYPE_CHECKING:
+    from vramwise.points.needs import ManyNeeds
     from vramwise.site.run import Site
-    from vramwise.training.many import ManyNeeds
 
 AUTO = LIBRARIES[0]
 _REMEMBERED_MODELS = 256
@@ -127,6 +127,30 @@ def needs_together(
             return needs_of_many(scenario, model, gpu, micro_batch_sizes, sequence_lengths, ends=ends)
         except (UndescribedTypeError, ManyNumbers):
             return None
+
+
+def needs_of_lengths(
+    scenario: Scenario, lengths: Sequence[int], *, site: str | os.PathLike[str] | Site | None = THE_USERS
+) -> ManyNeeds | None:  # fmt: skip
+    """What a server needs with each `max_model_len`, all at once, with the numbers of `estimate`; None where its engine
+    or its card has no such answer."""
+    from vramwise.points.expression import ManyNumbers
+    from vramwise.serving.many import needs_of_lengths as answer
+
+    scenario = on_this_machine(scenario)
+    with using(site_in_use(site), scenario.driver):
+        gpu, _ = _gpu(scenario)
+        try:
+            found, model = model_of(scenario)
+            if found.adapter is not None or not _takes_text(model):
+                return None
+            return answer(scenario, model, gpu, lengths)
+        except (UndescribedTypeError, ManyNumbers):
+            return None
+
+
+def _takes_text(model: Model) -> bool:
+    return "hidden" in model.blocks[-1].inputs
 
 
 def _adapted(scenario: Scenario, adapter: Adapter) -> tuple[Scenario, tuple[str, ...]]:
@@ -266,7 +290,7 @@ def _answer(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, r
         from vramwise.training import estimate_training
 
         return estimate_training(scenario, model, source, gpu, replays=replays)
-    if scenario.task != "load" and "hidden" not in model.blocks[-1].inputs:
+    if scenario.task != "load" and not _takes_text(model):
         raise ScenarioError("task", f"{model.id} ({model.family}) takes no text: expected load or train")
     from vramwise.serving import estimate_generate, estimate_load, estimate_serving
 

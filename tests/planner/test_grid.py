@@ -78,6 +78,39 @@ def test_every_cell_is_the_estimate_of_its_own_scenario(model, train, batches, l
             assert got == of_one(one, figures), (batch, length)
 
 
+serve_tables = st.fixed_dictionaries(
+    {},
+    optional={
+        "engine_version": st.sampled_from(["0.7.3", "0.8.5", "0.11.2", "0.25.0", "0.33.0"]),
+        "kv_cache_dtype": st.sampled_from(["auto", "fp8_e4m3"]),
+        "max_num_seqs": st.sampled_from([4, 256]),
+        "max_num_batched_tokens": st.sampled_from([64, 2048, 8192]),
+        "gpu_memory_utilization": st.sampled_from([0.5, 0.9, 1.0]),
+        "enforce_eager": st.booleans(),
+        "block_size": st.sampled_from([16, 32]),
+        "max_loras": st.sampled_from([1, 4]),
+        "sleep_level": st.sampled_from([1]),
+        "kv_cache_memory_bytes": st.sampled_from([10_000_000]),
+        "tensor_parallel_size": st.sampled_from([1, 2]),
+    },
+)
+
+
+@given(
+    model=st.sampled_from([TINY, WINDOWED, EXPERTS, GPT2]), serve=serve_tables, lengths=sizes,
+    memory=st.sampled_from(["1 GiB", "4 GiB", "80 GiB"]), free=st.sampled_from([None, "900 MiB"]),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_every_length_of_a_server_is_the_estimate_of_its_own(model, serve, lengths, memory, free):
+    base = {"model": model, "task": "serve", "gpu_total_bytes": memory, "num_gpus": 2, "serve": serve}
+    scenario = Scenario.from_dict(base | ({"gpu_free_bytes": free} if free else {}))
+    found = vramwise.grid(scenario, {"max_model_len": lengths})
+    for length, cell in zip(lengths, found.cells, strict=True):
+        one = changed(scenario, {"max_model_len": length})
+        got = cell.error or (cell.needed_bytes, cell.word, cell.peak_phase)
+        assert got == of_one(one, lambda result: (int(result.needed.expected), result.verdict.word, result.peak_phase))
+
+
 def test_with_replays_a_grid_says_what_the_whole_estimate_says():
     scenario = Scenario.from_dict({"model": TINY, "task": "train", "gpu_total_bytes": "1 GiB"})
     axes = {"checkpointing": ["none", "full"], "micro_batch_size": [1, 8, 32, 64], "sequence_length": [64, 512, 1024]}

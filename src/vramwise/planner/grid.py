@@ -1,8 +1,8 @@
 """A scenario over values of some of its keys: what every combination needs, and whether it fits.
 
-Sizes of a training (`micro_batch_size`, `sequence_length`) are worked out for all combinations at once, by the code of
-its estimate on columns; every other key, and what has no such answer, takes an estimate of its own. Both give the same
-numbers.
+Sizes of a training (`micro_batch_size`, `sequence_length`) and the length of a server's requests are worked out for all
+combinations at once, by the code of the estimate on columns; every other key, and what has no such answer, takes an
+estimate of its own. Both give the same numbers.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vramwise.errors import UsageError, VramwiseError
-from vramwise.estimation import estimate, needs_together
+from vramwise.estimation import estimate, needs_of_lengths, needs_together
 from vramwise.planner.changes import changed
+from vramwise.points.needs import ManyNeeds
 from vramwise.records import record
 from vramwise.result import VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.messages import unknown_key
-from vramwise.training.many import ManyNeeds
 from vramwise.training.reserved_memory.reserved import NEARLY_FULL
 from vramwise.verdict import word_of
 
-TOGETHER = ("micro_batch_size", "sequence_length")
+TOGETHER = {"train": ("micro_batch_size", "sequence_length"), "serve": ("max_model_len",)}
 MOST_POINTS = 1 << 22
 
 Seen = Callable[[int], None]
@@ -95,7 +95,7 @@ class _Table:
 
     def __init__(self, scenario: Scenario, axes: dict[str, tuple[object, ...]], replays: bool, seen: Seen) -> None:
         self.scenario, self.axes, self.replays, self.seen = scenario, axes, replays, seen
-        self.together = tuple(key for key in axes if scenario.task == "train" and key in TOGETHER)
+        self.together = tuple(key for key in TOGETHER.get(scenario.task, ()) if key in axes and None not in axes[key])
         self.cells = [Cell()] * math.prod(map(len, axes.values()))
         self.filled = 0
         self.usable_bytes: int | None = None
@@ -184,17 +184,20 @@ class _Found:
     def usable_bytes(self) -> int | None:
         return self.needs.usable_bytes
 
-    def cell(self, place: int, values: Mapping[str, object]) -> Cell:
+    def cell(self, place: int, values: Mapping[str, object]) -> Cell | None:
+        """The cell of a combination; None where an estimate of its own says it."""
         needs, word = self.needs, None
         refusal = needs.refusals.get(int(str(values.get("sequence_length", 0))))
         if refusal is not None:
             return Cell(error=refusal)
+        if int(needs.phases[place]) < 0:
+            return None
         needed = int(needs.needed_bytes[place])
         if needs.usable_bytes is not None and needs.high_bytes is not None:
             high = int(needs.high_bytes[place])
             word = word_of(needed, high, needs.usable_bytes) if needs.runs else "does not fit"
-        phase = needs.names[int(needs.phases[place])]
-        return Cell(needed, int(needs.peak_allocated_bytes[place]), word, phase)
+        allocated = None if needs.peak_allocated_bytes is None else int(needs.peak_allocated_bytes[place])
+        return Cell(needed, allocated, word, needs.names[int(needs.phases[place])])
 
 
 def _read(task: str, key: str, values: Sequence[object]) -> tuple[object, ...]:
@@ -223,5 +226,8 @@ def _together(base: Scenario, keys: Sequence[str], asked: Sequence[Mapping[str, 
     if not keys or len(asked) < 2:
         return None
     columns = {key: [int(str(values[key])) for values in asked] for key in keys}
-    found = needs_together(base, columns.get(TOGETHER[0]), columns.get(TOGETHER[1]), ends=True)
+    if base.task == "serve":
+        found = needs_of_lengths(base, columns["max_model_len"])
+    else:
+        found = needs_together(base, columns.get("micro_batch_size"), columns.get("sequence_length"), ends=True)
     return None if found is None else _Found(found)

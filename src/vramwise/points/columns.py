@@ -26,6 +26,9 @@ class Lists:
     def column(self, values: Iterable[int]) -> Column:
         return list(values)
 
+    def zeros(self, count: int) -> Column:
+        return [0] * count
+
     def product(self, left: Column, right: Column) -> Column:
         return [x * y for x, y in zip(left, right, strict=True)]
 
@@ -110,6 +113,9 @@ class Arrays:
 
     def column(self, values: Iterable[int]) -> Column:
         return self._np.asarray(values if isinstance(values, self._np.ndarray) else list(values), dtype="int64")
+
+    def zeros(self, count: int) -> Column:
+        return self._np.zeros(count, dtype="int64")
 
     def product(self, left: Column, right: Column) -> Column:
         return left * right

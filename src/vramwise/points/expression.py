@@ -140,6 +140,17 @@ class Expression:
     def __float__(self) -> float:
         raise ManyNumbers
 
+    def __abs__(self) -> int:
+        raise ManyNumbers
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        raise ManyNumbers
+
+    __rmod__ = __pow__ = __rpow__ = __rfloordiv__
+
+    def __format__(self, how: str) -> str:
+        return "…"  # in sentences of a run, which nobody reads
+
     def __index__(self) -> int:
         raise ManyNumbers
 

@@ -16,8 +16,10 @@ from typing import Any
 from vramwise.points.columns import Arrays, Column, Lists, Mask, columns_for
 from vramwise.points.expression import ONE, Expression, Monomial, Terms
 
-Work = Callable[[dict[str, Expression]], Sequence[Any]]
-"""Code that takes the sizes and gives whole numbers."""
+Work = Callable[[dict[str, Any]], Sequence[Any]]
+"""Code that takes the sizes, as expressions or as numbers, and gives whole numbers."""
+_FEW = 3
+"""Configurations that are quicker one by one than together."""
 _MOST_CORNERS = 4
 """Sizes of a difference whose corners are looked at: twice as many for each."""
 
@@ -47,9 +49,12 @@ class Points:
 
     def outcomes(self, work: Work, many: int) -> list[Column]:
         """What `work` gives for every configuration: `many` columns."""
-        found = [self._columns.column([0] * self.count) for _ in range(many)]
+        found = [self._columns.zeros(self.count) for _ in range(many)]
         waiting, left = self._columns.all(self.count), self.count
         while left:
+            if left <= _FEW:
+                self._alone(work, waiting, found)
+                break
             if 2 * left <= self.count:  # few are left: nothing is worked out for the others any more
                 rest = self._of(waiting)
                 for target, column in zip(found, rest.outcomes(work, many), strict=True):
@@ -69,6 +74,14 @@ class Points:
         self._reals.clear()
         self._products.clear()  # what was worked out for the sizes may be kept longer than they are of use
         return found
+
+    def _alone(self, work: Work, waiting: Mask, found: list[Column]) -> None:
+        """The code on plain numbers, for the few configurations that are left."""
+        for place in self._columns.places(waiting):
+            self.runs += 1
+            sizes = {name: int(column[place]) for name, column in zip(self._names, self._sizes, strict=True)}
+            for target, value in zip(found, work(sizes), strict=True):
+                target[place] = value
 
     def _of(self, mask: Mask) -> Points:
         sizes = zip(self._names, self._sizes, strict=True)

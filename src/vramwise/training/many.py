@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import room_of
 from vramwise.models.model import Model
-from vramwise.points.columns import Column, Lists
-from vramwise.points.expression import Expression
+from vramwise.points.columns import Lists
+from vramwise.points.needs import ManyNeeds
 from vramwise.points.run import Points
-from vramwise.records import record, replace
+from vramwise.records import replace
 from vramwise.scenario import Scenario
 from vramwise.training import counters
 from vramwise.training.answer import first_quantities, fullest_rank
@@ -19,25 +20,6 @@ from vramwise.training.job import Job, job_of
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
 
 ALLOCATED, NEEDED, HIGH, PHASE = range(4)
-
-
-@record
-class ManyNeeds:
-    """Columns with a number for each pair of sizes, the same as an estimate without a replay has.
-
-    `needed_bytes` is the expected need, `high_bytes` the end of its interval where that was asked for; `phases` says
-    by `names` which moment is the largest. `refusals`: why a length is none that the job can have, by length.
-    `usable_bytes`: of the card; `runs`: whether what is asked for has kernels on it.
-    """
-
-    peak_allocated_bytes: Column
-    needed_bytes: Column
-    high_bytes: Column | None
-    phases: Column
-    names: tuple[str, ...]
-    refusals: dict[int, str]
-    usable_bytes: int | None
-    runs: bool
 
 
 def needs_of_many(
@@ -61,7 +43,7 @@ def needs_of_many(
     names: list[str] = []
     card_bytes = None if room is None else room.seen_bytes
 
-    def work(at: dict[str, Expression]) -> list[object]:
+    def work(at: dict[str, Any]) -> list[object]:
         train = job.train.replace(micro_batch_size=at["batch"], sequence_length=at["sequence"])
         return _needs(replace(job, train=train), card_bytes, names, ends=ends)
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.records import record
-from vramwise.result import Node, Result
+from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
@@ -63,10 +63,13 @@ class Rules:
     `estimate(scenario, model, source, gpu, again)`: the answer to `serve`; `again` answers a changed scenario, with
     which it finds what would fit. `check(scenario, model, gpu)`: raises ScenarioError
     for what the engine refuses, and returns what it runs with a warning. `weights`: None where only the whole answer
-    tells them. `share`: None where the share of the card is not told as parts, or there is none.
+    tells them. `needs(scenario, model, gpu)`: `total_needed` and the largest moment alone, also where `max_model_len`
+    stands for many; None where that is not said apart from the answer. `share`: None where the share of the card is
+    not told as parts, or there is none.
     """
 
     estimate: Callable[[Scenario, Model, str, Gpu | None, Again], Result]
     check: Callable[[Scenario, Model, Gpu | None], tuple[str, ...]] = refuses_nothing
     weights: WeightRules | None = None
+    needs: Callable[[Scenario, Model, Gpu | None], tuple[Quantity, str]] | None = None
     share: ShareParts | None = None

@@ -94,8 +94,7 @@ class Budget:
 
 def total_of(terms: Iterable[Node], end: str = "bytes") -> int:
     """Sum of the terms' expected bytes, or of their `low` or `high` ends."""
-    pick = attrgetter(end)
-    return sum(int(pick(term)) for term in terms)
+    return sum(map(attrgetter(end), terms))
 
 
 def budgets_of(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[Budget, ...]:
@@ -105,7 +104,7 @@ def budgets_of(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[Budget, ...]
 
 def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
     return Budget(
-        weights=_weights(model, r, stage),
+        weights=_weights(model, r.limited_to(1), stage),  # which hang on no length
         activation=activation_peak(model, r, samples=stage == r.settings.pipeline_parallel_size - 1),
         non_torch=_non_torch(r, gpu),
         graphs=graphs_node(model, r, gpu),

@@ -9,7 +9,7 @@ from vramwise.result import Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again, Trials, advice, gpus_used
-from vramwise.serving.common.answer import amount, assemble, card_notes, interval, resolved
+from vramwise.serving.common.answer import amount, assemble, card_notes, interval, peak_of, resolved
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes
 from vramwise.serving.vllm.activations import kept_bytes
@@ -37,7 +37,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     """
     r = resolve_settings(scenario, model, gpu)
     budgets = budgets_of(model, r, gpu)
-    budget = max(budgets, key=lambda stage: total_of(stage.charged) + stage.one_request)
+    budget = _fullest(budgets)
     check_given_cache(budget)
     room = room_of(scenario, gpu)
     quantities = _quantities(model, budget)
@@ -70,6 +70,23 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     ranks = _ranks(budgets, budget, kv_bytes, within) if len(budgets) > 1 else None
     capacity = room.capacity if room is not None else None
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
+
+
+def needs(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[Quantity, str]:
+    """The smallest card with which it starts, and the moment at which the process holds most; of a server that is
+    alone on its card, whose cache has no given size and which does not sleep."""
+    budget = _fullest(budgets_of(model, resolve_settings(scenario, model, gpu), gpu))
+    room = room_of(scenario, gpu)
+    if room is None:
+        return least_card(budget), peak_of(_phases(budget, budget.one_request, None)).name
+    needed = least_card(budget, room.seen_bytes)
+    within = room.usable_bytes if needed.expected <= room.usable_bytes else None
+    return needed, peak_of(_phases(budget, _cache_bytes(budget, room.seen_bytes), within)).name
+
+
+def _fullest(budgets: tuple[Budget, ...]) -> Budget:
+    """The pipeline stage that leaves least to its cache."""
+    return max(budgets, key=lambda stage: total_of(stage.charged) + stage.one_request)
 
 
 def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
@@ -124,8 +141,7 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int, held: int
     ends = ((least, "high"), (total, "bytes"), (most, "low"))
     if not pool.block_bytes and r.version >= CACHELESS_VERSION:
         return {"kv_cache_bytes": Quantity.exact(0)}
-    # where the terms alone exceed the share, vLLM logs a negative size; nothing is what it gets
-    sizes = [max(0, budget.available(size, r.share, end, held)) for size, end in ends]
+    sizes = [_cache_bytes(budget, size, end, held) for size, end in ends]
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     blocks = [pool.num_blocks(size) for size in sizes]
@@ -139,6 +155,13 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int, held: int
         "max_batch": Quantity(*(min(r.max_num_seqs, int(many)) for many in requests)),
         "max_seq": Quantity(*(pool.longest_request(count, r.in_flight_tokens, r.max_model_len) for count in blocks)),
     }
+
+
+def _cache_bytes(budget: Budget, total: int, end: str = "bytes", held: int = 0) -> int:
+    """What the cache gets of a card; where the terms alone exceed the share, vLLM logs a negative size."""
+    if not budget.pool.block_bytes and budget.resolved.version >= CACHELESS_VERSION:
+        return 0
+    return max(0, budget.available(total, budget.resolved.share, end, held))
 
 
 def _tokens(budget: Budget, blocks: int, requests: float) -> int:

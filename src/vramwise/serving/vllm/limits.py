@@ -103,12 +103,12 @@ def least_card(budget: Budget, total: int | None = None, held: int = 0) -> Quant
 def _outside(budget: Budget, end: str) -> int:
     """Context, NCCL and graphs where nobody's share holds them."""
     r = budget.resolved
-    outside = int(getattr(budget.context, end)) if not r.profile.counts_context else 0
+    outside: int = getattr(budget.context, end) if not r.profile.counts_context else 0
     if budget.nccl is not None:
-        outside += int(getattr(budget.nccl, end))
+        outside += getattr(budget.nccl, end)
     if not r.profile.graphs_in_budget:
         # capture empties PyTorch's pool of the profile run, so only what exceeds that needs more memory
-        outside += max(0, int(getattr(budget.graphs, end)) - budget.activation.bytes)
+        outside += max(0, getattr(budget.graphs, end) - budget.activation.bytes)
     return outside
 
 

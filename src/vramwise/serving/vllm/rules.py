@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
-from vramwise.result import Node, Result
+from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
@@ -21,6 +21,12 @@ def _estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, ag
     from vramwise.serving.vllm.estimate import estimate  # with the KV cache, which loading does not need
 
     return estimate(scenario, model, source, gpu, again)
+
+
+def _needs(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[Quantity, str]:
+    from vramwise.serving.vllm.estimate import needs
+
+    return needs(scenario, model, gpu)
 
 
 def _weights(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> Node:
@@ -41,6 +47,7 @@ def _inside_the_budget(settings: ServeSettings, gpu: Gpu | None) -> frozenset[st
 RULES = Rules(
     estimate=_estimate,
     check=check,
+    needs=_needs,
     weights=WeightRules(storage=vllm_storage, weights=_weights),
     share=ShareParts(inside=_inside_the_budget, called={"weights": "model weights"}),
 )
