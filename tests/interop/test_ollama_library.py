@@ -86,7 +86,7 @@ def test_names_and_tags(named: str, model: str, kind: str) -> None:
         ("foo", r'"foo" is not in the table of its library'),
         ("lama3.1", "did you mean llama3.1"),
         ("llama3.1:9b", r"expected one of llama3\.1:\{8b, 70b, 405b\}"),
-        ("granite4", r'the default of "granite4" is not known'),
+        ("ministral-3", r'the default of "ministral-3" is not known'),
         ("someone/gemma3:4b", "not in the table"),
         ("gpt-oss:120b-cloud", "takes no memory here"),
         ("qwen3.5:9b-int4", "type of .* is not known"),
