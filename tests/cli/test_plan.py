@@ -40,6 +40,18 @@ def test_an_option_is_printed_as_its_command(capsys):
     assert capsys.readouterr().out.startswith("vramwise estimate Qwen/Qwen3-0.6B --task train --gpu t4-16gb")
 
 
+def test_an_option_is_written_for_the_tool_that_runs_it(capsys, tmp_path):
+    file = tmp_path / "axolotl.yaml"
+    asked = [*ASKED, "--goal", "fine-tune", "--option", "1", "--export", "axolotl"]
+    assert main([*asked, "-o", str(file)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "run: " in shown.err
+    assert "sequence_len: 8192" in file.read_text()
+    assert main([*asked, "-o", str(file)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
 def test_nothing_feasible_says_by_how_much_and_exits_with_3(capsys):
     wishes = ["--keep", "method,num_gpus,sequence_length", "--no-offload", "--max-recompute", "none"]
     assert main(["plan", "llama-3.1-70b", "--goal", "train", "--gpu", "4090", "-n", "1", *wishes]) == 3
@@ -70,6 +82,10 @@ def test_a_task_or_a_command_implies_the_goal(capsys):
         (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--rank", "fame"], "--rank: expected one of change"),
         (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--inventory", "none.toml"], "none.toml"),
         (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--option", "99"], "--option: expected 1 to"),
+        (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--option", "0"], "from 1, got 0"),
+        (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--export", "vllm"], "--option N says which"),
+        (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "-o", "file"], "--option N --export TOOL"),
+        (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--option", "1", "--export", "vlm"], "did you mean vllm"),
     ],
 )
 def test_a_wish_that_cannot_be_understood_is_one_clear_line(capsys, words, said):

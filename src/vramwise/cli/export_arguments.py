@@ -1,4 +1,4 @@
-"""`--export TOOL [-o FILE]` of `vramwise estimate`: the scenario in the words of the tool that runs it."""
+"""`--export TOOL [-o FILE]` of `vramwise estimate` and `plan`: the scenario in the words of the tool that runs it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,15 @@ def take_export(args: argparse.Namespace) -> None:
     from vramwise.interop.export.tools import tool_named
 
     tool = tool_named(args.export)
-    if args.output is not None and os.path.lexists(args.output) and os.path.isfile(args.output):
-        raise UsageError(f"-o {shown_path(args.output)}: is there already: name another file, or remove it")
+    refuse_a_file_that_is_there(args)
     if args.task is None and not (args.scenario or args.engine_command or args.deepspeed or args.launch):
         args.task = tool.task
+
+
+def refuse_a_file_that_is_there(args: argparse.Namespace) -> None:
+    """Raises UsageError where -o names a file that exists."""
+    if args.output is not None and os.path.lexists(args.output) and os.path.isfile(args.output):
+        raise UsageError(f"-o {shown_path(args.output)}: is there already: name another file, or remove it")
 
 
 def print_export(args: argparse.Namespace, scenario: Scenario) -> int:

@@ -7,11 +7,12 @@ import json
 import sys
 from collections.abc import Iterable
 
+from vramwise.cli.export_arguments import add_export_arguments, print_export, refuse_a_file_that_is_there
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.planner.inventory import read_inventory
-from vramwise.planner.option import GOALS, RANKS, RECOMPUTE, Wishes
+from vramwise.planner.option import GOALS, RANKS, RECOMPUTE, Option, Wishes
 from vramwise.planner.plan import Plan, plan
 from vramwise.planner.recorded_shapes import recalled
 from vramwise.scenario import Scenario
@@ -40,11 +41,15 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--price", metavar="N", help="of one GPU an hour")
     parser.add_argument("--tokens", metavar="N", help="of the whole training (1e9, 15T): days and GPU-hours")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON and nothing else")
-    parser.add_argument("--option", metavar="N", help="print the command of the N-th option alone")
+    parser.add_argument(
+        "--option", metavar="N", help="the command of the N-th option alone; with --export, written for a tool"
+    )
+    add_export_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 0 where something fits, 3 where nothing does."""
+    _refuse_contradictions(args)
     take_scenario_file(args)
     scenario = _scenario(args)
     wishes = _wishes(args, scenario.task)
@@ -58,7 +63,10 @@ def run(args: argparse.Namespace) -> int:
     finally:
         progress.end()
     if args.option is not None:
-        _print_option(args.option, found)
+        option = _option(args.option, found)
+        if args.export is not None:
+            return print_export(args, option.scenario)
+        print(option.command)
     elif args.json:
         json.dump(found.to_dict(), sys.stdout)
         print()
@@ -145,10 +153,28 @@ def _positive(name: str, text: str | None) -> float | None:
     return value
 
 
-def _print_option(number: str, found: Plan) -> None:
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    """Raises UsageError for flags of which one would have no effect."""
+    if args.option is not None and not (args.option.isdecimal() and int(args.option) > 0):
+        raise UsageError(f"--option: expected the number of an option, from 1, got {clipped(args.option)}")
+    if args.option is not None and args.json and args.export is None:
+        raise UsageError("--json holds every option's command: leave out --option")
+    if args.export is None:
+        if args.output is not None:
+            raise UsageError("-o: writes what --option N --export TOOL makes: add them, or leave out -o")
+        return
+    if args.option is None:
+        raise UsageError("--export writes one option: --option N says which")
+    from vramwise.interop.export.tools import tool_named
+
+    tool_named(args.export)
+    refuse_a_file_that_is_there(args)
+
+
+def _option(number: str, found: Plan) -> Option:
     """Raises UsageError for an option that there is not."""
     there = len(found.options)
-    if not number.isdecimal() or not 1 <= int(number) <= there:
+    if int(number) > there:
         allowed = f"1 to {there}" if there else "none: nothing fits"
         raise UsageError(f"--option: expected {allowed}, got {clipped(number)}")
-    print(found.options[int(number) - 1].command)
+    return found.options[int(number) - 1]
