@@ -31,6 +31,7 @@ QUANTITIES: Final = (
     "activation_peak",
     "non_torch",
     "cuda_graph",
+    "cuda_graph_estimate",
     "peak_allocated",
     "peak_active",
     "peak_reserved",

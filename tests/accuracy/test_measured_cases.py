@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "cases"
 COUNTS = {
     "llamacpp.jsonl": (159, 477),
     "serving.jsonl": (162, 404),
-    "serving-vllm019.jsonl": (38, 256),
+    "serving-vllm019.jsonl": (38, 292),
     "serving-logs.jsonl": (51, 222),
     "training.jsonl": (435, 490),
     "training-fms.jsonl": (200, 332),

@@ -15,7 +15,7 @@ from vramwise.serving.common.versions import version_notes
 from vramwise.serving.vllm.activations import kept_bytes
 from vramwise.serving.vllm.asleep import asleep
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
-from vramwise.serving.vllm.graphs import printed_graphs
+from vramwise.serving.vllm.graphs import ESTIMATED_GRAPHS, printed_graphs
 from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
 from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of
 from vramwise.serving.vllm.refusals import removed_format
@@ -96,12 +96,14 @@ def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
 
 
 def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
+    estimated = budget.resolved.version >= ESTIMATED_GRAPHS and budget.graphs.bytes
     return {
         "params": Quantity.exact(model.num_parameters),
         "weights": interval(budget.weights),
         "activation_peak": _printed_peak(budget),
         "non_torch": interval(budget.non_torch),
         "cuda_graph": printed_graphs(model, budget.resolved, budget.graphs),
+        **({"cuda_graph_estimate": interval(budget.graphs)} if estimated else {}),
     }
 
 

@@ -1,4 +1,5 @@
-"""What graph capture takes: the graphs, and FlashInfer's work space, which is first made while they are profiled."""
+"""What graph capture takes: the graphs, what flash attention keeps in their pool, and FlashInfer's work space, which is
+first made while they are profiled."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ FLASHINFER_HEADS = frozenset({64, 128, 256})
 WORKSPACE_BY_CHUNK = (0, 26)  # from here on at least 16 bytes for each query element of a prefill chunk
 WORKSPACE_BYTES_PER_ELEMENT = 16
 FULL_GRAPHS_VERSION = (0, 11)  # cudagraph_mode FULL_AND_PIECEWISE by default; pieces alone before
-AUTOTUNED = ((0, 11, 1), (0, 18))
+ESTIMATED_GRAPHS = (0, 18)  # v1/worker/gpu_model_runner.py profile_cudagraph_memory: charged from 0.20 on
+MOST_SPLITS = 32  # flash_attn_max_num_splits_for_cuda_graph
+LATENT_SPLITS_VERSION = (0, 13)
+WIDEST_HEAD = 256  # of FlashAttention 3
+LARGEST_CAPTURE = 512
+WORKSPACE = "FlashInfer work space"
+AUTOTUNED = ((0, 11), (0, 18))
 BLACKWELL_SERVER, HOPPER, AMPERE = 10, 9.0, 8.0
 
 
@@ -27,14 +34,54 @@ def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """CUDA graphs, with the work space where graphs are in the budget."""
     ranks = r.settings.tensor_parallel_size * r.settings.pipeline_parallel_size
     graphs = graphs_here(_graphs(model, r, gpu), gpu, "vllm", r.settings.engine_version, model.config.model_type, ranks)
-    workspace = flashinfer_workspace(model, r) if r.profile.graphs_in_budget and graphs.bytes else 0
-    if not workspace:
+    if not graphs.bytes:
         return graphs
-    space = Node(
-        "FlashInfer work space", workspace, "derived", formula="max(394 MiB, tokens × query heads × head size × 16)",
-        inputs={"tokens": r.batched_tokens}, source="vLLM v1/attention/backends/flashinfer.py _get_workspace_buffer",
-    )  # fmt: skip
-    return Node.group("CUDA graphs", (graphs, space))
+    splits, workspace = attention_splits(model, r), flashinfer_workspace(model, r) if r.profile.graphs_in_budget else 0
+    beside = [
+        Node(
+            "attention splits", splits, "derived", formula="splits × query heads × tokens × head size × 4",
+            inputs={"splits": MOST_SPLITS, "tokens": _largest_step(model, r)},
+            source="vLLM v1/attention/backends/flash_attn.py max_num_splits; its flash-attention, hopper: out_accum",
+        ),
+        Node(
+            WORKSPACE, workspace, "derived", formula="max(394 MiB, tokens × query heads × head size × 16)",
+            inputs={"tokens": r.batched_tokens},
+            source="vLLM v1/attention/backends/flashinfer.py _get_workspace_buffer",
+        ),
+    ]  # fmt: skip
+    beside = [node for node in beside if node.bytes]
+    return Node.group("CUDA graphs", (graphs, *beside)) if beside else graphs
+
+
+def attention_splits(model: Model, r: Resolved) -> int:
+    """Bytes that FlashAttention 3 keeps for partial results of captured decode steps on a rank; 0 without it.
+
+    splits · query heads · tokens · value head size · 4, for the largest step that is captured whole: a graph cannot
+    choose the number of splits later, so that the most (MOST_SPLITS) have room in it. Version 3 runs on compute
+    capability 9.0 alone, in 16 bit; latent attention has it since LATENT_SPLITS_VERSION (platforms/cuda.py of 0.13.0 to
+    0.33.0: FLASH_ATTN_MLA comes first), but not for a cache in 8 bit nor sparse. The captured steps of vLLM 0.19.0 on
+    H100 begin with 4 to 12 MiB more than this (llm-d-planner accuracy/results/v0.19.0, 13 models).
+    """
+    if r.capability != HOPPER or r.version < FULL_GRAPHS_VERSION or r.storage.bytes_per_element != 2:
+        return 0
+    latent = next((cache for cache in model.caches if cache.kind == "latent"), None)
+    if latent is not None:
+        unsplit = latent.index_dim or r.cache_element_bytes != 2 or r.version < LATENT_SPLITS_VERSION
+        width = 0 if unsplit else latent.latent_dim
+    else:
+        heads = [cache for cache in model.caches if cache.kind in ("full", "sliding", "chunked")]
+        width = max((cache.value_head_dim for cache in heads), default=0)
+        if width > WIDEST_HEAD:
+            return 0
+    heads_of_rank = -(-attention_heads(model) // r.settings.tensor_parallel_size)
+    return MOST_SPLITS * heads_of_rank * _largest_step(model, r) * width * 4
+
+
+def _largest_step(model: Model, r: Resolved) -> int:
+    """Tokens of the largest decode step that is captured whole."""
+    query_length = 1 + drafted_tokens(r)
+    given = r.settings.cudagraph_capture_sizes
+    return min(max(given) if given else LARGEST_CAPTURE, r.max_num_seqs * query_length)
 
 
 def printed_graphs(model: Model, r: Resolved, graphs: Node) -> Quantity:
@@ -44,7 +91,7 @@ def printed_graphs(model: Model, r: Resolved, graphs: Node) -> Quantity:
     PyTorch's pool of it within the measured span, which makes the printed difference small or negative, until vLLM
     empties the pool before (0.17.1 does not yet, 0.18.1 does). A negative difference counts as none.
     """
-    pool = graphs.children[0] if graphs.children else graphs
+    pool = Node.group("pool", [node for node in graphs.children or (graphs,) if node.name != WORKSPACE])
     tunes = r.capability is not None and r.capability >= HOPPER
     if not pool.bytes or not tunes or not AUTOTUNED[0] <= r.version < AUTOTUNED[1]:
         return Quantity(pool.low, pool.bytes, pool.high)
