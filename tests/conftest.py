@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No test asks a real hub; tests of the network have one of their own on loopback.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Nor does one read or write the user's recorded shapes; tests of these name a folder.
+os.environ["VRAMWISE_CACHE"] = "off"
 
 settings.register_profile("vramwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # --hypothesis-profile thorough, as scripts/test --thorough says; the weekly run asks for more.

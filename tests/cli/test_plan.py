@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from vramwise.cli.main import main
+from vramwise.planner import recorded_shapes
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(recorded_shapes.SWITCH, str(tmp_path))
+    recorded_shapes._folder.cache_clear()
+    recorded_shapes._recalled.clear()
+    yield tmp_path
+    recorded_shapes._folder.cache_clear()
+    recorded_shapes._recalled.clear()
+
 
 ASKED = ["plan", "Qwen/Qwen3-0.6B", "--gpu", "t4-16gb", "--sequence-length", "8192", "--keep", "num_gpus"]
 
@@ -94,3 +108,26 @@ def test_a_wish_that_cannot_be_understood_is_one_clear_line(capsys, words, said)
     assert said in shown.err
     assert len(shown.err.splitlines()) == 1
     assert shown.out == ""
+
+
+def test_recorded_shapes_are_kept_for_the_next_plan_and_change_nothing(cache, capsys):
+    asked = [*ASKED, "--goal", "fine-tune", "--json"]
+    assert main(asked) == 0
+    first = capsys.readouterr().out
+    (kept,) = (file for file in cache.rglob("*") if file.is_file())
+    again = subprocess.run([sys.executable, "-m", "vramwise", *asked], capture_output=True, text=True, check=True)
+    assert again.stdout == first
+    kept.write_bytes(b"broken")
+    again = subprocess.run([sys.executable, "-m", "vramwise", *asked], capture_output=True, text=True, check=True)
+    assert again.stdout == first
+
+
+def test_a_model_that_no_catalog_knows_leaves_nothing(cache, tmp_path, capsys):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    tiny = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 100}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(tiny), "utf-8")
+    assert main(["plan", str(folder), "--goal", "fine-tune", "--gpu", "4090", "--json"]) == 0
+    capsys.readouterr()
+    assert [file for file in cache.rglob("*") if file.is_file()] == [folder / "config.json"]

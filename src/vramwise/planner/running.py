@@ -198,6 +198,7 @@ def best_file(question: Question) -> Way | None:
     return partly if runs_usably(question, partly) else None
 
 
+@lru_cache(maxsize=512)
 def bytes_on_the_card(model: Model, file_type: str) -> int:
     """Bytes of a file but for the token embedding, which llama.cpp keeps on the host."""
     return sum(typed.bytes for typed in typed_tensors(model, file_type, False) if typed.tensor.name != "token_embd")
