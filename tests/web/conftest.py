@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import shutil
+import subprocess
+import tarfile
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -103,3 +107,29 @@ def page(chromium: Any, address: str) -> Iterator[Any]:
 
 def _is_foreign(url: str, address: str) -> bool:
     return not url.startswith((address, "data:", "blob:", "about:"))
+
+
+AXE = "axe-core@4.10.2"
+AXE_SHA512 = (
+    "444de6750ecfdc54527bb7aa096a1e43f67d417aed9e24a3a75c148ede67442d"
+    "d6229cf9ad20af7baa377ec676682a49b6b663499823c170284cee64e2d108d3"
+)
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, which npm brings once and which is held against its hash."""
+    npm = shutil.which("npm")
+    if npm is None:
+        _without(f"accessibility is tested with {AXE}, which npm fetches: npm is not here")
+    folder = tmp_path_factory.mktemp("axe")
+    done = subprocess.run([npm, "pack", AXE], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    archives = list(folder.glob("*.tgz"))
+    if done.returncode or not archives:
+        _without(f"accessibility is tested with {AXE}, which npm could not fetch")
+    content = archives[0].read_bytes()
+    assert hashlib.sha512(content).hexdigest() == AXE_SHA512
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        source = archive.extractfile("package/axe.min.js")
+        assert source is not None
+        return source.read().decode()

@@ -34,7 +34,7 @@ async function main() {
     return;
   }
   useKeys(known.keys);
-  await startQuestion(known);
+  startQuestion(known);
   readAddress();
   onChange(update);
   byId("language").addEventListener("click", switchLanguage);

@@ -24,7 +24,7 @@ export function partsOf(phase, index) {
 export function scaleOf(result) {
   const need = result.quantities.total_needed;
   const peak = Math.max(...result.phases.map((one) => one.bytes));
-  return Math.max(result.capacity?.total_bytes ?? 0, need?.expected ?? 0, peak) * 1.02;
+  return Math.max(result.capacity?.total_bytes ?? 0, need?.high ?? 0, peak) * 1.02;
 }
 
 export function bar(result) {
@@ -64,6 +64,6 @@ export function legend(result, onterm) {
   return h("ul", { class: "legend" }, partsOf(phase, index).map((part) =>
     h("li", { "data-term": part.name }, h("button", { type: "button", onclick: () => onterm(part.name), title: t("bar.to_term") },
       h("i", { class: `chip c${colourOf(part.name)}`, "aria-hidden": "true" }), h("span", { class: "name" }, named("term", part.name)),
-      h("span", { class: "amount" }, number(part.path ? `${part.path}.bytes` : "", part.bytes, gib(part.bytes)),
-        part.path ? interval(part.path, part.low, part.high) : null)))));
+      h("span", { class: "amount" }, number(part.path ? `${part.path}.bytes` : "", part.bytes, sizeText(part.bytes)),
+        part.path ? interval(part.path, part.low, part.high, gib) : null)))));
 }

@@ -33,10 +33,8 @@ let restOpen = matchMedia("(min-width: 901px)").matches;
 export const goalOf = (scenario) =>
   scenario.task !== "train" ? "run" : (settingsOf(scenario).method ?? "full") === "full" ? "train" : "tune";
 
-export async function startQuestion(keys) {
+export function startQuestion(keys) {
   known = keys;
-  const { gpus } = await ask("gpus", {});
-  known.gpus = gpus;
   byId("question").addEventListener("submit", (event) => event.preventDefault());
 }
 
@@ -129,7 +127,9 @@ async function findModels(text) {
 const USUAL = ["rtx-4090", "rtx-5090", "rtx-3090", "rtx-4060", "rtx-3060-12gb", "t4", "l4", "a10-pcie-24gb", "l40s", "a100-sxm-80gb",
   "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "mi300x"];
 
-function findCards(text) {
+/* The cards are asked for when they are looked for, so that the first answer does not wait for them. */
+async function findCards(text) {
+  known.gpus ??= (await ask("gpus", {})).gpus ?? [];
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const of = (one) => ({ value: one.id, title: one.name, aside: one.memory_reported_bytes ? `${gib(one.memory_reported_bytes)} GiB` : one.memory_nominal_gb ? `${one.memory_nominal_gb} GB` : "" });
   if (words.length === 0) return USUAL.map((id) => known.gpus.find((one) => one.id === id)).filter(Boolean).map(of);

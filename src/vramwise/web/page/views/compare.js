@@ -12,6 +12,7 @@ const asked = newest("difference");
 export async function render(root, { scenario }) {
   const keep = h("button", { type: "button", "data-focus": "keep", onclick: () => setOther(structuredClone(state.scenario)) }, t(state.other ? "compare.keep_again" : "compare.keep"));
   if (!state.other) return fill(root, h("h2", {}, t("view.compare")), h("p", { class: "lead" }, t("compare.help")), keep);
+  if (!root.querySelector(".sides")) fill(root, h("p", { class: "waiting", role: "status" }, t("page.working")));
   const answer = await asked({ a: state.other, b: scenario });
   if (answer === null || state.view !== "compare" || !state.other) return;
   const tools = h("p", { class: "row" }, keep,

@@ -3,7 +3,7 @@
 import { word } from "../answer.js";
 import { ask } from "../api.js";
 import { fill, h } from "../dom.js";
-import { gib, interval, isBytes, number, quantityText, signedPercent, sizeText } from "../format.js";
+import { interval, isBytes, number, quantityText, signedPercent, sizeText } from "../format.js";
 import { named, t } from "../i18n.js";
 import { setScenario, state } from "../state.js";
 import { timeline, unpacked } from "../timeline.js";
@@ -99,12 +99,16 @@ function quantities(report, path) {
 
 /* A log beside its estimate, line by line. */
 function said(report) {
-  const rows = report.compared ?? report.terms ?? report.rows ?? [];
-  if (rows.length === 0) return null;
-  return h("div", { class: "scroll" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["quantity", "measured", "estimated", "error"].map((one) => h("th", { scope: "col" }, t(`right.${one}`))))),
-    h("tbody", {}, rows.map((row, i) => h("tr", {}, h("th", { scope: "row" }, named("quantity", row.quantity ?? row.name)),
-      [row.printed ?? row.measured, row.expected].map((value, k) => h("td", {}, typeof value === "number" ? number(`report.${i}.${k}`, value, isBytes(row.quantity) ? `${gib(value)} GiB` : quantityText(row.quantity, value)) : "–")),
-      h("td", {}, typeof row.error === "number" ? number(`report.${i}.error`, row.error, signedPercent(row.error)) : "–"))))));
+  const sized = (row, value) => `${quantityText(row.quantity, value)}${isBytes(row.quantity) ? " GiB" : ""}`;
+  const line = (row, i) => h("tr", {}, h("th", { scope: "row" }, named("quantity", row.quantity), h("small", { lang: "en" }, row.line)),
+    h("td", {}, number(`report.rows.${i}.printed`, row.printed, sized(row, row.printed))),
+    h("td", {}, row.predicted ? [number(`report.rows.${i}.predicted.expected`, row.predicted.expected, sized(row, row.predicted.expected)),
+      interval(`report.rows.${i}.predicted`, row.predicted.low, row.predicted.high, (value) => quantityText(row.quantity, value))] : "–"),
+    h("td", {}, typeof row.error === "number" ? number(`report.rows.${i}.error`, row.error, signedPercent(row.error)) : "–"));
+  return [h("p", { class: "finding" }, `${report.engine} ${report.engine_version}`),
+    h("div", { class: "scroll" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["quantity", "measured", "estimated", "error"].map((one) => h("th", { scope: "col" }, t(`right.${one}`))))),
+      h("tbody", {}, report.rows.map(line)))),
+    h("button", { type: "button", onclick: () => setScenario(report.scenario) }, t("files.use"))];
 }
 
 function ranks(report) {

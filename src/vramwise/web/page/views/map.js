@@ -5,7 +5,7 @@ import { newest } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count, gib, number } from "../format.js";
 import { named, t } from "../i18n.js";
-import { apply, get, tableOf } from "../state.js";
+import { apply, get, state, tableOf } from "../state.js";
 
 const asked = newest("grid");
 const MARKS = { fits: "✓", tight: "!", "does not fit": "✕" };
@@ -34,7 +34,7 @@ export async function render(root, { scenario, result, anew }) {
   const question = { scenario, x: { key: xKey, values: withOwn(xs, own[0]) }, y: { key: yKey, values: withOwn(ys, own[1]) } };
   if (anew) fill(root, h("p", { class: "waiting", role: "status" }, t("page.working")));
   const answer = await asked(question);
-  if (answer === null || !root.isConnected || (root.querySelector("#tab-map") ?? document.getElementById("tab-map")).ariaSelected !== "true") return;
+  if (answer === null || state.view !== "map") return;
   if (answer.error) return fill(root, h("p", { class: "error" }, answer.error.message));
   fill(root, h("h2", {}, h("code", {}, xKey), " × ", h("code", {}, yKey)), h("p", { class: "lead" }, t("map.help")), h("div", { class: "scroll" }, heat(answer, own, scenario)), key());
 }
@@ -55,7 +55,7 @@ function heat(answer, own) {
       number(`needed_bytes.${i}.${j}`, need, gib(need)), word ? h("span", { class: "cell-mark", "aria-hidden": "true" }, MARKS[word]) : null));
   };
   return h("table", { class: "heat-table" }, h("caption", { class: "hidden" }, t("map.caption", { x: x.key, y: y.key })),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${y.key} ↓  ${x.key} →`), x.values.map((one) => h("th", { scope: "col" }, count(one))))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${x.key} →`, h("br"), `${y.key} ↓`), x.values.map((one) => h("th", { scope: "col" }, count(one))))),
     h("tbody", {}, y.values.map((one, i) => h("tr", {}, h("th", { scope: "row" }, count(one)), x.values.map((_, j) => cell(i, j))))));
 }
 

@@ -9,7 +9,8 @@ import { addressOf, state } from "../state.js";
 const asked = newest("words");
 const TOOLS = { train: ["trl", "llamafactory", "axolotl", "deepspeed", "accelerate", "torchtune", "torchtitan"], serve: ["vllm", "sglang", "llama.cpp", "docker", "kubernetes"] };
 
-export async function render(root, { scenario, result }) {
+export async function render(root, { scenario, result, anew }) {
+  if (anew) fill(root, h("p", { class: "waiting", role: "status" }, t("page.working")));
   const words = await asked({ scenario });
   if (words === null || state.view !== "share") return;
   if (words.error) return fill(root, h("p", { class: "error" }, words.error.message));
