@@ -154,6 +154,28 @@ def test_a_bad_inventory_is_one_clear_line(tmp_path, text, said):
     assert "\n" not in str(problem.value)
 
 
+def test_a_65b_model_on_four_v100_is_refused_with_every_reason_and_what_could():
+    scenario = Scenario.from_dict({"model": "llama-65b", "task": "train", "gpu": "v100-sxm2-32gb", "num_gpus": 4})
+    found = plan(scenario, Wishes("train", keep=frozenset({"num_gpus"}), offloads=False))
+    assert not found.options
+    reasons = "\n".join(found.reasons)
+    assert "16-bit weights alone are 121.60 GiB, 30.40 GiB on each of 4 cards: 1.34 GiB are left" in reasons
+    assert "flash-attention" in reasons
+    assert "bf16" in reasons
+    assert "; without --" in found.binding
+    adapters = plan(scenario, Wishes("fine-tune", keep=frozenset({"num_gpus"}), offloads=False))
+    assert adapters.options[0].scenario.train.method == "qlora"
+
+
+def test_where_nothing_fits_the_wish_that_stands_in_the_way_is_named():
+    scenario = Scenario.from_dict({"model": "Qwen/Qwen3-8B", "task": "train", "gpu": "rtx-4090"})
+    kept = frozenset({"method", "num_gpus"})
+    found = plan(scenario, Wishes("fine-tune", keep=kept, offloads=False, most_recompute="none"))
+    assert not found.options
+    assert "misses by" in found.binding
+    assert "; without --keep method it fits: " in found.binding
+
+
 def test_layouts_of_a_large_model_divide_it():
     train = {"framework": "megatron", "sequence_length": 4096}
     scenario = Scenario.from_dict(

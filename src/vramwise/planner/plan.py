@@ -14,6 +14,7 @@ from vramwise.errors import UsageError
 from vramwise.estimation import described_model, estimate
 from vramwise.planner.changes import Change, Cost
 from vramwise.planner.combinations import MOST_ESTIMATES, Reached, Seen, combinations
+from vramwise.planner.in_the_way import reasons_of, relaxed
 from vramwise.planner.inventory import Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, laid_out, on_pool, own_pool
@@ -24,6 +25,7 @@ from vramwise.units import format_bytes
 
 MOST_OPTIONS = 6
 _MOST_FITS = 12  # of changes: more only ask more
+_MOST_RELAXED = 40  # estimates with one wish less
 
 
 @record
@@ -35,6 +37,7 @@ class Plan:
     searched: int
     options: tuple[Option, ...]
     binding: str
+    reasons: tuple[str, ...] = ()
     tokens: int | None = None
     interrupted: bool = field(default=False, compare=False)
 
@@ -44,6 +47,7 @@ class Plan:
             "searched": self.searched,
             "options": [option.to_dict(self.tokens) for option in self.options],
             "binding": self.binding,
+            "reasons": list(self.reasons),
             "interrupted": self.interrupted,
         }
 
@@ -91,7 +95,23 @@ def plan(
         key=lambda option: option.word_rank,
     )
     binding = _binding(asked, reached, options, wishes)
-    return Plan(wishes.goal, asked, searched + 1, tuple(options), binding, wishes.tokens, interrupted)
+    if not options and not interrupted and asked.capacity is not None:
+        binding += _without_a_wish(first, wishes, count)
+    return Plan(
+        wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), wishes.tokens, interrupted
+    )
+
+
+def _without_a_wish(scenario: Scenario, wishes: Wishes, seen: Seen) -> str:
+    """The first wish without which changes are found that fit, and these; empty where giving up one is not enough."""
+    try:
+        for name, fewer in relaxed(wishes):
+            for one in combinations(scenario, answer, partial(_is_allowed, fewer), _MOST_RELAXED, seen):
+                if one.fits and _is_sure_enough(_option_of(one, fewer, ()), fewer):
+                    return f"; without {name} it fits: {words_of(one.values)}"
+    except KeyboardInterrupt:
+        pass
+    return ""
 
 
 def _is_allowed(wishes: Wishes, change: Change) -> bool:

@@ -20,6 +20,10 @@ def plan_screen(plan: Plan) -> list[Line]:
     else:
         lines += _table(plan, width)
         lines += ["", *_commands(plan.options, width)]
+    if plan.reasons:
+        lines.append("")
+    for reason in plan.reasons:
+        lines += wrapped_text(f"{'because':<12}", reason, width)
     if plan.binding:
         lines += ["", *wrapped_text(f"{'binding':<12}", plan.binding, width)]
     done = "stopped; " if plan.interrupted else ""
