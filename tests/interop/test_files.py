@@ -245,3 +245,12 @@ def test_a_note_shows_no_secret_of_a_file() -> None:
     said = " / ".join(read(written("compose.yml", {"services": services})).notes)
     assert "vllm/vllm-openai --model meta-llama/Llama-3.1-8B --api-key … " in said
     assert "secret" not in said
+
+
+def test_a_configuration_of_ms_swifts_megatron_is_not_read_as_ms_swifts() -> None:
+    """Settings of modelscope/ms-swift@3602360a5:examples/yaml/megatron/sft.yaml."""
+    settings = {"model": "Qwen/Qwen3.5-35B-A3B", "tuner_type": "lora", "lora_rank": 8, "max_length": 2048,
+                "micro_batch_size": 1, "global_batch_size": 4, "expert_model_parallel_size": 4,
+                "recompute_granularity": "full"}  # fmt: skip
+    with pytest.raises(UsageError, match=r"micro_batch_size, .*settings of ms-swift's `megatron sft`"):
+        read(written("sft.yaml", settings))

@@ -85,6 +85,10 @@ def _torchtune(given: Given) -> str:
         return f"knowledge_distillation_{where}"
     if "DPO" in component("loss"):
         return f"{'lora' if has_lora else 'full'}_dpo_{where}"
+    if "policy_model" in table:
+        return "ppo_full_finetune_single_device"
+    if "GRPO" in component("loss"):
+        return "grpo_full_finetune_distributed"
     if "quantizer" in table and "qat" in component("quantizer").lower():
         return f"qat_{'lora_finetune_' if has_lora else ''}{where}"
     return f"{'lora' if has_lora else 'full'}_finetune_{where}"

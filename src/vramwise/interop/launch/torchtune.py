@@ -20,7 +20,8 @@ from vramwise.interop.launch.values import fraction, whole_in
 from vramwise.models.type_facts import fact_value
 from vramwise.tables import table
 
-_RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat")
+_RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat",
+            "ppo_full_finetune", "grpo_full_finetune")  # fmt: skip
 OPTIMIZERS = {
     "AdamW": "adamw", "Adam": "adamw", "PagedAdamW": "adamw", "AdamW8bit": "adamw-8bit", "Adam8bit": "adamw-8bit",
     "PagedAdamW8bit": "paged-adamw-8bit", "SGD": "sgd", "Adafactor": "adafactor", "Lion": "lion",
@@ -152,12 +153,26 @@ def module_of(name: str, model: str) -> str:
 
 
 def _recipes_own(recipe: str, options: Options, train: dict[str, object]) -> list[str]:
-    """Pairs of DPO, its reference or a teacher, and what a recipe does that is not counted."""
+    """Pairs of DPO, models beside the trained one, and what a recipe does that is not counted.
+
+    A step of PPO has `ppo_batch_size` prompts with their answers, one of GRPO every answer to each prompt of the batch.
+    """
     notes = []
     if "_dpo" in recipe:
         train["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
         train["extra_models"] = ["reference"]
         notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
+    if recipe.startswith("ppo"):
+        each = options.number("gradient_accumulation_steps") or 1
+        train["micro_batch_size"] = max(1, (options.number("ppo_batch_size") or 1) // each)
+        train["extra_models"] = ["reference", "critic", "reward"]
+        notes.append("value, reference and reward model are taken as large as the policy")
+    if recipe.startswith("grpo"):
+        train["micro_batch_size"] = whole_in(train, "micro_batch_size") * (options.number("grpo_samples") or 1)
+        train["extra_models"] = ["reference"]
+    written, answer = options.number("tokenizer.max_seq_len"), options.number("max_generated_tokens")
+    if "extra_models" in train and written and answer:
+        train["sequence_length"] = written + answer
     teacher = options.first("teacher_checkpointer.checkpoint_dir")
     if recipe.startswith("knowledge_distillation") and teacher:
         train["extra_models"] = [f"teacher:{Path(teacher).name}"]
