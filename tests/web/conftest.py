@@ -133,3 +133,15 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
         source = archive.extractfile("package/axe.min.js")
         assert source is not None
         return source.read().decode()
+
+
+@pytest.fixture(scope="session")
+def hundred() -> list[dict[str, Any]]:
+    """A hundred of the frozen scenarios, of every task, of the model that most of them are about."""
+    lines = (Path(__file__).parents[1] / "frozen" / "scenarios.jsonl").read_text("utf-8").splitlines()
+    asked, chosen = [json.loads(line)["scenario"] for line in lines], []
+    for task, count in {"serve": 65, "generate": 20, "train": 14, "load": 1}.items():
+        found = [one for one in asked if (one["model"], one["task"]) == ("01-ai/Yi-34B", task)]
+        chosen += found[:: len(found) // count][:count]
+    assert len(chosen) == 100
+    return chosen

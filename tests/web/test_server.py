@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,6 @@ from vramwise.cli.main import main
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-FROZEN = Path(__file__).parents[1] / "frozen" / "scenarios.jsonl"
 SERVING = {"model": "llama-3.1-8b", "task": "serve", "gpu": "4090", "serve": {"max_model_len": 4096}}
 CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
           "num_attention_heads": 4, "vocab_size": 1000}  # fmt: skip
@@ -97,19 +95,9 @@ def server(tmp_path_factory):
         yield one
 
 
-def frozen():
-    """A hundred of the frozen scenarios, of every task, of the model that most of them are about."""
-    asked = [json.loads(line)["scenario"] for line in FROZEN.read_text("utf-8").splitlines()]
-    for task, count in {"serve": 65, "generate": 20, "train": 14, "load": 1}.items():
-        found = [one for one in asked if (one["model"], one["task"]) == ("01-ai/Yi-34B", task)]
-        yield from found[:: len(found) // count][:count]
-
-
-def test_a_hundred_scenarios_give_the_bytes_of_the_command_line(server, tmp_path, capsys):
+def test_a_hundred_scenarios_give_the_bytes_of_the_command_line(server, tmp_path, capsys, hundred):
     different = []
-    asked = list(frozen())
-    assert len(asked) == 100
-    for number, scenario in enumerate(asked):
+    for number, scenario in enumerate(hundred):
         file = tmp_path / f"{number}.json"
         file.write_text(json.dumps(scenario))
         code = main(["estimate", "--scenario", str(file), "--json"])
