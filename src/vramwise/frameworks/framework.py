@@ -250,6 +250,13 @@ class Framework:
 
     notes: Callable[[TrainSettings], tuple[str, ...]] = no_notes
     """Sentences that belong to its answers."""
+    selects_all_products: Rule = never
+    """Selective checkpointing of operations keeps biased and batched products too, all of them; else unbiased ones
+    alone. Of these it is every second either way."""
+    selects_routers: Rule = always
+    """A router's product counts among these."""
+    selects_exchanges: Rule = never
+    """What an all-to-all of experts' tokens brings is kept, too."""
     checkpointing_note: str = ""
     """What belongs behind the sentence on full checkpointing."""
     reserved_ratio: str = ""

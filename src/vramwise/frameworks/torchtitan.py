@@ -11,16 +11,37 @@ HEAD_APART_SINCE, FROM_AUGUST_2025 = (0, 2), (2025, 8)
 CHUNKS_SINCE, FROM_APRIL_2026 = (0, 3), (2026, 4)
 
 
+def _since(train: TrainSettings, month: tuple[int, int], version: tuple[int, int]) -> bool:
+    """Whether what runs is as new as a month and a version; of what names neither it is taken that it is."""
+    return (stated(train, "torchtitan") or version) >= version and (month_named(train) or month) >= month
+
+
 def _has_outer_units(train: TrainSettings) -> bool:
     """Since pull request 1094 of July 2025; before it both were in the root unit (parallelize.py, apply_fsdp)."""
-    version, month = stated(train, "torchtitan"), month_named(train)
-    return (version or HEAD_APART_SINCE) >= HEAD_APART_SINCE and (month or FROM_AUGUST_2025) >= FROM_AUGUST_2025
+    return _since(train, FROM_AUGUST_2025, HEAD_APART_SINCE)
 
 
 def _chunks_with_head(train: TrainSettings) -> bool:
     """Since pull request 2937 (27 April 2026) ChunkedCELoss, in 0.3 ChunkedLossWrapper, takes `lm_head` along."""
-    version, month = stated(train, "torchtitan"), month_named(train)
-    return (version or CHUNKS_SINCE) >= CHUNKS_SINCE and (month or FROM_APRIL_2026) >= FROM_APRIL_2026
+    return _since(train, FROM_APRIL_2026, CHUNKS_SINCE)
+
+
+def _selects_all_products(train: TrainSettings) -> bool:
+    """Since pull request 2357 (23 March 2026) all of torch's compute_intensive_ops, activation_checkpoint.py.
+
+    Before it `_save_list` has aten.mm alone (models/llama3/infra/parallelize.py). Neither has `_grouped_mm`.
+    """
+    return _since(train, FROM_APRIL_2026, CHUNKS_SINCE)
+
+
+def _selects_exchanges(train: TrainSettings) -> bool:
+    """Since commit c4e229115 (6 September 2025): `_c10d_functional.all_to_all_single` is in the list."""
+    return _since(train, (2025, 9), HEAD_APART_SINCE)
+
+
+def _selects_routers(train: TrainSettings) -> bool:
+    """Until pull request 1380 (16 July 2025): per_op_sac_force_recompute_mm_shapes_by_fqns, `moe.router.gate`."""
+    return not _since(train, FROM_AUGUST_2025, HEAD_APART_SINCE)
 
 
 COMPILED_WITH_THE_MODEL = (2024, 11)
@@ -76,6 +97,9 @@ RECORD = Framework(
     loss=Loss(chunks_with_head=_chunks_with_head, compiled=_compiles_loss, fused_is_compiled=True),
     quantizing=Quantizing(keeps_originals=False),
     peft=None,
+    selects_all_products=_selects_all_products,
+    selects_routers=_selects_routers,
+    selects_exchanges=_selects_exchanges,
     sharding=Sharding(
         outer_units=_has_outer_units,
         last_unit_stays=True,  # parallelize.py: reshard_after_forward, but for the last

@@ -2,7 +2,7 @@
 
 `full`: the layer's input. `selective` by `recompute`: `layer:N` checkpoints every N-th layer in full, `block:N` the
 first N of a pipeline stage (layers_apart.py); `op` keeps the outputs of every second matrix product and of attention
-(torchtitan 0.2, activation_checkpoint.py); other names are Megatron-LM's --recompute-modules (core 0.16
+(torchtitan, activation_checkpoint.py); other names are Megatron-LM's --recompute-modules (core 0.16
 transformer/transformer_config.py):
 
     core_attn, mlp, moe, shared_experts   run again from their inputs; what others keep of their outputs stays
@@ -24,6 +24,7 @@ ROTARY_TABLES = frozenset({"cos", "sin"})
 ARGUMENTS = ROTARY_TABLES | {"mask"}
 """What the model makes once and hands to every layer."""
 
+_ROUTERS = frozenset({"gate", "router"})
 _DISCARDED = frozenset({"layernorm", "moe_act", "mla_up_proj"})
 _NORMS_OF_MLP = frozenset({"post_attention_layernorm", "ln_2", "pre_feedforward_layernorm"})
 _UP_PROJECTIONS = frozenset({"q_a_layernorm", "q_b_proj", "q_proj", "kv_a_layernorm", "kv_b_proj"})
@@ -39,7 +40,7 @@ def kept_storages(run: BlockRun, train: ResolvedTrain) -> list[Storage] | None:
     if run.is_recomputed is not None:
         return boundary(run) if run.is_recomputed else None
     if what == ("op",) or any(name.startswith("all-but") for name in what):
-        kept = _selected_operations(run)
+        kept = _selected_operations(run, train)
         return _read_again(run, kept) if compiles_layers(train) else kept
     return _without(run, train, what)
 
@@ -71,16 +72,29 @@ def cached_by_outputs(run: BlockRun, train: ResolvedTrain, model_type: str) -> l
     return [fused[-1].outputs[0].storage]
 
 
-def _selected_operations(run: BlockRun) -> list[Storage]:
+def _selected_operations(run: BlockRun, train: ResolvedTrain) -> list[Storage]:
+    """Products of weights without biases alternate; grouped ones of experts are in no list (frameworks/torchtitan.py).
+
+    Where experts are spread over ranks and what their all-to-alls bring is kept: tokens as the first grouped product
+    reads them, and as many of what the last one makes.
+    """
     kept: dict[Storage, None] = dict.fromkeys(boundary(run))
-    products = 0
+    framework, products = framework_of(train), 0
+    takes_all, routers = framework.selects_all_products(train), framework.selects_routers(train)
     for node in run.nodes:
-        if node.primitive.product:
+        if node.op == "mm":
+            if not routers and node.module.rpartition(".")[2] in _ROUTERS:
+                continue
             products += 1
             if products % 2:
                 kept[node.outputs[0].storage] = None
+        elif node.op in ("addmm", "bmm") and takes_all:
+            kept[node.outputs[0].storage] = None
         elif node.primitive.is_attention:
             kept.update(dict.fromkeys(output.storage for output in node.outputs))
+    grouped = [node for node in run.nodes if node.primitive.product == "grouped"]
+    if grouped and train.expert_parallel_size > 1 and framework.selects_exchanges(train):
+        kept |= dict.fromkeys((grouped[0].inputs[0].storage, grouped[-1].outputs[0].storage))
     return list(kept)
 
 
