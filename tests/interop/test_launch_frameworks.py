@@ -134,6 +134,14 @@ def test_axolotl(tmp_path: Path, settings: str, expected: dict[str, Any]) -> Non
     check(f"axolotl train {file} --launcher torchrun -- --nproc_per_node=8", {"num_gpus": 8})
 
 
+def test_axolotl_on_rays_workers(tmp_path: Path) -> None:
+    file = tmp_path / "ray.yaml"
+    file.write_text(f"base_model: {LLAMA}\nadapter: lora\nuse_ray: true\nray_num_workers: 4\n"
+                    "resources_per_worker:\n  GPU: 1\n")  # fmt: skip
+    launch = check(f"axolotl train {file}", {"num_gpus": 4, "method": "lora"})
+    assert not any("unknown" in note for note in launch.notes)
+
+
 def test_axolotls_flags_win_over_its_file(tmp_path: Path) -> None:
     file, zero = tmp_path / "config.yml", tmp_path / "zero3.json"
     file.write_text(f"base_model: {LLAMA}\nmicro_batch_size: 4\nfrobnicate: 1\ndeepspeed: {zero}\nadapter: lora\n")

@@ -56,7 +56,12 @@ def read(start: Start) -> Launch:
 
 
 def _launcher(start: Start, options: Options, after: tuple[str, ...]) -> Launcher:
-    """accelerate before the module, or `--launcher` with its own words after a second `--`."""
+    """accelerate before the module, `--launcher` with its own words after a second `--`, or Ray's workers.
+
+    A worker of Ray has one GPU where `resources_per_worker` says nothing else (0.19 cli/train.py).
+    """
+    if options.is_on("use_ray"):
+        return Launcher(options.number("ray_num_workers") or 1)
     if start.is_script:
         return launcher_of(start)
     if (options.first("launcher") or "accelerate") == "torchrun":
