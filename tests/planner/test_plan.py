@@ -127,6 +127,26 @@ def test_an_inventory_says_which_cards_and_what_they_cost(tmp_path):
     assert all(option.scenario.num_gpus <= 4 for option in of_4090)
 
 
+def test_no_option_of_a_front_is_beaten_in_memory_time_and_money():
+    pools = (Pool("a100-sxm-80gb", 2, 8, 1.5), Pool("rtx-4090", 8, 8, 1.0))
+    keep = frozenset({"method", "sequence_length", "optimizer"})
+    found = planned(Wishes("train", rank="front", keep=keep, offloads=False), pools, gpu=None, sequence_length=2048)
+    aims = [
+        (option.result.needed.expected, -option.tokens_per_second, option.cost_per_hour / option.tokens_per_second)
+        for option in found.options
+    ]
+    assert len(aims) > 2
+    assert len({option.scenario.gpu for option in found.options}) == 2
+    for own in aims:
+        assert not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in aims)
+
+
+def test_money_does_not_compare_cards_of_which_some_have_no_price():
+    pools = (Pool("a100-sxm-80gb", 2, 8, 1.5), Pool("rtx-4090", 2))
+    with pytest.raises(UsageError, match="rtx-4090 has no price_per_hour"):
+        planned(Wishes("train", rank="money"), pools, gpu=None)
+
+
 def test_host_memory_bounds_offloading():
     pool = Pool("a100-sxm-80gb", 2, 8, None, 2**30)
     found = planned(Wishes("train"), (pool,), gpu=None, offload_optimizer="cpu", zero_stage=2, framework="deepspeed")

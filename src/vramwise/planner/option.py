@@ -11,7 +11,8 @@ from vramwise.scenario.words import command_line
 
 GOALS: Mapping[str, str] = {"run": "serve", "fine-tune": "train", "train": "train"}
 """What a person wants, and the task that it is."""
-RANKS = ("change", "time", "memory", "money")
+RANKS = ("change", "time", "memory", "money", "front")
+"""`front`: every option that no other one beats in memory, time and money at once, the fastest first."""
 RECOMPUTE = ("none", "selective", "full")
 
 

@@ -22,6 +22,7 @@ from vramwise.scenario import Scenario
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 _MOST_CARDS = 4096
 _COUNTS_WITH_A_FIT = 2  # of cards: the fewest that are enough, and twice as many
+_COUNTS_OF_A_FRONT = 4
 _BEST_OF_A_COUNT = 3
 _LAYOUT = (
     "tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size", "expert_parallel_size", "zero_stage",
@@ -65,16 +66,20 @@ def laid_out(
     scenario: Scenario, model: Model, pool: Pool, wishes: Wishes, seen: Seen
 ) -> Iterator[Option]:  # fmt: skip
     """The fastest layouts on the fewest cards of a pool that are enough, and on the next number of them."""
-    with_a_fit = 0
+    with_a_fit, whole = 0, wishes.rank == "front"
+    most = _COUNTS_OF_A_FRONT if whole else _COUNTS_WITH_A_FIT
     least = _least_cards(scenario, model, pool)
     for number in _counts(scenario, pool, wishes):
-        if number < least or with_a_fit >= _COUNTS_WITH_A_FIT:
+        if number < least or with_a_fit >= most:
             continue
         on_these = on_pool(scenario, pool, number)
         options = sorted(
             _sized(on_these, model, pool, wishes, seen), key=lambda option: (option.word_rank, option.slowness)
         )
         with_a_fit += bool(options)
+        if whole:
+            yield from options
+            continue
         of_each: dict[tuple[object, ...], Option] = {}
         for option in options:
             of_each.setdefault(_layout_of(option.scenario), option)

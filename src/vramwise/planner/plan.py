@@ -24,6 +24,7 @@ from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
 
 MOST_OPTIONS = 6
+MOST_OF_A_FRONT = 16
 _MOST_FITS = 12  # of changes: more only ask more
 _MOST_RELAXED = 40  # estimates with one wish less
 
@@ -67,6 +68,7 @@ def plan(
         scenario = Scenario.from_dict(scenario)
     if not pools and scenario.gpu is None and scenario.gpu_total_bytes is None:
         raise UsageError("no card to plan for: give --gpu CARD, or --inventory FILE with those there are")
+    _refuse_half_of_the_prices(wishes, pools)
     first = on_pool(scenario, pools[0]) if pools and scenario.gpu is None else scenario
     found, reached, interrupted = list[Option](), list[Reached](), False
     searched = 0
@@ -102,6 +104,13 @@ def plan(
     )
 
 
+def _refuse_half_of_the_prices(wishes: Wishes, pools: Sequence[Pool]) -> None:
+    """Raises UsageError where money orders options of which only some have a price."""
+    without = [pool.gpu for pool in pools if pool.price_per_hour is None]
+    if wishes.rank in ("money", "front") and wishes.price_per_hour is None and 0 < len(without) < len(pools):
+        raise UsageError(f"{without[0]} has no price_per_hour and others have: give it, or --price for those without")
+
+
 def _without_a_wish(scenario: Scenario, wishes: Wishes, seen: Seen) -> str:
     """The first wish without which changes are found that fit, and these; empty where giving up one is not enough."""
     try:
@@ -127,7 +136,8 @@ def _is_allowed(wishes: Wishes, change: Change) -> bool:
 
 def _option_of(reached: Reached, wishes: Wishes, pools: Sequence[Pool]) -> Option:
     costs = dict.fromkeys(change.cost for change in reached.changes if not change.cost.startswith("none"))
-    price = next((pool.price_per_hour for pool in pools), None) or wishes.price_per_hour
+    own = (pool.price_per_hour for pool in pools if pool.gpu == reached.scenario.gpu)
+    price = next(own, None) or wishes.price_per_hour
     return Option(
         reached.scenario, reached.result, reached.values, words_of(reached.values), "; ".join(costs) or "none",
         reached.weight, price,
@@ -161,6 +171,7 @@ def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:
         "time": lambda option: option.slowness,
         "memory": lambda option: float(option.result.needed.expected),
         "money": _money,
+        "front": lambda option: option.slowness,
     }
     once = {repr(option.result.scenario): option for option in reversed(found)}
     fewest = dict[str, Option]()
@@ -171,7 +182,19 @@ def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:
     def order(option: Option) -> tuple[int, float, float]:
         return option.word_rank, orders[wishes.rank](option), option.slowness - _longest(option)
 
-    return islice(filter(None, map(partial(_verified, wishes), sorted(fewest.values(), key=order))), MOST_OPTIONS)
+    ordered = sorted(fewest.values(), key=order)
+    if wishes.rank != "front":
+        return islice(filter(None, map(partial(_verified, wishes), ordered)), MOST_OPTIONS)
+    verified = list(filter(None, map(partial(_verified, wishes), islice(front(ordered), MOST_OF_A_FRONT))))
+    return front(verified)
+
+
+def front(options: Sequence[Option]) -> Iterator[Option]:
+    """The options that none beats (Pareto): another with no more memory, time and money, and less of one of them."""
+    aims = [(option.result.needed.expected, option.slowness, _money(option), -_longest(option)) for option in options]
+    for option, own in zip(options, aims, strict=True):
+        if not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in aims):
+            yield option
 
 
 def _verified(wishes: Wishes, option: Option) -> Option | None:
