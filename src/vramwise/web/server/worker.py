@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 
 ASKS_A_HUB = 75
-KINDS = ("quick", "long", "asking")
 _WARMED = (
     {"model": "qwen2.5-0.5b", "task": "serve", "gpu": "h100", "serve": {"max_model_len": 2048}},
     {"model": "qwen2.5-0.5b", "task": "train", "gpu": "h100", "train": {"method": "lora"}},

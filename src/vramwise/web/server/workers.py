@@ -13,9 +13,6 @@ from typing import NamedTuple
 from vramwise.records import record
 from vramwise.web.server.worker import ASKS_A_HUB
 
-LONGEST_START_S = 60.0
-LARGEST_ANSWER_BYTES = 1 << 30
-
 
 class Busy(Exception):
     """More questions wait than the limit allows, or one waited too long."""
