@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 import vramwise.web
+from vramwise.errors import VramwiseError
 from vramwise.web.api import answer_text
 from vramwise.web.server.guards import HEADERS
+from vramwise.web.static import write_static
 
 PAGE = Path(vramwise.web.__file__).parent / "page"
 FLAGS = (
@@ -29,10 +31,12 @@ FLAGS = (
 )  # fmt: skip
 
 
-class Handler(SimpleHTTPRequestHandler):
+class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
+
+class Handler(Quiet):
     def end_headers(self) -> None:
         for name, value in HEADERS.items():
             self.send_header(name, value)
@@ -57,7 +61,11 @@ class Handler(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(PAGE)))
+    yield from _served(partial(Handler, directory=str(PAGE)))
+
+
+def _served(handler: Any) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}/"
@@ -92,21 +100,21 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(chromium: Any, address: str) -> Iterator[Any]:
+def page(chromium: Any) -> Iterator[Any]:
     """A fresh page; it fails where the page logged an error, broke its policy or asked a stranger."""
     tab = chromium.new_page()
     problems: list[str] = []
     tab.on("pageerror", lambda problem: problems.append(str(problem)))
     tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-    tab.on("request", lambda asked: problems.append(asked.url) if _is_foreign(asked.url, address) else None)
+    tab.on("request", lambda asked: problems.append(asked.url) if _is_foreign(asked.url) else None)
     tab.set_default_timeout(20_000)
     yield tab
     tab.close()
     assert problems == []
 
 
-def _is_foreign(url: str, address: str) -> bool:
-    return not url.startswith((address, "data:", "blob:", "about:"))
+def _is_foreign(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1:", "data:", "blob:", "about:"))
 
 
 AXE = "axe-core@4.10.2"
@@ -145,3 +153,14 @@ def hundred() -> list[dict[str, Any]]:
         chosen += found[:: len(found) // count][:count]
     assert len(chosen) == 100
     return chosen
+
+
+@pytest.fixture(scope="session")
+def static_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page as a folder, behind a server that knows nothing but files."""
+    folder = tmp_path_factory.mktemp("static") / "site"
+    try:
+        write_static(str(folder), os.environ.get("VRAMWISE_PYODIDE"))
+    except VramwiseError as problem:
+        _without(f"the page in the browser alone needs Pyodide: {problem}")
+    yield from _served(partial(Quiet, directory=str(folder)))

@@ -122,3 +122,31 @@ def test_the_picture_of_a_json_answer_is_not_markup(page, address):
     page.click("text=Read it")
     page.wait_for_selector(".report .error")
     assert page.locator(".report img").count() == 0
+
+
+def test_the_browser_alone_gives_the_same_answers(page, address, static_address):
+    for scenario in (SERVING, TUNING):
+        shown(page, address, scenario)
+        asked = "all => all.map(e => [e.dataset.path, e.dataset.value])"
+        local = page.eval_on_selector_all("#answer [data-path]", asked)
+        page.goto("about:blank")
+        page.goto(static_address + scenario)
+        page.wait_for_selector(".ready .headline", timeout=90_000)
+        assert page.get_attribute("html", "data-back-end") == "browser"
+        assert page.eval_on_selector_all("#answer [data-path]", asked) == local
+
+
+def test_an_element_shows_an_answer_in_another_page(page, address):
+    shown(page, address)
+    page.evaluate(
+        """async (scenario) => {
+          await import("./element.js");
+          const element = document.createElement("vramwise-estimate");
+          element.setAttribute("scenario", scenario);
+          document.body.replaceChildren(element);
+        }""",
+        SERVING.removeprefix("#"),
+    )
+    frame = page.frame_locator("vramwise-estimate iframe")
+    frame.locator(".headline").wait_for()
+    assert not frame.locator("#question").is_visible()

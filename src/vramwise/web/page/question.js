@@ -1,6 +1,6 @@
 /* The question: what for, which model, on what, the five settings that matter, and all others by topic. */
 
-import { ask } from "./api.js";
+import { ask, hubToken, isBrowser } from "./api.js";
 import { combobox } from "./combobox.js";
 import { byId, fill, h } from "./dom.js";
 import { count, gib, parameters } from "./format.js";
@@ -91,8 +91,14 @@ function build(scenario, main, shape) {
     h("h2", {}, t("question.matters")),
     h("div", { class: "fields" }, mainControls.map((one) => one.box)),
     h("details", { class: "rest", open: restOpen, ontoggle: (event) => { if (event.target.matches(".rest")) restOpen = event.target.open; } },
-      h("summary", {}, t("question.all")), more.map((one) => one.box)),
+      h("summary", {}, t("question.all")), more.map((one) => one.box), isBrowser() ? tokenField() : null),
     h("button", { type: "button", class: "quiet reset", onclick: reset }, t("question.reset")));
+}
+
+/* In the browser the page itself asks the hub; the token goes to the worker and nowhere else. */
+function tokenField() {
+  return h("div", { class: "field token" }, h("label", { for: "token" }, t("question.token")), h("input", { id: "token", type: "password", autocomplete: "off",
+    "data-focus": "token", onchange: (event) => { hubToken(event.target.value.trim()); setScenario(state.scenario); } }), h("small", { class: "help" }, t("question.token_help")));
 }
 
 function choose(start) {
