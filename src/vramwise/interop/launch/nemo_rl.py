@@ -11,7 +11,7 @@ from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher
 from vramwise.interop.launch.nested import read_nested
 from vramwise.interop.launch.options import Options
-from vramwise.interop.launch.rl import Beside, accumulated
+from vramwise.interop.launch.rl import Beside, accumulated, parallel_sizes
 from vramwise.interop.launch.values import fraction, whole_in
 
 _DTENSOR, _MEGATRON, _GENERATION = "policy.dtensor_cfg", "policy.megatron_cfg", "policy.generation"
@@ -119,14 +119,7 @@ def _on_megatron(options: Options, notes: list[str]) -> dict[str, object]:
     if options.first(f"{_MEGATRON}.recompute_granularity") == "selective" and train["checkpointing"] == "full":
         train |= {"checkpointing": "selective",
                   "recompute": options.several(f"{_MEGATRON}.recompute_modules") or ["core_attn"]}  # fmt: skip
-    sizes = {"tensor_model": "tensor", "pipeline_model": "pipeline", "context": "context", "expert_model": "expert"}
-    for name, key in sizes.items():
-        count = options.number(f"{_MEGATRON}.{name}_parallel_size")
-        if count and count > 1:
-            train[f"{key}_parallel_size"] = count
-    experts = options.number(f"{_MEGATRON}.expert_tensor_parallel_size")
-    if experts and "expert_parallel_size" in train:
-        train["expert_tensor_parallel_size"] = experts
+    train |= parallel_sizes(options, _MEGATRON)
     if options.is_on(f"{_MEGATRON}.sequence_parallel") and "tensor_parallel_size" in train:
         train["sequence_parallel"] = True
     if options.is_on(f"{optimizer}.optimizer_cpu_offload"):

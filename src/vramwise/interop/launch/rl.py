@@ -50,3 +50,17 @@ def recompute(options: Options, prefix: str) -> dict[str, object]:
         modules = options.several(f"{prefix}.recompute_modules") or ["core_attn"]
         return {"checkpointing": "selective", "recompute": [name.strip("[]'\" ") for name in modules]}
     return {"checkpointing": "none"}
+
+
+def parallel_sizes(options: Options, prefix: str) -> dict[str, object]:
+    """Ways in which Megatron cuts a model, where it does, by the names that its settings have under `prefix`."""
+    found: dict[str, object] = {}
+    sizes = {"tensor_model": "tensor", "pipeline_model": "pipeline", "context": "context", "expert_model": "expert"}
+    for name, key in sizes.items():
+        count = options.number(f"{prefix}.{name}_parallel_size")
+        if count and count > 1:
+            found[f"{key}_parallel_size"] = count
+    experts = options.number(f"{prefix}.expert_tensor_parallel_size")
+    if experts and "expert_parallel_size" in found:
+        found["expert_tensor_parallel_size"] = experts
+    return found

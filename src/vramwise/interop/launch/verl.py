@@ -12,7 +12,7 @@ from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import GPUS_UNSAID, Launcher, torchrun_gpus
 from vramwise.interop.launch.nested import read_nested
 from vramwise.interop.launch.options import Options
-from vramwise.interop.launch.rl import Beside, accumulated, by_tokens, recompute
+from vramwise.interop.launch.rl import Beside, accumulated, by_tokens, parallel_sizes, recompute
 from vramwise.interop.launch.values import whole_in
 
 _ACTOR, _MODEL, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.rollout"
@@ -129,19 +129,12 @@ def _on_megatron(options: Options) -> dict[str, object]:
         "distributed_optimizer": options.is_on(f"{_MEGATRON}.use_distributed_optimizer", default=True),
         **recompute(options, f"{_MEGATRON}.override_transformer_config"),
     }  # fmt: skip
-    sizes = {"tensor_model": "tensor", "pipeline_model": "pipeline", "context": "context", "expert_model": "expert"}
-    for name, key in sizes.items():
-        count = options.number(f"{_MEGATRON}.{name}_parallel_size")
-        if count and count > 1:
-            train[f"{key}_parallel_size"] = count
+    train |= parallel_sizes(options, _MEGATRON)
     virtual = options.number(f"{_MEGATRON}.virtual_pipeline_model_parallel_size")
     if virtual and "pipeline_parallel_size" in train:
         train |= {"virtual_pipeline_parallel_size": virtual, "pipeline_schedule": "interleaved-1f1b"}
     if "tensor_parallel_size" in train:
         train["sequence_parallel"] = options.is_on(f"{_MEGATRON}.sequence_parallel", default=True)
-    experts = options.number(f"{_MEGATRON}.expert_tensor_parallel_size")
-    if experts and "expert_parallel_size" in train:
-        train["expert_tensor_parallel_size"] = experts
     if options.is_on(f"{_ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload"):
         train["offload_optimizer"] = "cpu"
     return train
