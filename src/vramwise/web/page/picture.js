@@ -1,4 +1,4 @@
-/* The answer as a picture of its own, with colours written into it: SVG, PNG, and a badge. */
+/* The answer as a picture of its own, with colours written into it: SVG and PNG. */
 
 import { partsOf, peakOf, scaleOf } from "./bar.js";
 import { s } from "./dom.js";
@@ -36,17 +36,6 @@ export function picture(result) {
     usable ? text(Math.min(870, x(usable)), 160, t("bar.usable", { size: gib(usable) }), { "font-size": 12, "text-anchor": x(usable) > 600 ? "end" : "start" }) : "",
     parts.map((one, i) => [s("rect", { x: 30 + (i % 3) * 285, y: 176 + Math.floor(i / 3) * 24 - 11, width: 12, height: 12, fill: COLOURS[colourOf(one.name)] }),
       text(48 + (i % 3) * 285, 176 + Math.floor(i / 3) * 24, `${named("term", one.name)} ${gib(one.bytes)}`, { "font-size": 13 })]));
-}
-
-export function badge(result) {
-  const need = `${gib(result.quantities.total_needed?.expected ?? peakOf(result).phase.bytes)} GiB`;
-  const label = `VRAM${result.capacity?.gpu ? ` · ${result.capacity.gpu}` : ""}`;
-  const left = 14 + label.length * 6.6;
-  const right = 14 + need.length * 6.8;
-  const colour = VERDICTS[result.verdict?.word] ?? "#3a5f9e";
-  return s("svg", { xmlns: "http://www.w3.org/2000/svg", width: left + right, height: 20, role: "img", "aria-label": `${label}: ${need}`, "font-family": "Verdana, sans-serif", "font-size": 11 },
-    s("rect", { width: left, height: 20, fill: "#3f464c" }), s("rect", { x: left, width: right, height: 20, fill: colour }),
-    s("text", { x: 7, y: 14, fill: "#fff", textLength: left - 14 }, label), s("text", { x: left + 7, y: 14, fill: "#fff", textLength: right - 14 }, need));
 }
 
 export const svgBlob = (svg) => new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" });

@@ -3,7 +3,7 @@
 import { ask, newest } from "../api.js";
 import { download, fill, h } from "../dom.js";
 import { t } from "../i18n.js";
-import { badge, picture, pngBlob, svgBlob } from "../picture.js";
+import { picture, pngBlob, svgBlob } from "../picture.js";
 import { addressOf, state } from "../state.js";
 
 const asked = newest("words");
@@ -23,7 +23,7 @@ export async function render(root, { scenario, result, anew }) {
     h("h3", {}, t("share.pictures")), h("p", { class: "row" },
       h("button", { type: "button", onclick: () => download("vramwise.svg", svgBlob(picture(result))) }, "SVG"),
       h("button", { type: "button", onclick: async () => download("vramwise.png", await pngBlob(picture(result))) }, "PNG"),
-      h("button", { type: "button", onclick: () => download("vramwise-badge.svg", svgBlob(badge(result))) }, t("share.badge")),
+      h("button", { type: "button", onclick: () => download("vramwise-badge.svg", new Blob([words.badge], { type: "image/svg+xml" })) }, t("share.badge")),
       h("button", { type: "button", onclick: () => download("vramwise-result.json", new Blob([JSON.stringify(result)])) }, t("share.result")),
       h("button", { type: "button", onclick: () => print() }, t("share.print"))),
     exports(scenario));
