@@ -196,6 +196,24 @@ def test_where_nothing_fits_the_wish_that_stands_in_the_way_is_named():
     assert "; without --keep method it fits: " in found.binding
 
 
+def test_serving_says_how_fast_one_request_is_of_what_bandwidth_allows():
+    for named in ("rtx-4090", None):
+        pools = () if named else (Pool("rtx-4090", 1),)
+        best = planned(Wishes("run"), pools, gpu=named, engine="vllm", max_model_len=4096).options[0]
+        speed = best.request_speed
+        weights = best.result.quantities["weights"].expected
+        assert speed.ceiling.bytes_per_token == pytest.approx(
+            weights + 4096 * 144 * 1024, rel=0.02
+        )  # 36 layers, 8 × 128
+        assert speed.ceiling.tokens_per_second == pytest.approx(1008e9 / speed.ceiling.bytes_per_token, rel=0.01)
+        assert 0 < speed.usual[0] < speed.usual[1] < speed.ceiling.tokens_per_second
+        assert best.to_dict()["request_tokens_per_second"]["ceiling"] == speed.ceiling.tokens_per_second
+
+
+def test_a_training_has_no_speed_of_a_request(full):
+    assert full.options[0].request_speed is None
+
+
 def test_layouts_of_a_large_model_divide_it():
     train = {"framework": "megatron", "sequence_length": 4096}
     scenario = Scenario.from_dict(

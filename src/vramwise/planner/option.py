@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramwise.planner.request_speed import RequestSpeed, request_speed
 from vramwise.records import record
 from vramwise.result import VERDICT_WORDS, Result
 from vramwise.scenario import Scenario
@@ -66,6 +67,11 @@ class Option:
         return None if found is None else float(found.expected)
 
     @property
+    def request_speed(self) -> RequestSpeed | None:
+        """Of serving: tokens a second of one request."""
+        return request_speed(self.scenario, self.result)
+
+    @property
     def cost_per_hour(self) -> float | None:
         """What the GPUs cost an hour, where their price is known."""
         return None if self.price_per_hour is None else self.price_per_hour * self.scenario.num_gpus
@@ -89,6 +95,9 @@ class Option:
             "tokens_per_second": None if rate is None else rate.to_dict(),
             "cost_per_hour": self.cost_per_hour,
         }
+        speed = self.request_speed
+        if speed is not None:
+            found["request_tokens_per_second"] = speed.to_dict()
         if tokens is not None and self.tokens_per_second:
             hours = tokens / self.tokens_per_second / 3600
             found["hours"] = round(hours, 3)

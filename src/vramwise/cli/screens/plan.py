@@ -26,6 +26,9 @@ def plan_screen(plan: Plan) -> list[Line]:
         lines += wrapped_text(f"{'because':<12}", reason, width)
     if plan.binding:
         lines += ["", *wrapped_text(f"{'binding':<12}", plan.binding, width)]
+    if any(option.request_speed is not None for option in plan.options):
+        said = "tokens/s of one request at that context: what published runs reach of the bandwidth's ceiling"
+        lines += wrapped_text("", said, width)
     done = "stopped; " if plan.interrupted else ""
     lines += wrapped_text("", f"{done}{plan.searched:,} scenarios estimated; sizes a GPU", width)
     return lines
@@ -46,7 +49,7 @@ def _table(plan: Plan, width: int) -> list[Line]:
     heads = [
         "needs",
         "then",
-        *(["step", "tokens/s"] if plan.asked.scenario["task"] == "train" else ["tokens", "at once"]),
+        *(["step", "tokens/s"] if plan.asked.scenario["task"] == "train" else ["tokens", "at once", "tokens/s"]),
     ]
     heads += ["an hour"] if with_money else []
     heads += ["days"] if plan.tokens is not None else []
@@ -86,7 +89,12 @@ def _requests(option: Option) -> list[str]:
     settings = serve if isinstance(serve, dict) else {}
     length = settings.get("max_model_len") or settings.get("n_ctx")
     many = option.result.quantities.get("max_concurrency")
-    return ["–" if length is None else f"{length:,}", "–" if many is None else f"{many.expected:,.1f}"]
+    speed = option.request_speed
+    return [
+        "–" if length is None else f"{length:,}",
+        "–" if many is None else f"{many.expected:,.1f}",
+        "–" if speed is None else f"{speed.usual[0]:,.0f} – {speed.usual[1]:,.0f}",
+    ]
 
 
 def _commands(options: tuple[Option, ...], width: int) -> list[Line]:
