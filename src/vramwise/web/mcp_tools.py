@@ -28,7 +28,7 @@ def tools() -> list[dict[str, Any]]:
               {"scenario": scenario, "detail": detail}, "scenario"),
         _tool("plan", "What to change, or how many of which GPUs in which layout, so that a scenario fits.",
               {"scenario": same, "goal": {"enum": ["run", "fine-tune", "train"]},
-               "rank": {"enum": ["change", "time", "memory", "money"]}, "risk": number,
+               "rank": {"enum": ["change", "time", "memory", "money", "front"]}, "risk": number,
                "keep": {"type": "array", "items": text}, "offloads": {"type": "boolean"}}, "scenario"),
         _tool("fit", "Which models of the catalog run and can be fine-tuned on a machine, the largest first.",
               {**machine, "task": {"enum": ["serve", "train"]}, "family": text,
