@@ -21,7 +21,7 @@ def add_export_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--export", metavar="TOOL",
         help="instead of the answer, the scenario as the command or file of TOOL: vllm, sglang, llama-server, k8s, "
-        "accelerate, deepspeed, axolotl, llamafactory, trl; what it has no words for goes to stderr",
+        "accelerate, deepspeed, axolotl, llamafactory, torchtune, trl; what it has no words for goes to stderr",
     )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="FILE", help="with --export: write it there (a new file)")
 
