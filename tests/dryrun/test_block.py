@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +18,9 @@ SAMPLE = Path(__file__).with_name("in_a_block.py")
 def printed():
     words = ["-q", "-p", "vramwise.dryrun.pytest_plugin", "-p", "no:cacheprovider", "--import-mode=importlib", "-c",
              "/dev/null", "-rA", str(SAMPLE)]  # fmt: skip
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the installed package may bring the plugin too
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "pytest", *words], capture_output=True, text=True, timeout=300, check=False, env=alone
     )
     return done.stdout
 

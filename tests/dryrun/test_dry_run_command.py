@@ -143,7 +143,7 @@ def test_a_sweep_shows_the_line_through_the_peaks(tmp_path, capsys):
     ("words", "said"),
     [
         (["--task", "serve"], "dry-run runs --task train, generate, load, not serve"),
-        (["--task", "train", "--num-gpus", "2"], "torchrun"),
+        (["--task", "train", "--num-gpus", "2"], "on one GPU"),
         (["--task", "train", "--method", "qlora"], "bitsandbytes"),
         (["--task", "train", "--compile"], "torch.compile"),
         (["--task", "train", "--optimizer", "muon"], "is not something that dry-run runs"),

@@ -1,4 +1,4 @@
-"""`vramwise dry-run MODEL`: the real model's step on fake tensors; prints what `estimate` prints."""
+"""`vramwise dry-run MODEL` and `dry-run -- python FILE`: real steps on fake tensors; prints what `estimate` prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
-from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
+from vramwise.cli.scenario_flags import (
+    add_scenario_arguments,
+    flag,
+    given_keys,
+    scenario_from_flags,
+    take_scenario_file,
+)
 from vramwise.errors import UsageError, VramwiseError, clipped
 
 if TYPE_CHECKING:
@@ -20,11 +26,14 @@ if TYPE_CHECKING:
 
 HELP = "run the real model on fake tensors: no GPU, no weights, every allocation"
 DOES_NOT_FIT = 3
+_OF_SCRIPTS = ("gpu", "gpu_total_bytes")
 DEFAULT_TIMEOUT_S = "900"
 
 
 def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser)
+    parser.takes_command = True
+    parser.epilog = "a script is taken as it is: vramwise dry-run --gpu 4090 -- python train.py --lr 1e-4"
     runs = parser.add_argument_group("dry run")
     runs.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     runs.add_argument(
@@ -34,12 +43,17 @@ def add_arguments(parser: CommandParser) -> None:
     runs.add_argument("--out", metavar="FILE", help="write a memory snapshot (FILE.pickle) for PyTorch's memory viewer")
     runs.add_argument("--flame", metavar="FILE", help="write the peak by call stack: FILE.svg, else folded lines")
     runs.add_argument("--explain", nargs="?", const="", metavar="PATH", help="every term with who allocated it")
+    runs.add_argument("--allow-writes", action="store_true", help="let a script write its files where it wants to")
     runs.add_argument("--timeout", metavar="SECONDS", default=DEFAULT_TIMEOUT_S, help="of all runs together")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the result; 0 when it fits (or no GPU was named), 3 when it does not."""
     timeout_s = _seconds(args.timeout)
+    if args.engine_command:
+        return _script(args, timeout_s)
+    if args.allow_writes:
+        raise UsageError("--allow-writes is for a script: dry-run --allow-writes -- python FILE")
     take_scenario_file(args)
     scenario = scenario_from_flags(args)
     if args.sweep:
@@ -50,6 +64,22 @@ def run(args: argparse.Namespace) -> int:
 
     files = {"snapshot": _place(args.out), "flame": _place(args.flame)}
     ((result, _),) = dry_runs([scenario], timeout_s=timeout_s, **files)
+    return show_result(args, result)
+
+
+def _script(args: argparse.Namespace, timeout_s: float) -> int:
+    from vramwise.dryrun.command import dry_run_of_command
+    from vramwise.units import parse_bytes
+
+    unused = [key for key in given_keys(args) if key not in _OF_SCRIPTS]
+    if unused or args.sweep or args.scenario is not None:
+        name = flag(unused[0]) if unused else "--sweep" if args.sweep else "--scenario"
+        raise UsageError(f"{name} describes a model: a script brings its own settings, only the card is asked for")
+    total = None if args.gpu_total_bytes is None else parse_bytes(args.gpu_total_bytes)
+    result = dry_run_of_command(
+        args.engine_command, args.gpu, total, timeout_s=timeout_s, snapshot=_place(args.out), flame=_place(args.flame),
+        allow_writes=args.allow_writes,
+    )  # fmt: skip
     return show_result(args, result)
 
 

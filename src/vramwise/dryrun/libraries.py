@@ -13,9 +13,10 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
     """Attributes to replace while fake tensors run.
 
     transformers masking_utils: a batch is looked at for several sequences in a row unless it is traced, when a mask is
-    made in any case; a batch of whole sequences, which is what is meant here, gets none. torch's GradScaler reads
-    whether a gradient overflowed: none does. `Module.to` exchanges tensors (torch/utils `swap_tensors`) unless
-    something refers to them weakly, which fake tensors' own books do.
+    made in any case; a batch of whole sequences, which is what is meant here, gets none, nor does one whose padding
+    mask hid nothing on the CPU. torch's GradScaler reads whether a gradient overflowed: none does. `Module.to`
+    exchanges tensors (torch/utils `swap_tensors`) unless something refers to them weakly, which fake tensors' own books
+    do. Trainer looks for losses that are no numbers.
     """
     torch = library("torch")
     found: list[tuple[Any, str, Any]] = [
@@ -31,6 +32,17 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
                 look(position_ids)
 
             found.append((masks, "find_packed_sequence_indices", looked))
+        if masks is not None and hasattr(masks, "_ignore_causal_mask_sdpa"):
+            ignore = masks._ignore_causal_mask_sdpa
+
+            def ignored(padding_mask: Any, *args: Any, **kwargs: Any) -> Any:
+                whole = getattr(padding_mask, "is_whole", False)
+                return ignore(None if whole else padding_mask, *args, **kwargs)
+
+            found.append((masks, "_ignore_causal_mask_sdpa", ignored))
+        trainer = _module("transformers.trainer") if is_installed("accelerate") else None
+        if trainer is not None:
+            found.append((trainer.Trainer, "__init__", _unfiltered(trainer.Trainer.__init__)))
     return found
 
 
@@ -43,3 +55,11 @@ def _module(name: str) -> Any | None:
 
 def _stepped(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
     return optimizer.step(*args, **kwargs)
+
+
+def _unfiltered(make: Any) -> Any:
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self.args.logging_nan_inf_filter = False
+
+    return made

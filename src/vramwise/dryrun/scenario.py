@@ -95,10 +95,7 @@ def _with_sizes(scenario: Scenario) -> dict[str, Any]:
 def _refuse_what_has_no_fake(table: dict[str, Any]) -> None:
     settings = table.get(str(table["task"])) or {}
     if table.get("num_gpus", 1) > 1:
-        raise UsageError(
-            "dry-run MODEL runs on one GPU: a script of several ranks is run with dry-run -- torchrun …, and estimate "
-            "answers for --num-gpus"
-        )
+        raise UsageError("dry-run runs on one GPU: estimate answers for --num-gpus")
     if settings.get("quantization") or "8bit" in str(settings.get("optimizer")) or settings.get("optimizer") == "lion":
         raise UsageError("dry-run has no fake of bitsandbytes' kernels: leave out quantization and its optimizers")
     if settings.get("compile"):

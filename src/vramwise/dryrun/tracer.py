@@ -22,6 +22,10 @@ _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "_
 _OWN_HOLDERS: Final = 2
 """Who refers to a storage that only its tensor holds, while it is looked at."""
 _WORKSPACE: Final = "library workspace"
+_FACTORIES: Final = frozenset({"aten::empty", "aten::zeros", "aten::ones", "aten::randn", "aten::rand", "aten::full"})
+_LARGEST_MASK: Final = 2**26
+_LARGE: Final = 16_384
+"""Elements from which a CPU tensor of a module is fake too."""
 
 
 class _Ref(weakref.ref):  # type: ignore[type-arg]
@@ -241,12 +245,15 @@ def tracing_mode(watcher: Watcher) -> Any:
     torch = library("torch")
     fake_tensors = library("torch._subclasses.fake_tensor")
     fake, aside = fake_tensors.FakeTensor, fake_tensors.unset_fake_temporarily
+    copy = torch.ops.aten._to_copy.default
     sdpa = torch.ops.aten.scaled_dot_product_attention.default
 
     class Tracing(library("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             if fake not in types and not _asks_for_cuda(kwargs):
+                if _is_large_weight(func, args):
+                    return func(*args, **kwargs)
                 with aside():
                     return func(*args, **kwargs)
             if func is sdpa:
@@ -254,11 +261,38 @@ def tracing_mode(watcher: Watcher) -> Any:
                     return watcher.attention(*args, **kwargs)
             out = func(*args, **kwargs)
             watcher.seen(func, args, kwargs, out)
+            if func is copy and isinstance(out, fake) and not out.is_floating_point():
+                with aside():
+                    out.is_whole = _is_whole(args[0], fake)
             return out
 
     return Tracing()
 
 
+def _is_whole(source: Any, fake: type) -> bool:
+    """Whether a mask hides nothing, as far as its tensor on the CPU or the mask that it is a copy of says."""
+    if isinstance(source, fake):
+        return bool(getattr(source, "is_whole", False))
+    return source.numel() <= _LARGEST_MASK and bool((source == 1).all())
+
+
 def _asks_for_cuda(kwargs: Any) -> bool:
     device = kwargs.get("device")
     return device is not None and getattr(device, "type", str(device)).startswith("cuda")
+
+
+def _is_large_weight(func: Any, args: Any) -> bool:
+    """Whether a module that is being made asks for a tensor of its own on the CPU: it needs no data."""
+    if func._schema.name not in _FACTORIES or not args or not isinstance(args[0], list | tuple):
+        return False
+    numel = 1
+    for size in args[0]:
+        numel *= size
+    if numel < _LARGE:
+        return False
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and hasattr(frame.f_locals.get("self"), "_parameters"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

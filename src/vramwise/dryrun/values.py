@@ -12,7 +12,15 @@ _ADVICE: Final = (
     "a dry run has shapes and no values. Take what decides from the batch on the CPU, leave it out for the dry run, or "
     "give a custom kernel its shapes (torch.library.register_fake)"
 )
-_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python", "/vramwise/dryrun/", "<frozen", "<string>")
+_LIBRARIES: Final = (
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python",
+    "/vramwise/dryrun/",
+    "<frozen",
+    "<string>",
+    "/runpy.py",
+)
 
 
 class NoValueError(VramwiseError):
@@ -51,6 +59,18 @@ def users_line() -> str:
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return first
+
+
+def line_in(trace: Any) -> str:
+    """File and line of the last frame of a traceback that is the user's own, else of the last one."""
+    found = last = ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        last = f"{name}:{trace.tb_lineno}"
+        if not any(part in name for part in _LIBRARIES):
+            found = last
+        trace = trace.tb_next
+    return found or last
 
 
 def without_values() -> list[tuple[Any, str, Any]]:

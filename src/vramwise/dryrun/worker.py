@@ -11,10 +11,14 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.dryrun.card import Card
+from vramwise.dryrun.events import Log
 from vramwise.measure.job import Job
+
+if TYPE_CHECKING:
+    from vramwise.dryrun.recorder import Replay
 
 
 def main(argv: list[str]) -> int:
@@ -30,7 +34,6 @@ def main(argv: list[str]) -> int:
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """One dry run's report, moments and reserved memory; files where they were asked for."""
-    from vramwise.dryrun.moments import moments_of
     from vramwise.dryrun.recorder import replayed
     from vramwise.dryrun.run import DryRun
 
@@ -44,14 +47,20 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"report": asdict(report), "moments": [], "stuck": None}
     if replay is None or report.failure:
         return found
-    log, expandable = run.session.watcher.log, bool(asked["expandable"])
-    if expandable:
-        replay = replayed(log, expandable=True)
-    found["moments"] = moments_of(replay)
-    found["peak_reserved"], found["peak_allocated"] = replay.peak_reserved, replay.peak_allocated
+    log = run.session.watcher.log
+    return found | played(asked, log, replayed(log, expandable=True) if asked["expandable"] else replay)
+
+
+def played(asked: dict[str, Any], log: Log, replay: Replay) -> dict[str, Any]:
+    """The moments of a replay and what was reserved; where a room was named, whether it was too small for a segment.
+
+    Writes the files that were asked for.
+    """
+    from vramwise.dryrun.moments import moments_of
+    from vramwise.dryrun.recorder import replayed
+
     room = asked["room_bytes"]
-    if room is not None and replay.peak_reserved > room and not expandable:
-        found["stuck"] = replayed(log, max(0, room)).stuck
+    is_short = room is not None and replay.peak_reserved > room and not asked.get("expandable")
     if asked.get("snapshot"):
         from vramwise.dryrun.snapshot import write_snapshot
 
@@ -60,7 +69,12 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         from vramwise.dryrun.flame import write_flame
 
         write_flame(Path(asked["flame"]), replay)
-    return found
+    return {
+        "moments": moments_of(replay),
+        "peak_reserved": replay.peak_reserved,
+        "peak_allocated": replay.peak_allocated,
+        "stuck": replayed(log, max(0, room)).stuck if is_short else None,
+    }
 
 
 if __name__ == "__main__":

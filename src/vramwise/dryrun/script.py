@@ -1,0 +1,187 @@
+"""Somebody's training script, unchanged, up to the end of its second optimizer step: the process that runs it.
+
+`python -m vramwise.dryrun.script ASKED.json` writes one line of JSON. The network is closed, files go to a temporary
+folder unless writes are allowed, trackers are off, and nothing is read of weights but their config.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import sys
+import traceback
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from vramwise.dryrun.card import Card
+from vramwise.dryrun.fake_cuda import replaced
+from vramwise.dryrun.recorder import replayed
+from vramwise.dryrun.session import Session, watching
+from vramwise.dryrun.sheltered import sheltered
+from vramwise.dryrun.values import NoValueError, line_in
+from vramwise.dryrun.weights import weights_from_configs
+from vramwise.dryrun.worker import played
+from vramwise.measure.job import Report
+from vramwise.measure.libraries import library, versions
+from vramwise.measure.optimizing import state_tensors
+
+STEPS: Final = 2
+
+
+class EnoughSteps(BaseException):
+    """The steps that were wanted are over; nothing of the script's own catches it."""
+
+
+class TooLong(BaseException):
+    """The script's time is over."""
+
+
+class Steps:
+    """Marks the moments of a loop that somebody else wrote, and ends it."""
+
+    def __init__(self, session: Session) -> None:
+        self.watcher = session.watcher
+        self.step = 1
+        self.model: Any = None
+        self.parameters = 0
+        self.trainable = 0
+        self.watcher.mark("0|load")
+
+    def replacements(self) -> list[tuple[Any, str, Any]]:
+        torch = library("torch")
+        backward = torch.autograd.backward
+
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            self.watcher.mark(f"{self.step}|backward: layers")
+            backward(*args, **kwargs)
+            self.watcher.mark(f"{self.step}|backward end")
+
+        return [(torch.autograd, "backward", marked)]
+
+    def before_forward(self, module: Any, _: Any) -> None:
+        """The outermost module begins: a forward pass, the first time also the end of loading."""
+        if len(self.watcher.modules) > 1:
+            return
+        if self.model is None or sum(1 for _ in module.parameters()) > sum(1 for _ in self.model.parameters()):
+            self.model = module
+            self._name(module)
+        label = f"{self.step}|forward"
+        if self.watcher.moment != label:
+            if self.watcher.moment == "0|load":
+                self.watcher.mark("0|loaded")
+            self.watcher.mark(label)
+
+    def before_step(self, optimizer: Any, *_: Any) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self.watcher.name("gradients", gradients)
+        self.watcher.mark(f"{self.step}|optimizer step")
+
+    def after_step(self, optimizer: Any, *_: Any) -> None:
+        self.watcher.name("optimizer states", state_tensors(optimizer))
+        self.watcher.mark(f"{self.step}|end")
+        if self.step == STEPS:
+            raise EnoughSteps
+        self.step += 1
+
+    def _name(self, model: Any) -> None:
+        parameters = list(model.parameters())
+        self.parameters = sum(p.numel() for p in parameters)
+        self.trainable = sum(p.numel() for p in parameters if p.requires_grad)
+        self.watcher.name("weights", parameters)
+        self.watcher.name("buffers", model.buffers())
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            self.watcher.place(tensor, name)
+
+
+def main(argv: list[str]) -> int:
+    asked = json.loads(Path(argv[0]).read_text("utf-8"))
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    found = run_script(asked)
+    answers.write(json.dumps(found) + "\n")
+    answers.flush()
+    os._exit(0)  # threads and hooks of the script have nothing more to say
+
+
+def run_script(asked: dict[str, Any]) -> dict[str, Any]:
+    """Run the script; its report, moments and reserved memory, or why there are none."""
+    card = asked["card"]
+    session = Session(
+        Card(card["name"], card["total_bytes"], tuple(card["capability"])), asked["workspace_bytes"], values=True
+    )
+    steps, failure = Steps(session), None
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(sheltered(asked["folder"], writes=asked["allow_writes"]))
+            stack.enter_context(watching(session))
+            stack.enter_context(replaced([*steps.replacements(), *weights_from_configs()]))
+            _hook(stack, steps)
+            _take_time(asked["timeout_s"])
+            _run(asked["command"])
+    except EnoughSteps:
+        pass
+    except TooLong as late:
+        failure = f"{line_in(late.__traceback__)}: the script was here after {asked['timeout_s']:.0f} s (--timeout)"
+    except NoValueError as problem:
+        failure = str(problem)
+    except SystemExit as leaving:
+        if steps.model is None:
+            failure = f"the script ended before a model ran (exit code {leaving.code})"
+    except BaseException as problem:
+        print("".join(traceback.format_exception(problem)), file=sys.stderr)
+        failure = f"{line_in(problem.__traceback__)}: {type(problem).__name__}: {problem}"
+    signal.alarm(0)
+    if failure is None and steps.model is None:
+        failure = "the script ended before a model ran on the card"
+    return _answer(asked, session, steps, failure)
+
+
+def _take_time(seconds: float) -> None:
+    def late(*_: Any) -> None:
+        raise TooLong
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(max(1, int(seconds)))
+
+
+def _hook(stack: ExitStack, steps: Steps) -> None:
+    modules, optimizers = library("torch.nn.modules.module"), library("torch.optim.optimizer")
+    handles = (
+        modules.register_module_forward_pre_hook(steps.before_forward),
+        optimizers.register_optimizer_step_pre_hook(steps.before_step),
+        optimizers.register_optimizer_step_post_hook(steps.after_step),
+    )
+    for handle in handles:
+        stack.callback(handle.remove)
+
+
+def _run(command: list[str]) -> None:
+    if command[0] == "-m":
+        sys.argv = command[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(command)
+        sys.path.insert(0, str(Path(command[0]).resolve().parent))
+        runpy.run_path(command[0], run_name="__main__")
+
+
+def _answer(asked: dict[str, Any], session: Session, steps: Steps, failure: str | None) -> dict[str, Any]:
+    log = session.watcher.log
+    session.watcher.mark("")
+    facts = {
+        "versions": versions(), "num_parameters": steps.parameters, "num_trainable_parameters": steps.trainable,
+    }  # fmt: skip
+    report = Report(facts=facts, failure=failure, finished_steps=steps.step)
+    found: dict[str, Any] = {"report": asdict(report), "moments": [], "stuck": None}
+    if failure is not None:
+        return found
+    return found | played(asked, log, replayed(log))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

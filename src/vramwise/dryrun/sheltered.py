@@ -1,0 +1,80 @@
+"""What a stranger's script may do while it runs for a look: read files, but not the network, and write aside."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vramwise.dryrun.fake_cuda import replaced
+
+_WRITING = frozenset("wax+")
+
+
+@contextmanager
+def sheltered(folder: str, *, writes: bool) -> Iterator[None]:
+    """No network; files that Python's own calls write lie in `folder` unless `writes`, and are read from there."""
+
+    def closed(*_: Any, **__: Any) -> Any:
+        raise OSError("the network is closed in a dry run")
+
+    pairs: list[tuple[Any, str, Any]] = [
+        (socket.socket, "connect", closed),
+        (socket.socket, "connect_ex", closed),
+        (socket, "create_connection", closed),
+        (socket, "getaddrinfo", closed),
+    ]
+    if not writes:
+        pairs += _aside(Path(folder))
+        os.makedirs(folder, exist_ok=True)
+        pairs.append((tempfile, "tempdir", folder))
+    with replaced(pairs):
+        yield
+
+
+def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
+    real_open, mkdir, remove, rename = builtins.open, os.mkdir, os.remove, os.replace
+
+    def place(path: Any) -> Any:
+        """Where a file of that name would be written."""
+        if isinstance(path, int) or os.fspath(path) == os.devnull:
+            return path
+        whole = Path(os.path.abspath(os.fsdecode(path)))
+        return whole if folder in whole.parents else folder / whole.relative_to(whole.anchor)
+
+    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, int):
+            return real_open(file, mode, *args, **kwargs)
+        aside = place(file)
+        if set(mode) & _WRITING and os.fspath(file) != os.devnull:
+            os.makedirs(aside.parent, exist_ok=True)
+            return real_open(aside, mode, *args, **kwargs)
+        return real_open(aside if isinstance(aside, Path) and aside.exists() else file, mode, *args, **kwargs)
+
+    def made(path: Any, *args: Any, **kwargs: Any) -> None:
+        aside = place(path)
+        if os.path.isdir(path) and folder not in Path(os.path.abspath(os.fsdecode(path))).parents:
+            raise FileExistsError(17, "File exists", os.fsdecode(path))
+        if aside.is_dir():  # made already; what asks whether it is there looks elsewhere
+            return
+        if not aside.parent.exists():
+            os.makedirs(aside.parent, exist_ok=True)
+        mkdir(aside, *args, **kwargs)
+
+    def removed(path: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(path, int) and place(path).exists():  # what the script did not write stays
+            remove(place(path), *args, **kwargs)
+
+    def moved(source: Any, target: Any, **kwargs: Any) -> None:
+        rename(place(source), place(target), **kwargs)
+
+    return [
+        (builtins, "open", opened), (io, "open", opened), (os, "mkdir", made), (os, "remove", removed),
+        (os, "unlink", removed), (os, "replace", moved), (os, "rename", moved),
+    ]  # fmt: skip

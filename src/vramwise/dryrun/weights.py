@@ -1,0 +1,81 @@
+"""Models without their weights: transformers' `from_pretrained` makes the class from its config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.measure.building import config_of
+from vramwise.measure.libraries import is_installed, library
+
+
+def weights_from_configs() -> list[tuple[Any, str, Any]]:
+    """`from_pretrained` of configs, auto classes and classes, and a loader that stays in this process."""
+    torch = library("torch")
+    loader = torch.utils.data.DataLoader
+    make = loader.__init__
+
+    def alone(self: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs |= {"num_workers": 0, "pin_memory": False, "persistent_workers": False, "prefetch_factor": None}
+        kwargs.pop("multiprocessing_context", None)
+        make(self, *args[:5], **kwargs)
+
+    found: list[tuple[Any, str, Any]] = [(loader, "__init__", alone)]
+    if not is_installed("transformers"):
+        return found
+    transformers = library("transformers")
+    base = library("transformers.models.auto.auto_factory")._BaseAutoModelClass
+    every = vars(library("transformers.models.auto.modeling_auto")).values()
+    autos = {one for one in every if isinstance(one, type) and issubclass(one, base) and "from_pretrained" in vars(one)}
+    read = transformers.AutoConfig.from_pretrained.__func__
+
+    def config_from(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(cls, name, *args, **kwargs)
+        except OSError:
+            config = _config_of_catalog(str(name))
+            return (config, kwargs) if kwargs.pop("return_unused_kwargs", False) else config
+
+    def auto_from(cls: Any, name: Any, *_: Any, **kwargs: Any) -> Any:
+        config = kwargs.get("config") or transformers.AutoConfig.from_pretrained(name)
+        return _made(lambda: cls.from_config(config, **_of_init(kwargs, config)), kwargs)
+
+    def class_from(cls: Any, name: Any, *_: Any, **kwargs: Any) -> Any:
+        config = kwargs.get("config") or transformers.AutoConfig.from_pretrained(name)
+        return _made(lambda: cls._from_config(config, **_of_init(kwargs, config)), kwargs)
+
+    found += [
+        (transformers.AutoConfig, "from_pretrained", classmethod(config_from)),
+        *((auto, "from_pretrained", classmethod(auto_from)) for auto in {base, *autos}),
+        (transformers.PreTrainedModel, "from_pretrained", classmethod(class_from)),
+    ]
+    return found
+
+
+def _of_init(kwargs: dict[str, Any], config: Any) -> dict[str, Any]:
+    """Keywords that a class made from a config takes too."""
+    torch = library("torch")
+    dtype = kwargs.get("dtype", kwargs.get("torch_dtype", "auto"))
+    if dtype == "auto":
+        dtype = getattr(config, "dtype", None)
+    if isinstance(dtype, str):
+        dtype = getattr(torch, dtype.removeprefix("torch."))
+    found: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    if kwargs.get("quantization_config") is not None:
+        raise VramwiseError("a dry run has no fake of quantized layers' kernels: leave out quantization_config")
+    if kwargs.get("attn_implementation") is not None:
+        found["attn_implementation"] = kwargs["attn_implementation"]
+    return found
+
+
+def _made(make: Any, kwargs: dict[str, Any]) -> Any:
+    """The model, in eval mode as loaded ones are, on the card where a device map says so."""
+    where = kwargs.get("device_map")
+    model = make().eval()
+    return model.to("cuda") if where is not None and where != "cpu" else model
+
+
+def _config_of_catalog(name: str) -> Any:
+    from vramwise.sources import resolve
+
+    return config_of(resolve(name).config)
