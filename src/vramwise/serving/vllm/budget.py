@@ -13,7 +13,7 @@ from vramwise.records import record
 from vramwise.result import Node
 from vramwise.serving.common.adapters import adapted_elements
 from vramwise.serving.common.answer import context_node
-from vramwise.serving.common.constants import Constant, constant, learned_bytes
+from vramwise.serving.common.constants import constant, learned_bytes
 from vramwise.serving.common.kv_cache import (
     MLA_ROW_ALIGNMENT,
     CacheDtypes,
@@ -24,6 +24,7 @@ from vramwise.serving.common.kv_cache import (
 )
 from vramwise.serving.common.layouts import engine_layout, engine_stages
 from vramwise.serving.vllm.activations import activation_peak
+from vramwise.serving.vllm.communication import FUSED_VERSION, gib_node, has_multicast, joined_by_multicast
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, graphs_node
@@ -32,7 +33,6 @@ from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.states import state_element_bytes
 from vramwise.serving.vllm.weights import vllm_weights
-from vramwise.site import Learned
 from vramwise.units import GIB
 
 _MEASURED_RANKS = (1, 2, 4, 8)
@@ -106,7 +106,7 @@ def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
     return Budget(
         weights=_weights(model, r.limited_to(1), stage),  # which hang on no length
         activation=activation_peak(model, r, samples=stage == r.settings.pipeline_parallel_size - 1),
-        non_torch=_non_torch(r, gpu),
+        non_torch=_non_torch(model, r, gpu),
         graphs=graphs_node(model, r, gpu),
         context=context_node(gpu),
         nccl=_nccl(r),
@@ -153,10 +153,12 @@ def _lora(model: Model, r: Resolved, stage: int) -> Node | None:
 # -- what is outside torch -------------------------------------------------------------------------------------
 
 
-def _non_torch(r: Resolved, gpu: Gpu | None) -> Node:
+def _non_torch(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """What lies outside torch's pool: little, however many cards there are, but for those that NVLink's switches and
     multicast join (from compute capability 9.0 on), and, up to 0.8, for all with NVLink."""
     ranks = r.settings.tensor_parallel_size
+    if ranks > 1 and gpu is not None and gpu.is_linked and r.version >= FUSED_VERSION and has_multicast(r):
+        return joined_by_multicast(model, r, gpu)
     measured = max(size for size in _MEASURED_RANKS if size <= ranks)
     name = f"non_torch_tp{measured}"
     split = gpu is not None and r.version >= SPLIT_TERMS_VERSION
@@ -173,22 +175,14 @@ def _non_torch(r: Resolved, gpu: Gpu | None) -> Node:
     here = learned_bytes(
         "non_torch", shipped, gpu, "vllm", r.settings.engine_version, ranks * r.settings.pipeline_parallel_size
     )  # fmt: skip
-    return _gib_node("non-torch", shipped, {"tensor_parallel_size": ranks}, here)
+    return gib_node("non-torch", shipped, {"tensor_parallel_size": ranks}, here)
 
 
 def _nccl(r: Resolved) -> Node | None:
     """NCCL where it starts before the first snapshot: nobody's budget holds it."""
     if r.profile.nccl_in_budget or r.settings.tensor_parallel_size * r.settings.pipeline_parallel_size == 1:
         return None
-    return _gib_node("NCCL", constant("vllm", "nccl_outside_budget", r.version), {})
-
-
-def _gib_node(name: str, value: Constant, inputs: dict[str, int], here: Learned | None = None) -> Node:
-    if here is not None:
-        low, expected, high = (round(end) for end in here.ends)
-        return Node(name, expected, "calibrated", low, high, here.said, inputs, here.source)
-    low, expected, high = (round(size * GIB) for size in (value.low, value.expected, value.high))
-    return Node(name, expected, value.kind, low, high, inputs=inputs, source=value.source)
+    return gib_node("NCCL", constant("vllm", "nccl_outside_budget", r.version), {})
 
 
 # -- KV cache --------------------------------------------------------------------------------------------------

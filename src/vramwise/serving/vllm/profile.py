@@ -79,13 +79,14 @@ _V1_20 = replace(
 )
 _V1_21 = replace(_V1_20, tokens_are_concurrency=True, source="vLLM 0.21.0 and 0.33.0 v1/core/kv_cache_utils.py")
 
-# version from which a profile holds; hybrid pools came with 0.10, context left the charge with 0.9; from 0.12 on each
+# version from which a profile holds; hybrid pools came with 0.10, context left the charge with 0.9.1; from 0.12 on each
 # change was read in the wheels on both of its sides
 _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
     ((0,), replace(_V0, latent_cache=False)),
     ((0, 7), _V0),
     ((0, 8), _V1_08),
-    ((0, 9), _V1_09),
+    ((0, 9), replace(_V1_08, hybrid=False)),
+    ((0, 9, 1), _V1_09),
     ((0, 10), replace(_V1_09, hybrid=True)),
     ((0, 11), _V1_11),
     ((0, 11, 1), replace(_V1_11, capture_steps=_V1_12.capture_steps)),
