@@ -71,7 +71,7 @@ def test_pipeline_stages_share_out_layers_and_hold_both_ends() -> None:
     assert Stages(4).spans(10) == ((0, 2), (2, 5), (5, 8), (8, 10))
     small = model(num_hidden_layers=4)
     storage = storage_of(small, "auto", None, None)
-    first, last = stage_weights(small, storage, Layout(pipeline_parallel_size=2))
+    first, last = stage_weights(small, storage, Layout(stages=Stages(2)))
     assert "embedding" in dict(first.by_part)
     assert "head" in dict(last.by_part)
     assert first.tensor_bytes + last.tensor_bytes == small.num_parameters * 2
