@@ -152,4 +152,4 @@ def test_a_parent_interval_spans_its_children():
 
 
 def test_quantity_names_are_distinct():
-    assert len(set(QUANTITIES)) == len(QUANTITIES) == 26
+    assert len(set(QUANTITIES)) == len(QUANTITIES) == 27

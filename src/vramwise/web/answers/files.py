@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import SourceError, UsageError, VramwiseError, printable
 from vramwise.files import may_look_at, read_at_most, shown_path
+from vramwise.units import MIB
 from vramwise.web.bodies import Body, maybe_text, only, scenario_in, switch_in, table_in, text_in, whole_in
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ def _is_trace(path: str, suffix: str) -> bool:
         return False
     with open(path, "rb") as file:
         before = b""
-        while chunk := file.read(1 << 20):
+        while chunk := file.read(MIB):
             if b'"traceEvents"' in before + chunk:
                 return True
             before = chunk[-16:]
