@@ -73,6 +73,7 @@ def test_a_term_shows_how_it_is_known(page, address):
     shown(page, address)
     page.click('.legend [data-term="KV cache"] button')
     term = page.locator('.terms > details[data-term="KV cache"]')
+    term.locator(".source").first.wait_for()
     assert term.get_attribute("open") is not None
     assert "Source:" in term.inner_text()
 
