@@ -110,7 +110,7 @@ def test_chinese_and_back(page, address):
     page.click("#language")
     page.wait_for_function("() => document.querySelector('#tab-why').textContent === '为什么'")
     assert page.get_attribute("html", "lang") == "zh-Hans"
-    assert "所需显存" in page.inner_text("#answer")
+    page.wait_for_function("() => document.querySelector('#answer').innerText.includes('所需显存')")
     page.click("#language")
     page.wait_for_function("() => document.querySelector('#tab-why').textContent === 'Why'")
 

@@ -82,8 +82,9 @@ function term(node, path, whole, key) {
   return box;
 }
 
-/* Opens the term of this name and goes there. */
+/* Opens the term of this name and goes there; it stays open when scrolling puts another moment under the pointer. */
 export function openTerm(root, name) {
+  opened.add(name);
   const found = [...root.querySelectorAll(".terms > details")].find((one) => one.dataset.term === name);
   if (!found) return;
   found.open = true;
