@@ -76,7 +76,7 @@ class CachingAllocator:
     """Counts `allocated` and `reserved` bytes and their peaks while blocks are taken and freed.
 
     `capacity`: bytes of the card that segments may take together; None: without limit. `expandable`: whether segments
-    grow.
+    grow. `was_full`: whether segments were given back because one more did not fit.
     """
 
     def __init__(self, capacity: int | None = None, *, expandable: bool = False) -> None:
@@ -87,6 +87,7 @@ class CachingAllocator:
         self._ever_deferred = 0
         self._ends: dict[int, Block] = {}
         self._made = 0
+        self.was_full = False
 
     def take(self, size: int, stream: int = 0) -> Block:
         """A block of at least `size` bytes from a stream's pools. Raises NoRoomError when the card is full."""
@@ -194,6 +195,7 @@ class CachingAllocator:
 
     def _reserve(self, size: int) -> None:
         if self.capacity is not None and self.reserved + size > self.capacity:
+            self.was_full = True
             self.empty_cache()
             if self.reserved + size > self.capacity:
                 raise NoRoomError(size)

@@ -85,8 +85,8 @@ def replay(
     """The first steps of one rank (see the module's docstring).
 
     `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together. `capacity_bytes`: what torch
-    can reserve; one more step is then played, after which what is given back on the way has settled. `lengths`: those
-    of steps one after another, the last of them `sequence`.
+    can reserve; where that was full, one more step is played, after which what was given back has settled. `lengths`:
+    those of steps one after another, the last of them `sequence`.
     """
     sizes = batch, sequence, accumulating, workspace_bytes
     return _Replay(model, train, *sizes, capacity_bytes, lengths, placement).run()
@@ -120,6 +120,8 @@ class _Replay:
             self._load()
             self.memory.some(self.workspace)
             for step, length in enumerate(self.lengths):
+                if step >= STEPS and not (self.varied or memory.was_full):
+                    break  # as on a card without limit
                 if not self.varied:
                     memory.peak_reserved = memory.reserved
                 self._of_length(length)
