@@ -31,12 +31,18 @@ DOCS = (
     "how-it-works",
     "plan",
     "training",
+    "serving",
     "fit",
     "accuracy",
     "this-machine",
     "files",
 )  # seed-facts.md has its own test
-PAGES = ("README.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in DOCS))
+GUIDES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("tutorials", "concepts", "inside", "zh/tutorials", "zh/concepts")
+    for path in (ROOT / "docs" / folder).glob("*.md")
+)
+PAGES = ("README.md", "README.zh.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in DOCS), *GUIDES)
 BLOCK = re.compile(r"(?<=```console\n).*?(?=^```)", re.DOTALL | re.MULTILINE)
 SESSION = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 OURS = re.compile(r"vramwise ")
@@ -46,6 +52,8 @@ PATIENCE_S = 1800  # a machine that is busy with other things; the slowest takes
 COUNT = re.compile(r"[\d,]+(?= cases(?: with| that|, all))|(?<= cases with )[\d,]+(?= measured values)")
 _ANSWERS: dict[str, Result | VramwiseError] = {}
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
+GENERATED = re.compile(r"reference/|\.svg$|(?:^|/)(?:contributing|changelog|security)\.md$")
+"""Pages and pictures that are there once the site is built, which checks these links."""
 
 
 def sessions(page: str) -> Iterator[tuple[str, str]]:
@@ -125,21 +133,30 @@ def test_the_page_shows_what_the_command_prints(shown):
 def test_the_readme_shows_the_main_commands():
     commands = [command for command, _ in sessions("README.md")]
     assert any(command.startswith("vramwise estimate") and "--task" not in command for command in commands)
-    assert all(any(f"--task {task}" in command for command in commands) for task in ("train", "serve"))
+    assert all(any(said in command for command in commands) for said in ("--task train", "-- vllm serve"))
     assert any(command.startswith("vramwise accuracy benchmarks/cases") for command in commands)
 
 
-def test_the_readme_shows_python_that_runs():
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+def test_the_pages_show_python_that_runs():
+    shown = {
+        code
+        for page in ("README.md", *GUIDES)
+        for code in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+    }
+    for code in shown:
+        _python(code)
+
+
+def _python(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"\d+\.\d\d GiB (True|False)\n", done.stdout)
+    assert re.search(r"\d\.\d\d GiB ", done.stdout)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page):
     for target in LINK.findall((ROOT / page).read_text("utf-8")):
-        assert ((ROOT / page).parent / target).exists(), target
+        assert (page in GUIDES and GENERATED.search(target)) or ((ROOT / page).parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES)
