@@ -36,6 +36,7 @@ COMMANDS = {
     "gpus": "GPUs that are known by name",
     "mfu": "how much of the GPUs' peak a run uses",
     "profile": "where the time of a profiler trace went",
+    "fleet": "which jobs of a cluster waste GPU-hours, from Prometheus",
     "doctor": "what this machine is: GPUs, links, network, software",
     "watch": "live GPU memory, utilization and network throughput",
     "dtypes": "number formats and quantization formats",
@@ -93,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def command() -> int:
     """`main` for a process that ends with it: what is in memory is not looked through once more, which took seconds."""
     code = main()
-    gc.freeze()
+    if "_duckdb" not in sys.modules:  # whose bindings complain of what is left
+        gc.freeze()
     return code
 
 
