@@ -51,7 +51,7 @@ class Live(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves((args, kwargs, out)):
             if isinstance(leaf, torch.Tensor):
-                self.see(getattr(leaf, "_local_tensor", leaf))
+                self.see(getattr(leaf, "_local_tensor", getattr(leaf, "elem", leaf)))  # shards, pending results
         alive = [found for found in (reference() for reference in self.storages.values()) if found is not None]
         self.peaks[self.phase] = max(self.peaks.get(self.phase, 0), sum(storage.nbytes() for storage in alive))
         return out

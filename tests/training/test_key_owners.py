@@ -50,6 +50,8 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "optimizer_state_dtype": ("fp32", {"precision": "bf16", "optimizer": "adamw"}, DENSE),
     "compute_dtype": ("fp32", {"precision": "bf16-mixed"}, DENSE),
     "fp8_recipe": ("blockwise", FP8, DENSE),
+    "fp8_operands": ("saved", {"precision": "fp8-mixed", "checkpointing": "none"}, DENSE),
+    "fp8_all_gather": (True, {"precision": "fp8-mixed", **SHARDS}, DENSE),
     "fp8_transposes": (False, {**FP8, "fp8_recipe": "tensorwise"}, DENSE),
     "optimizer": ("sgd", {}, DENSE),
     "optimizer_impl": ("foreach", {"optimizer": "adamw", "optimizer_impl": "for-loop"}, DENSE),
@@ -69,6 +71,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "recompute": (["layer:2"], {"checkpointing": "selective"}, DENSE),
     "attention": ("eager", {"attention": "sdpa"}, DENSE),
     "loss": ("fused-linear", {}, DENSE),
+    "loss_upcast": (False, {"loss": "standard"}, DENSE),
     "kernels": (["liger"], {}, DENSE),
     "lora_rank": (4, ADAPTERS, DENSE),
     "lora_targets": (["q_proj"], ADAPTERS, DENSE),
@@ -114,6 +117,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "zero_quantized_weights": (True, STAGE_3, DENSE),
     "fsdp": ("full-shard", {}, DENSE),
     "fsdp_version": (1, SHARDS, DENSE),
+    "fsdp_units": (["root"], SHARDS, DENSE),
     "reshard_after_forward": (False, SHARDS, DENSE),
     "tensor_parallel_size": (2, {}, DENSE),
     "sequence_parallel": (True, {"tensor_parallel_size": 2}, DENSE),
@@ -123,6 +127,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "pipeline_schedule": ("gpipe", STAGES, DENSE),
     "num_microbatches": (2, {"pipeline_parallel_size": 4, "pipeline_schedule": "gpipe"}, DENSE),
     "context_parallel_size": (2, {}, DENSE),
+    "context_parallel_kind": ("ulysses", {"context_parallel_size": 2, "context_parallel_kind": "ring"}, DENSE),
     "moe_overload_factor": (3, {"expert_parallel_size": 4}, MOE),
     "moe_capacity_factor": (1, {"expert_parallel_size": 2, "moe_overload_factor": 2}, MOE),
     "expert_parallel_size": (2, {}, MOE),
@@ -246,6 +251,7 @@ UNMOVED = {
 }
 DIFFER = (
     "sample_lengths", "packing", "padding", "document_mask", "padding_free", "attention", "loss", "kernels",
+    "loss_upcast", "fp8_operands", "fsdp_units", "context_parallel_kind",
     "expandable_segments", "gradient_accumulation_steps", "sub_group_size", "offload_optimizer_buffer_count",
     "sequence_parallel",
 )  # fmt: skip

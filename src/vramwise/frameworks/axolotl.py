@@ -70,5 +70,5 @@ RECORD = Framework(
     quantizing=Quantizing(experts_in=BITSANDBYTES),  # examples: quantize_moe_experts in all of them
     # 0.19 asks for peft 0.20.0; loaders/adapter.py find_all_linear_names, _patch_peft_param_wrapper_dropout
     peft=Peft(version=(0, 20), names_linear_layers=True, ignores_dropout=True),
-    sharding=Sharding(takes_zero=True),
+    sharding=Sharding(takes_zero=True, ring="uncounted"),
 )

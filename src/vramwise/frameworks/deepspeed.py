@@ -40,5 +40,5 @@ RECORD = Framework(
     attention=attention_of_classes,
     notes=_notes,
     casts=Casts(autocast="never"),  # 0.19 runtime/engine.py _configure_distributed_model casts the module
-    sharding=Sharding(shares="zero", takes_zero=True),
+    sharding=Sharding(shares="zero", takes_zero=True, context_parallel_kind="ulysses", ring="uncounted"),
 )

@@ -166,6 +166,10 @@ class Sharding:
     """Under sequence parallelism backward gathers a product's input again and does not keep it whole."""
     cuts_towers: bool = False
     """Tensor parallelism cuts what is not text, too."""
+    context_parallel_kind: Literal["ring", "ulysses"] = "ring"
+    """How context parallelism shares attention where nobody says so."""
+    ring: Literal["torch", "transformer-engine", "uncounted"] = "torch"
+    """Whose ring attention that is."""
     even_chunks: bool = False
     """Chunks of an interleaved pipeline have the same number of layers, embedding and loss counted or not."""
     cuts: tuple[str, ...] = ()

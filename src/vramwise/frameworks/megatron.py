@@ -74,6 +74,7 @@ RECORD = Framework(
     quantizing=Quantizing(keeps_originals=False),
     peft=None,
     sharding=Sharding(
+        ring="transformer-engine",  # --cp-comm-type p2p
         regathers_sequences=True,
         cuts_towers=True,
         even_chunks=True,

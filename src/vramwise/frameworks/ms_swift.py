@@ -58,5 +58,6 @@ RECORD = Framework(
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     peft=Peft(version=(0, 20), names_linear_layers=True),  # pipelines/train/tuner.py get_target_modules
-    sharding=Sharding(takes_zero=True),
+    # 4.6 trainers/sequence_parallel: ulysses, and a ring where ranks are more than heads
+    sharding=Sharding(takes_zero=True, context_parallel_kind="ulysses", ring="uncounted"),
 )

@@ -247,10 +247,12 @@ class _BackwardWalker:
         scratch, pieces = (most.scratch, most.pieces) if most is not None else (0, 1)
         larger = total(each.raw - each.nbytes for each, _, _ in made if each.raw)
         larger = larger - total(each.nbytes for each, _, _ in made if each.passing == "in_place")
-        self._note(f"{node.op} backward", node.module, scratch + larger + node.workspace_bytes)
+        own = node.backward_workspace_bytes
+        workspace = node.workspace_bytes if own is None else own
+        self._note(f"{node.op} backward", node.module, scratch + larger + workspace)
         wide = [(object(), each, held) for each, held, _ in made if each.raw and held.comes_later]
         self.result.events += [(raw, each.raw) for raw, each, _ in wide]
-        self._briefly(*[divided_up(scratch, pieces)] * pieces, node.workspace_bytes)
+        self._briefly(*[divided_up(scratch, pieces)] * pieces, workspace)
         if self.recomputed:
             self._release(node)
         for raw, each, held in wide:  # one after the other goes into its own shape and dtype

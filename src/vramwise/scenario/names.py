@@ -163,13 +163,17 @@ PIPELINE_SCHEDULE_SPELLINGS: Final[Mapping[str, str]] = {
     "zb": "zero-bubble",
     "zero-bubble-v": "zero-bubble",
 }
-FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
+FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8", "rowwise")
 FP8_RECIPE_SPELLINGS: Final[Mapping[str, str]] = {
     "current": "tensorwise",
     "current-scaling": "tensorwise",
     "delayed-scaling": "delayed",
     "subchannel": "blockwise",
+    "axiswise": "rowwise",
+    "rowwise-with-gw-hp": "rowwise",
 }
+CONTEXT_PARALLEL_KINDS: Final = ("ring", "ulysses")
+FP8_OPERANDS: Final = ("none", "saved", "recomputed")
 OFFLOAD: Final = ("none", "cpu", "nvme")
 
 ENGINES: Final = tuple(SPELLED_ENGINES)

@@ -71,6 +71,7 @@ ZERO = Owner(title="ZeRO", table="zero", key="zero_stage", absent=(0,), needs="z
 ZERO_3 = Owner(title="ZeRO-3", table="zero", key="zero_stage", values=(3,), needs="zero_stage 3")
 FSDP = Owner(title="FSDP", table="fsdp", key="fsdp", absent=("none",), needs="fsdp full-shard or its like")
 TENSOR_PARALLEL = Owner(title="", key="tensor_parallel_size", absent=(1,), needs="tensor_parallel_size above 1")
+CONTEXT_PARALLEL = Owner(title="", key="context_parallel_size", absent=(1,), needs="context_parallel_size above 1")
 PIPELINE = Owner(
     title="pipeline parallel", table="pipeline", key="pipeline_parallel_size", absent=(1,),
     needs="pipeline_parallel_size above 1",
@@ -81,6 +82,7 @@ COMPILE = Owner(title="torch.compile", key="compile", absent=(False,), needs="co
 FP8 = Owner(
     title="Transformer Engine", table="fp8", key="precision", values=("fp8-mixed",), needs="precision fp8-mixed"
 )
+FLOAT8 = Owner(title="float8", table="fp8", key="precision", values=("fp8-mixed",), needs="precision fp8-mixed")
 IMAGES = Owner(title="", key="images_per_sequence", absent=(0,), needs="images_per_sequence above 0", refuses=True)
 QUANTIZED_BASE = Owner(title="", key="quantization", absent=(None,), needs="a quantization")
 ROLLOUT = Owner(

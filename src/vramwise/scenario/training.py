@@ -9,7 +9,9 @@ from vramwise.scenario import names
 from vramwise.scenario.fields import choice, dtype_name, key, maybe, switch, text, texts, whole
 from vramwise.scenario.owners import (
     COMPILE,
+    CONTEXT_PARALLEL,
     EXPERT_PARALLEL,
+    FLOAT8,
     FP8,
     FSDP,
     IMAGES,
@@ -51,6 +53,12 @@ class TrainSettings(Settings):
         "how 8-bit values are scaled", names.FP8_RECIPES, names.FP8_RECIPE_SPELLINGS, owner=FP8
     )
     fp8_transposes: bool | None = switch("8-bit weights are kept transposed too (by GPU and recipe)", owner=FP8)
+    fp8_operands: str | None = maybe(
+        "what torchao's products keep in 8 bits: none, inputs and weights (saved), or inputs alone (recomputed)",
+        names.FP8_OPERANDS,
+        owner=FLOAT8,
+    )
+    fp8_all_gather: bool = switch("FSDP gathers the products' weights in 8 bits (torchao)", False, owner=FLOAT8)
     optimizer: str = choice("the optimizer", names.OPTIMIZERS, names.OPTIMIZER_SPELLINGS)
     optimizer_impl: str = choice("how the optimizer steps", names.OPTIMIZER_IMPLS, names.OPTIMIZER_IMPL_SPELLINGS)
     micro_batch_size: int = whole("sequences in one forward pass of one GPU", 1)
@@ -75,6 +83,7 @@ class TrainSettings(Settings):
     recompute: tuple[str, ...] = texts("what selective checkpointing recomputes (core_attn, mlp, op, …)")
     attention: str = choice("the attention kernel", names.TRAIN_ATTENTION, names.TRAIN_ATTENTION_SPELLINGS)
     loss: str = choice("how the loss is worked out", names.LOSSES)
+    loss_upcast: bool | None = switch("logits become fp32 for the loss, if not as the framework has it")
     kernels: tuple[str, ...] = key(
         Several(
             help="fused kernels in use",
@@ -119,6 +128,7 @@ class TrainSettings(Settings):
     zero_quantized_weights: bool = switch("weights are gathered as 8 bit", False, owner=ZERO_3)
     fsdp: str = choice("fully sharded data parallel", names.FSDP, inside="fsdp.sharding_strategy")
     fsdp_version: int = key(Whole(help="FSDP 1 or 2", maximum=2), 2, owner=FSDP)
+    fsdp_units: tuple[str, ...] = texts("what FSDP wraps: layer, module, root, or names of classes", owner=FSDP)
     cpu_ram_efficient_loading: bool | None = switch("it cuts quantized weights in host memory (accelerate)", owner=FSDP)
     reshard_after_forward: bool = switch("gathered weights are freed after the forward pass", True, owner=FSDP)
     tensor_parallel_size: int = whole("GPUs that share each layer", 1)
@@ -140,6 +150,11 @@ class TrainSettings(Settings):
     )
     num_microbatches: int | None = whole("micro-batches in a pipeline step", owner=PIPELINE)
     context_parallel_size: int = whole("GPUs that share each sequence", 1)
+    context_parallel_kind: str | None = maybe(
+        "how they do: ring (keys and values go round) or ulysses (heads are exchanged); else the framework's own",
+        names.CONTEXT_PARALLEL_KINDS,
+        owner=CONTEXT_PARALLEL,
+    )
     moe_overload_factor: float | None = key(
         Share(help="even shares of tokens that the fullest rank's experts get (a range up to 1.5)", optional=True),
         None,

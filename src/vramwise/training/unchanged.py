@@ -18,7 +18,7 @@ from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
-from vramwise.training.activations.loss import with_loss
+from vramwise.training.activations.loss import is_one_kernel, with_loss
 from vramwise.training.activations.sizes import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
@@ -156,6 +156,10 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
         yield "sequence_length", "a batch is of images alone"
     if "decoder_sequence_length" in given and not has_two_lengths(model, train):
         yield "decoder_sequence_length", "the model has one stack, whose length is sequence_length"
+    if "loss_upcast" in given and asked.loss_upcast is not None and is_one_kernel(train):
+        yield "loss_upcast", f"loss {train.loss} is one kernel over the logits as they are, or makes none"
+    if "fp8_operands" in given and runs_transformer_engine(train):
+        yield "fp8_operands", "Transformer Engine keeps 8-bit inputs, and weights as fp8_transposes says"
     if "recompute" in given and asked.recompute and train.checkpointing != "selective":
         yield (
             "recompute",

@@ -73,7 +73,7 @@ def write_deepspeed(asked: Asked) -> Draft:
 def _fsdp(settings: Mapping[str, object]) -> dict[str, object]:
     kind, version = str(settings.get("fsdp")), settings.get("fsdp_version")
     found: dict[str, object] = {
-        "fsdp_version": version, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_version": version, "fsdp_auto_wrap_policy": wrap_policy(settings),
         "fsdp_offload_params": settings.get("offload_params") == "cpu",
         "fsdp_cpu_ram_efficient_loading": bool(settings.get("cpu_ram_efficient_loading")),
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
@@ -81,6 +81,11 @@ def _fsdp(settings: Mapping[str, object]) -> dict[str, object]:
     if version == 2:
         return {**found, "fsdp_reshard_after_forward": kind != "shard-grad-op"}
     return {**found, "fsdp_sharding_strategy": _FSDP[kind]}
+
+
+def wrap_policy(settings: Mapping[str, object]) -> str:
+    """accelerate's name for what FSDP wraps; of classes it finds the layers' own."""
+    return "NO_WRAP" if settings.get("fsdp_units") == ["root"] else "TRANSFORMER_BASED_WRAP"
 
 
 def _arguments(asked: Asked) -> Iterator[str]:

@@ -41,6 +41,8 @@ def read(start: Start) -> Launch:
     train: dict[str, object] = {"framework": "litgpt", "micro_batch_size": 4 if pretrains else 1, "loss": "chunked",
                              **options.settings(), "checkpointing": "none" if gpus == 1 or pretrains else "full",
                              "clip_grad_norm": pretrains, "precision": _precision(options, quantized)}  # fmt: skip
+    if train["precision"] == "fp8-mixed":  # lightning 2.6 fabric/plugins/precision/transformer_engine.py
+        train["kernels"] = ["transformer-engine"]
     share = (options.number("train.global_batch_size") or (512 if pretrains else 16)) // gpus
     train["gradient_accumulation_steps"] = max(1, share // whole_in(train, "micro_batch_size"))
     if gpus > 1:

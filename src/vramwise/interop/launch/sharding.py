@@ -115,6 +115,9 @@ def _accelerate(found: Sharding, accelerate: Options) -> None:
         count = accelerate.number(f"parallelism_config_{size}")
         if count and count > 1:
             found.settings[key] = count
+    heads = accelerate.number("parallelism_config_sp_size")
+    if heads and heads > 1:  # accelerate 1.12 parallelism_config.py: DeepSpeed's Ulysses
+        found.settings |= {"context_parallel_size": heads, "context_parallel_kind": "ulysses"}
 
 
 def _shorthand(accelerate: Options) -> dict[str, object]:
@@ -163,8 +166,21 @@ def read_fsdp(found: Sharding, table: Mapping[str, object], version: int) -> Non
         found.settings |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
     if _is_on(table.get("activation_checkpointing")):
         found.settings["checkpointing"] = "full"
+    _units(found, table)
     if _is_on(table.get("cpu_ram_efficient_loading")):
         found.settings["cpu_ram_efficient_loading"] = True
+
+
+def _units(found: Sharding, table: Mapping[str, object]) -> None:
+    """What is wrapped, where it is not a unit a layer (accelerate 1.12 utils/dataclasses.py set_auto_wrap_policy)."""
+    policy, classes = str(table.get("auto_wrap_policy") or "").upper(), table.get("transformer_layer_cls_to_wrap")
+    names = [str(name) for name in classes] if isinstance(classes, list) else str(classes or "").split(",")
+    if policy == "NO_WRAP":
+        found.settings["fsdp_units"] = ["root"]
+    elif policy == "SIZE_BASED_WRAP":
+        found.notes.append("SIZE_BASED_WRAP: a unit a layer is taken; --fsdp-units says otherwise")
+    elif any(name.strip().endswith("Embedding") for name in names):
+        found.settings["fsdp_units"] = ["layer", "Embedding"]
 
 
 def _is_switch(value: object) -> bool:

@@ -29,6 +29,8 @@ _OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "muon": "muon", "distmuon": "m
 _BATCH, _LENGTH, _GPUS = 8, 2048, 8
 _TENSOR = ("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree")
 _PIPELINE = ("parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree")
+_FLOAT8_RECIPE = ("quantize.linear.float8.recipe_name", "float8.recipe_name")
+_FLOAT8_GATHER = ("quantize.linear.float8.enable_fsdp_float8_all_gather", "float8.enable_fsdp_float8_all_gather")
 _CONTEXT = ("parallelism.context_parallel_degree", "experimental.context_parallel_degree")
 _SHARD = ("parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree")
 _REPLICATE = ("parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree")
@@ -132,9 +134,12 @@ def _training(options: Options, gpus: int | None) -> tuple[dict[str, object], li
     if options.is_on("compile.enable", "training.compile"):
         train["compile"] = True
     if any("float8" in one for one in options.several("model.converters")):
-        train |= {"precision": "fp8-mixed", "fp8_recipe": "tensorwise"}
-        if (options.first("quantize.linear.float8.recipe_name") or "tensorwise") != "tensorwise":
-            notes.append("float8's row-wise scales are taken as one for a tensor")
+        recipe = options.first(*_FLOAT8_RECIPE) or "tensorwise"
+        train |= {"precision": "fp8-mixed", "fp8_recipe": "rowwise" if recipe.startswith("rowwise") else "tensorwise"}
+        if options.is_on(*_FLOAT8_GATHER):
+            train["fp8_all_gather"] = True
+        if options.is_on("float8.force_recompute_fp8_weight_in_bwd"):
+            train["fp8_operands"] = "recomputed"
     if options.is_on("parallelism.disable_loss_parallel") and "tensor_parallel_size" in cut:
         train["loss"] = "standard"
     samples = options.number("training.global_batch_size")

@@ -116,7 +116,7 @@ def _on_fsdp(options: Options) -> dict[str, object]:
         train["offload_activations"] = "cpu"
     shared = options.number(f"{_ACTOR}.ulysses_sequence_parallel_size", f"{fsdp}.ulysses_sequence_parallel_size") or 1
     if shared > 1:
-        train["context_parallel_size"] = shared
+        train |= {"context_parallel_size": shared, "context_parallel_kind": "ulysses"}
     if "8bit" in (options.first(f"{_ACTOR}.optim.optimizer") or "").lower():
         train["optimizer"] = "adamw-8bit"
     return train
@@ -179,7 +179,7 @@ def _sft(options: Options) -> tuple[dict[str, object], str, list[str]]:
     }  # fmt: skip
     shared = options.number("ulysses_sequence_parallel_size", "engine.ulysses_sequence_parallel_size") or 1
     if shared > 1:
-        train["context_parallel_size"] = shared
+        train |= {"context_parallel_size": shared, "context_parallel_kind": "ulysses"}
     if options.is_on("model.fsdp_config.cpu_offload", "model.fsdp_config.offload_params", "engine.offload_policy"):
         train |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
     if options.is_on("use_remove_padding", "model.use_remove_padding"):

@@ -90,7 +90,8 @@ class Tensor:
 class Node:
     """One primitive operation: what it read, made, and keeps for backward.
 
-    `in_norm`: whether it is part of a norm. `primitive`: what is known of every operation of that name. Raises
+    `in_norm`: whether it is part of a norm. `backward_workspace_bytes`: what backward takes beside what it makes, None
+    for as much as forward does. `primitive`: what is known of every operation of that name. Raises
     `UndescribedOperationError` where nothing is.
     """
 
@@ -103,6 +104,7 @@ class Node:
     backward_flops: Dim = 0
     workspace_bytes: Dim = 0
     in_norm: bool = False
+    backward_workspace_bytes: Dim | None = None
     primitive: Primitive = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -9,7 +9,9 @@ Outside Megatron nobody tells a layer which micro-batch is the first, so that 8-
 every product and kept for its backward; Megatron's are states (fp8_weights.py). Not counted: scales of inputs.
 
 torchao's Float8Linear keeps its 16-bit input and weight and casts both again in backward (torchao 0.18
-float8/float8_linear.py, `matmul_with_hp_or_float8_args.forward`), so nothing changes under it.
+float8/float8_linear.py, `matmul_with_hp_or_float8_args.forward`), so nothing changes under it; earlier ones and what
+torch.compile makes of it keep 8-bit copies (`kept_in_8_bits`). Each product casts its own; compiled, equal casts are
+one.
 """
 
 from __future__ import annotations
@@ -21,21 +23,65 @@ from vramwise.models.autograd.size import Dim, probe
 from vramwise.models.autograd.tensor import Node, Storage, Tensor, contiguous_strides
 from vramwise.models.step import Forward
 from vramwise.training.activations.rewriting import rewritten
-from vramwise.training.recipe.fp8_weights import all_copies_bytes, is_8_bit, runs_transformer_engine
+from vramwise.training.recipe.fp8_weights import (
+    all_copies_bytes,
+    is_8_bit,
+    kept_in_8_bits,
+    runs_torchao,
+    runs_transformer_engine,
+)
 from vramwise.training.resolved import ResolvedTrain
 
 
 def with_fp8_products(forward: Forward, train: ResolvedTrain) -> Forward:
-    """The forward pass with 8-bit copies of what the layers' products keep, where Transformer Engine runs them."""
-    if not runs_transformer_engine(train):
+    """The forward pass with 8-bit copies of what the layers' products keep, where they run in 8 bits."""
+    if runs_transformer_engine(train):
+        caches_them = framework_of(train).casts.caches_8_bit_weights or is_8_bit(train.param_dtype)
+        inputs, weights, shared = True, not caches_them, True
+    elif runs_torchao(train):
+        forward = rewritten(forward, lambda run: run.nodes if run.layer is None else _without_casts(run.nodes))
+        inputs, weights = kept_in_8_bits(train)
+        shared = train.compile
+    else:
         return forward
-    caches_them = framework_of(train).casts.caches_8_bit_weights or is_8_bit(train.param_dtype)
-    made_anew = None if caches_them else train
-    return rewritten(forward, lambda run: run.nodes if run.layer is None else _quantizing(run.nodes, made_anew))
+    if not inputs and not weights:
+        return forward
+    made_anew = train if weights else None
+    return rewritten(
+        forward, lambda run: run.nodes if run.layer is None else _quantizing(run.nodes, made_anew, inputs, shared)
+    )
 
 
-def _quantizing(nodes: tuple[Node, ...], weights_of: ResolvedTrain | None) -> tuple[Node, ...]:
-    """`weights_of`: the settings under which products keep 8-bit copies of their weights as well."""
+def _without_casts(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Products that read weights as they are, of which autocast makes no 16-bit copies (torchao casts them itself)."""
+    casts = {node.outputs[0].storage: node for node in nodes if node.op == "_to_copy" and _is_copy(node.outputs[0])}
+    own = {storage: node.inputs[0] for storage, node in casts.items() if node.inputs[0].is_parameter}
+    found: list[Node] = []
+    for node in nodes:
+        if node.primitive.multiplies_by_weights and any(t.storage in own for t in node.inputs):
+            inputs = tuple(replace(own[t.storage], shape=t.shape) if t.storage in own else t for t in node.inputs)
+            node = replace(node, inputs=inputs, saved=tuple(item for item in node.saved if item[0] not in own))
+        found.append(node)
+    read = {t.storage for node in found if not _is_seen_differently(node) for t in node.inputs}
+    unread = {storage for storage in own if storage not in read}
+    return tuple(node for node in found if not any(output.storage in unread for output in node.outputs))
+
+
+def _is_copy(tensor: Tensor) -> bool:
+    return tensor.storage.kind == "weight_copy"
+
+
+def _is_seen_differently(node: Node) -> bool:
+    return node.primitive.gradient == "view" and all(o.storage is node.inputs[0].storage for o in node.outputs)
+
+
+def _quantizing(
+    nodes: tuple[Node, ...], weights_of: ResolvedTrain | None, inputs: bool, shared: bool
+) -> tuple[Node, ...]:
+    """`weights_of`: the settings under which products keep 8-bit copies of their weights as well.
+
+    `inputs`: whether they keep such of their inputs; `shared`: whether products of one input share its copy.
+    """
     copies: dict[Storage, Tensor] = {}
     result: list[Node] = []
     for node in nodes:
@@ -44,11 +90,11 @@ def _quantizing(nodes: tuple[Node, ...], weights_of: ResolvedTrain | None) -> tu
             copies_of_it = _copies_of_weight(weight, weights_of)
             result.append(Node("quantize_fp8", node.module, (weight,), (copies_of_it,)))
             node = replace(node, saved=(*node.saved, (copies_of_it.storage, "8-bit weight")))
-        kept = _kept_input(node)
+        kept = _kept_input(node) if inputs else None
         if kept is None:
             result.append(node)
             continue
-        copy = copies.get(kept.storage)
+        copy = copies.get(kept.storage) if shared else None
         if copy is None:
             copies[kept.storage] = copy = _in_8_bits(kept)
             result.append(Node("quantize_fp8", node.module, (kept,), (copy,)))

@@ -57,6 +57,8 @@ Build = Callable[[Tape, Tensor], None]
 
 def upcasts(train: ResolvedTrain, model: Model) -> bool:
     """Whether the library's way to the loss makes fp32 logits of its own."""
+    if train.loss_upcast is not None:
+        return train.loss_upcast
     if not framework_of(train).trainer:
         return False
     return not has_fact("transformers", "loss_of_narrow_logits", model.config.model_type, library_version(train))
@@ -67,6 +69,15 @@ def is_compiled(train: ResolvedTrain) -> bool:
     if not train.compile or train.loss not in ("standard", "vocab-parallel"):
         return False
     return "loss" in train.compiled if train.compiled else framework_of(train).loss.compiled(train)
+
+
+def is_one_kernel(train: ResolvedTrain) -> bool:
+    """Whether the loss has no place where logits become fp32, or not."""
+    own = framework_of(train).loss
+    tiles = train.loss == "chunked" and (own.chunks == "tiles" or (own.compiled_chunks and train.compile))
+    standard = train.loss == "standard" and own.one_kernel
+    in_place = train.loss == "vocab-parallel" and own.softmax_in_place
+    return train.loss == "fused-linear" or tiles or standard or in_place or is_compiled(train)
 
 
 def shifts_logits(train: ResolvedTrain) -> bool:
@@ -81,7 +92,12 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
     loss = forward.runs[-1]
     logits = loss.incoming[0]
     variant, own = train.loss, framework_of(train).loss
-    if loss_of(execution(train, model).kernels) is not None:  # the framework's own
+    if train.loss_upcast is False:
+        forward = _without_fp32_outputs(forward)
+        loss = forward.runs[-1]
+        logits = loss.incoming[0]
+    own_runs = train.loss_upcast is None and "loss" not in train.compiled
+    if own_runs and loss_of(execution(train, model).kernels) is not None:  # the framework's own
         return forward
     if variant == "chunked" and model.head == "contrastive":
         raise ScenarioError(
@@ -93,14 +109,15 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
         return _without_logits(forward, partial(fused_linear, sums_in_fp32=sums))
     if variant == "chunked":
         if own.chunks == "as they are":
-            return _replaced(forward, partial(chunked, logits=logits, upcast=False))
+            return _replaced(forward, partial(chunked, logits=logits, upcast=bool(train.loss_upcast)))
         if own.chunks_with_head(train):
-            return _without_logits(forward, partial(looped, reduced=sharded(train)))
+            widened = train.loss_upcast is not False
+            return _without_logits(forward, partial(looped, reduced=sharded(train), upcast=widened))
         if own.chunks == "tiles":
             return _without_logits(forward, tiled)
         if own.compiled_chunks and train.compile:
             return _replaced(forward, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
-        return _replaced(forward, partial(chunked, logits=logits, upcast=True))
+        return _replaced(forward, partial(chunked, logits=logits, upcast=train.loss_upcast is not False))
     if is_compiled(train) or (variant == "fused" and own.fused_is_compiled):
         return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
     if variant == "fused":
@@ -110,12 +127,16 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
     if variant == "vocab-parallel" and own.softmax_in_place:
         return _replaced(forward, partial(softmax_in_place, logits=logits))
     if variant == "vocab-parallel" and _is_causal(loss):
-        return _replaced(forward, partial(loss_parallel, logits=logits))
+        return _replaced(forward, partial(loss_parallel, logits=logits, upcast=train.loss_upcast is not False))
     if train.tensor_parallel_size > 1 and variant == "standard":
-        return _replaced(forward, partial(gathered, logits=logits, ranks=train.tensor_parallel_size))
+        whole = partial(gathered, logits=logits, ranks=train.tensor_parallel_size)
+        return _replaced(forward, partial(whole, upcast=train.loss_upcast is not False))
     if shifts_logits(train) and _is_causal(loss):
         autocast = execution(train, model).autocast
         return _replaced(forward, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast)
+    if train.loss_upcast is not None and variant == "standard" and model.head != "contrastive":
+        autocast = execution(train, model).autocast
+        return _replaced(forward, partial(plain, logits=logits, upcast=train.loss_upcast), autocast=autocast)
     return forward
 
 
@@ -173,6 +194,16 @@ def _replaced(forward: Forward, action: Callable[[Tape], None], autocast: str | 
     return recounted(replace(forward, runs=(*below, head, _recorded(loss, action, loss.incoming, autocast))))
 
 
+def _without_fp32_outputs(forward: Forward) -> Forward:
+    """The logits as the output layer makes them, where the module hands them out in fp32."""
+    *below, head, loss = forward.runs
+    if not head.nodes or head.nodes[-1].op != "outputs_to_fp32":
+        return forward
+    (logits,) = head.nodes[-1].inputs
+    head = replace(head, nodes=head.nodes[:-1], outgoing=(logits,))
+    return replace(forward, runs=(*below, head, replace(loss, incoming=(logits,))))
+
+
 def _without_logits(forward: Forward, build: Callable[[Tape, Tensor, Tensor], None]) -> Forward:
     """Output layer and loss as one: the head ends at the hidden states that the output layer reads."""
     *below, head, loss = forward.runs
@@ -200,29 +231,36 @@ def _loss_of(tape: Tape, x: Tensor) -> Tensor:
 # -- variants ----------------------------------------------------------------------------------------------
 
 
-def gathered(tape: Tape, logits: Tensor, ranks: int) -> None:
-    """Logits of all tensor-parallel ranks, gathered before an ordinary cross entropy in fp32."""
+def plain(tape: Tape, logits: Tensor, upcast: bool) -> None:
+    """Cross entropy over every position, of fp32 logits or of the logits as they are."""
+    wide = tape.to(logits, "fp32") if upcast else logits
+    rows = tape.view(wide, -1, wide.shape[-1])
+    tape.cross_entropy(rows, tape.new((rows.shape[0],), "int64", op="labels"))
+
+
+def gathered(tape: Tape, logits: Tensor, ranks: int, upcast: bool) -> None:
+    """Logits of all tensor-parallel ranks, gathered before an ordinary cross entropy, mostly in fp32."""
     width = logits.shape[-1]
     whole = tape.new((*logits.shape[:-1], width * ranks), logits.dtype, requires_grad=logits.requires_grad, op="gather")
     tape.record("all_gather", [logits], [whole])
-    rows = tape.view(tape.to(whole, "fp32"), -1, whole.shape[-1])
-    tape.cross_entropy(rows, tape.new((rows.shape[0],), "int64", op="labels"))
+    plain(tape, whole, upcast)
     tape.record("locals", [whole], [])
 
 
-def loss_parallel(tape: Tape, logits: Tensor) -> None:
+def loss_parallel(tape: Tape, logits: Tensor, upcast: bool = True) -> None:
     """Cross entropy over logits cut along the vocabulary: log-softmax and both backward steps as eager operations.
 
     Forward holds the fp32 logits, the shifted ones and their exponentials; backward the log-probabilities, a gradient
-    of the loss, exponentials and their sum (16 bytes a local logit), and log-softmax has nothing left to do.
+    of the loss, exponentials and their sum (16 bytes a local logit), and log-softmax has nothing left to do. Without
+    `upcast` all are in the logits' dtype.
     """
-    wide = tape.to(logits, "fp32")
+    wide = tape.to(logits, "fp32") if upcast else logits
     rows = tape.view(wide, -1, wide.shape[-1])
-    shifted_rows = tape.new(rows.shape, "fp32", op="sub")
+    shifted_rows = tape.new(rows.shape, wide.dtype, op="sub")
     tape.record("sub", [rows], [shifted_rows])
-    exponentials = tape.new(rows.shape, "fp32", op="exp")
+    exponentials = tape.new(rows.shape, wide.dtype, op="exp")
     tape.record("exp", [shifted_rows], [exponentials])
-    kept = tape.new(rows.shape, "fp32", requires_grad=rows.requires_grad, op="log_softmax")
+    kept = tape.new(rows.shape, wide.dtype, requires_grad=rows.requires_grad, op="log_softmax")
     tape.record("parallel_log_softmax", [rows, shifted_rows], [kept], [(kept, "result")])
     target = tape.new((rows.shape[0],), "int64", op="labels")
     tape.record("parallel_nll_loss", [kept, target], [_loss_of(tape, kept)], [(kept, "self"), (target, "target")])
@@ -288,13 +326,14 @@ def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor, sums_in_fp32: bool 
     tape.record("fused_linear_cross_entropy", read, outputs, saves)
 
 
-def looped(tape: Tape, hidden: Tensor, weight: Tensor, reduced: bool) -> None:
+def looped(tape: Tape, hidden: Tensor, weight: Tensor, reduced: bool, upcast: bool = True) -> None:
     """An eighth of the positions at a time through output layer, loss and backward of both, before forward is over.
 
     A chunk holds its logits, their log-probabilities and two fp32 gradients of them, then both 16-bit ones and the
     weight's gradient. Hidden states' gradient is summed up in fp32 and kept in their own dtype, a trained weight's in
     its own; under FSDP (`reduced`) that sum is in fp32, and a copy of it is reduced at last (torchtitan 0.3
     components/loss.py ChunkedLossWrapper; torch 2.13 fsdp/_fully_shard/_fsdp_param.py to_accumulated_grad_if_needed).
+    Without `upcast` log-probabilities and their gradients are in the logits' dtype.
     """
     vocabulary = weight.shape[0]
     assert isinstance(vocabulary, int)
@@ -307,7 +346,8 @@ def looped(tape: Tape, hidden: Tensor, weight: Tensor, reduced: bool) -> None:
         copies = [tape.new(weight.shape, "fp32", op="gradient to reduce")] if reduced else []
     tape.record("sums_of_gradients", [hidden], sums)
     logits = tape.new(chunk, hidden.dtype, op="chunk of logits")
-    wide = [tape.new(chunk, "fp32", op=name) for name in ("log-probabilities", "gradient", "gradient")]
+    inside = "fp32" if upcast else hidden.dtype
+    wide = [tape.new(chunk, inside, op=name) for name in ("log-probabilities", "gradient", "gradient")]
     tape.record("chunk_of_logits", [hidden, weight], [logits, *wide])
     narrow = tape.new(chunk, hidden.dtype, op="gradient")
     tape.record("gradient_of_a_tile", [logits], [narrow, *of_weight])

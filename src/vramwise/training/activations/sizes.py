@@ -27,6 +27,7 @@ from vramwise.training.activations.block_ends import (
 )
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
 from vramwise.training.activations.compiled import compiles_layers, with_compiled_layers
+from vramwise.training.activations.context_parallel import with_context_parallel
 from vramwise.training.activations.dequantization import with_dequantization
 from vramwise.training.activations.dummy_gradients import adds_into_main_gradients
 from vramwise.training.activations.fp8 import with_fp8_products
@@ -254,6 +255,7 @@ def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> F
     forward = with_loss(forward, train, model)
     if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:
         forward = with_softmax_inputs(forward)
+    forward = with_context_parallel(forward, train)
     if train.sequence_parallel:
         regathers = framework_of(train).sharding.regathers_sequences
         among = train.expert_tensor_parallel_size

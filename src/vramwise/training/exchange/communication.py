@@ -21,6 +21,7 @@ from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.exchange.root_unit import loss_is_apart, own_units, reduced_in
+from vramwise.training.exchange.wrapping import is_outside, module_of, wraps_modules
 from vramwise.training.exchange.zero_buffers import (
     bucket_bytes,
     gathered_weights,
@@ -30,6 +31,7 @@ from vramwise.training.exchange.zero_buffers import (
 )
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, stored, trained_numel, width
+from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution, longest_comes_first, reentrant
 from vramwise.training.recipe.zero import buckets_come_first, zero_settings
@@ -82,7 +84,7 @@ def buffers(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers
         return Buffers()
     if train.fsdp == "none":
         return Buffers(buckets=trained * grad)
-    return Buffers(reduce_scatter=_largest_unit(model, placement) * grad)
+    return Buffers(reduce_scatter=_largest_unit(model, train, placement) * grad)
 
 
 def awaited(exchanged: Buffers, train: ResolvedTrain) -> int:
@@ -127,22 +129,24 @@ def _sharded(model: Model, train: ResolvedTrain, placement: Placement, grad: int
     met: set[str] = set()
     for block in model.blocks:
         held = new = 0
+        modules: dict[str, int] = {}
         for p in block.parameters:
             if p.tied_to is None and placement.holds(p):
                 local = placement.local_numel(p, p.numel)
-                here = stored(p, local, train, rule)[0] if rule else local * size
+                here = stored(p, local, train, rule)[0] if rule else local * gathered_width(p, train, size)
                 held += here
+                modules[module_of(p)] = modules.get(module_of(p), 0) + here
                 new += 0 if p.name in met else here  # layers may share their parameters, as ALBERT's do
                 met.add(p.name)
-        if block.layer is None:
+        if is_outside(block, train):
             root += new
             largest = max(largest, new)
         else:
-            unit = max(unit, held)
+            unit = max(unit, *modules.values(), 0) if wraps_modules(train) else max(unit, held)
             layers += new
     trains_whole = train.method == "full"
     reduced = reduced_in(train, model) if train.fsdp_version == 2 else grad
-    scattered = _largest_unit(model, placement) * reduced if trains_whole else 0
+    scattered = _largest_unit(model, train, placement) * reduced if trains_whole else 0
     one_piece = 0
     if train.fsdp_version == 1:
         one_piece, scattered = scattered // reduced * size, 0
@@ -214,9 +218,12 @@ def _whole_in_litgpt(model: Model, train: ResolvedTrain) -> int:
     return sum(p.numel for p in model.parameters) * width(train.param_dtype)
 
 
-def _largest_unit(model: Model, placement: Placement) -> int:
-    units = (
-        sum(placement.local_numel(p, p.numel) for p in block.parameters if placement.holds(p))
-        for block in model.layers()
-    )
-    return max(units, default=0)
+def _largest_unit(model: Model, train: ResolvedTrain, placement: Placement) -> int:
+    """Values of the largest unit within the layers."""
+    sizes: dict[tuple[int | None, str], int] = {}
+    for block in model.layers():
+        for p in block.parameters:
+            if placement.holds(p) and not is_outside(block, train):
+                key = block.layer, module_of(p) if wraps_modules(train) else ""
+                sizes[key] = sizes.get(key, 0) + placement.local_numel(p, p.numel)
+    return max(sizes.values(), default=0)

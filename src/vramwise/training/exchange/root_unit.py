@@ -19,6 +19,7 @@ from functools import lru_cache
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.records import record
+from vramwise.training.exchange.wrapping import EMBEDDING, MODULE, kinds_of_units, wraps_nothing
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import rounded, trained_tensors, width
 from vramwise.training.recipe.settings import execution
@@ -45,8 +46,9 @@ class RootUnit:
 
 def own_units(train: ResolvedTrain, model: Model) -> bool:
     """Whether embedding and output layer are units, so that what is outside the layers is not whole while those run."""
-    makes_them = framework_of(train).sharding.outer_units(train)
-    return makes_them and train.fsdp_version == 2 and not model.shares_weights
+    said = kinds_of_units(train)
+    makes_them = not said.isdisjoint((EMBEDDING, MODULE)) if said else framework_of(train).sharding.outer_units(train)
+    return makes_them and (train.fsdp_version == 2 or bool(said)) and not model.shares_weights
 
 
 def loss_is_apart(train: ResolvedTrain, model: Model) -> bool:
@@ -68,7 +70,8 @@ def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootU
         return RootUnit()
     compute = execution(train, model)
     narrow = width(compute.autocast or compute.param_dtype)
-    outside = [(t, base) for t, base in trained_tensors(model, train) if base.layer is None]
+    alone = wraps_nothing(train)
+    outside = [(t, base) for t, base in trained_tensors(model, train) if base.layer is None or alone]
     embeds = {base.name for _, base in outside if base.part == "embedding"}
     are_apart = own_units(train, model)
     if are_apart:
@@ -81,6 +84,8 @@ def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootU
     above = sum(placement.local_numel(base, t.numel) for t, base in outside if base.name not in embeds)
     grad = width(train.grad_dtype)
     waiting = above * narrow - -(-above // placement.gradient_shards) * grad
+    if alone:  # all wait whole, and are counted as they come
+        above = waiting = 0
     if are_apart:  # autograd holds the gradient until its hook returns: the result is beside it
         share = 0
     return RootUnit(

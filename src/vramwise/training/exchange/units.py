@@ -19,8 +19,10 @@ from vramwise.models.blocks import Block
 from vramwise.models.model import Model
 from vramwise.models.step import runs_in
 from vramwise.training.exchange.root_unit import own_units
+from vramwise.training.exchange.wrapping import wraps_nothing
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, stored, trained_tensors, width
+from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
 
@@ -78,7 +80,8 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
             local = placement.local_numel(p, p.numel)
             trained = stepped.get(p.name)
             kept = trained.param_bytes if trained is not None else 0
-            here = stored(p, local, train, rule)[0] if rule else local * size
+            gathered = gathered_width(p, train, size)
+            here = stored(p, local, train, rule)[0] if rule else local * gathered
             cut = placement.weight_numel(p, local)
             unit.whole.append(here)
             unit.shards.append(
@@ -91,8 +94,8 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
             if trained is not None:
                 unit.numel += local
                 unit.cut_numel += placement.gradient_numel(p, local)
-            if kept > size:
-                unit.cast += cut * size
+            if kept > gathered:
+                unit.cast += cut * gathered
     for tensor, base in trained_tensors(model, train):
         if tensor.name != base.name:
             unit = of_weight[base.name]
@@ -107,9 +110,11 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
 
 
 def _unit_name(block: Block, model: Model, train: ResolvedTrain) -> str:
+    if wraps_nothing(train):
+        return ROOT
     if block.layer is not None:
         return f"layer {block.layer}"
-    if train.fsdp_version == 2 and own_units(train, model):
+    if own_units(train, model):
         parts = {p.part for p in block.parameters}
         return EMBEDDING if "embedding" in parts else HEAD
     return ROOT

@@ -34,6 +34,10 @@ def check_layout(scenario: Scenario, train: ResolvedTrain, model: Model) -> None
     if cp > 1 and sequence % cp:
         _refuse("context_parallel_size", f"{cp} does not divide the {sequence:,} tokens of a sequence",
                 _valid(scenario, lambda n: sequence % n == 0, most=sequence))  # fmt: skip
+    heads = model.config.size("num_attention_heads", default=0)
+    if cp > 1 and scenario.train.context_parallel_kind == "ulysses" and heads % cp:
+        _refuse("context_parallel_size", f"{cp} does not divide {heads} attention heads, which Ulysses shares out",
+                _valid(scenario, lambda n: heads % n == 0 and sequence % n == 0, most=heads))  # fmt: skip
     nodes = scenario.num_gpus / scenario.gpus_per_node
     if train.fsdp == "hybrid-shard" and nodes > 1 and nodes != int(nodes):
         raise ScenarioError(

@@ -24,6 +24,7 @@ from fractions import Fraction
 
 from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import followed, torch_version
 from vramwise.models.blocks import Parameter
 from vramwise.scenario import TrainSettings
 from vramwise.training.resolved import ResolvedTrain
@@ -41,6 +42,39 @@ def has_transformer_engine(train: TrainSettings) -> bool:
 def runs_transformer_engine(train: TrainSettings) -> bool:
     """Whether Transformer Engine runs the layers' products in 8 bits."""
     return train.precision == "fp8-mixed" and has_transformer_engine(train)
+
+
+def runs_torchao(train: TrainSettings) -> bool:
+    """Whether torchao's Float8Linear runs the layers' products in 8 bits."""
+    return train.precision == "fp8-mixed" and not has_transformer_engine(train)
+
+
+INPUTS_IN_16_BITS_SINCE, WEIGHTS_IN_16_BITS_SINCE = (0, 9), (0, 13)
+PARAMETERS_ARE_FREE_SINCE = (2, 8)
+
+
+def kept_in_8_bits(train: TrainSettings) -> tuple[bool, bool]:
+    """Whether torchao's products keep their inputs, and their weights, in 8 bits for backward.
+
+    With one scale a tensor torchao keeps both in 8 bits before 0.9, weights alone before 0.13, then neither (0.6.1 to
+    0.18 float8/float8_linear.py, `save_for_backward`; 0.12 is the last to hand on a cast weight). What is compiled
+    keeps what costs least instead: inputs in 8 bits, and weights too until torch 2.8, which knows that parameters are
+    there anyway (_functorch/config.py treat_parameters_as_free_to_save; torchao issue 2251). `recomputed` is torchao's
+    force_recompute_fp8_weight_in_bwd. Row-wise scales are others along the other axis: nothing of them serves backward.
+    """
+    if train.fp8_operands is not None:
+        return train.fp8_operands != "none", train.fp8_operands == "saved"
+    if (train.fp8_recipe or "tensorwise") != "tensorwise":
+        return False, False
+    if train.compile and train.compiled != ("loss",):
+        return True, torch_version(train) < PARAMETERS_ARE_FREE_SINCE
+    version = followed(train, "torchao") or WEIGHTS_IN_16_BITS_SINCE
+    return version < INPUTS_IN_16_BITS_SINCE, version < WEIGHTS_IN_16_BITS_SINCE
+
+
+def gathered_width(parameter: Parameter, train: TrainSettings, width: int) -> int:
+    """Bytes of a value of a weight as FSDP gathers it, `width` where nothing is in 8 bits."""
+    return 1 if train.fp8_all_gather and runs_torchao(train) and multiplies_in_8_bits(parameter) else width
 
 
 def is_8_bit(dtype: str | None) -> bool:

@@ -18,6 +18,7 @@ from vramwise.models.model import Model
 from vramwise.models.overrides import Kernels
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario, TrainSettings
+from vramwise.scenario.names import FP8_RECIPES
 from vramwise.training.layout.parallel import cuts_weights
 from vramwise.training.recipe.adapters import target_paths
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES, attention_of
@@ -73,6 +74,9 @@ def _with_fp8(train: ResolvedTrain, gpu: Gpu | None) -> ResolvedTrain:
     """Recipe and copies of 8-bit weights, by framework and GPU."""
     capability = gpu.compute_capability if gpu is not None else None
     recipe = train.fp8_recipe or framework_of(train).casts.fp8_recipe or default_recipe(capability)
+    if recipe == "rowwise":
+        expected = ", ".join(name for name in FP8_RECIPES if name != recipe)
+        raise ScenarioError("train.fp8_recipe", f"rowwise scales are torchao's alone; expected {expected}")
     transposes = train.fp8_transposes
     if transposes is None:
         transposes = keeps_transposes(recipe, capability)
@@ -154,6 +158,7 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
         master_dtype=train.master_dtype or master,
         optimizer_state_dtype=train.optimizer_state_dtype or states,
         compute_dtype=products_in(train, compute),
+        context_parallel_kind=train.context_parallel_kind or _context_parallel_kind(train, model),
         expert_tensor_parallel_size=train.expert_tensor_parallel_size
         or (train.tensor_parallel_size if train.expert_parallel_size == 1 else 1),
         quantization=quantization,
@@ -163,6 +168,12 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
         sequence_parallel=train.sequence_parallel
         or (framework.sharding.sequence_with_tensors and train.tensor_parallel_size > 1),
     )
+
+
+def _context_parallel_kind(train: TrainSettings, model: Model) -> str:
+    """The framework's own; heads that the ranks do not divide go round in a ring (ms-swift 4.6)."""
+    shares_out = model.config.size("num_attention_heads", default=0) % train.context_parallel_size == 0
+    return framework_of(train).sharding.context_parallel_kind if shares_out else "ring"
 
 
 def _longest_batch(train: TrainSettings, model: Model) -> int:

@@ -24,6 +24,7 @@ from vramwise.models.model import Model
 from vramwise.training.activations.block_ends import streams_of
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
+from vramwise.training.exchange.wrapping import wraps_modules
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.states import quantizer, stored, trained_tensors
@@ -65,6 +66,8 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
         return False
     is_whole = cut.tensor_parallel_size == 1
     if placement.weight_shards > 1:
+        if wraps_modules(train):  # blocks are what a replay gathers
+            return False
         return train.fsdp in ("full-shard", "shard-grad-op") and is_whole
     if train.expandable_segments:
         return False

@@ -7,6 +7,7 @@ from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.model import Model
 from vramwise.training.activations.dequantization import INPUTS_LEFT_SINCE
 from vramwise.training.activations.sizes import RunBytes
+from vramwise.training.exchange.wrapping import wraps_nothing
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import width
 from vramwise.training.recipe.settings import execution, longest_comes_first
@@ -14,7 +15,12 @@ from vramwise.training.resolved import ResolvedTrain
 
 
 def gradient_ratio(model: Model, train: ResolvedTrain, placement: Placement) -> tuple[int, int]:
-    """A finished gradient's bytes over those with which it left backward: its dtype and its shards."""
+    """A finished gradient's bytes over those with which it left backward: its dtype and its shards.
+
+    One unit around the whole model is reduced when its backward is over: until then all are as they were made.
+    """
+    if placement.weight_shards > 1 and wraps_nothing(train):
+        return 1, 1
     made = train.lora_dtype if train.method in ("lora", "qlora") else execution(train, model).param_dtype
     return width(train.grad_dtype), width(made) * placement.gradient_shards
 
