@@ -1,62 +1,17 @@
-"""A real Prometheus over seven planted days of 64 GPUs. Without one these tests are skipped for a person, not in CI."""
+"""Seven planted days of 64 GPUs in a real Prometheus."""
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from shutil import which
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from made_fleet import DAYS, day_of_metrics
-
-STARTING_S = 60
-ASKED = ("--since", "7d", "--until", "2026-01-12", "--step", "1h")
-"""The seven days, at the resolution in which they were made."""
-
-
-def program(name: str) -> str:
-    """Where a program is; a test without it is skipped, or fails where CI is set."""
-    found = which(name)
-    if found is None:
-        said = f"needs {name} (Debian's package prometheus)"
-        pytest.fail(said) if os.environ.get("CI") else pytest.skip(said)
-    return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
-@contextmanager
-def running(words: list[str], log: Path, ready: str) -> Iterator[None]:
-    """A server while the block runs, from the moment on that it answers."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(words, stdout=out, stderr=out)
-    try:
-        deadline = time.monotonic() + STARTING_S
-        while True:
-            assert process.poll() is None, log.read_text()[-2000:]
-            assert time.monotonic() < deadline, log.read_text()[-2000:]
-            try:
-                with urlopen(ready, timeout=5):
-                    break
-            except (URLError, OSError):
-                time.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
+from made_fleet import ASKED, DAYS, day_of_metrics
+from real_prometheus import program, prometheus
 
 
 @pytest.fixture(scope="session")
@@ -67,20 +22,6 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for day, file in enumerate(files):
         file.write_text("\n".join(day_of_metrics(day)) + "\n")
     return files
-
-
-@contextmanager
-def prometheus(folder: Path, config: str = "global: {}\n", blocks: Path | None = None) -> Iterator[str]:
-    """The address of a Prometheus with a configuration, over blocks that are there."""
-    settings, port = folder / "prometheus.yml", free_port()
-    settings.write_text(config)
-    words = [
-        program("prometheus"), f"--config.file={settings}", f"--storage.tsdb.path={blocks or folder / 'tsdb'}",
-        "--storage.tsdb.retention.time=100y", f"--web.listen-address=127.0.0.1:{port}",
-    ]  # fmt: skip
-    address = f"http://127.0.0.1:{port}"
-    with running(words, folder / "prometheus.log", f"{address}/-/ready"):
-        yield address
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ START = 1_767_571_200  # 2026-01-05 00:00 UTC, a Monday
 HOUR, DAY = 3_600, 86_400
 DAYS = 7
 END = START + DAYS * DAY
+ASKED = ("--since", "7d", "--until", "2026-01-12", "--step", "1h")
+"""The seven days, at the resolution in which they are made."""
 HOSTILE = '</script><script>alert(1)</script>\x1b[31m"} or vector(1) #'
 CHAT_COMMAND = "vllm serve gpt2 --max-model-len 1024 --gpu-memory-utilization 0.5"
 RESET_HOUR = 60

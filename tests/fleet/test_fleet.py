@@ -6,7 +6,7 @@ import csv
 import json
 
 import pytest
-from made_fleet import CHAT_COMMAND, END, HOSTILE, START, TOKENS_AN_HOUR
+from made_fleet import ASKED, CHAT_COMMAND, END, HOSTILE, START, TOKENS_AN_HOUR
 
 from vramwise.cli.main import main
 
@@ -18,8 +18,6 @@ MIB = 2**20
 def answer(seven_days, tmp_path_factory):
     from contextlib import redirect_stdout
     from io import StringIO
-
-    from conftest import ASKED
 
     out, folder = StringIO(), tmp_path_factory.mktemp("answer")
     words = [

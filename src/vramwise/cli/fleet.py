@@ -106,7 +106,7 @@ def _asked(args: argparse.Namespace) -> FleetAnswer:
     from vramwise.fleet.answer import ask_fleet
     from vramwise.fleet.prometheus import server_at
     from vramwise.fleet.smaller import specs_in
-    from vramwise.fleet.windows import TOKENS, Asked
+    from vramwise.fleet.windows import STEPS, TOKENS, Asked
 
     step = args.step or (300 if args.since > 2 * 86_400 else 60)
     if args.since < step:
@@ -116,7 +116,7 @@ def _asked(args: argparse.Namespace) -> FleetAnswer:
     until = int(time.time() if args.until is None else args.until) // step * step
     asked = Asked(
         until_s=until, since_s=args.since // step * step, step_s=step, job_labels=tuple(args.job_label),
-        command_label=args.command_label, tokens=(*TOKENS, *args.tokens_metric), steps=tuple(args.steps_metric),
+        command_label=args.command_label, tokens=(*TOKENS, *args.tokens_metric), steps=(*STEPS, *args.steps_metric),
     )  # fmt: skip
     server = server_at(args.prometheus, float(args.timeout), os.environ.get(TOKEN_VARIABLE) or None)
     windows = partial(counted, label="asking", unit="windows")

@@ -8,9 +8,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.cli.screens.paint import screen_width, wrapped_text
 from vramwise.cli.site_flags import add_site_arguments
@@ -22,6 +22,10 @@ from vramwise.hardware.machine.network import Counters, interfaces, rates
 from vramwise.hardware.machine.nvml import this_machine
 from vramwise.hardware.machine.pasted import LONGEST_LINE, MOST_GPUS, MOST_LINES
 from vramwise.units import MB, format_bytes
+
+if TYPE_CHECKING:
+    from vramwise.result import Quantity
+    from vramwise.watching.exposition import Family
 
 HELP = "live GPU memory, what utilization really means, network throughput; to CSV or Parquet"
 COLUMNS = ("time_s", "kind", "name", "measure", "value", "unit")
@@ -40,6 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="also write samples: .csv, or .parquet (needs pyarrow)")
     add_site_arguments(parser, calibrates=True, estimates=False)
     parser.add_argument(
+        "--serve", metavar="[HOST]:PORT", help="export instead of print, for Prometheus: http://HOST:PORT/metrics"
+    )
+    parser.add_argument("--scenario", metavar="FILE", help="with --serve: what is estimated, beside what is")
+    parser.add_argument(
         "--exporter",
         metavar="URL|FILE",
         help="a GPU exporter's metrics (DCGM, AMD), such as http://localhost:9400/metrics",
@@ -50,7 +58,12 @@ def run(args: argparse.Namespace) -> int:
     """Sample until --count or Ctrl-C. Raises UsageError for an output that is neither CSV nor Parquet."""
     if args.calibrate:
         _calibrate(args)
-    return watch(interval_s=args.interval, count=args.count, output=args.output, exporter=args.exporter)
+    if args.scenario is not None and args.serve is None:
+        raise UsageError("--scenario goes with --serve; vramwise.watch() follows a run of your own")
+    serving = None if args.serve is None else _Serving(args.serve, args.scenario)
+    return watch(
+        interval_s=args.interval, count=args.count, output=args.output, exporter=args.exporter, serving=serving
+    )
 
 
 def _calibrate(args: argparse.Namespace) -> None:
@@ -67,14 +80,21 @@ def _calibrate(args: argparse.Namespace) -> None:
         command_module("measure").run(command_parser("measure").parse(list(words)))
 
 
-def watch(*, interval_s: float, count: int | None, output: str | None, exporter: str | None) -> int:
-    """One block of lines a sample; 0 when stopped."""
+def watch(
+    *, interval_s: float, count: int | None, output: str | None, exporter: str | None, serving: _Serving | None = None
+) -> int:
+    """One block of lines a sample, or a page of them; 0 when stopped."""
     with ExitStack() as stack:
         sink = None if output is None else stack.enter_context(_Output(output))
         samples = _samples(interval_s, count, exporter)
+        if serving is not None:
+            print(f"exporting at {stack.enter_context(serving.served())}", flush=True)
         try:
             for rows in samples:
-                print("\n".join(map(printable, _lines(rows))), flush=True)
+                if serving is None:
+                    print("\n".join(map(printable, _lines(rows))), flush=True)
+                else:
+                    serving.rows = rows
                 if sink is not None:
                     sink.add(rows)
         except KeyboardInterrupt:
@@ -163,6 +183,63 @@ def _shown(value: float, unit: str) -> str:
     if unit == "B/s":
         return f"{value / MB:,.2f} MB/s ({8 * value / MB / 1000:,.3f} Gbit/s)"
     return f"{value:,.0f} {unit}"
+
+
+_EXPORTED = {
+    "memory total": ("vramwise_gpu_memory_total_bytes", "Memory of the card.", "bytes", 1.0),
+    "kernel resident": (
+        "vramwise_gpu_kernel_resident_ratio",
+        "Share of time with any kernel on the GPU.",
+        "ratio",
+        0.01,
+    ),
+    "power": ("vramwise_gpu_power_watts", "Power draw of the card.", "watts", 1.0),
+    "temperature": ("vramwise_gpu_temperature_celsius", "Temperature of the card.", "celsius", 1.0),
+    "received": ("vramwise_network_received_bytes_per_second", "Received through an interface.", "", 1.0),
+    "sent": ("vramwise_network_sent_bytes_per_second", "Sent through an interface.", "", 1.0),
+}
+"""What --serve calls a measure: name, words, unit and scale."""
+
+
+class _Serving:
+    """The newest sample as metrics, beside the estimate of a scenario. Raises what `estimate` raises."""
+
+    def __init__(self, place: str, scenario: str | None) -> None:
+        from vramwise.watching.exposition import job_of_this_process, place_of
+
+        place_of(place)
+        self.place, self.rows, self._labels = place, list[Row](), job_of_this_process()
+        self._expected = {} if scenario is None else _expected(scenario)
+
+    def served(self) -> AbstractContextManager[str]:
+        from vramwise.watching.exposition import served
+
+        return served(self.place, self._families)
+
+    def _families(self) -> list[Family]:
+        from vramwise.watching.exposition import Family, estimated_family, measured_family
+
+        used: list[tuple[dict[str, str], float]] = []
+        others: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for _, kind, name, measure, value, _ in self.rows:
+            labels = {**self._labels, "gpu" if kind == "gpu" else "interface": name}
+            if measure == "memory used":
+                used.append(({**labels, "counter": "nvidia_smi"}, value))
+            elif measure in _EXPORTED:
+                others.setdefault(measure, []).append((labels, value * _EXPORTED[measure][3]))
+        found = [estimated_family(self._expected, self._labels), measured_family(used)]
+        for measure, samples in others.items():
+            name, words, unit, _ = _EXPORTED[measure]
+            found.append(Family(name, words, samples, unit=unit))
+        return found
+
+
+def _expected(scenario: str) -> dict[str, Quantity]:
+    from vramwise.estimation import estimate
+    from vramwise.watching.given import expected, scenario_of
+
+    stated, result = scenario_of(scenario)
+    return expected(estimate(stated) if result is None else result, on_cpu=False)
 
 
 class _Output:

@@ -9,7 +9,7 @@ from vramwise.errors import UsageError
 from vramwise.fleet.exporters import EXPORTERS
 from vramwise.fleet.labels import JobLabels, check_label, job_labels
 from vramwise.fleet.prometheus import Prometheus
-from vramwise.fleet.windows import TOKENS, Asked, when
+from vramwise.fleet.windows import STEPS, TOKENS, Asked, when
 
 COMMAND_METRICS: Final = ("kube_pod_annotations", "kube_pod_labels")
 """kube-state-metrics (docs/metrics/workload/pod-metrics.md); which annotations it exports is its own setting."""
@@ -26,7 +26,7 @@ class Beside:
             present = server.label_names(_selected(name), asked.start_s, asked.until_s)
             if present:
                 self._labels[name] = _labels_of(present, asked.job_labels)
-            elif name not in TOKENS:
+            elif name not in (*TOKENS, *STEPS):
                 notes.append(f"no samples of {name} from {when(asked.start_s)} to {when(asked.until_s)}")
         if asked.command_label is not None:
             check_label(asked.command_label, "--command-label")

@@ -14,6 +14,8 @@ TOKENS: Final = (
     "sglang:prompt_tokens_total",
 )  # fmt: skip
 """Counters of tokens that engines export."""
+STEPS: Final = ("vramwise_steps_total",)
+"""What `vramwise.watch(serve=…)` exports."""
 
 
 @record
@@ -43,7 +45,7 @@ class Asked:
     job_labels: tuple[str, ...] = ()
     command_label: str | None = None
     tokens: tuple[str, ...] = TOKENS
-    steps: tuple[str, ...] = ()
+    steps: tuple[str, ...] = STEPS
 
     @property
     def start_s(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -15,6 +16,14 @@ from vramwise.scenario import Scenario
 from vramwise.site.force import file_to_write
 from vramwise.units import format_bytes
 from vramwise.watching.account import Account, StepRow
+from vramwise.watching.exposition import (
+    Family,
+    estimated_family,
+    job_of_this_process,
+    measured_family,
+    place_of,
+    served,
+)
 from vramwise.watching.following import lightning_class, trainer_class
 from vramwise.watching.given import COUNTERS, Given, expected, scenario_of, with_card
 from vramwise.watching.hooks import Hooks, Observed
@@ -36,6 +45,7 @@ def watch(
     log: Callable[[str], None] | None = None,
     calibrate: bool = False,
     site: str | os.PathLike[str] | None = None,
+    serve: str | None = None,
 ) -> Watch:
     """A watch over a training (or generation) of your own: estimated against actual, with reasons.
 
@@ -49,12 +59,14 @@ def watch(
     `optimizer` the steps are cut into moments and the reasons name batch, length and terms. `device` is `cuda:N` or
     `cpu`, by default the one in use. A line is logged for the first two steps, a new peak, and every `every` steps;
     `log` takes each line (standard error otherwise). With `calibrate` the terms that a run's counters determine go into
-    `site` (the user's own file where none is named) when it ends well, for later estimates. No library is imported
-    before the watch begins. Raises UsageError for anything else than the above.
+    `site` (the user's own file where none is named) when it ends well, for later estimates. `serve` (`:9400`) exports
+    estimated and actual memory and the steps for Prometheus while the watch runs. No library is imported before the
+    watch begins. Raises UsageError for anything else than the above.
     """
     return Watch(
-        given, model=model, optimizer=optimizer, device=device, every=every, log=log, calibrate=calibrate, site=site
-    )
+        given, model=model, optimizer=optimizer, device=device, every=every, log=log, calibrate=calibrate, site=site,
+        serve=serve,
+    )  # fmt: skip
 
 
 class Watch:
@@ -71,6 +83,7 @@ class Watch:
         log: Callable[[str], None] | None = None,
         calibrate: bool = False,
         site: str | os.PathLike[str] | None = None,
+        serve: str | None = None,
     ) -> None:
         if every < 1:
             raise UsageError(f"watch: every is a number of steps from 1 on, got {every}")
@@ -89,6 +102,9 @@ class Watch:
         self._told: set[str] = set()
         self._compared: dict[str, int] = {}
         self._shown_peak = 0
+        self._serve, self._serving = serve, ExitStack()
+        if serve is not None:
+            place_of(serve)
 
     @property
     def device(self) -> str:
@@ -140,6 +156,8 @@ class Watch:
         trains = self.scenario is None or self.scenario.task == "train"
         self._hooks = Hooks(meter.mark, self.account.observed, self.device, trains=trains)
         self._hooks.attach(*self._attached)
+        if self._serve is not None:
+            self.say(f"exporting at {self._serving.enter_context(served(self._serve, self._families))}")
         return self
 
     def attach(self, model: Any = None, optimizer: Any = None) -> None:
@@ -175,6 +193,7 @@ class Watch:
         """Stop to follow, say what was seen; an out-of-memory error is read, and never swallowed."""
         if self._meter is None:
             return
+        self._serving.close()
         meter, self._meter = self._meter, None
         records = meter.close()
         if self._hooks is not None:
@@ -231,6 +250,13 @@ class Watch:
         found = {f"vramwise/{LABELS[n]}_gib": gib(size) for n, size in actual.items() if size is not None}
         known = {n: q for n, q in self._expected.items() if actual.get(n) is not None}
         return found | {f"vramwise/{LABELS[n]}_estimated_gib": gib(int(q.expected)) for n, q in known.items()}
+
+    def _families(self) -> list[Family]:
+        """What a scrape gets: estimated and actual counters, and how many steps there were."""
+        labels = job_of_this_process()
+        actual = [({**labels, "counter": name}, float(size)) for name, size in self.account.counters().items()]
+        steps = Family("vramwise_steps", "Steps that were watched.", [(labels, float(self.account.steps))], "counter")
+        return [estimated_family(self._expected, labels), measured_family(actual), steps]
 
     def save(self, path: str) -> None:
         """Add the run to a file of measured cases, with the sizes that were seen; `vramwise accuracy` reads it.
