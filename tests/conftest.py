@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,19 @@ settings.register_profile("vramwise", deadline=None, suppress_health_check=[Heal
 EXAMPLES = int(os.environ.get("VRAMWISE_EXAMPLES", "60"))
 settings.register_profile("thorough", max_examples=EXAMPLES, deadline=None, print_blob=True)
 settings.load_profile("vramwise")
+
+
+STARTED_S = time.monotonic()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--budget-s", type=float, default=0.0, help="seconds after which no test is begun any more")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    budget_s = item.config.getoption("--budget-s")
+    if budget_s and time.monotonic() - STARTED_S > budget_s:
+        pytest.skip(f"not begun within {budget_s:.0f} s")
 
 
 @pytest.fixture(autouse=True)
