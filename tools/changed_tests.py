@@ -1,8 +1,8 @@
 """The tests that a change needs first, one file a line: what `scripts/test --fast` runs.
 
 Changed are the files that differ from where this branch left main, and new ones. A changed test runs itself; a changed
-module brings the tests that import it, those beside its package's other tests first, then those that import what imports
-it. Nearest first, since --fast stops when its time is up. Nothing changed: the quick tests of the whole.
+module brings the tests that import it, those beside its package's other tests first, then those that import what
+imports it. Nearest first, since --fast stops when its time is up. Nothing changed: the quick tests of the whole.
 """
 
 from __future__ import annotations

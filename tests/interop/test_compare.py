@@ -254,3 +254,30 @@ def test_the_log_says_whether_flashinfer_samples_and_how_many_sequences_are_capt
     reading = read_log(log(told))
     assert reading.settings["flashinfer_sampler"] is True
     assert reading.settings["max_num_seqs"] == 64
+
+
+@pytest.mark.parametrize("text", [VLLM, VLLM_V0, SGLANG, LLAMA_CPP])
+def test_a_log_becomes_a_measured_case_that_accuracy_reads(log, text, tmp_path, capsys):
+    cases = tmp_path / "cases.jsonl"
+    given = ["compare", log(text), "--gpu", "h100-sxm-80gb"]
+    for _ in range(2):
+        assert main([*given, "--save-case", str(cases)]) == 0
+    assert "replace its source" in capsys.readouterr().out
+    first, second = map(json.loads, cases.read_text().splitlines())
+    assert second["id"] == f"{first['id']}-2"
+    printed = read_log(log(text)).printed
+    assert first["measured"].keys() == printed.keys()
+    assert all(abs(first["measured"][name] - one.value) <= 0.5 for name, one in printed.items())
+    assert first["quote"].count(" | ") + 1 == len({one.line for one in printed.values()})
+    assert main(["accuracy", str(cases), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cases"] == 2
+
+
+def test_a_case_is_of_a_log(log, tmp_path, capsys):
+    result = tmp_path / "a.json"
+    assert main(["estimate", "gpt2", "--task", "load", "--json"]) == 0
+    result.write_text(capsys.readouterr().out)
+    cases = tmp_path / "cases.jsonl"
+    assert main(["compare", str(result), str(result), "--save-case", str(cases)]) == 2
+    assert "--save-case belongs to a log" in capsys.readouterr().err
+    assert not cases.exists()

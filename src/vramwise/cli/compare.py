@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.cli.site_flags import add_site_arguments, kept, kept_lines
 from vramwise.errors import ScenarioError, UsageError, clipped
+from vramwise.files import shown_path
 from vramwise.units import MIB
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", metavar="KEY=VALUE", action="append", default=[],
         help="a key of the `serve` table that the log leaves open (max_num_seqs=256); may be given several times",
     )  # fmt: skip
+    parser.add_argument(
+        "--save-case", metavar="FILE.jsonl", help="add the log to a file of measured cases, the form of a contribution"
+    )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON and nothing else")
     add_site_arguments(parser, calibrates=True)
 
@@ -51,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
     comparison = compare_log(args.log, _overrides(args))
     learned = _learned(args, comparison) if args.calibrate else None
+    saved = _saved(args.save_case, comparison) if args.save_case else ""
     if args.json:
         json.dump(comparison.to_dict() | ({} if learned is None else {"calibrated": learned}), sys.stdout)
         print()
@@ -59,7 +64,19 @@ def run(args: argparse.Namespace) -> int:
     from vramwise.cli.screens.paint import screen_width, show
 
     show([*compare_screen(comparison), *(() if learned is None else kept_lines(learned, screen_width()))])
+    if saved:
+        print(f"\n{saved}")
     return 0
+
+
+def _saved(path: str, comparison: Comparison) -> str:
+    """Add the log to a file of cases; the line that says so."""
+    from vramwise.interop.logs.case import SOURCE, case_of_log
+    from vramwise.measure.saving import save_case
+
+    case = case_of_log(comparison)
+    save_case(path, case)
+    return f'{shown_path(path)}: added the case {case["id"]}; replace its source, "{SOURCE}"'
 
 
 def _two_results(args: argparse.Namespace) -> int:
@@ -68,8 +85,10 @@ def _two_results(args: argparse.Namespace) -> int:
     from vramwise.measure.two_results import two_results
 
     unused = [key for key in _TOP if getattr(args, key) is not None]
-    if unused or args.set or args.calibrate:
-        name = flag(unused[0]) if unused else "--set" if args.set else "--calibrate"
+    if unused or args.set or args.calibrate or args.save_case:
+        name = (
+            flag(unused[0]) if unused else "--set" if args.set else "--calibrate" if args.calibrate else "--save-case"
+        )
         raise UsageError(f"{name} belongs to a log: two results say everything themselves")
     a, b = (_result_of(path) for path in (args.log, args.other))
     found = two_results(a, b)
