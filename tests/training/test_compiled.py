@@ -169,3 +169,21 @@ def test_the_allocator_is_played_through_compiled_layers(checkpointing: str, mea
              "sequence_length": 2048}  # fmt: skip
     found = estimate({"model": "meta-llama/Llama-2-7b-hf", "task": "train", "num_gpus": 8, "train": train})
     assert found.quantities["peak_reserved"].expected == pytest.approx(measured_gib * GIB, rel=0.06)
+
+
+def test_a_compiled_model_of_transformers_works_its_loss_out_inside() -> None:
+    """Two 16-bit copies of the logits instead of fp32 ones, unless it says that layers alone are compiled."""
+    config = {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 32000,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    }  # fmt: skip
+
+    def logits(**train: Any) -> int:
+        table = {"framework": "pytorch", "precision": "bf16", "sequence_length": 512, "compile": True, **train}
+        found = estimate({"model": config, "task": "train", "train": table})
+        phase = next(phase for phase in found.phases if phase.name == "backward: head")
+        return next(part.bytes for part in phase.components.children if part.name == "logits and loss")
+
+    assert logits() == pytest.approx(512 * 32000 * (2 + 2), rel=0.01)
+    assert logits() == logits(compiled=["model", "loss"])
+    assert logits(compiled=["layers"]) > 2 * logits()

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from vramwise.errors import ScenarioError
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.job import job_of
+from vramwise.training.recipe.fp8_weights import kept_in_8_bits
 
 HIDDEN, WIDE, LAYERS, TOKENS = 4096, 14336, 32, 2048
 
@@ -61,3 +63,35 @@ def test_torchaos_linear_saves_what_torchs_does(recipe: str) -> None:
 def test_torchao_keeps_its_input_in_16_bits() -> None:
     titan = {"framework": "torchtitan", "fsdp": "full-shard"}
     assert activations(precision="fp8-mixed", **titan) == activations(precision="bf16-mixed", **titan)
+
+
+@pytest.mark.parametrize(
+    ("version", "recipe", "compiled", "inputs", "weights"),
+    [
+        ("torchao 0.8.0", "tensorwise", False, True, True),
+        ("torchao 0.11.0", "tensorwise", False, False, True),
+        ("torchao 0.13.0", "tensorwise", False, False, False),
+        ("torchao 0.8.0", "rowwise", False, False, False),
+        ("torch 2.7.1", "tensorwise", True, True, True),
+        ("torch 2.8.0", "tensorwise", True, True, False),
+    ],
+)
+def test_what_torchao_keeps_in_8_bits(version: str, recipe: str, compiled: bool, inputs: bool, weights: bool) -> None:
+    train = {"framework": "pytorch", "framework_version": version, "precision": "fp8-mixed", "compile": compiled}
+    scenario = Scenario.from_dict({"model": "gpt2", "task": "train", "train": {**train, "fp8_recipe": recipe}})
+    assert kept_in_8_bits(scenario.train) == (inputs, weights)
+
+
+def test_float8_operands_by_hand() -> None:
+    """Inputs of a layer's products in 8 bits, once for each product that reads them; weights beside them."""
+    titan = {"framework": "torchtitan", "precision": "fp8-mixed", "param_dtype": "bf16", "checkpointing": "none"}
+    none, recomputed, saved = (activations(fp8_operands=kept, **titan) for kept in ("none", "recomputed", "saved"))
+    weights = 2 * HIDDEN * HIDDEN + 2 * HIDDEN * HIDDEN // 4 + 3 * HIDDEN * WIDE
+    assert saved - recomputed == LAYERS * weights
+    # three copies for queries, keys, values instead of 16 bits, one beside the result of attention, two for gate and up
+    assert recomputed - none == LAYERS * TOKENS * ((3 - 2) * HIDDEN + HIDDEN + (2 - 2) * HIDDEN + (1 - 2) * WIDE)
+
+
+def test_rowwise_is_torchaos() -> None:
+    with pytest.raises(ScenarioError, match=r"train\.fp8_recipe: rowwise"):
+        activations(precision="fp8-mixed", framework="megatron", fp8_recipe="rowwise")

@@ -52,6 +52,8 @@ IN_PLACE = "fused_cross_entropy"
 COMPILED_CHUNKS = "compiled_chunks_cross_entropy"
 """Each chunk's gradient is new, and the chunk then goes."""
 
+_OVER_ROWS_OF_LOGITS = frozenset({"causal-lm", "masked-lm", "shifted-lm", "fp32-lm", "seq2seq-lm"})
+
 Build = Callable[[Tape, Tensor], None]
 
 
@@ -65,10 +67,16 @@ def upcasts(train: ResolvedTrain, model: Model) -> bool:
 
 
 def is_compiled(train: ResolvedTrain) -> bool:
-    """Whether a loss over whole logits, or over each rank's share of them, is compiled."""
+    """Whether a loss over whole logits, or over each rank's share of them, is compiled.
+
+    transformers' classes work it out in their own forward, which is compiled as a whole (4.46 to 5.23; Trainer's
+    `torch_compile` is accelerate's dynamo plug-in around the model).
+    """
     if not train.compile or train.loss not in ("standard", "vocab-parallel"):
         return False
-    return "loss" in train.compiled if train.compiled else framework_of(train).loss.compiled(train)
+    own = framework_of(train)
+    inside = own.classes == "as they are" and train.tensor_parallel_size == 1
+    return "loss" in train.compiled if train.compiled else inside or own.loss.compiled(train)
 
 
 def is_one_kernel(train: ResolvedTrain) -> bool:
@@ -118,7 +126,8 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
         if own.compiled_chunks and train.compile:
             return _replaced(forward, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
         return _replaced(forward, partial(chunked, logits=logits, upcast=train.loss_upcast is not False))
-    if is_compiled(train) or (variant == "fused" and own.fused_is_compiled):
+    over_rows = (model.loss or model.head) in _OVER_ROWS_OF_LOGITS
+    if (is_compiled(train) and over_rows) or (variant == "fused" and own.fused_is_compiled):
         return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
     if variant == "fused":
         return _replaced(forward, partial(fused, logits=logits, train=train, model=model))

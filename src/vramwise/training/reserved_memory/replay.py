@@ -62,9 +62,10 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
         return False
     if gradient_life(train).released or away.activations or placement.stages > 1:
         return False
-    if train.context_parallel_size > 1 or cut.expert_parallel_size > 1 or train.master_dtype or train.zero_stage:
+    if cut.expert_parallel_size > 1 or train.master_dtype or train.zero_stage:
         return False
     is_whole = cut.tensor_parallel_size == 1
+    shares_sequences = train.context_parallel_size > 1
     if placement.weight_shards > 1:
         if wraps_modules(train):  # blocks are what a replay gathers
             return False
@@ -72,7 +73,8 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
     if train.expandable_segments:
         return False
     moved = away.weights or away.gradients or away.optimizer
-    return is_whole and not moved and train.fsdp == "none" and not train.distributed_optimizer
+    alone = is_whole and not shares_sequences and train.fsdp == "none"
+    return alone and not moved and not train.distributed_optimizer
 
 
 def runs_one_by_one(shape: StepShape, model: Model, train: ResolvedTrain) -> bool:
