@@ -6,6 +6,7 @@ import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -293,3 +294,18 @@ def test_a_place_of_specs_that_is_not_there():
 
     with pytest.raises(SourceError, match="No such file"):
         specs_in(["/nowhere"])
+
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "fleet.parquet"
+
+
+def test_a_damaged_table_is_an_answer_or_one_line(tmp_path, capsys):
+    whole, file = EXAMPLE.read_bytes(), tmp_path / "jobs.parquet"
+    for place in range(0, len(whole), len(whole) // 40):
+        for content in (whole[:place], whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :]):
+            file.write_bytes(content)
+            code = main(["fleet", str(file), "--json"])
+            said = capsys.readouterr()
+            assert code in (0, 4), said.err
+            assert "internal error" not in said.err
+            assert code == 0 or (said.out == "" and said.err.count("\n") == 1)

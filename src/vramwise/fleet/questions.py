@@ -103,10 +103,13 @@ class Asker:
         return ", ".join(dict.fromkeys((*self.labels.names, *self.exporter.gpu_labels, *more)))
 
     def _first(self, role: Sequence[Metric], *more: str) -> str:
-        """A metric once a GPU and job, however many exporters or replicas of the server saw it."""
-        metric = present(role, self.names, self.prefix)[0]
-        scaled = "" if metric.scale == 1 else f" * {metric.scale!r}"
-        return f"max by ({self._by(*more)}) ({metric.name}){scaled}"
+        """A role once a GPU and job, however many exporters or replicas of the server saw it; of a GPU's metrics the
+        first, since cards of one cluster do not all have the same."""
+        found = [
+            f"max by ({self._by(*more)}) ({metric.name})" + ("" if metric.scale == 1 else f" * {metric.scale!r}")
+            for metric in present(role, self.names, self.prefix)
+        ]
+        return found[0] if len(found) == 1 else f"({' or '.join(found)})"
 
     def _all(self, role: Sequence[Metric], *more: str) -> str:
         """The sum of those metrics of a role that a GPU has."""
