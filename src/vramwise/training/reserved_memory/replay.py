@@ -37,6 +37,7 @@ from vramwise.training.recipe.two_lengths import read_by, step_axes
 from vramwise.training.reserved_memory.gathers import around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of
+from vramwise.training.reserved_memory.stage_3 import Stage3, is_described
 from vramwise.training.resolved import ResolvedTrain
 
 STEPS = 2
@@ -62,19 +63,20 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
         return False
     if gradient_life(train).released or away.activations or placement.stages > 1:
         return False
-    if cut.expert_parallel_size > 1 or train.master_dtype or train.zero_stage:
+    if cut.expert_parallel_size > 1 or cut.tensor_parallel_size > 1:
         return False
-    is_whole = cut.tensor_parallel_size == 1
-    shares_sequences = train.context_parallel_size > 1
+    if train.zero_stage:
+        return is_described(train, placement)
+    if train.master_dtype:
+        return False
     if placement.weight_shards > 1:
         if wraps_modules(train):  # blocks are what a replay gathers
             return False
-        return train.fsdp in ("full-shard", "shard-grad-op") and is_whole
-    if train.expandable_segments:
+        return train.fsdp in ("full-shard", "shard-grad-op")
+    if train.expandable_segments or train.context_parallel_size > 1:
         return False
     moved = away.weights or away.gradients or away.optimizer
-    alone = is_whole and not shares_sequences and train.fsdp == "none"
-    return alone and not moved and not train.distributed_optimizer
+    return not moved and train.fsdp == "none" and not train.distributed_optimizer
 
 
 def runs_one_by_one(shape: StepShape, model: Model, train: ResolvedTrain) -> bool:
@@ -116,7 +118,8 @@ class _Replay:
         )  # give back what is free page by page, so that a card is full only by tensors
         self.memory = memory = Memory(None if growing else capacity_bytes, expandable=growing)
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
-        self.around = around_blocks(memory, model, train, placement)
+        shares = Stage3 if train.zero_stage else around_blocks
+        self.around = shares(memory, model, train, placement)
         self.hooks_keep_inputs = frozen_units_keep_inputs(train)
 
     def run(self) -> Replayed:
@@ -331,6 +334,9 @@ class _Replay:
 
     def _optimizer_step(self, *, is_first: bool) -> None:
         train, placement = self.train, self.placement
+        if isinstance(self.around, Stage3):
+            self.around.step()
+            return
         stepped: list[tuple[TrainedTensor, int]] = []
         if not offloaded(train).optimizer:
             pairs = trained_tensors(self.model, train)
