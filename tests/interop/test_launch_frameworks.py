@@ -265,6 +265,10 @@ def test_shipped_configurations_are_read() -> None:
             {"precision": "fp16-mixed", "fsdp": "full-shard", "fsdp_version": 1, "checkpointing": "full"},
         ),
         (
+            "finetune_full google/gemma-2b --precision transformer-engine",
+            {"precision": "fp8-mixed", "kernels": ["transformer-engine"]},
+        ),
+        (
             "pretrain EleutherAI/pythia-160m --devices 8 --optimizer SGD",
             {"optimizer": "sgd", "optimizer_impl": "fused", "fsdp": "hybrid-shard", "micro_batch_size": 4,
              "gradient_accumulation_steps": 16},
@@ -289,3 +293,20 @@ def test_every_option_sets_a_key_of_the_scenario(program: str) -> None:
     for name, option in options_of(program).items():
         assert option.key in ("", READ_IN_CODE) or option.key in KINDS[TrainSettings], name
         assert not (option.key and option.note), name
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", {"precision": "fp8-mixed", "fp8_recipe": "tensorwise"}),
+        ("--float8.recipe_name rowwise", {"fp8_recipe": "rowwise", "fp8_operands": None}),
+        (
+            "--float8.enable_fsdp_float8_all_gather --float8.force_recompute_fp8_weight_in_bwd",
+            {"fp8_recipe": "tensorwise", "fp8_all_gather": True, "fp8_operands": "recomputed"},
+        ),
+    ],
+)
+def test_torchtitans_float8(flags: str, expected: dict[str, Any]) -> None:
+    config = "torchtitan/models/llama3/train_configs/llama3_8b.toml"
+    line = f"torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file {config} --model.converters float8"
+    check(f"{line} {flags}", expected)

@@ -28,7 +28,6 @@ class ResolvedTrain(TrainSettings):
     padding_free: bool = _decided("padding_free")
     document_mask: bool = _decided("document_mask")
     kbit_preparation: bool = _decided("kbit_preparation")
-    context_parallel_kind: str = _decided("context_parallel_kind")
 
     @classmethod
     def of(cls, train: TrainSettings, **decided: Any) -> Self:

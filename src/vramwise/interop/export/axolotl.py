@@ -13,6 +13,7 @@ from vramwise.interop.export.trainer_options import (
     sharding_options,
     targets,
     uses_liger,
+    wrap_policy,
     yaml_text,
 )
 
@@ -109,7 +110,7 @@ def _sharding(asked: Asked) -> dict[str, object]:
     if settings.get("zero_stage") or kind not in _FSDP:
         return sharding_options(asked)
     config: dict[str, object] = {
-        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "offload_params": settings.get("offload_params") == "cpu",
+        "auto_wrap_policy": wrap_policy(settings), "offload_params": settings.get("offload_params") == "cpu",
         "state_dict_type": "FULL_STATE_DICT",
     }  # fmt: skip
     if settings.get("fsdp_version") == 2:

@@ -13,7 +13,7 @@ from vramwise.errors import UsageError
 from vramwise.frameworks import framework_of
 from vramwise.interop.export.deepspeed_file import deepspeed_text
 from vramwise.interop.export.draft import Asked, Draft, File
-from vramwise.interop.export.trainer_options import trainer_options, yaml_text
+from vramwise.interop.export.trainer_options import trainer_options, wrap_policy, yaml_text
 from vramwise.interop.export.trl import ATTENTION, adapter_options, weights_dtype
 
 _SCRIPT = "train.py"
@@ -81,11 +81,6 @@ def _fsdp(settings: Mapping[str, object]) -> dict[str, object]:
     if version == 2:
         return {**found, "fsdp_reshard_after_forward": kind != "shard-grad-op"}
     return {**found, "fsdp_sharding_strategy": _FSDP[kind]}
-
-
-def wrap_policy(settings: Mapping[str, object]) -> str:
-    """accelerate's name for what FSDP wraps; of classes it finds the layers' own."""
-    return "NO_WRAP" if settings.get("fsdp_units") == ["root"] else "TRANSFORMER_BASED_WRAP"
 
 
 def _arguments(asked: Asked) -> Iterator[str]:

@@ -102,3 +102,8 @@ def yaml_text(table: Mapping[str, object]) -> str:
     import yaml
 
     return str(yaml.safe_dump(dict(table), sort_keys=False, default_flow_style=False, width=120))
+
+
+def wrap_policy(settings: Mapping[str, object]) -> str:
+    """accelerate's name for what FSDP wraps; of classes it finds the layers' own."""
+    return "NO_WRAP" if settings.get("fsdp_units") in (["root"], ("root",)) else "TRANSFORMER_BASED_WRAP"

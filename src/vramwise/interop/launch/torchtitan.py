@@ -138,7 +138,7 @@ def _training(options: Options, gpus: int | None) -> tuple[dict[str, object], li
         train |= {"precision": "fp8-mixed", "fp8_recipe": "rowwise" if recipe.startswith("rowwise") else "tensorwise"}
         if options.is_on(*_FLOAT8_GATHER):
             train["fp8_all_gather"] = True
-        if options.is_on("float8.force_recompute_fp8_weight_in_bwd"):
+        if options.is_on("float8.force_recompute_fp8_weight_in_bwd") and recipe == "tensorwise":
             train["fp8_operands"] = "recomputed"
     if options.is_on("parallelism.disable_loss_parallel") and "tensor_parallel_size" in cut:
         train["loss"] = "standard"

@@ -170,8 +170,10 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
     )
 
 
-def _context_parallel_kind(train: TrainSettings, model: Model) -> str:
+def _context_parallel_kind(train: TrainSettings, model: Model) -> str | None:
     """The framework's own; heads that the ranks do not divide go round in a ring (ms-swift 4.6)."""
+    if train.context_parallel_size == 1:
+        return None
     shares_out = model.config.size("num_attention_heads", default=0) % train.context_parallel_size == 0
     return framework_of(train).sharding.context_parallel_kind if shares_out else "ring"
 
