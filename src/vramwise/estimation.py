@@ -88,6 +88,10 @@ def terms_asked(scenario: Scenario) -> tuple[Result, Mapping[str, Asked]]:
 
 def _estimate(scenario: Scenario, *, replays: bool) -> Result:
     gpu, gpu_note = _gpu(scenario)
+    if scenario.driver is not None:
+        from vramwise.hardware.drivers import check_driver
+
+        check_driver(scenario.driver, gpu)
     said: tuple[str, ...] = ()
     try:
         found, model = model_of(scenario)

@@ -50,6 +50,7 @@ def test_the_json_holds_plain_fractions(cases):
             "worst_error": pytest.approx(-0.55),
             "worst_id": "b",
             "coverage": 0.5,
+            "above": 0.5,
             "median_width": pytest.approx(0.3),  # 40/100 and 40/200
         },
         {
@@ -65,6 +66,7 @@ def test_the_json_holds_plain_fractions(cases):
             "worst_error": None,
             "worst_id": None,
             "coverage": None,
+            "above": None,
             "median_width": None,
         },
     ]
@@ -99,9 +101,9 @@ def test_an_infinite_error_is_null_in_json(tmp_path):
 def test_what_a_person_reads(cases):
     text = lines(judge([cases], estimate, worst=1), width=250)
     assert text == [
-        "engine   quantity      n   median   |median|   |p90|   worst   in interval    width",
-        "vllm     weights     2/3    −32.5       32.5    55.0   −55.0          50 %   30.0 %",
-        "vllm     non_torch   0/1        –          –       –       –             –        –",
+        "engine   quantity      n   median   |median|   |p90|   worst   in interval   above    width",
+        "vllm     weights     2/3    −32.5       32.5    55.0   −55.0          50 %    50 %   30.0 %",
+        "vllm     non_torch   0/1        –          –       –       –             –       –        –",
         "",
         "engine   verdict   n   correct   false fits   false OOMs",
         "vllm     oom       1     0.0 %            1            0",

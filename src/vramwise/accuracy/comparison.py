@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from vramwise.accuracy.cases import Case
+from vramwise.intervals import judged_by, left_out
 from vramwise.measure.difference import without_workspaces
 from vramwise.records import record
 from vramwise.result import Quantity, Result
@@ -47,6 +48,11 @@ class Comparison:
         measured = max(0, self.measured)
         return self.low <= measured + rounding and self.high >= measured - rounding
 
+    @property
+    def above_interval(self) -> bool:
+        """Whether more was measured than the interval holds: the dangerous side of a size."""
+        return self.high < max(0, self.measured) - self.case.rounding.get(self.quantity, 0)
+
 
 @record
 class OomComparison:
@@ -55,6 +61,8 @@ class OomComparison:
     case: Case
     measured: bool
     expected: bool
+    probability: float | None = None
+    """Of fitting, as the verdict says it."""
 
     @property
     def false_fit(self) -> bool:
@@ -93,7 +101,8 @@ def compare(case: Case, estimate: Estimate) -> Outcome:
     stops the others.
     """
     try:
-        with chosen_site(off=True):  # a case is somebody else's machine
+        # a case is somebody else's machine, and no interval may know it
+        with chosen_site(off=True), judged_by(left_out(case.source_name)):
             result = estimate(case.scenario)
         quantities = {name: result.quantities[name] for name in case.measured if name in result.quantities}
     except Exception as error:  # a defect in one estimate must show in the table, not end it
@@ -111,7 +120,8 @@ def compare(case: Case, estimate: Estimate) -> Outcome:
         if estimated is None:
             missing.append(name)
         elif name == "oom":
-            oom = OomComparison(case, bool(measured), bool(estimated.expected))
+            probability = result.verdict.probability if result.verdict is not None else None
+            oom = OomComparison(case, bool(measured), bool(estimated.expected), probability)
         else:
             comparisons.append(_comparison(case, name, measured, estimated))
     return Outcome(case, tuple(comparisons), oom, tuple(missing))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vramwise.accuracy.cases import Case, UnusableLine, case_files, read_cases
 from vramwise.accuracy.comparison import Comparison, Estimate, Outcome, compare
+from vramwise.accuracy.reliability import Reliability, reliability_of
 from vramwise.accuracy.table import ErrorRow, OomRow, Table, tabulate, worst_comparisons
 from vramwise.records import record
 
@@ -24,6 +25,11 @@ class Report:
     table: Table
     worst: tuple[Comparison, ...] = ()
 
+    @property
+    def reliability(self) -> Reliability:
+        """The verdicts' probabilities against what became of the runs."""
+        return reliability_of([outcome.oom for outcome in self.outcomes if outcome.oom is not None])
+
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values; errors, widths and coverage are fractions, an infinite one is null."""
         return {
@@ -31,6 +37,7 @@ class Report:
             "cases": len(self.outcomes),
             "rows": [_row(row) for row in self.table.rows],
             "oom": [_oom(row) for row in self.table.oom_rows],
+            "reliability": _reliability(self.reliability),
             "errors": [
                 {"type": f.type, "count": f.count, "example": {"id": f.case.id, "message": f.message}}
                 for f in self.table.failures
@@ -80,8 +87,17 @@ def _row(row: ErrorRow) -> dict[str, object]:
         "worst_error": _finite(row.worst.error) if row.worst else None,
         "worst_id": row.worst.case.id if row.worst else None,
         "coverage": row.coverage,
+        "above": row.above,
         "median_width": _finite(row.median_width),
     }
+
+
+def _reliability(found: Reliability) -> dict[str, object]:
+    bins = [
+        {"low": one.low, "high": one.high, "count": one.count, "mean_probability": one.said, "share_fitted": one.fitted}
+        for one in found.bins
+    ]
+    return {"count": found.count, "brier_score": found.brier, "bins": bins}
 
 
 def _oom(row: OomRow) -> dict[str, object]:

@@ -26,7 +26,8 @@ class ErrorRow:
 
     `measured` values were measured, `count` of them compared; the rest are `missing` from the estimate or
     belong to cases whose estimate `failed`. `p90_absolute_error` is the least error that 90 % do not exceed
-    (nearest rank). `coverage` is the share within low–high. Without a comparison the figures are None.
+    (nearest rank). `coverage` is the share within low–high, `above` that of more than high: by the interval as it
+    is without the case's own source (`vramwise.intervals`). Without a comparison the figures are None.
     """
 
     group: str
@@ -40,6 +41,7 @@ class ErrorRow:
     p90_absolute_error: float | None = None
     worst: Comparison | None = None
     coverage: float | None = None
+    above: float | None = None
     median_width: float | None = None
 
 
@@ -152,6 +154,7 @@ def _error_row(group: str, quantity: str, cell: _Cell, weigh_by_source: bool) ->
         p90_absolute_error=_median_of(sources, lambda cs: nearest_rank([abs(c.error) for c in cs])),
         worst=max(compared, key=lambda c: abs(c.error)),
         coverage=statistics.fmean(statistics.fmean(c.in_interval for c in cs) for cs in sources),
+        above=statistics.fmean(statistics.fmean(c.above_interval for c in cs) for cs in sources),
         median_width=_median_of(sources, lambda cs: statistics.median(c.width for c in cs)),
     )
 

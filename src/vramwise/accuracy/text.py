@@ -17,8 +17,8 @@ SHOWN_UNUSABLE = 10
 NO_FIGURE = "–"
 MINUS = "−"
 
-_WIDE = ("n", "median", "|median|", "|p90|", "worst", "in interval", "width")
-_NARROW = ("n", "median", "|median|", "|p90|", "worst", "inside", "width")
+_WIDE = ("n", "median", "|median|", "|p90|", "worst", "in interval", "above", "width")
+_NARROW = ("n", "median", "|median|", "|p90|", "worst", "inside", "above", "width")
 _OOM = ("n", "correct", "false fits", "false OOMs")
 
 
@@ -31,6 +31,7 @@ def lines(report: Report, width: int = 100, by: str = "engine") -> list[str]:
     if table.oom_rows:
         text += [""] if text else []
         text += _oom_block(by, table.oom_rows, width)
+        text += _reliability(report)
     text += _remarks(report, width)
     if report.worst:
         text += ["", "worst", *(_cut(line, width) for line in _worst(report))]
@@ -68,6 +69,27 @@ def _oom_block(by: str, rows: Sequence[OomRow], width: int) -> list[str]:
     return _grouped(by, [row.group for row in rows], cells, heads, heads, width)
 
 
+def _reliability(report: Report) -> list[str]:
+    """How often runs fitted of which a probability was said, and the Brier score of all of them."""
+    found = report.reliability
+    if not found.count:
+        return []
+    cells = [
+        [
+            f"{percent(one.low)} – {percent(one.high)} %",
+            str(one.count),
+            f"{percent(one.said)} %",
+            f"{percent(one.fitted)} %",
+        ]
+        for one in found.bins
+    ]
+    return [
+        "",
+        *_aligned([["said to fit with", "n", "mean", "fitted"], *cells], 1, gap=3),
+        f"Brier score {found.brier:.3f} ({found.count:,} runs; 0 is best, 0.25 is a coin)",
+    ]
+
+
 def _figures(row: ErrorRow) -> list[str]:
     coverage = NO_FIGURE if row.coverage is None else f"{row.coverage * 100:.0f} %"
     return [
@@ -77,6 +99,7 @@ def _figures(row: ErrorRow) -> list[str]:
         percent(row.p90_absolute_error),
         percent(row.worst.error if row.worst else None, signed=True),
         coverage,
+        NO_FIGURE if row.above is None else f"{row.above * 100:.0f} %",
         f"{percent(row.median_width)} %" if row.median_width is not None else NO_FIGURE,
     ]
 

@@ -83,7 +83,8 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         Rank(_rank_name(r, len(found)), peak.bytes if r is rank else _bytes_of(of_rank, workspace, outside))
         for r, of_rank in found
     ]
-    by_ratio, quantities = first_quantities(job, rank, moments, workspace, outside)
+    counted = first_quantities(job, rank, moments, workspace, outside)
+    quantities = counted.quantities
     host = _host_parts(job, rank)
     if host:
         quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
@@ -107,7 +108,7 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         model=ModelFacts(
             model.id, model.num_parameters, model.num_active_parameters, job.states(rank).num_trainable, source
         ),
-        quantities=answered.quantities(quantities, by_ratio, play, late),
+        quantities=answered.quantities(counted, play, late),
         phases=phases,
         peak_phase=peak.name,
         ranks=tuple(ranks),
@@ -163,33 +164,48 @@ def _phases(
     )
 
 
+@record
+class Counted:
+    """Every counter but those that hang on reserved memory, and what those are made of.
+
+    `open_allocated` and `by_ratio`: allocated memory, and reserved memory by a calibrated ratio, whose ends are what
+    the scenario leaves open and no more; `kind`: how such estimates are told apart in the table of intervals.
+    """
+
+    open_allocated: Quantity
+    by_ratio: Quantity
+    kind: str
+    quantities: dict[str, Quantity]
+
+
 def first_quantities(
     job: Job, rank: Placement, moments: list[Moment], workspace: Node, outside: list[Node]
-) -> tuple[Quantity, dict[str, Quantity]]:
+) -> Counted:  # fmt: skip
     """Reserved memory by a calibrated ratio, and every counter but those that hang on it."""
     peak, load = max(moments, key=lambda moment: moment.total), moments[0]
-    low, high = counters.profile_error(job.train, rank, job.model)
-    tensors = counters.widened(peak.total, low, high)
+    tensors = Quantity.exact(peak.total)
     if samples_completions(job.train):
         tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
     if may_keep_views(job.train) and rank.data_parallel > 1:
         tensors = counters.up_to(tensors, _outside_zero_init(job, rank))
     overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
-    allocated = counters.plus(tensors, workspace)
+    bare, kind = counters.plus(tensors, workspace), counters.kind_of_estimate(job.train, rank, job.model)
+    allocated = counters.allocated_with_errors("peak_allocated", bare, kind)
     exchanged = buffers(job.model, job.structure, rank)
-    by_ratio = reserved.reserved(allocated, moments, job.train, rank, job.states(rank), exchanged)
-    process = counters.plus(by_ratio, *outside)
+    by_ratio = reserved.reserved(bare, moments, job.train, rank, job.states(rank), exchanged)
+    active = counters.up_to(bare, round(bare.expected) + awaited(exchanged, job.train))
+    process = counters.kept_with_errors("process by ratio", counters.plus(by_ratio, *outside), kind)
     needed = counters.plus(allocated, *outside)
     if frozen_units_keep_inputs(job.train):  # they lie between a layer's temporaries, whose room is never whole again
         needed = process
-    return by_ratio, {
+    return Counted(bare, by_ratio, kind, {
         "params": Quantity.exact(job.model.num_parameters),
         "weights": Quantity.exact(load.of(Component.WEIGHTS) + load.of(Component.ADAPTERS)),
         "peak_allocated": allocated,
-        "peak_active": counters.up_to(allocated, round(allocated.expected) + awaited(exchanged, job.train)),
-        "total_needed": Quantity(needed.low, needed.expected, max(needed.expected, round(process.expected)) + overload),
-    }
+        "peak_active": counters.allocated_with_errors("peak_active", active, kind),
+        "total_needed": Quantity(needed.low, needed.expected, max(needed.high, round(process.expected)) + overload),
+    })  # fmt: skip
 
 
 def _play(job: Job, rank: Placement, workspace: Node) -> reserved.Play | None:
@@ -245,23 +261,30 @@ class _Late:
     fits: bool
 
     def quantities(
-        self, ready: dict[str, Quantity], by_ratio: Quantity, play: reserved.Play | None,
-        limits: Mapping[str, Callable[[], Quantity]],
+        self, counted: Counted, play: reserved.Play | None, limits: Mapping[str, Callable[[], Quantity]]
     ) -> Mapping[str, Quantity]:  # fmt: skip
         """All quantities in order; `limits`, and those that a replay decides, are worked out when they are read."""
+        ready = counted.quantities
         allocated = ready["peak_allocated"]
         slack = None if play is None else reserved.slack_of(play, self.job.gpu)
+        learned_here = slack is not None and slack.low < slack.high
+        kind = "" if learned_here else counted.kind
 
-        def reserved_bytes() -> Quantity:
+        @cache
+        def kept() -> Quantity:
             if play is None or slack is None:
-                return self._kept(by_ratio, allocated)
+                return counted.by_ratio
             room = self.room if self.fits else None
-            found = reserved.played(play, room)
-            kept = reserved.replayed_reserved(allocated, self.moments, self.job.train, found, room, play, slack)
-            return self._kept(kept, allocated)
+            found, own = reserved.played(play, room), allocated if learned_here else counted.open_allocated
+            return reserved.replayed_reserved(own, self.moments, self.job.train, found, room, play, slack)
+
+        @cache
+        def reserved_bytes() -> Quantity:
+            return self._kept(counters.kept_with_errors("peak_reserved", kept(), kind), allocated)
 
         late: dict[str, Callable[[], Quantity]] = {
-            "peak_reserved": reserved_bytes, "nvidia_smi": lambda: self._process(reserved_bytes()), **limits,
+            "peak_reserved": reserved_bytes,
+            "nvidia_smi": lambda: self._process(kept(), kind, reserved_bytes()), **limits,
         }  # fmt: skip
         first = {name: ready[name] for name in ("params", "weights")}
         held = first | {name: self._kept(ready[name], allocated) for name in ("peak_allocated", "peak_active")}
@@ -275,8 +298,9 @@ class _Late:
         kept = Quantity(*map(max, _ends(kept), _ends(allocated)))
         return kept if self.room is None or not self.fits else counters.at_most(kept, self.room)
 
-    def _process(self, kept: Quantity) -> Quantity:
-        process = counters.plus(kept, *self.outside)
+    def _process(self, kept: Quantity, kind: str, reserved_bytes: Quantity) -> Quantity:
+        process = counters.kept_with_errors("nvidia_smi", counters.plus(kept, *self.outside), kind)
+        process = Quantity(*map(max, _ends(process), _ends(reserved_bytes)))
         process = Quantity(process.low, process.expected, process.high + self.job.states(self.rank).paged_optimizer)
         if self.room is not None and self.fits:
             process = counters.at_most(process, self.room + sum(node.bytes for node in self.outside))

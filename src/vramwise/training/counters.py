@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.versions import loads_kernels_lazily
+from vramwise.frameworks.versions import loads_kernels_lazily, names_a_version, stated
 from vramwise.hardware import Gpu, context_of_torch
+from vramwise.intervals import around
 from vramwise.models.model import Model
 from vramwise.points import hypotenuse
 from vramwise.result import Capacity, Node, Quantity, Verdict
@@ -15,7 +16,7 @@ from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
-from vramwise.training.recipe.settings import runs_own_layers
+from vramwise.training.recipe.settings import lengths_vary
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
@@ -66,21 +67,34 @@ def nccl_node(placement: Placement, gpu: Gpu | None) -> Node | None:
     return Node("NCCL", size, "calibrated", low, high, formula=formula, source=source)
 
 
-def profile_error(train: ResolvedTrain, placement: Placement, model: Model) -> tuple[float, float]:
-    """Relative ends of the allocated peak's interval, by how closely the framework's own operations are known."""
-    kind = "other"
-    if not train.kernels and not train.compile:
-        framework = framework_of(train)
-        if framework.exact:
-            kind = "transformers"
-        elif runs_own_layers(train, model) and train.method != "full":
-            kind = framework.name
-    found = calibrated(f"profile_error_{kind}")
-    low, high = found.low, found.high
-    if placement.weight_shards > 1 or placement.stages > 1 or placement.cut.tensor_parallel_size > 1:
-        other = calibrated("profile_error_other")
-        low, high = min(low, other.low), max(high, other.high)
-    return low, high
+def kind_of_estimate(train: ResolvedTrain, placement: Placement, model: Model) -> str:
+    """How the table of intervals tells estimates of training apart; a longer list of known versions narrows them.
+
+    *involved*: memory hangs on compilers, on several streams, on where experts send their tokens, or on lengths that
+    nobody stated; *plain*: neither. Then whether torch's version, only another one, or none is named.
+    """
+    cut = placement.cut
+    involved = (
+        train.compile or train.zero_stage > 0 or placement.stages > 1 or cut.tensor_parallel_size > 1
+        or train.context_parallel_size > 1 or any(p.part == "experts" for p in model.parameters)
+        or train.offload_params != "none" or train.offload_optimizer != "none" or train.offload_activations != "none"
+        or lengths_vary(train)
+    )  # fmt: skip
+    if stated(train, "torch") is not None:
+        named = "torch named"
+    else:
+        named = "version named" if train.framework_version and names_a_version(train) else "no version named"
+    return f"{'involved' if involved else 'plain'}, {named}"
+
+
+def allocated_with_errors(name: str, quantity: Quantity, kind: str) -> Quantity:
+    """A counter of tensors, with what such estimates miss by beside what the scenario leaves open."""
+    return around(name, quantity, f"training allocated, {kind}", quantity.expected)
+
+
+def kept_with_errors(name: str, quantity: Quantity, kind: str) -> Quantity:
+    """The same of what the allocator or the process holds; without a kind, runs on this site said how far."""
+    return around(name, quantity, f"training kept, {kind}", quantity.expected) if kind else quantity
 
 
 def widened(size: int, low: float, high: float) -> Quantity:

@@ -87,7 +87,11 @@ class Job:
 
 
 def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
-    """The scenario with open settings decided."""
+    """The scenario with open settings decided. Raises ScenarioError for settings that contradict one another."""
+    if scenario.train.framework_version:
+        from vramwise.frameworks.named_versions import check_versions
+
+        check_versions(scenario.train)
     if scenario.train.head in ("sequence-classification", "none"):
         model = with_head(model, scenario.train.head)
     if framework_of(scenario.train).own_layers:

@@ -69,7 +69,7 @@ def _needs(job: Job, card_bytes: int | None, names: list[str], *, ends: bool) ->
         allocated = max(moment.total for moment in full.moments) + beside
         needed = allocated + sum(node.bytes for node in full.outside)
         return [allocated, needed, needed, phase]
-    _, counted = first_quantities(job, full.rank, full.moments, full.workspace, full.outside)
+    counted = first_quantities(job, full.rank, full.moments, full.workspace, full.outside).quantities
     need = counted["total_needed"]
     return [counted["peak_allocated"].expected, need.expected, need.high, phase]
 

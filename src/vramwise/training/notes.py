@@ -96,6 +96,10 @@ def notes_on_what_was_asked(
 ) -> tuple[str, ...]:
     """Where something else runs than what was asked for, and what of it changed nothing."""
     found = [attention_note(asked, train, model), experts_note(train, model)]
+    if train.framework_version:
+        from vramwise.frameworks.named_versions import newer_than_known
+
+        found += newer_than_known(train)
     return (*filter(None, found), *unchanged(asked, train, model, axes, gpu))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import capacity_of
+from vramwise.intervals import around
 from vramwise.models import Model
 from vramwise.records import record
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
@@ -133,7 +134,9 @@ def _ranks(budget: PooledBudget, pool_bytes: int, stages: Sequence[PooledBudget]
 
 
 def _pool(budget: PooledBudget, available: Quantity) -> dict[str, Quantity]:
-    sizes = [max(0, int(size)) for size in (available.low, available.expected, available.high)]
+    available = Quantity(*(max(0, int(size)) for size in (available.low, available.expected, available.high)))
+    available = around("kv_cache_bytes", available, "pooled KV", available.expected)
+    sizes = [int(size) for size in (available.low, available.expected, available.high)]
     if not budget.cell_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     tokens = [size // budget.cell_bytes // budget.block_size * budget.block_size for size in sizes]

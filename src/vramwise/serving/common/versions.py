@@ -36,4 +36,6 @@ def version_notes(engine: str, given: str | None, newest: str) -> tuple[str, ...
         return (f"{engine} {newest} is assumed; defaults and the budget differ by version",)
     if version_of(given) == LATEST:
         return (f'"{clipped(given)}" is no version number: the rules of {engine} {newest} are taken',)
+    if version_of(given)[:2] > version_of(newest)[:2]:
+        return (f"{engine} {clipped(given)} is newer than any that is known here: taken as {newest}, check it",)
     return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.hardware import Gpu
+from vramwise.intervals import around
 from vramwise.models import Model
 from vramwise.records import record
 from vramwise.result import Node, Phase, Quantity
@@ -141,11 +142,13 @@ class Terms:
         found = {
             "params": Quantity.exact(self.model.num_parameters),
             "kv_cache_bytes": Quantity.exact(self.cache.kv_bytes),
-            "host_buffer": interval(self.host),
+            "host_buffer": around("host_buffer", interval(self.host), _cell(self.host), self.host.bytes),
             "output_buffer": interval(self.output),
         }
         if self.plan.devices:
-            found["compute_buffer"] = interval(self.compute)
+            found["compute_buffer"] = around(
+                "compute_buffer", interval(self.compute), _cell(self.compute), self.compute.bytes
+            )
         if self.cache.state_bytes:
             found["recurrent_state_bytes"] = Quantity.exact(self.cache.state_bytes)
         if self.custom:
@@ -157,6 +160,10 @@ class Terms:
         if self.plan.devices:
             found["nvidia_smi"] = interval(self.needed)
         return found
+
+
+def _cell(buffer: Node) -> str:
+    return f"llama.cpp buffers, {'replayed' if buffer.kind == 'derived' else 'by formula'}"
 
 
 def by_device(name: str, sizes: Sequence[int], formula: str, inputs: dict[str, object], source: str) -> Node:

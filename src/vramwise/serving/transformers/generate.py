@@ -9,6 +9,7 @@ from vramwise.engines.transformers import RECORD
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import capacity_of
+from vramwise.intervals import around
 from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
@@ -98,6 +99,8 @@ def generation(
     peak_allocated = Quantity(
         int(top.low) - context.low, int(top.expected) - context.bytes, int(top.high) - context.high
     )
+    top = around("nvidia_smi", top, "generation", top.expected)
+    peak_allocated = around("peak_allocated", peak_allocated, "generation", peak_allocated.expected)
     quantities = {
         "params": Quantity.exact(model.num_parameters),
         "weights": interval(run.weights),

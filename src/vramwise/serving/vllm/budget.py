@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil
 from operator import attrgetter
+from typing import Any
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.points import hypotenuse
 from vramwise.records import record
 from vramwise.result import Node
 from vramwise.serving.common.adapters import adapted_elements
@@ -37,6 +39,7 @@ from vramwise.units import GIB
 
 _MEASURED_RANKS = (1, 2, 4, 8)
 SPLIT_TERMS_VERSION = (0, 6, 5)
+SHARE_UNSURE, LEAST_UNSURE_BYTES = 0.3, GIB // 20
 NCCL_COUNTED = ((0, 9), (0, 11))  # V1's first snapshots still come before NCCL
 
 
@@ -82,6 +85,12 @@ class Budget:
             return given
         theirs = held if self.resolved.profile.counts_context else 0
         return ceil(total * utilization) - total_of(self.charged, end) - theirs
+
+    @property
+    def unsure_bytes(self) -> Any:
+        """A size that errors of the charged terms grow with: a third of them without the weights, which are known."""
+        terms = sum(term.bytes for term in self.charged if term is not self.weights)
+        return hypotenuse(SHARE_UNSURE * terms, LEAST_UNSURE_BYTES)
 
     @property
     def one_request(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import Room, room_of
+from vramwise.intervals import around, stretched
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
@@ -20,6 +21,7 @@ from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_ver
 from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of
 from vramwise.serving.vllm.refusals import removed_format
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
+from vramwise.units import GIB
 
 # v1/engine/core.py _initialize_kv_caches: a model without caches is given no memory for them; encoders since 0.10.1
 CACHELESS_VERSION = (0, 10, 1)
@@ -96,15 +98,22 @@ def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
 
 
 def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
-    estimated = budget.resolved.version >= ESTIMATED_GRAPHS and budget.graphs.bytes
+    r = budget.resolved
+    estimated = {"cuda_graph_estimate": interval(budget.graphs)} if r.version >= ESTIMATED_GRAPHS else {}
+    graphs = {"cuda_graph": printed_graphs(model, r, budget.graphs), **estimated} if budget.graphs.bytes else {}
+    weights, peak, generation = interval(budget.weights), _printed_peak(budget), r.profile.generation
     return {
         "params": Quantity.exact(model.num_parameters),
-        "weights": interval(budget.weights),
-        "activation_peak": _printed_peak(budget),
-        "non_torch": interval(budget.non_torch),
-        "cuda_graph": printed_graphs(model, budget.resolved, budget.graphs),
-        **({"cuda_graph_estimate": interval(budget.graphs)} if estimated else {}),
+        "weights": around("weights", weights, "vLLM weights", weights.expected),
+        "activation_peak": around("activation_peak", peak, f"vLLM activation, {generation}", GIB),
+        "non_torch": stretched("non_torch", interval(budget.non_torch), f"vLLM non-torch, {generation}", GIB / 50),
+        "cuda_graph": Quantity.exact(0),
+        **{name: stretched(name, one, _graphs_cell(r), GIB / 50) for name, one in graphs.items()},
     }
+
+
+def _graphs_cell(r: Resolved) -> str:
+    return f"vLLM graphs, {'since 0.17' if r.version >= (0, 17) else 'before 0.17'}"
 
 
 def _freed(budget: Budget, printed: Quantity) -> list[str]:
@@ -144,6 +153,9 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int, held: int
     if not pool.block_bytes and r.version >= CACHELESS_VERSION:
         return {"kv_cache_bytes": Quantity.exact(0)}
     sizes = [_cache_bytes(budget, size, end, held) for size, end in ends]
+    if r.settings.kv_cache_memory_bytes is None:
+        found = stretched("kv_cache_bytes", Quantity(*sizes), "vLLM KV", budget.unsure_bytes)
+        sizes = [int(found.low), int(found.expected), int(found.high)]
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     blocks = [pool.num_blocks(size) for size in sizes]

@@ -7,6 +7,7 @@ from math import ceil
 
 from vramwise.errors import ScenarioError
 from vramwise.hardware.room import Room
+from vramwise.intervals import around
 from vramwise.result import Quantity, Verdict
 from vramwise.serving.common.answer import amount
 from vramwise.serving.vllm.budget import Budget, total_of
@@ -97,7 +98,8 @@ def least_card(budget: Budget, total: int | None = None, held: int = 0) -> Quant
             cards.append(total + outside)
         return max(cards)
 
-    return Quantity(least("low"), least("bytes"), least("high"))
+    needed = Quantity(least("low"), least("bytes"), least("high"))
+    return around("total_needed", needed, "vLLM need", budget.unsure_bytes)
 
 
 def _outside(budget: Budget, end: str) -> int:

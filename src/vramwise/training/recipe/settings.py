@@ -184,9 +184,14 @@ def _longest_batch(train: TrainSettings, model: Model) -> int:
     samples = train.sample_lengths
     if not samples:
         return limit
-    unknown = {"fixed"} < set(samples) or ("fixed" not in samples and "maximum" not in samples)
-    if unknown or samples.get("mean", 1) > samples.get("maximum", samples.get("mean", 1)):
-        raise ScenarioError("train.sample_lengths", "expected fixed=N, or maximum=N with a mean=N that is no larger")
+    key = "train.sample_lengths"
+    if {"fixed"} < set(samples) or ("fixed" not in samples and "maximum" not in samples):
+        raise ScenarioError(key, "expected fixed=N, or maximum=N with a mean=N that is no larger")
+    mean, longest = samples.get("mean", 0), samples.get("maximum", samples.get("mean", 0))
+    if mean > longest:
+        raise ScenarioError(
+            key, f"the mean, {mean:,}, is above the maximum, {longest:,}: lower the one or raise the other"
+        )
     return min(limit, samples.get("fixed") or samples["maximum"]) if pads(train) else limit
 
 

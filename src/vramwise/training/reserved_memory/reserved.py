@@ -66,7 +66,7 @@ def reserved(
     large tensors make. Where batches are padded their lengths vary, and blocks of one length stay beside those of
     another: at most the logits and loss once more.
     """
-    ratio = reserved_ratio(train, placement)
+    ratio = _settled(reserved_ratio(train, placement))
     if train.expandable_segments and exchanged.by_call is not None:
         kept = _with_pools_of_stage_3(allocated, moments, ratio)
         lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
@@ -181,7 +181,12 @@ def slack_of(play: Play, gpu: Gpu | None) -> Calibrated:
         "allocator_slack", (shipped.low, shipped.expected, shipped.high), gpu=None if gpu is None else gpu.id,
         program=play.train.framework, version=play.train.framework_version, of=name,
     )  # fmt: skip
-    return shipped if here is None else Calibrated(*here.ends, here.source)
+    return _settled(shipped) if here is None else Calibrated(*here.ends, here.source)
+
+
+def _settled(ratio: Calibrated) -> Calibrated:
+    """The ratio without its ends: how far whole counters lie from it is in the table of intervals."""
+    return Calibrated(ratio.expected, ratio.expected, ratio.expected, ratio.source)
 
 
 def replayed_reserved(
@@ -198,7 +203,8 @@ def replayed_reserved(
     kept = _around(allocated, moments, train, played, slack)
     if play.placement.weight_shards > 1 and loads_whole(train) and train.cpu_ram_efficient_loading is None:
         on_host = replace(play, train=play.train.replace(cpu_ram_efficient_loading=True))
-        kept = Quantity(_around(allocated, moments, train, on_host(room), slack).low, kept.expected, kept.high)
+        least = _around(allocated, moments, train, on_host(room), slack).low
+        kept = Quantity(min(least, kept.low), kept.expected, kept.high)
     if not lengths_vary(train):
         return kept
     longest = play(room, record_lengths(play.sequence))
@@ -212,7 +218,8 @@ def _around(
     allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, slack: Calibrated
 ) -> Quantity:
     share = max(1.0, played.reserved / allocated.expected)
-    kept = Quantity(allocated.low * share, max(played.reserved, allocated.expected), allocated.high * share)
+    expected = max(played.reserved, allocated.expected)
+    kept = Quantity(min(allocated.low * share, expected), expected, max(allocated.high * share, expected))
     lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
     return plus(
         scaled(kept, slack),
