@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from vramwise import svg
 from vramwise.dryrun.categories import category
 from vramwise.dryrun.detail import short_path
 from vramwise.dryrun.moments import peak_span
@@ -56,10 +56,7 @@ def _picture(stacks: Mapping[str, int]) -> str:
     rows: list[str] = []
     deepest = _draw(rows, f"peak: {format_bytes(root['bytes'])}", root, 0.0, _WIDTH / max(1, root["bytes"]), 0)
     height = (deepest + 1) * _ROW
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
-        f'font-family="sans-serif" font-size="11">\n' + "\n".join(rows) + "\n</svg>\n"
-    )
+    return svg.document(_WIDTH, height, rows, font_size=11)
 
 
 def _draw(rows: list[str], name: str, node: Tree, left: float, scale: float, depth: int) -> int:
@@ -67,14 +64,10 @@ def _draw(rows: list[str], name: str, node: Tree, left: float, scale: float, dep
     width = node["bytes"] * scale
     if width < _LEAST:
         return depth
-    title = escape(f"{name} — {format_bytes(node['bytes'], 'auto')}")
-    shown = escape(name[: max(0, int(width / 6.5))])
+    title = f"{name} — {format_bytes(node['bytes'], 'auto')}"
     top = depth * _ROW
-    rows.append(
-        f'<g><title>{title}</title><rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{_ROW - 1}" '
-        f'fill="{_COLOURS[sum(name.encode()) % len(_COLOURS)]}"/>'
-        f'<text x="{left + 2:.1f}" y="{top + 13}">{shown}</text></g>'
-    )
+    rows.append(svg.box(left, top, width, _ROW - 1, _COLOURS[sum(name.encode()) % len(_COLOURS)], title=title))
+    rows.append(svg.text(left + 2, top + 13, name[: max(0, int(width / 6.5))]))
     deepest, at = depth, left
     for below_name, below in node["below"].items():
         deepest = max(deepest, _draw(rows, below_name, below, at, scale, depth + 1))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
 from itertools import pairwise
 
+from vramwise import svg
 from vramwise.measure.causes import kind_of
 from vramwise.measure.snapshot import Stack
 from vramwise.measure.timeline import Timeline, grouped
@@ -24,7 +24,7 @@ def timeline_svg(timeline: Timeline, title: str) -> str:
     top = max(timeline.peak, timeline.peak_reserved, 1)
     stacks = [group.stack for group in grouped(timeline.alive_at(timeline.peak_at))[:BANDS]]
     bands = _bands(timeline, stacks, columns)
-    parts = [_head(title), *_axes(top, timeline)]
+    parts = [svg.text(LEFT, 28, title, size=15), *_axes(top, timeline)]
     floor = [0] * len(columns)
     for i, (stack, sizes) in enumerate(bands):
         ceiling = [low + size for low, size in zip(floor, sizes, strict=True)]
@@ -32,12 +32,11 @@ def timeline_svg(timeline: Timeline, title: str) -> str:
         parts.append(_area(floor, ceiling, top, COLOURS[i], f"{label}: {format_bytes(max(sizes))} at most"))
         parts.append(_legend(i, label, max(sizes), COLOURS[i]))
         floor = ceiling
-    line = " ".join(f"{_x(i, len(columns)):.1f},{_y(timeline.reserved[at], top):.1f}" for i, at in enumerate(columns))
-    parts.append(f'<polyline points="{line}" fill="none" stroke="#000" stroke-dasharray="5 3"/>')
-    parts.append(
-        _text(WIDTH - RIGHT + 16, TOP + 24 * (len(bands) + 1), f"- - reserved {format_bytes(timeline.peak_reserved)}")
-    )
-    return "\n".join((*parts, "</svg>")) + "\n"
+    line = [(_x(i, len(columns)), _y(timeline.reserved[at], top)) for i, at in enumerate(columns)]
+    parts.append(svg.path(line, "#000", dash="5 3"))
+    said = f"- - reserved {format_bytes(timeline.peak_reserved)}"
+    parts.append(svg.text(WIDTH - RIGHT + 16, TOP + 24 * (len(bands) + 1), said))
+    return svg.document(WIDTH, HEIGHT, parts, title=title)
 
 
 def _columns(timeline: Timeline) -> list[int]:
@@ -75,41 +74,28 @@ def _label(stack: Stack) -> str:
     return f"{own.filename.rsplit('/', 1)[-1]}:{own.line} {own.name} ({kind})"
 
 
-def _head(title: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>{_text(LEFT, 28, title, size=15)}'
-    )
-
-
 def _axes(top: int, timeline: Timeline) -> list[str]:
     parts = []
     for i in range(5):
         y = _y(top * i // 4, top)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(_text(LEFT - 8, y + 4, f"{gib(top * i // 4):.2f} GiB", anchor="end"))
+        parts.append(svg.line(LEFT, y, WIDTH - RIGHT, y))
+        parts.append(svg.text(LEFT - 8, y + 4, f"{gib(top * i // 4):.2f} GiB", anchor="end"))
     middle = (LEFT + WIDTH - RIGHT) / 2
     words = f"{timeline.events:,} allocator events, in order; peak {format_bytes(timeline.peak)}"
-    return [*parts, _text(middle, HEIGHT - 16, words, anchor="middle")]
+    return [*parts, svg.text(middle, HEIGHT - 16, words, anchor="middle")]
 
 
 def _area(low: list[int], high: list[int], top: int, colour: str, title: str) -> str:
     count = len(low)
-    forth = [f"{_x(i, count):.1f},{_y(value, top):.1f}" for i, value in enumerate(high)]
-    back = [f"{_x(i, count):.1f},{_y(low[i], top):.1f}" for i in reversed(range(count))]
-    return f'<polygon points="{" ".join(forth + back)}" fill="{colour}"><title>{escape(title)}</title></polygon>'
+    forth = [(_x(i, count), _y(value, top)) for i, value in enumerate(high)]
+    back = [(_x(i, count), _y(low[i], top)) for i in reversed(range(count))]
+    return svg.area([*forth, *back], colour, title=title)
 
 
 def _legend(row: int, label: str, most: int, colour: str) -> str:
     x, y = WIDTH - RIGHT + 16, TOP + 24 * row
     short = label if len(label) <= 40 else label[:39] + "…"
-    words = _text(x + 18, y + 11, f"{short} {format_bytes(most)}")
-    return f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>{words}'
-
-
-def _text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 12) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(words)}</text>'
+    return svg.box(x, y, 12, 12, colour) + svg.text(x + 18, y + 11, f"{short} {format_bytes(most)}")
 
 
 def _x(index: int, count: int) -> float:

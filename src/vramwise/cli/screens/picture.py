@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from vramwise import svg
 from vramwise.cli.sweep import Axis, Point
 from vramwise.errors import UsageError, clipped
 from vramwise.files import write_file
@@ -13,7 +14,7 @@ from vramwise.units import gib
 
 WIDTH, HEIGHT = 860, 480
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 78, 60
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")  # Okabe and Ito 2008
+COLOURS = svg.OKABE_ITO
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
 MOST_LINES = len(COLOURS) * len(DASHES)
 TICKS = 6
@@ -23,23 +24,23 @@ _WIDEST = 125  # signs of a line below the title
 _STEPS = (1, 2, 2.5, 5, 10)
 
 
-def save(path: str, svg: str) -> None:
+def save(path: str, drawn: str) -> None:
     """Write the picture as its name's ending says. Raises UsageError for another ending or a missing
     converter, SourceError where it cannot be written."""
     ending = Path(path).suffix.lower()
     if ending not in (".svg", ".png"):
         raise UsageError(f'--plot: expected a name that ends in .svg or .png, got "{clipped(path)}"')
-    write_file(path, svg if ending == ".svg" else _png(svg))
+    write_file(path, drawn if ending == ".svg" else _png(drawn))
 
 
-def _png(svg: str) -> bytes:
+def _png(drawn: str) -> bytes:
     try:
         import cairosvg
     except (ImportError, OSError):  # OSError: the package is there, the cairo library is not
         raise UsageError(
             "--plot FILE.png needs cairosvg: pip install 'vramwise[plot]'; FILE.svg needs nothing"
         ) from None
-    return bytes(cairosvg.svg2png(bytestring=svg.encode(), scale=2))
+    return bytes(cairosvg.svg2png(bytestring=drawn.encode(), scale=2))
 
 
 def picture(
@@ -55,7 +56,7 @@ def picture(
     largest = max([*sizes, *([limit * 1.05] if limit else [])], default=1.0)
     top, step = _scale(min(largest, HIGHEST * limit) if limit else largest)
     y_of = _Vertical(top)
-    parts = [_frame(title, across, y_of, step), _text(LEFT, 44, clipped(settings, _WIDEST), "start", ' font-size="12"')]
+    parts = [_frame(title, across, y_of, step), svg.text(LEFT, 44, clipped(settings, _WIDEST), size=12)]
     if limit is not None:
         parts.append(_limit(limit, y_of))
     for i, label in enumerate(lines):
@@ -63,11 +64,7 @@ def picture(
         parts.append(_line(i, row, y_of, f"{axes[0].key} {label}" if label else ""))
     parts += _marks({point.word for point in points if point.word is not None})
     parts.insert(1, f'<clipPath id="in"><path d="M0 {TOP - 6}H{WIDTH}V{HEIGHT}H0z"/></clipPath>')
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'font-family="sans-serif" font-size="13">\n<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n'
-    )
+    return svg.document(WIDTH, HEIGHT, parts, font_size=13)
 
 
 class _Vertical:
@@ -94,30 +91,25 @@ def _x(index: int, count: int) -> float:
     return LEFT + inner * ((index + 0.5) / count if count == 1 else index / (count - 1) * 0.94 + 0.03)
 
 
-def _text(x: float, y: float, text: str, anchor: str = "middle", extra: str = "") -> str:
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escaped}</text>'
-
-
 def _frame(title: str, across: Axis, y_of: _Vertical, step: float) -> str:
-    parts = [_text(LEFT, 26, title, "start", ' font-size="15" font-weight="bold"')]
+    parts = [svg.text(LEFT, 26, title, size=15, bold=True)]
     ticks = round(y_of.top / step)
     decimals = 0 if step >= 1 and step == int(step) else 2 if step >= 0.05 or round(step, 2) == step else 3
     for tick in range(ticks + 1):
         y = y_of(tick * step)
-        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
-        parts.append(_text(LEFT - 8, y + 4, f"{tick * step:,.{decimals}f}", "end"))
+        parts.append(svg.line(LEFT, y, WIDTH - RIGHT, y))
+        parts.append(svg.text(LEFT - 8, y + 4, f"{tick * step:,.{decimals}f}", anchor="end"))
     for i, shown in enumerate(across.shown):
-        parts.append(_text(_x(i, len(across.labels)), HEIGHT - BOTTOM + 20, shown))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, across.key))
-    parts.append(_text(LEFT, TOP - 10, "GiB needed", "middle"))
+        parts.append(svg.text(_x(i, len(across.labels)), HEIGHT - BOTTOM + 20, shown, anchor="middle"))
+    parts.append(svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, across.key, anchor="middle"))
+    parts.append(svg.text(LEFT, TOP - 10, "GiB needed", anchor="middle"))
     return "\n".join(parts)
 
 
 def _limit(limit: float, y_of: _Vertical) -> str:
     y = y_of(limit)
-    line = f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#b00020" stroke-width="2" stroke-dasharray="8 4"/>'
-    return line + "\n" + _text(WIDTH - RIGHT + 8, y + 4, f"usable {limit:,.2f} GiB", "start", ' fill="#b00020"')
+    line = svg.line(LEFT, y, WIDTH - RIGHT, y, "#b00020", width=2, dash="8 4")
+    return line + "\n" + svg.text(WIDTH - RIGHT + 8, y + 4, f"usable {limit:,.2f} GiB", fill="#b00020")
 
 
 def _marks(words: Collection[str]) -> list[str]:
@@ -126,7 +118,7 @@ def _marks(words: Collection[str]) -> list[str]:
     shown = [word for word in VERDICT_WORDS if word in words] if len(words) > 1 or "fits" not in words else []
     for i, word in enumerate(shown):
         y = HEIGHT - BOTTOM - 20 * (len(shown) - 1 - i)
-        parts += [_mark(start + 11, y, word, "#444"), _text(start + 28, y + 4, word, "start")]
+        parts += [_mark(start + 11, y, word, "#444"), svg.text(start + 28, y + 4, word)]
     return parts
 
 
@@ -147,13 +139,12 @@ def _line(index: int, row: Sequence[Point], y_of: _Vertical, name: str) -> str:
     ]
     if not places:
         return ""
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    parts = [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashed} clip-path="url(#in)"/>']
+    through = [(x, y) for x, y, _ in places]
+    parts = [svg.path(through, colour, width=2, dash=dash, more=' clip-path="url(#in)"')]
     parts += [_mark(x, y, word, colour) for x, y, word in places if y >= TOP - 6]
     if name:
         y = TOP + 10 + 20 * index
         start = WIDTH - RIGHT + 8
-        parts.append(f'<path d="M{start} {y}h22" stroke="{colour}" stroke-width="2"{dashed}/>')
-        parts.append(_text(start + 28, y + 4, name, "start"))
+        parts.append(svg.line(start, y, start + 22, y, colour, width=2, dash=dash))
+        parts.append(svg.text(start + 28, y + 4, name))
     return "\n".join(parts)

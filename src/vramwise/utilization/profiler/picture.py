@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
+from vramwise import svg
 from vramwise.units import format_bytes
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, OTHER
@@ -37,30 +37,26 @@ def picture(recordings: Sequence[Recording], answer: dict[str, Any]) -> str:
             top += MEMORY
     height = top + 10
     legend = "".join(
-        f'<rect x="{LEFT + 150 * i}" y="12" width="12" height="12" fill="{colour}"/>'
-        f'<text x="{LEFT + 18 + 150 * i}" y="22">{name}</text>'
+        svg.box(LEFT + 150 * i, 12, 12, 12, colour) + svg.text(LEFT + 18 + 150 * i, 22, name)
         for i, (_, name, colour, _) in enumerate(LANES)
     )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
-        f'font-size="12"><rect width="{WIDTH}" height="{height}" fill="white"/>{legend}{"".join(rows)}</svg>\n'
-    )
+    return svg.document(WIDTH, height, [legend, *rows], fixed=False)
 
 
 def _row(rank: str, figures: dict[str, Any], recording: Recording, top: int) -> str:
-    label = f'<text x="8" y="{top + 20}">rank {escape(rank[:10])}</text>'
+    label = svg.text(8, top + 20, f"rank {rank[:10]}")
     if figures["hta"] is None or not figures["classified"]["span_us"]:
-        return f'{label}<text x="{LEFT}" y="{top + 20}">no GPU events</text>'
+        return label + svg.text(LEFT, top + 20, "no GPU events")
     width = WIDTH - LEFT - 10
     own = figures["classified"]
-    frame = f'<rect x="{LEFT}" y="{top}" width="{width}" height="{STRIP}" fill="#f2f2f2"/>'
+    frame = svg.box(LEFT, top, width, STRIP, "#f2f2f2")
     parts, x = [], float(LEFT)
     for _, _, colour, key in LANES:
         share = width * own[key] / own["span_us"]
-        parts.append(f'<rect x="{x:.1f}" y="{top + STRIP + 3}" width="{share:.1f}" height="{BAR}" fill="{colour}"/>')
+        parts.append(svg.box(x, top + STRIP + 3, share, BAR, colour))
         x += share
     said = f"0 – {own['span_us'] / 1000:,.1f} ms, idle {own['idle_pct']} %"
-    end = f'<text x="{LEFT}" y="{top + STRIP + 24}" font-size="10">{said}</text>'
+    end = svg.text(LEFT, top + STRIP + 24, said, size=10)
     return label + frame + _strip(recording, top, width) + "".join(parts) + end
 
 
@@ -74,9 +70,8 @@ def _memory(device: dict[str, Any], span_us: float, top: int) -> str:
     width, deep = WIDTH - LEFT - 10, MEMORY - 16
     base = top + deep
 
-    def point(at_us: float, held: int) -> str:
-        x = LEFT + width * min(max(at_us / span_us, 0.0), 1.0)
-        return f"{x:.1f},{base - deep * max(held, 0) / most:.1f}"
+    def point(at_us: float, held: int) -> tuple[float, float]:
+        return LEFT + width * min(max(at_us / span_us, 0.0), 1.0), base - deep * max(held, 0) / most
 
     ends = [at + timeline["bin_us"] for at in timeline["at_us"]]
     corners = [
@@ -84,18 +79,13 @@ def _memory(device: dict[str, Any], span_us: float, top: int) -> str:
         for at, end, highest, held in zip(timeline["at_us"], ends, high, last, strict=True)
         for corner in (point(at, highest), point(end, highest), point(end, held))
     ]
-    area = " ".join([point(timeline["at_us"][0], 0), *corners, point(ends[-1], 0)])
-    line = "" if reserved is None else (
-        '<polyline fill="none" stroke="#8c8c8c" points="'
-        + " ".join(point(at, held) for at, held in zip(timeline["at_us"], reserved, strict=True)) + '"/>'
-    )  # fmt: skip
+    area = svg.area([point(timeline["at_us"][0], 0), *corners, point(ends[-1], 0)], "#b7a7cf")
+    points = [] if reserved is None else [point(*pair) for pair in zip(timeline["at_us"], reserved, strict=True)]
+    line = svg.path(points, "#8c8c8c") if points else ""
     said = f"allocated peak {format_bytes(allocated['peak'])} at {allocated['peak_at_us'] / 1000:,.1f} ms"
     said += " (since the trace began)" if device["relative"] else ""
     said += "" if device["reserved_bytes"] is None else f", reserved {format_bytes(device['reserved_bytes']['peak'])}"
-    return (
-        f'<text x="8" y="{top + 16}" font-size="10">{escape(device["device"])}</text>'
-        f'<polygon fill="#b7a7cf" points="{area}"/>{line}<text x="{LEFT}" y="{base + 11}" font-size="10">{said}</text>'
-    )
+    return svg.text(8, top + 16, device["device"], size=10) + area + line + svg.text(LEFT, base + 11, said, size=10)
 
 
 def _strip(recording: Recording, top: int, width: int) -> str:
@@ -117,10 +107,7 @@ def _strip(recording: Recording, top: int, width: int) -> str:
         y = top + place * lane
         for i in np.flatnonzero(share > 0.005):
             x = LEFT + width * i / BINS
-            marks.append(
-                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width / BINS:.2f}" height="{lane:.1f}" '
-                f'fill="{colour}" fill-opacity="{share[i]:.2f}"/>'
-            )
+            marks.append(svg.box(x, y, width / BINS, lane, colour, opacity=share[i]))
     return "".join(marks)
 
 
