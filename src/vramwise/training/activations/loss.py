@@ -143,7 +143,7 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
     if shifts_logits(train) and _is_causal(loss):
         autocast = execution(train, model).autocast
         return _replaced(forward, partial(shifted, logits=logits, upcast=upcasts(train, model)), autocast=autocast)
-    if train.loss_upcast is not None and variant == "standard" and model.head != "contrastive":
+    if train.loss_upcast is not None and variant == "standard" and over_rows:
         autocast = execution(train, model).autocast
         return _replaced(forward, partial(plain, logits=logits, upcast=train.loss_upcast), autocast=autocast)
     return forward
