@@ -31,11 +31,13 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "web": (("web", "--help"), 0),
     "mcp": (("mcp", "--help"), 0),
     "plot": (ESTIMATE, 0),
+    "scale": (("fleet", str(ROOT / "docs/examples/fleet.parquet")), 0),
 }
 """A command that the extra serves, and its exit code."""
 IMPORTED = {
     "hub": "huggingface_hub", "torch": "peft", "gpu": "pynvml", "parquet": "pyarrow", "bitsandbytes": "bitsandbytes",
     "profile": "msgspec", "web": "vramwise.web.server.app", "mcp": "vramwise.web.server.mcp", "plot": "cairosvg",
+    "scale": "duckdb",
 }  # fmt: skip
 
 

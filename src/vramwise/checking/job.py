@@ -10,7 +10,7 @@ from typing import Any
 
 from vramwise.errors import ScenarioError, UsageError, clipped
 from vramwise.records import record
-from vramwise.result import VERDICT_WORDS, Result, VerdictWord
+from vramwise.result import VERDICT_WORDS, Result, Verdict, VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.units import format_bytes
@@ -78,17 +78,18 @@ def check(what: What, **settings: object) -> Check:
     return worst(judged(scenario, name) for name, scenario in _scenarios(what, settings))
 
 
+def fits(what: What, **settings: object) -> bool:
+    """Whether every program of it fits well; no change is looked for where one does not. Raises what `check` raises."""
+    return all(_verdict(scenario, name)[2].word == "fits" for name, scenario in _scenarios(what, settings))
+
+
 def judged(scenario: Scenario, name: str = "") -> Check:
     """The check of one scenario. Raises UsageError where there is no verdict."""
     from vramwise.estimation import estimate
     from vramwise.planner import suggestions
     from vramwise.scenario.words import command_of
 
-    scenario = with_a_card(scenario)
-    result = estimate(scenario)
-    verdict = result.verdict
-    if verdict is None or result.capacity is None:
-        raise UsageError(f"{name + ': ' if name else ''}cannot be judged: {_why(scenario, result)}")
+    scenario, result, verdict, room = _verdict(scenario, name)
     change = command = None
     if verdict.word != "fits":
         better = (
@@ -100,8 +101,19 @@ def judged(scenario: Scenario, name: str = "") -> Check:
             change = dict(best.change.values)
             command = command_of(best.change.of(scenario))
     unread = tuple(note for note in result.notes if note.startswith(LEFT_OUT))
-    need, room = int(result.needed.expected), result.capacity.usable_bytes
+    need = int(result.needed.expected)
     return Check(verdict.word, verdict.probability, need, room, change, command, name, unread)
+
+
+def _verdict(scenario: Scenario, name: str) -> tuple[Scenario, Result, Verdict, int]:
+    """The scenario on its card, its answer, verdict and room. Raises UsageError where there is no verdict."""
+    from vramwise.estimation import estimate
+
+    scenario = with_a_card(scenario)
+    result = estimate(scenario)
+    if result.verdict is None or result.capacity is None:
+        raise UsageError(f"{name + ': ' if name else ''}cannot be judged: {_why(scenario, result)}")
+    return scenario, result, result.verdict, result.capacity.usable_bytes
 
 
 def worst(checks: Iterable[Check]) -> Check:

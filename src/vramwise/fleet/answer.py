@@ -48,12 +48,11 @@ def ask_fleet(
         for title, covered in found.covered_s.items()
         if asked.since_s - covered > max(asked.step_s, asked.since_s / 1000)
     ]
-    partly = [job for job in jobs if job.seen < WHOLLY_SEEN]
+    partly = [job.seen for job in jobs if job.seen is not None and job.seen < WHOLLY_SEEN]
     if partly:
-        share = min(job.seen for job in partly)
         gaps.append(
-            f"gaps in the samples of {counted(len(partly), 'job')} (down to {100 * share:.0f} % of their GPUs' time), "
-            "or GPUs that came later or left earlier: counted is what there are samples of"
+            f"gaps in the samples of {counted(len(partly), 'job')} (down to {100 * min(partly):.0f} % of their GPUs' "
+            "time), or GPUs that came later or left earlier: counted is what there are samples of"
         )
     about = {
         "prometheus": server.shown, "since_s": asked.start_s, "until_s": asked.until_s, "step_s": asked.step_s,

@@ -42,7 +42,7 @@ class Job:
     gpus: int
     first_s: float
     last_s: float
-    seen: float
+    seen: float | None
     """Share of its GPUs' time, from the first sample to the last, that has samples."""
     gpu_hours: float
     idle_gpu_hours: float
@@ -91,14 +91,16 @@ def _job(tally: Tally, step_s: int) -> Job:
     knows = {"sm": "sm" in sums or not sums.get("engine"), "link": "link_bytes" in sums}
     samples = sums["samples"]
     gpus = max(1, round(peaks.get("gpus", 1)))
-    lost = _lost(sums, step_s, knows, gpus)
+    is_alone = peaks.get("gpus") == 1
+    lost = _lost(sums, step_s, knows, is_alone)
     hours = samples * step_s / HOUR_S
     energy = sums.get("energy", sums["power"] * step_s if "power" in sums else None)
     card, memory = _card(tally)
     gpu_seconds = samples * step_s
 
     first_s, last_s = -peaks.get("first", 0.0), peaks.get("last", 0.0)
-    seen = min(1.0, gpu_seconds / (gpus * max(last_s - first_s + step_s, step_s)))
+    told = {"gpus", "first", "last"} <= peaks.keys()
+    seen = min(1.0, gpu_seconds / (gpus * max(last_s - first_s + step_s, step_s))) if told else None
 
     def share(name: str) -> float | None:
         return sums[name] / samples if name in sums else None
@@ -117,17 +119,17 @@ def _job(tally: Tally, step_s: int) -> Job:
         peak_bytes=round(peaks["peak_bytes"]) if "peak_bytes" in peaks else None, card_bytes=memory, energy_j=energy,
         tokens=sums.get("tokens"), steps=sums.get("steps"), joules_per_token=per("tokens"),
         joules_per_step=per("steps"), smaller_gpu=None, smaller_by=None, command=tally.command,
-        days=tuple(_days(tally, step_s, knows, gpus)),
+        days=tuple(_days(tally, step_s, knows, is_alone)),
     )  # fmt: skip
 
 
-def _lost(sums: Mapping[str, float], step_s: int, knows: Mapping[str, bool], gpus: int) -> Lost:
+def _lost(sums: Mapping[str, float], step_s: int, knows: Mapping[str, bool], is_alone: bool) -> Lost:
     """Cuts the hours. A card that is alone exchanges nothing: what its kernels leave of it is small kernels."""
     busy = sums.get("busy_samples", 0.0)
     engine = sums.get("engine", 0.0)
     idle, gaps = sums.get("samples", 0.0) - busy, max(0.0, busy - engine)
     empty = max(0.0, engine - sums.get("sm", 0.0)) if knows["sm"] else 0.0
-    linked = min(sums.get("linked", 0.0), empty) if gpus > 1 else 0.0
+    linked = min(sums.get("linked", 0.0), empty) if not is_alone else 0.0
     hours = step_s / HOUR_S
     is_told = knows["sm"] and knows["link"]
     return Lost(idle * hours, (gaps + empty - linked) * hours, linked * hours if is_told else None)
@@ -141,9 +143,9 @@ def _reason(lost: Lost, hours: float) -> str:
     return max(by_name, key=by_name.__getitem__)
 
 
-def _days(tally: Tally, step_s: int, knows: Mapping[str, bool], gpus: int) -> Iterator[dict[str, float]]:
+def _days(tally: Tally, step_s: int, knows: Mapping[str, bool], is_alone: bool) -> Iterator[dict[str, float]]:
     for start_s, sums in sorted(tally.by_window.items()):
-        lost = _lost(sums, step_s, knows, gpus)
+        lost = _lost(sums, step_s, knows, is_alone)
         yield {
             "start_s": float(start_s), "gpu_hours": sums.get("samples", 0.0) * step_s / HOUR_S,
             "idle_gpu_hours": lost.idle, "launch_bound_gpu_hours": lost.launch,

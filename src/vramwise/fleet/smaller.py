@@ -53,20 +53,18 @@ def with_smaller(
     cards = _cards({name for job in jobs for name in job.gpu.split(", ")})
     by_name = {spec.name: spec for spec in specs}
     found: dict[str, Job] = {}
-    estimates = unread = 0
+    by_command: dict[tuple[object, ...], Card | VramwiseError | None] = {}
+    unread = 0
     for job in progress(sorted(jobs, key=lambda job: -job.gpu_hours)):
         smaller = _smaller_than(job, cards)
-        what = _what(job, by_name) if smaller and estimates < MOST_ESTIMATES else None
-        how = "peak"
-        card = None
-        if what is not None:
-            estimates += 1
-            try:
-                card, how = _by_estimate(what, smaller), "estimate"
-            except VramwiseError:
-                unread += 1
-        if how == "peak":
-            card = _by_peak(job, smaller)
+        what = _what(job, by_name) if smaller else None
+        asked = (str(what), *(card.id for card in smaller))
+        if what is not None and asked not in by_command and len(by_command) < MOST_ESTIMATES:
+            by_command[asked] = _by_estimate(what, smaller)
+        card, how = by_command.get(asked), "estimate"
+        if what is None or asked not in by_command or isinstance(card, VramwiseError):
+            unread += isinstance(card, VramwiseError)
+            card, how = _by_peak(job, smaller), "peak"
         if card is not None:
             reason = "memory" if job.reason == "none" else job.reason
             found[job.id] = replace(job, smaller_gpu=card.id, smaller_by=how, reason=reason)
@@ -88,11 +86,14 @@ def _by_peak(job: Job, smaller: Sequence[Card]) -> Card | None:
     return None if not peak else next((card for card in smaller if peak <= ROOM_LEFT * card.usable_bytes), None)
 
 
-def _by_estimate(what: Sequence[str] | str, smaller: Sequence[Card]) -> Card | None:
-    """The smallest card on which the job fits. Raises VramwiseError for what is not understood."""
-    from vramwise.checking.job import check
+def _by_estimate(what: Sequence[str] | str, smaller: Sequence[Card]) -> Card | VramwiseError | None:
+    """The smallest card on which the job fits; the error for what is not understood."""
+    from vramwise.checking.job import fits
 
-    return next((card for card in smaller if check(what, gpu=card.id).word == "fits"), None)
+    try:
+        return next((card for card in smaller if fits(what, gpu=card.id)), None)
+    except VramwiseError as problem:
+        return problem
 
 
 def _what(job: Job, specs: Mapping[str, Spec]) -> Sequence[str] | str | None:
