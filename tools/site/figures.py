@@ -53,7 +53,7 @@ LABELS = {
 
 def pictures(root: Path) -> dict[str, str]:
     """Every picture by the path of its page's folder."""
-    runs = {length: _run(length) for length in (512, 768, 1024)}
+    runs = {length: _run(length) for length in (512, 2048, 4096)}
     made = {"concepts/trace.svg": _trace(root)}
     for language, folder in (("en", "concepts"), ("zh", "zh/concepts")):
         said = LABELS[language]
@@ -65,7 +65,7 @@ def pictures(root: Path) -> dict[str, str]:
 
 def _run(length: int) -> Any:
     return vramwise.estimate(
-        "llama-3.1-8b", task="train", method="qlora", checkpointing="full", gpu="4060", sequence_length=length
+        "llama-3.1-8b", task="train", method="qlora", checkpointing="full", gpu="rtx-4070", sequence_length=length
     ).to_dict()
 
 
