@@ -58,9 +58,9 @@ def test_the_word_follows_from_the_interval_and_the_room(need, room):
         (90, 0.05),
         (100, 0.5),
         (140, 0.95),
-        (120, 0.7946),
-        (95, 0.2054),
-        (160, 0.95 + 0.05 * (1 - math.exp(-(20 / 140) / 0.27))),
+        (120, 0.914),
+        (95, 0.086),
+        (160, 0.95 + 0.05 * (1 - math.exp(-(20 / 140) / 0.22))),
     ],
 )
 def test_the_marks_of_an_interval_are_its_probabilities(room, probability):
