@@ -84,6 +84,10 @@ class Alone:
 
     def backward_over(self) -> None: ...
 
+    def step(self) -> bool:
+        """The optimizer's step, where it is not tensor by tensor; False where it is."""
+        return False
+
     def zeroed(self) -> None:
         """Gradients are set to None."""
         self.memory.drop_all(self.gradients)

@@ -34,10 +34,9 @@ from vramwise.training.recipe.settings import (
     frozen_units_keep_inputs,
 )
 from vramwise.training.recipe.two_lengths import read_by, step_axes
-from vramwise.training.reserved_memory.gathers import around_blocks
+from vramwise.training.reserved_memory.gathers import Alone, around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of
-from vramwise.training.reserved_memory.stage_3 import Stage3, is_described
 from vramwise.training.resolved import ResolvedTrain
 
 STEPS = 2
@@ -66,6 +65,8 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
     if cut.expert_parallel_size > 1 or cut.tensor_parallel_size > 1:
         return False
     if train.zero_stage:
+        from vramwise.training.reserved_memory.stage_3 import is_described
+
         return is_described(train, placement)
     if train.master_dtype:
         return False
@@ -102,6 +103,14 @@ def replay(
 Table = list[Held | None]
 
 
+def _around(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement) -> Alone:
+    if not train.zero_stage:
+        return around_blocks(memory, model, train, placement)
+    from vramwise.training.reserved_memory.stage_3 import Stage3
+
+    return Stage3(memory, model, train, placement)
+
+
 class _Replay:
     def __init__(
         self, model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
@@ -118,8 +127,7 @@ class _Replay:
         )  # give back what is free page by page, so that a card is full only by tensors
         self.memory = memory = Memory(None if growing else capacity_bytes, expandable=growing)
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
-        shares = Stage3 if train.zero_stage else around_blocks
-        self.around = shares(memory, model, train, placement)
+        self.around = _around(memory, model, train, placement)
         self.hooks_keep_inputs = frozen_units_keep_inputs(train)
 
     def run(self) -> Replayed:
@@ -334,8 +342,7 @@ class _Replay:
 
     def _optimizer_step(self, *, is_first: bool) -> None:
         train, placement = self.train, self.placement
-        if isinstance(self.around, Stage3):
-            self.around.step()
+        if self.around.step():
             return
         stepped: list[tuple[TrainedTensor, int]] = []
         if not offloaded(train).optimizer:

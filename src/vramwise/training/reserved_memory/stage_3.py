@@ -109,10 +109,11 @@ class Stage3(Alone):
         self._gather(self.kept.after_backward)
         self.memory.settle()
 
-    def step(self) -> None:
+    def step(self) -> bool:
         """A sub-group after the other has its gradients in the master's dtype."""
         for numel in self.sub_groups:
             self.memory.drop_all(self.memory.some(numel * self.master))
+        return True
 
     def _reduce(self) -> None:
         if self.in_bucket:
