@@ -36,8 +36,9 @@ def test_the_budget_of_vllm_adds_up(version: str | None, ranks: int) -> None:
     assert sum(size for _, size in (*share.inside, *share.outside)) == process
     graphs = [label for label, _ in (*share.inside, *share.outside) if "CUDA graphs" in label]
     assert len(graphs) == 1
-    # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS is off in 0.19.0, on in 0.20.0 and 0.25.0 (envs.py)
-    assert (graphs[0] in dict(share.inside)) == (version in ("0.20", "0.25", None))
+    # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS is off in 0.19.0, on in 0.20.0 and 0.25.0 (envs.py); the second runner,
+    # which has the model from 0.23 to 0.28, estimates none before 0.29
+    assert (graphs[0] in dict(share.inside)) == (version in ("0.20", None))
 
 
 def test_graphs_that_take_the_place_of_the_profile_run_count_once() -> None:

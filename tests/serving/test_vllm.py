@@ -337,7 +337,8 @@ def test_a_cache_of_a_given_size_is_not_held_against_the_utilization():
         ("b200", "auto", "0.33.0", 394),
         ("h100-sxm-80gb", "fp8_e4m3", "0.33.0", 0),
         ("rtx-5090", "auto", "0.33.0", 0),
-        ("rtx-5090", "fp8_e4m3", "0.24.0", 394),
+        ("rtx-5090", "fp8_e4m3", "0.22.0", 394),
+        ("rtx-5090", "fp8_e4m3", "0.24.0", 0),  # the second runner estimates no graphs before 0.29
         ("rtx-5090", "fp8_e4m3", "0.33.0", 394),
         ("rtx-5090", "fp8_e4m3", "0.19.1", 0),
     ],

@@ -46,7 +46,7 @@ def share_of(result: Result, settings: ServeSettings, gpu: Gpu | None) -> Share 
     held = {child.name: child.bytes for child in _running(result).components.children}
     card = _card_bytes(result, gpu, result.capacity.usable_bytes, of_free=told.of_free)
     card -= sum(held.get(part, 0) for part in told.taken_first)
-    inside = told.inside(settings, gpu)
+    inside = told.inside(settings, gpu, result.quantities)
     taken = _taken_by_graphs(result)
     parts = []
     for part, size in held.items():

@@ -45,12 +45,12 @@ class WeightRules:
 class ShareParts:
     """How the engine's share of a card is told as its parts.
 
-    `inside(settings, gpu)`: names of the terms of the last moment that lie in the share. `taken_first`: terms that
-    the card is less before the share is taken of it. `called`: terms with another name in the engine's own words.
-    `of_free`: the share is of what is free at the start, else of the whole card.
+    `inside(settings, gpu, quantities)`: names of the terms of the last moment that lie in the share. `taken_first`:
+    terms that the card is less before the share is taken of it. `called`: terms with another name in the engine's own
+    words. `of_free`: the share is of what is free at the start, else of the whole card.
     """
 
-    inside: Callable[[ServeSettings, Gpu | None], frozenset[str]]
+    inside: Callable[[ServeSettings, Gpu | None, Mapping[str, Quantity]], frozenset[str]]
     taken_first: tuple[str, ...] = ()
     called: Mapping[str, str] = field(default_factory=lambda: OWN_NAMES)
     of_free: bool = False

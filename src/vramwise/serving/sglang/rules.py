@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vramwise.hardware import Gpu
 from vramwise.models import Model
-from vramwise.result import Node, Result
+from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
@@ -24,7 +26,9 @@ def _weights(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu |
     return sglang_weights(model, settings, storage)
 
 
-def _inside_the_share(settings: ServeSettings, gpu: Gpu | None) -> frozenset[str]:
+def _inside_the_share(
+    settings: ServeSettings, gpu: Gpu | None, quantities: Mapping[str, Quantity]
+) -> frozenset[str]:  # fmt: skip
     return frozenset({"weights", "state pool", "KV cache"})
 
 

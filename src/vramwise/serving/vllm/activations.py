@@ -18,6 +18,7 @@ from vramwise.serving.common.forward.walk import experts_workspace, fullest_of, 
 from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weights import stage_weights
+from vramwise.serving.vllm.compilation import first_start
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
@@ -43,11 +44,16 @@ VIDEO_ALONE_VERSION = (0, 11)  # no image beside the largest video
 _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
 
 
-def activation_peak(model: Model, r: Resolved, *, samples: bool = True) -> Node:
-    """Bytes above the weights at the fullest moment of the profile run, of a pipeline stage that `samples` or not.
+def activation_peak(model: Model, r: Resolved, *, embeds: bool = True, samples: bool = True) -> Node:
+    """Bytes above the weights at the fullest moment of the profile run, of a pipeline stage that `embeds` and `samples`
+    or not; with what a start without a cache of compiled graphs takes more."""
+    peak = _fullest_phase(model, r, samples=samples)
+    more = first_start(model, r, peak, embeds=embeds)
+    return Node.group(peak.name, (*(peak.children or (peak,)), *more), source=peak.source) if more else peak
 
-    In V1 the encoder's outputs stay alive while the text model and the sampler run (`encoder_cache["tmp"]`).
-    """
+
+def _fullest_phase(model: Model, r: Resolved, *, samples: bool) -> Node:
+    """In V1 the encoder's outputs stay alive while the text model and the sampler run (`encoder_cache["tmp"]`)."""
     forward = forward_pass(model, r)
     later = fullest_of(_sampler(model, r), forward) if samples else forward
     if not has_encoder(model):

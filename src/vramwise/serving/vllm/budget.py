@@ -30,7 +30,7 @@ from vramwise.serving.vllm.communication import FUSED_VERSION, gib_node, has_mul
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, graphs_node
-from vramwise.serving.vllm.profile import STATE_BLOCKS_VERSION
+from vramwise.serving.vllm.profile import HEADROOM_VERSION, STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.states import state_element_bytes
@@ -67,7 +67,9 @@ class Budget:
 
     @property
     def charged(self) -> tuple[Node, ...]:
-        terms = [self.weights, self.activation, self.non_torch, *self.kept]
+        terms = [self.weights, self.activation, self.non_torch]
+        if self.resolved.version >= HEADROOM_VERSION:
+            terms.extend(self.kept)
         if self.resolved.profile.counts_context:
             terms.append(self.context)
         if self.resolved.profile.graphs_in_budget:
@@ -114,7 +116,7 @@ def budgets_of(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[Budget, ...]
 def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
     return Budget(
         weights=_weights(model, r.limited_to(1), stage),  # which hang on no length
-        activation=activation_peak(model, r, samples=stage == r.settings.pipeline_parallel_size - 1),
+        activation=activation_peak(model, r, embeds=stage == 0, samples=stage == r.settings.pipeline_parallel_size - 1),
         non_torch=_non_torch(model, r, gpu),
         graphs=graphs_node(model, r, gpu),
         context=context_node(gpu),

@@ -16,18 +16,15 @@ from vramwise.serving.common.versions import version_notes
 from vramwise.serving.vllm.activations import kept_bytes
 from vramwise.serving.vllm.asleep import asleep
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
-from vramwise.serving.vllm.graphs import ESTIMATED_GRAPHS, printed_graphs
+from vramwise.serving.vllm.graphs import estimates_graphs, printed_graphs
 from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
-from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of
+from vramwise.serving.vllm.profile import DEFAULT_VERSION, HEADROOM_VERSION, profile_of
 from vramwise.serving.vllm.refusals import removed_format
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 from vramwise.units import GIB
 
 # v1/engine/core.py _initialize_kv_caches: a model without caches is given no memory for them; encoders since 0.10.1
 CACHELESS_VERSION = (0, 10, 1)
-# v1/worker/gpu_worker.py: peak_activation_memory is transient_peak_headroom (the peak less what is allocated after it)
-# and cudagraph_memory_estimate_applied in 0.27.1, the increase of the peak in 0.26.0
-HEADROOM_VERSION = (0, 26, 1)
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
@@ -99,7 +96,7 @@ def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
 
 def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
     r = budget.resolved
-    estimated = {"cuda_graph_estimate": interval(budget.graphs)} if r.version >= ESTIMATED_GRAPHS else {}
+    estimated = {"cuda_graph_estimate": interval(budget.graphs)} if estimates_graphs(r) else {}
     graphs = {"cuda_graph": printed_graphs(model, r, budget.graphs), **estimated} if budget.graphs.bytes else {}
     weights, peak, generation = interval(budget.weights), _printed_peak(budget), r.profile.generation
     return {

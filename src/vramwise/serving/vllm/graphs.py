@@ -11,7 +11,7 @@ from vramwise.serving.common.heads import attention_heads
 from vramwise.serving.common.layouts import engine_stages
 from vramwise.serving.vllm.activations import forward_pass
 from vramwise.serving.vllm.drafts import drafted_tokens
-from vramwise.serving.vllm.profile import capture_sizes
+from vramwise.serving.vllm.profile import V2_RUNNER_ALL, capture_sizes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.units import MIB
 
@@ -20,7 +20,7 @@ FLASHINFER_HEADS = frozenset({64, 128, 256})
 WORKSPACE_BY_CHUNK = (0, 26)  # from here on at least 16 bytes for each query element of a prefill chunk
 WORKSPACE_BYTES_PER_ELEMENT = 16
 FULL_GRAPHS_VERSION = (0, 11)  # cudagraph_mode FULL_AND_PIECEWISE by default; pieces alone before
-ESTIMATED_GRAPHS = (0, 18)  # v1/worker/gpu_model_runner.py profile_cudagraph_memory: charged from 0.20 on
+ESTIMATED_GRAPHS = (0, 18)  # v1/worker/gpu_model_runner.py profile_cudagraph_memory; the second runner's from 0.29 on
 MOST_SPLITS = 32  # flash_attn_max_num_splits_for_cuda_graph
 LATENT_SPLITS_VERSION = (0, 13)
 WIDEST_HEAD = 256  # of FlashAttention 3
@@ -28,6 +28,11 @@ LARGEST_CAPTURE = 512
 WORKSPACE = "FlashInfer work space"
 AUTOTUNED = ((0, 11), (0, 18))
 BLACKWELL_SERVER, HOPPER, AMPERE = 10, 9.0, 8.0
+
+
+def estimates_graphs(r: Resolved) -> bool:
+    """Whether the version estimates what graphs will take; charged from 0.20 on."""
+    return r.version >= (V2_RUNNER_ALL if r.on_v2_runner else ESTIMATED_GRAPHS)
 
 
 def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:

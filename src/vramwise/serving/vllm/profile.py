@@ -98,9 +98,14 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
 
 
 STATE_BLOCKS_VERSION = (0, 15)  # a request's states are counted by mode from here on (MambaSpec max_memory_usage_bytes)
+# v1/worker/gpu_worker.py, utils/mem_utils.py: what the process took and transient_peak_headroom (the peak less what is
+# allocated after it) are charged in 0.27.1; in 0.26.0 weights and the increase of the peak, in which what is made
+# between the two (the second runner's sampler state) does not appear
+HEADROOM_VERSION = (0, 26, 1)
 IN_FLIGHT_VERSION = (0, 26)  # windows keep the tokens of every batch in flight (v1/kv_cache_interface.py)
 HYBRID_CACHING_VERSION = (0, 26)  # prefix caching of models with states is on by itself
 V2_RUNNER_QUANTIZED, V2_RUNNER_DENSE, V2_RUNNER_ALL = (0, 24), (0, 25), (0, 29)  # config/vllm.py use_v2_model_runner
+V2_DRAFTS = ("eagle", "dflash", "dspark", "mtp")  # 0.22.0 to 0.28.0 _get_v2_model_runner_unsupported_features
 LAST_PATCH = 999
 _V0_ENGINE = re.compile(r"\s*\(?\bV0\b(?!\.\d)\)?", re.IGNORECASE)  # not the beginning of v0.11.0
 
@@ -184,14 +189,16 @@ def _default_sizes(profile: Profile, largest: int) -> set[int]:
     return sizes
 
 
-def runs_v2_runner(version: tuple[int, ...], model: Model, quantized: bool) -> bool:
+def runs_v2_runner(version: tuple[int, ...], model: Model, quantized: bool, draft: str = "") -> bool:
     """Whether the model runs on the second model runner, which samples otherwise.
 
     Read in 0.22.0 to 0.33.0 config/vllm.py: some types from 0.22 on (not quantized before 0.24), models without experts
-    and states from 0.25, all from 0.29.
+    and states from 0.25, all from 0.29; before, none with another way of drafting (`draft`) than its own.
     """
     if version >= V2_RUNNER_ALL:
         return True
+    if draft and not any(name in draft for name in V2_DRAFTS):
+        return False
     named = has_fact("vllm", "second_runner", model.config.model_type, version)
     if version >= V2_RUNNER_DENSE:
         states = any(cache.kind == "recurrent" for cache in model.caches)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Quantity, Result
@@ -12,6 +14,7 @@ from vramwise.serving.common.layouts import capability_of
 from vramwise.serving.common.rules import Rules, ShareParts, WeightRules
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.vllm.dtypes import vllm_storage
+from vramwise.serving.vllm.profile import HEADROOM_VERSION, release
 from vramwise.serving.vllm.refusals import check
 from vramwise.serving.vllm.settings import version_and_profile
 from vramwise.serving.vllm.weights import vllm_weights
@@ -33,13 +36,17 @@ def _weights(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu |
     return vllm_weights(model, settings, storage, capability_of(gpu))
 
 
-def _inside_the_budget(settings: ServeSettings, gpu: Gpu | None) -> frozenset[str]:
-    """The terms that a version charges to its budget."""
-    profile = version_and_profile(settings, gpu)[1]
-    inside = {"weights", "sampler state", "non-torch", "KV cache"}
+def _inside_the_budget(
+    settings: ServeSettings, gpu: Gpu | None, quantities: Mapping[str, Quantity]
+) -> frozenset[str]:  # fmt: skip
+    """The terms that a version charges to its budget; graphs where it estimates them."""
+    text, profile = version_and_profile(settings, gpu)
+    inside = {"weights", "non-torch", "KV cache"}
+    if release(text) >= HEADROOM_VERSION:
+        inside.add("sampler state")
     if profile.counts_context:
         inside.add("CUDA context")
-    if profile.graphs_in_budget:
+    if profile.graphs_in_budget and "cuda_graph_estimate" in quantities:
         inside.add("CUDA graphs")
     return frozenset(inside)
 

@@ -6,7 +6,6 @@ from vramwise.models import Model
 from vramwise.models.allocator import block_bytes
 from vramwise.result import Node
 from vramwise.serving.common.constants import constant
-from vramwise.serving.vllm.profile import runs_v2_runner
 from vramwise.serving.vllm.settings import Resolved
 
 MASKS_VERSION = (0, 17)  # logits are masked by a Triton kernel; before all of them were sorted
@@ -22,11 +21,6 @@ _NATIVE = "vLLM 0.8.5 to 0.33.0 v1/sample/sampler.py, v1/sample/ops/topk_topp_sa
 _TRITON = (
     "vLLM 0.17.1 to 0.33.0 v1/sample/ops/topk_topp_triton.py: one row of logits for each multiprocessor, which stays"
 )
-
-
-def on_v2_runner(model: Model, r: Resolved) -> bool:
-    """Whether the second model runner samples."""
-    return r.profile.generation == "V1" and runs_v2_runner(r.version, model, r.storage.quantization is not None)
 
 
 def sampler_nodes(model: Model, r: Resolved) -> tuple[Node, ...]:
@@ -58,7 +52,7 @@ def _logits(model: Model, r: Resolved, rows: int) -> Node:
     runner's by the bytes a logit that the version takes."""
     count = rows * model.logit_width
     inputs = {"rows": rows, "vocabulary": model.logit_width}
-    name = _per_logit(model, r)
+    name = _per_logit(r)
     if name:
         found = constant("vllm", name, r.version)
         low, expected, high = (round(each * count) for each in (found.low, found.expected, found.high))
@@ -70,7 +64,7 @@ def _logits(model: Model, r: Resolved, rows: int) -> Node:
     copies = [size] if size == 4 else [size, 4]
     if r.version < MASKS_VERSION:
         copies += [each for _, each in SORTED]
-    elif not on_v2_runner(model, r):
+    elif not r.on_v2_runner:
         copies += [4, 4]  # probabilities, noise
     held = sum(block_bytes(each * count) for each in copies)
     # 0.19.0 on H100 printed 2.21 GiB for a model in fp32: one tensor more than its code makes in eager mode
@@ -82,9 +76,9 @@ def _logits(model: Model, r: Resolved, rows: int) -> Node:
     )  # fmt: skip
 
 
-def _per_logit(model: Model, r: Resolved) -> str:
+def _per_logit(r: Resolved) -> str:
     """The row of constants.csv with the bytes a logit; none where they are derived."""
-    if on_v2_runner(model, r):
+    if r.on_v2_runner:
         natively = r.settings.flashinfer_sampler is False and r.version >= PARAMETERS_VERSION
         return "" if natively else "sampler_v2_bytes_per_logit"
     return "" if _draws_natively(r) else "sampler_flashinfer_bytes_per_logit"
@@ -93,7 +87,7 @@ def _per_logit(model: Model, r: Resolved) -> str:
 def _hidden_states(model: Model, r: Resolved, rows: int) -> Node:
     """Hidden states of all tokens, sampled rows of them, and in the first runner of V1 random ones in their place."""
     row = model.hidden_size * r.storage.bytes_per_element
-    drawn = 1 if r.profile.generation == "V0" or on_v2_runner(model, r) else 2
+    drawn = 1 if r.profile.generation == "V0" or r.on_v2_runner else 2
     return Node(
         "hidden states", block_bytes(r.batched_tokens * row) + drawn * block_bytes(rows * row), "derived",
         formula=f"(tokens + {drawn} · rows) × hidden size × dtype",
@@ -104,7 +98,7 @@ def _hidden_states(model: Model, r: Resolved, rows: int) -> Node:
 
 def sampler_state(model: Model, r: Resolved) -> Node | None:
     """What the second model runner's sampler keeps from its start on: counts of tokens for penalties."""
-    if not on_v2_runner(model, r):
+    if not r.on_v2_runner:
         return None
     per_logit = constant("vllm", "sampler_v2_state_bytes_per_logit", r.version)
     return Node(

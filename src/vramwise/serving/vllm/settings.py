@@ -25,6 +25,7 @@ from vramwise.serving.vllm.profile import (
     is_old_card,
     profile_of,
     release,
+    runs_v2_runner,
     without_engine,
 )
 from vramwise.serving.vllm.refusals import CHUNKED_PREFILL_ABOVE, check_batch
@@ -43,6 +44,9 @@ class Resolved(ResolvedServe):
 
     profile: Profile
     multiprocessors: int
+
+    on_v2_runner: bool
+    """Whether the second model runner runs the model."""
 
     @property
     def in_flight_tokens(self) -> int:
@@ -74,6 +78,12 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     version_text, profile = version_and_profile(given, gpu)
     version = release(version_text)
     storage = vllm_storage(model, given, gpu)
+    draft = str((given.speculative or {}).get("method") or "").lower()
+    second = profile.generation == "V1" and runs_v2_runner(version, model, storage.quantization is not None, draft)
+    if second and version < V2_RUNNER_ALL:
+        # v1/worker/gpu/model_runner.py profile_cudagraph_memory: 0 in 0.20.0 to 0.28.0. Thirty starts of 0.24.0 on A100
+        # (SpecDecoding-Study-vLLM-SGLang server_logs) have the same cache whether graphs take 0.49 or 0.88 GiB
+        profile = replace(profile, graphs_in_budget=False)
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
     utilization = given.gpu_memory_utilization or profile.utilization
@@ -93,7 +103,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     return Resolved(
         settings=settings, version=version, profile=profile, storage=storage, max_model_len=length,
         batched_tokens=tokens, max_num_seqs=seqs, share=utilization, block_size=block, capability=capability_of(gpu),
-        multiprocessors=(gpu.sm_count if gpu is not None else None) or UNKNOWN_MULTIPROCESSORS,
+        multiprocessors=(gpu.sm_count if gpu is not None else None) or UNKNOWN_MULTIPROCESSORS, on_v2_runner=second,
     )  # fmt: skip
 
 
