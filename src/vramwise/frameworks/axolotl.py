@@ -55,6 +55,7 @@ RECORD = Framework(
         Command("axolotl", "axolotl", ("train",), example="axolotl train"),
         Command("axolotl", module="axolotl.cli.train"),
     ),
+    image="axolotlai/axolotl:main-latest",  # docs/docker.qmd
     defaults=DEFAULTS,
     trainer=True,
     zero_init=True,

@@ -198,6 +198,10 @@ class Framework:
 
     commands: tuple[Command, ...] = ()
     """What starts it; a script of one's own is read as Trainer's."""
+    image: str = ""
+    """The container's image that its makers publish for NVIDIA's cards, with the tag of the newest version."""
+    image_lacks: Mapping[str, str] = field(default_factory=dict)
+    """Packages that are not in it, and the key of a scenario that asks for them."""
     defaults: tuple[Default, ...] = ()
     """What it does where a scenario says nothing."""
     as_run: Callable[[TrainSettings], str] | None = None

@@ -41,6 +41,7 @@ RECORD = Framework(
         Command("llamafactory", "llamafactory-cli", ("train",), example="llamafactory-cli train"),
         Command("llamafactory", "lmf", ("train",)),
     ),
+    image="hiyouga/llamafactory:latest",  # README.md, docker/docker-cuda
     defaults=DEFAULTS,
     trainer=True,
     zero_init=True,

@@ -59,6 +59,9 @@ RECORD = Framework(
         Command("trainer", module="trl.scripts."),
         Command("agilerl", module="agilerl.train"),
     ),
+    # TRL's: .github/workflows/docker-build.yml, whose docker/trl/Dockerfile installs trl[liger,peft,vlm]
+    image="huggingface/trl:latest",
+    image_lacks={"zero_stage": "deepspeed", "quantization": "bitsandbytes"},
     defaults=DEFAULTS,
     as_run=_as_run,
     trainer=True,

@@ -12,12 +12,12 @@ from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
 from vramwise.interop.export.draft import Asked, Draft, File
 from vramwise.interop.export.reading_back import differences, scenario_back, unread
-from vramwise.interop.export.tools import TOOLS, Tool, draft_of, for_tool, tool_named
+from vramwise.interop.export.tools import TOOL_NAMES, Tool, draft_of, for_tool, tool_named
 from vramwise.records import record
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 
-__all__ = ["TOOLS", "Export", "File", "export", "export_answer"]
+__all__ = ["TOOL_NAMES", "Export", "File", "export", "export_answer"]
 
 
 @record
@@ -61,8 +61,8 @@ def export_answer(
     scenario: Scenario | Mapping[str, object], tool: str, path: str | None = None
 ) -> tuple[Export, Result]:
     """The export, and the answer to the scenario as the tool's own."""
-    found = tool_named(tool)
     given = scenario if isinstance(scenario, Scenario) else Scenario.from_dict(scenario)
+    found = tool_named(tool, given.task)
     wanted = for_tool(given, found)
     result = estimate(wanted)
     table = result.scenario.get(wanted.task)

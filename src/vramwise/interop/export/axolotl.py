@@ -29,7 +29,7 @@ def write(asked: Asked) -> Draft:
     table: dict[str, object] = {
         "base_model": asked.model,
         "datasets": [{"path": DATA, "type": "alpaca"}],
-        "output_dir": "output",
+        "output_dir": asked.output,
         "learning_rate": 0.0002,
         **_method(settings),
         "sequence_len": settings.get("sequence_length"),

@@ -15,13 +15,15 @@ class Asked:
     """A scenario as it is written out.
 
     `model` is the name by which hubs know it, or its path; `settings` are the keys of the task's table with what the
-    engine or framework takes where nothing is stated; `path` is the file that is made of it.
+    engine or framework takes where nothing is stated; `path` is the file that is made of it, `output` the folder for
+    what is trained.
     """
 
     scenario: Scenario
     model: str
     settings: Mapping[str, object]
     path: str
+    output: str = "output"
 
     def stated(self) -> dict[str, object]:
         """The stated keys of the task's table, as JSON-able data."""
@@ -43,7 +45,8 @@ class Draft:
     """A command line in words, the files it names (the first is what `-o` names), and what is not as in the scenario.
 
     `environment` stands before the command. `unsaid` are the keys that another part of the command decides, with a
-    sentence for a person. `reads` is the command by which we read it back, where that is not the same.
+    sentence for a person. `reads` is the command by which we read it back, where that is not the same; a `manifest` is
+    read back as a file.
     """
 
     words: tuple[str, ...]
@@ -51,3 +54,4 @@ class Draft:
     environment: Mapping[str, str] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    manifest: bool = False

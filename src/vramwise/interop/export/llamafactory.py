@@ -18,7 +18,7 @@ from vramwise.interop.export.trainer_options import (
 
 _ATTENTION = {"flash": "fa2", "sdpa": "sdpa", "eager": "disabled"}
 _SWITCHED = {"galore-adamw": "use_galore", "apollo": "use_apollo", "muon": "use_muon", "adam-mini": "use_adam_mini"}
-_PLACEHOLDERS = {"stage": "sft", "do_train": True, "dataset": DATA, "template": "default", "output_dir": "output"}
+_PLACEHOLDERS = {"stage": "sft", "do_train": True, "dataset": DATA, "template": "default"}
 
 
 def write(asked: Asked) -> Draft:
@@ -28,7 +28,7 @@ def write(asked: Asked) -> Draft:
     checkpoints = common.pop("gradient_checkpointing")
     liger = common.pop("use_liger_kernel", None), common.pop("liger_kernel_config", None)
     table: dict[str, object] = {
-        "model_name_or_path": asked.model, **_PLACEHOLDERS, **_method(settings),
+        "model_name_or_path": asked.model, **_PLACEHOLDERS, "output_dir": asked.output, **_method(settings),
         "cutoff_len": settings.get("sequence_length"), **common,
     }  # fmt: skip
     if not checkpoints:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from vramwise.errors import VramwiseError, clipped
 from vramwise.interop.export.draft import Draft
-from vramwise.interop.launch import read_command
+from vramwise.interop.launch import Launch, read_command
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
@@ -21,8 +21,7 @@ _QUANTITY = "total_needed"
 
 def scenario_back(draft: Draft, scenario: Scenario) -> Scenario:
     """The scenario of the command that was written, on the same machine and of the same versions."""
-    words = [f"{name}={value}" for name, value in draft.environment.items()]
-    launch = read_command([*words, *(draft.reads or draft.words)])
+    launch = _launch(draft)
     hardware = {key: getattr(scenario, key) for key in _OF_THE_MACHINE if key in scenario.explicit}
     found = {**launch.scenario, "model": scenario.model, **hardware}
     table = dict(_table(found.get(scenario.task)))
@@ -30,6 +29,15 @@ def scenario_back(draft: Draft, scenario: Scenario) -> Scenario:
         if key.endswith("_version"):
             table[key] = getattr(scenario.settings, key)
     return Scenario.from_dict({**found, scenario.task: table})
+
+
+def _launch(draft: Draft) -> Launch:
+    if draft.manifest:
+        from vramwise.interop.files.launches import read_files
+
+        return read_files([draft.files[0].path])[0].launch
+    words = [f"{name}={value}" for name, value in draft.environment.items()]
+    return read_command([*words, *(draft.reads or draft.words)])
 
 
 def differences(scenario: Scenario, result: Result, back: Scenario, again: Result) -> Iterator[str]:

@@ -38,6 +38,16 @@ TOOLS: tuple[Tool, ...] = (
     Tool("sglang", "SGLang", "sglang", "serve", ("sglang",), "sglang"),
     Tool("llama-server", "llama-server", "llama_server", "serve", ("llama.cpp",), "llama.cpp"),
     Tool("k8s", "Kubernetes", "k8s", "serve", ("vllm", "sglang", "llama.cpp"), "vllm", "deployment.yaml"),
+    Tool(
+        "k8s",
+        "Kubernetes",
+        "k8s:write_job",
+        "train",
+        ("transformers", "axolotl", "llamafactory"),
+        "transformers",
+        "job.yaml",
+        "k8s:as_its_trainer_does",
+    ),
     Tool("accelerate", "accelerate", "script:write_accelerate", "train", _SCRIPTS, "transformers", "accelerate.yaml"),
     Tool("deepspeed", "DeepSpeed", "script:write_deepspeed", "train", _SCRIPTS, "transformers", "ds_config.json"),
     Tool("axolotl", "axolotl", "axolotl", "train", ("axolotl",), "axolotl", "axolotl.yaml"),
@@ -63,13 +73,15 @@ TOOLS: tuple[Tool, ...] = (
 )
 
 
-def tool_named(name: str) -> Tool:
-    """The tool of a name. Raises UnknownNameError with the nearest."""
-    for tool in TOOLS:
-        if tool.name == name:
-            return tool
-    names = [tool.name for tool in TOOLS]
-    raise UnknownNameError("tool", name, nearest(name, names), f"--export takes {', '.join(names)}")
+TOOL_NAMES = tuple(dict.fromkeys(tool.name for tool in TOOLS))
+
+
+def tool_named(name: str, task: str | None = None) -> Tool:
+    """The tool of a name, for a task where it has several. Raises UnknownNameError with the nearest."""
+    found = [tool for tool in TOOLS if tool.name == name]
+    if not found:
+        raise UnknownNameError("tool", name, nearest(name, TOOL_NAMES), f"--export takes {', '.join(TOOL_NAMES)}")
+    return next((tool for tool in found if tool.task == task), found[0])
 
 
 def for_tool(scenario: Scenario, tool: Tool) -> Scenario:
@@ -90,7 +102,7 @@ def for_tool(scenario: Scenario, tool: Tool) -> Scenario:
     stated = str(getattr(scenario.settings, key)) if key in scenario.settings.explicit else None
     if stated is None:
         own = scenario.replace(**{tool.task: scenario.settings.replace(**{key: tool.sets})}).checked()
-        return _settled(own, tool)
+        return settled(own, tool)
     if stated not in tool.runs:
         fitting = ", ".join(one.name for one in TOOLS if one.task == tool.task and stated in one.runs)
         title = engine_named(stated).title if key == "engine" else stated
@@ -98,10 +110,10 @@ def for_tool(scenario: Scenario, tool: Tool) -> Scenario:
             f"--export {tool.name}: the scenario's {key} is {clipped(title)}, whose settings {tool.title} does not "
             f"have: {f'expected {fitting}, or ' if fitting else ''}leave out --{key}"
         )
-    return _settled(scenario, tool)
+    return settled(scenario, tool)
 
 
-def _settled(scenario: Scenario, tool: Tool) -> Scenario:
+def settled(scenario: Scenario, tool: Tool) -> Scenario:
     """With what the tool does unasked and another program of its framework does not."""
     if not tool.settles:
         return scenario

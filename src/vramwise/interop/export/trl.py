@@ -38,7 +38,7 @@ def write(asked: Asked) -> Draft:
         "dtype": weights_dtype(settings),
         "attn_implementation": ATTENTION[str(settings.get("attention"))],
         "dataset_name": DATA,
-        "output_dir": "output",
+        "output_dir": asked.output,
         "max_length": settings.get("sequence_length"),
         **trainer_options(asked),
         **adapter_options(settings),

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from vramwise.engines import engines
 from vramwise.errors import UsageError, VramwiseError, clipped
+from vramwise.interop.files.config_maps import Maps, config_maps, mounted_files
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text, programs_in_words
 from vramwise.interop.files.shell_words import commands_of
 
@@ -103,6 +104,7 @@ def _text(value: object) -> str:
 def kubernetes_programs(documents: Sequence[object]) -> list[Program]:
     """The containers, Ray jobs and Ray Serve applications of manifests that start a known program."""
     found: list[Program] = []
+    maps = config_maps(documents)
     for document in documents:
         kind, name = "", ""
         if isinstance(document, Mapping):
@@ -113,7 +115,7 @@ def kubernetes_programs(documents: Sequence[object]) -> list[Program]:
             containers = table.get("containers")
             for container in containers if isinstance(containers, list) else []:
                 if isinstance(container, Mapping):
-                    found += _container(name or kind.lower(), container, table)
+                    found += _container(name or kind.lower(), container, table, maps)
             found += _ray(table, name or kind.lower())
         if len(found) > MOST_PROGRAMS:
             break
@@ -133,8 +135,9 @@ def _tables(document: object) -> Iterator[Mapping[str, object]]:
             waiting += value
 
 
-def _container(name: str, container: Mapping[str, object], pod: Mapping[str, object]) -> list[Program]:
+def _container(name: str, container: Mapping[str, object], pod: Mapping[str, object], maps: Maps) -> list[Program]:
     environment = {}
+    files = mounted_files(container, pod, maps)
     for entry in _list(container.get("env")):
         if isinstance(entry, Mapping) and isinstance(entry.get("value"), str | int | float):
             environment[str(entry.get("name"))] = _text(entry["value"])
@@ -143,10 +146,10 @@ def _container(name: str, container: Mapping[str, object], pod: Mapping[str, obj
     image = str(container.get("image") or "")
     words = [*command, *arguments] if _has_shell(command) else [image, *command, *arguments]
     own = str(container.get("name") or "")
-    found = programs_in_words([word for word in words if word], environment, name)
+    found = programs_in_words([word for word in words if word], environment, name, files)
     found = found or _by_the_images_name(image, [*command, *arguments], environment, name)
-    settings = _card(container, pod)
-    return [replace(one, name=one.name or own, settings=settings) for one in found]
+    settings = {**_card(pod), **_gpus(container)}
+    return [replace(one, name=one.name or own, settings=settings, files=files) for one in found]
 
 
 def _list(value: object) -> list[object]:
@@ -157,8 +160,17 @@ def _referenced(text: str, environment: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda match: environment.get(match.group(1), match.group()), text)
 
 
-def _card(container: Mapping[str, object], pod: Mapping[str, object]) -> dict[str, object]:
-    """The card that the pod's selector names, where it is known here; GPUs are what the command line asks for."""
+def _gpus(container: Mapping[str, object]) -> dict[str, object]:
+    """The GPUs that the container may use, where its command line does not say on how many it runs."""
+    resources = container.get("resources")
+    limits = resources.get("limits") if isinstance(resources, Mapping) else None
+    count = limits.get("nvidia.com/gpu") if isinstance(limits, Mapping) else None
+    text = str(count) if isinstance(count, int | str) else ""
+    return {"num_gpus": int(text)} if re.fullmatch(r"[1-9]\d{0,3}", text) else {}
+
+
+def _card(pod: Mapping[str, object]) -> dict[str, object]:
+    """The card that the pod's selector names, where it is known here."""
     from vramwise.hardware import find_gpu
 
     selector = pod.get("nodeSelector")

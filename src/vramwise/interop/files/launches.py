@@ -12,6 +12,7 @@ from pathlib import Path
 from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest, printable
 from vramwise.files import shown_path
 from vramwise.interop.files import kinds
+from vramwise.interop.files.config_maps import with_files
 from vramwise.interop.files.given import Given, read_again, read_given
 from vramwise.interop.files.kinds import Kind, kind_of
 from vramwise.interop.files.programs import Program
@@ -193,19 +194,29 @@ def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None)
 
 
 def _of_program(given: Given, kind: Kind, program: Program, beside: Sequence[str], model: str | None) -> Launch:
-    words = [_found_file(word, given, beside) for word in program.words]
-    try:
-        launch = _read(words, [f"{_named(given)} is {kind.title}"])
-    except UsageError:
-        if model is None:
-            raise
-        launch = _read([*words, "--model", model], [f"{_named(given)} is {kind.title}"])
+    said = [f"{_named(given)} is {kind.title}"]
+    inside = [word for word in program.words if word.rpartition("=")[2] in program.files]
+    if inside:
+        launch, folder = with_files(program.files, program.words, lambda words: _with_model(words, said, model))
+        launch = replace(launch, notes=tuple(note.replace(folder, "") for note in launch.notes))
+    else:
+        launch = _with_model([_found_file(word, given, beside) for word in program.words], said, model)
     settings, decided = dict(program.settings), dict(program.decided)
     if launch.scenario.get("task") != "train":  # an engine's own flags say on how many GPUs it runs
         settings, decided = ({key: value for key, value in one.items() if key == "gpu"} for one in (settings, decided))
     scenario = {**settings, **launch.scenario, **decided, **({} if model is None else {"model": model})}
     notes = [note for note in launch.notes if note != GPUS_UNSAID or "num_gpus" not in scenario]
     return replace(launch, scenario=scenario, notes=(*notes, *program.notes))
+
+
+def _with_model(words: Sequence[str], said: Sequence[str], model: str | None) -> Launch:
+    """The launch; one that names no model gets the one that was given."""
+    try:
+        return _read(words, said)
+    except UsageError:
+        if model is None:
+            raise
+        return _read([*words, "--model", model], said)
 
 
 def _found_file(word: str, given: Given, beside: Sequence[str]) -> str:

@@ -59,16 +59,22 @@ class Program:
     """Keys of a scenario that hold where the command line does not say them."""
     decided: Mapping[str, object] = field(default_factory=dict)
     """Keys of a scenario that win over the command line's."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts of files that come with the program, by the paths that its words have for them."""
 
 
-def programs_in_words(words: Sequence[str], environment: Mapping[str, str], name: str) -> list[Program]:
-    """The known program that the words of a container start, or those in the text that its shell is given."""
+def programs_in_words(
+    words: Sequence[str], environment: Mapping[str, str], name: str, files: Mapping[str, str] | None = None
+) -> list[Program]:
+    """The known program that the words of a container start, or those in the text or file that its shell is given."""
     for place, word in enumerate(words[:-1]):
         if _SHELL.fullmatch(word):
             rest = next((index for index, flag in enumerate(words[place + 1 :], place + 1) if _WITH_TEXT.fullmatch(flag)
                          or not flag.startswith("-")), None)  # fmt: skip
             if rest is not None and _WITH_TEXT.fullmatch(words[rest]) and words[rest + 1 :]:
                 return programs_in_text(words[rest + 1], environment, name, before=words[:place])
+            if rest is not None and files and words[rest] in files:
+                return programs_in_text(files[words[rest]], environment, name, before=words[:place])
     found = (*(f"{key}={value}" for key, value in environment.items()), *words)
     return [Program(name, found)] if names_a_program(found) else []
 

@@ -176,8 +176,8 @@ def _lines(body: Body) -> Iterator[tuple[int, bytes | None]]:
 
 def export(body: Body) -> dict[str, Any]:
     """`{"scenario", "tool"}`: the command or file with which a tool runs it, and what that cannot say."""
-    from vramwise.interop.export import TOOLS
+    from vramwise.interop.export import TOOL_NAMES
     from vramwise.interop.export import export as exported
 
     only(body, "scenario", "tool")
-    return exported(scenario_in(body), choice_in(body, "tool", [tool.name for tool in TOOLS], "")).to_dict()
+    return exported(scenario_in(body), choice_in(body, "tool", list(TOOL_NAMES), "")).to_dict()
