@@ -34,6 +34,12 @@ def test_a_stretched_interval_follows_its_own_width():
     assert (narrower.low, narrower.high) == (950, 1020)
 
 
+def test_no_end_lies_below_what_is_certain():
+    with judged_by({"cell": Reach(0.5, 0.5)}):
+        assert around("weights", Quantity.exact(1000), "cell", 1000, 700) == Quantity(700, 1000, 1500)
+        assert around("weights", Quantity.exact(1000), "cell", 1000, 1200) == Quantity(1000, 1000, 1500)
+
+
 @given(st.lists(sizes, min_size=3, max_size=3), sizes, st.floats(0, 5), st.floats(0, 5))
 def test_the_estimate_stays_inside_and_nothing_is_below_nothing(ends, unit, below, above):
     with judged_by({"cell": Reach(below, above)}):

@@ -93,6 +93,7 @@ class Score:
     own_above: float
     unit_below: float
     unit_above: float
+    certain: float = 0.0
 
     @property
     def signed(self) -> float:
@@ -106,7 +107,7 @@ class Score:
     def ends(self, reach: Reach) -> tuple[float, float]:
         """The interval with this reach."""
         below = math.hypot(self.own_below, reach.below * self.unit_below)
-        return max(0.0, self.expected - below), self.expected + math.hypot(
+        return max(self.certain, self.expected - below), self.expected + math.hypot(
             self.own_above, reach.above * self.unit_above
         )
 
@@ -132,8 +133,8 @@ def scores_of(case: Case) -> list[Score]:
     scores = []
     for name, quantity in found.items():
         if name in asked:
-            floor = case.rig_floor_bytes if name == "nvidia_smi" else 0
-            scores.append(_score(case, name, quantity.expected + floor, asked[name]))
+            rig = case.rig_floor_bytes if name == "nvidia_smi" else 0
+            scores.append(_score(case, name, quantity.expected, asked[name], rig=rig))
             if name == "kv_cache_bytes" and "total_needed" in asked:  # what the pool lacks the need is short of
                 pool, need = case.measured[name], asked["total_needed"]
                 mirrored = quantity.expected - max(0, pool)
@@ -142,13 +143,15 @@ def scores_of(case: Case) -> list[Score]:
 
 
 def _score(
-    case: Case, name: str, expected: float, asked: Asked, measured: float | None = None, rounding: float | None = None
-) -> Score:
+    case: Case, name: str, expected: float, asked: Asked, measured: float | None = None, rounding: float | None = None,
+    rig: int = 0,
+) -> Score:  # fmt: skip
     shown = max(0, case.measured[name]) if measured is None else measured
     near = case.rounding.get(name, 0) if rounding is None else rounding
     return Score(
-        case.id, case.source_name, case.engine, case.specified, name, asked.cell, shown, near, expected,
+        case.id, case.source_name, case.engine, case.specified, name, asked.cell, shown, near, expected + rig,
         *(round(one, 1) for one in (asked.own_below, asked.own_above, asked.unit_below, asked.unit_above)),
+        min(expected, asked.certain) + rig,
     )  # fmt: skip
 
 

@@ -39,13 +39,15 @@ class Reach:
 
 @record
 class Asked:
-    """What an estimate asked of the table: the cell, what one unit is to each side, and the distances it had before."""
+    """What an estimate asked of the table: the cell, what one unit is to each side, the distances it had before, and
+    what is certainly there."""
 
     cell: str
     unit_below: float
     unit_above: float
     own_below: float
     own_above: float
+    certain: float = 0.0
 
 
 Table = Mapping[str, Reach]
@@ -53,17 +55,19 @@ _judging: ContextVar[Table | None] = ContextVar("vramwise_intervals", default=No
 _asked: ContextVar[dict[str, Asked] | None] = ContextVar("vramwise_intervals_asked", default=None)
 
 
-def around(name: str, quantity: Quantity, cell: str, unit: Any) -> Quantity:
-    """The quantity with what its kind of estimate misses by, in shares of `unit`, beside the distances that it has."""
+def around(name: str, quantity: Quantity, cell: str, unit: Any, certain: Any = 0) -> Quantity:
+    """The quantity with what its kind of estimate misses by, in shares of `unit`, beside the distances that it has.
+
+    Its low end is not below what is `certain`: the terms that are exact.
+    """
     reach = _table()[cell]
     below, above = quantity.expected - quantity.low, quantity.high - quantity.expected
     asked = _asked.get()
     if asked is not None:
-        asked[name] = Asked(cell, float(unit), float(unit), float(below), float(above))
-    low = quantity.expected - hypotenuse(below, reach.below * unit)
-    return Quantity(
-        max(0, round(low)), quantity.expected, round(quantity.expected + hypotenuse(above, reach.above * unit))
-    )
+        asked[name] = Asked(cell, float(unit), float(unit), float(below), float(above), float(certain))
+    low, high = quantity.expected - hypotenuse(below, reach.below * unit), hypotenuse(above, reach.above * unit)
+    least = min(quantity.expected, max(0, certain))
+    return Quantity(max(least, round(low)), quantity.expected, round(quantity.expected + high))
 
 
 def stretched(name: str, quantity: Quantity, cell: str, least: float) -> Quantity:

@@ -48,6 +48,7 @@ def holds_together(result: Result) -> None:
         assert quantity.low <= quantity.expected <= quantity.high, (name, ends)
         assert name in FRACTIONS or all(type(end) is int for end in ends), (name, ends)
     counters_are_nested(result)
+    low_ends_keep_what_is_certain(result)
     ranks_hold_the_peak(result)
     verdict_follows(result)
 
@@ -70,6 +71,21 @@ def counters_are_nested(result: Result) -> None:
     for inner, outer in pairwise(found):
         for end in ("low", "expected", "high"):
             assert getattr(inner, end) <= getattr(outer, end), (end, inner, outer)
+
+
+def low_ends_keep_what_is_certain(result: Result) -> None:
+    """No counter of a training may lie below its weights, gradients and states, and what its process has besides."""
+    if "train" not in result.scenario or "nvidia_smi" not in result.quantities:
+        return
+    inside = ("weights", "adapters", "master weights", "optimizer states", "gradients", "library workspace")
+    for phase in result.phases:
+        parts = phase.components.children
+        held = sum(part.low for part in parts if part.name in inside)
+        process = held + sum(part.low for part in parts if part.name in ("CUDA context", "NCCL"))
+        for name, least in {
+            "peak_allocated": held, "peak_reserved": held, "nvidia_smi": process, "total_needed": process,
+        }.items():  # fmt: skip
+            assert result.quantities[name].low >= least, (name, phase.name, result.quantities[name], least)
 
 
 def ranks_hold_the_peak(result: Result) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -169,12 +169,14 @@ class Counted:
     """Every counter but those that hang on reserved memory, and what those are made of.
 
     `open_allocated` and `by_ratio`: allocated memory, and reserved memory by a calibrated ratio, whose ends are what
-    the scenario leaves open and no more; `kind`: how such estimates are told apart in the table of intervals.
+    the scenario leaves open and no more; `kind`: how such estimates are told apart in the table of intervals;
+    `certain`: what no counter lies below.
     """
 
     open_allocated: Quantity
     by_ratio: Quantity
     kind: str
+    certain: int
     quantities: dict[str, Quantity]
 
 
@@ -191,19 +193,22 @@ def first_quantities(
     overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
     bare, kind = counters.plus(tensors, workspace), counters.kind_of_estimate(job.train, rank, job.model)
-    allocated = counters.allocated_with_errors("peak_allocated", bare, kind)
+    certain = counters.certain_bytes(moments, workspace)
+    allocated = counters.allocated_with_errors("peak_allocated", bare, kind, certain)
     exchanged = buffers(job.model, job.structure, rank)
     by_ratio = reserved.reserved(bare, moments, job.train, rank, job.states(rank), exchanged)
     active = counters.up_to(bare, round(bare.expected) + awaited(exchanged, job.train))
-    process = counters.kept_with_errors("process by ratio", counters.plus(by_ratio, *outside), kind)
-    needed = counters.plus(allocated, *outside)
+    process = counters.kept_with_errors(
+        "process by ratio", counters.plus(by_ratio, *outside), kind, certain + _least(outside)
+    )
+    needed = counters.no_less(counters.plus(allocated, *outside), certain + _least(outside))
     if frozen_units_keep_inputs(job.train):  # they lie between a layer's temporaries, whose room is never whole again
         needed = process
-    return Counted(bare, by_ratio, kind, {
+    return Counted(bare, by_ratio, kind, certain, {
         "params": Quantity.exact(job.model.num_parameters),
         "weights": Quantity.exact(load.of(Component.WEIGHTS) + load.of(Component.ADAPTERS)),
         "peak_allocated": allocated,
-        "peak_active": counters.allocated_with_errors("peak_active", active, kind),
+        "peak_active": counters.allocated_with_errors("peak_active", active, kind, certain),
         "total_needed": Quantity(needed.low, needed.expected, max(needed.high, round(process.expected)) + overload),
     })  # fmt: skip
 
@@ -280,11 +285,11 @@ class _Late:
 
         @cache
         def reserved_bytes() -> Quantity:
-            return self._kept(counters.kept_with_errors("peak_reserved", kept(), kind), allocated)
+            return self._kept(counters.kept_with_errors("peak_reserved", kept(), kind, counted.certain), allocated)
 
         late: dict[str, Callable[[], Quantity]] = {
             "peak_reserved": reserved_bytes,
-            "nvidia_smi": lambda: self._process(kept(), kind, reserved_bytes()), **limits,
+            "nvidia_smi": lambda: self._process(kept(), kind, reserved_bytes(), counted.certain), **limits,
         }  # fmt: skip
         first = {name: ready[name] for name in ("params", "weights")}
         held = first | {name: self._kept(ready[name], allocated) for name in ("peak_allocated", "peak_active")}
@@ -298,13 +303,19 @@ class _Late:
         kept = Quantity(*map(max, _ends(kept), _ends(allocated)))
         return kept if self.room is None or not self.fits else counters.at_most(kept, self.room)
 
-    def _process(self, kept: Quantity, kind: str, reserved_bytes: Quantity) -> Quantity:
-        process = counters.kept_with_errors("nvidia_smi", counters.plus(kept, *self.outside), kind)
+    def _process(self, kept: Quantity, kind: str, reserved_bytes: Quantity, certain: int) -> Quantity:
+        least = certain + _least(self.outside)
+        process = counters.kept_with_errors("nvidia_smi", counters.plus(kept, *self.outside), kind, least)
         process = Quantity(*map(max, _ends(process), _ends(reserved_bytes)))
         process = Quantity(process.low, process.expected, process.high + self.job.states(self.rank).paged_optimizer)
         if self.room is not None and self.fits:
             process = counters.at_most(process, self.room + sum(node.bytes for node in self.outside))
         return rollout.at_least(process, self.generating)
+
+
+def _least(outside: Sequence[Node]) -> int:
+    """The least that lies outside torch's pool."""
+    return sum(int(node.low) for node in outside)
 
 
 def _ends(quantity: Quantity) -> tuple[float, float, float]:

@@ -45,6 +45,11 @@ class Component(StrEnum):
     CRITIC_ACTIVATIONS = "critic activations"
 
 
+CERTAIN = (
+    Component.WEIGHTS, Component.ADAPTERS, Component.MASTER_WEIGHTS, Component.OPTIMIZER_STATES, Component.GRADIENTS,
+)  # fmt: skip
+"""What a step holds for certain: sizes of parameters and of what is kept for each, whatever the sizes of a batch."""
+
 OTHER_MODELS = {
     "reference": Component.REFERENCE_MODEL,
     "teacher": Component.TEACHER_MODEL,

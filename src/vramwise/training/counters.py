@@ -13,11 +13,13 @@ from vramwise.points import hypotenuse
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.site import learned
 from vramwise.training.calibration import Calibrated, calibrated
+from vramwise.training.components import CERTAIN
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
 from vramwise.training.recipe.settings import lengths_vary
 from vramwise.training.resolved import ResolvedTrain
+from vramwise.training.step.moment import Moment
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
 
@@ -87,14 +89,19 @@ def kind_of_estimate(train: ResolvedTrain, placement: Placement, model: Model) -
     return f"{'involved' if involved else 'plain'}, {named}"
 
 
-def allocated_with_errors(name: str, quantity: Quantity, kind: str) -> Quantity:
+def certain_bytes(moments: Sequence[Moment], workspace: Node) -> int:
+    """The most that is held at a moment for what is exact, beside the least that the library's workspace takes."""
+    return max(sum(map(moment.of, CERTAIN)) for moment in moments) + int(workspace.low)
+
+
+def allocated_with_errors(name: str, quantity: Quantity, kind: str, certain: int) -> Quantity:
     """A counter of tensors, with what such estimates miss by beside what the scenario leaves open."""
-    return around(name, quantity, f"training allocated, {kind}", quantity.expected)
+    return around(name, quantity, f"training allocated, {kind}", quantity.expected, certain)
 
 
-def kept_with_errors(name: str, quantity: Quantity, kind: str) -> Quantity:
+def kept_with_errors(name: str, quantity: Quantity, kind: str, certain: int) -> Quantity:
     """The same of what the allocator or the process holds; without a kind, runs on this site said how far."""
-    return around(name, quantity, f"training kept, {kind}", quantity.expected) if kind else quantity
+    return around(name, quantity, f"training kept, {kind}", quantity.expected, certain) if kind else quantity
 
 
 def widened(size: int, low: float, high: float) -> Quantity:
@@ -130,6 +137,11 @@ def plus(quantity: Quantity, *nodes: Node) -> Quantity:
     below = hypotenuse(quantity.expected - quantity.low, *(n.bytes - n.low for n in nodes))
     above = hypotenuse(quantity.high - quantity.expected, *(n.high - n.bytes for n in nodes))
     return Quantity(round(expected - below), expected, round(expected + above))
+
+
+def no_less(quantity: Quantity, certain: int) -> Quantity:
+    """A quantity whose low end is not below what is certain."""
+    return Quantity(max(quantity.low, min(certain, quantity.expected)), quantity.expected, quantity.high)
 
 
 def at_most(quantity: Quantity, limit: int) -> Quantity:
