@@ -129,7 +129,7 @@ def test_deepspeed_keeps_stated_sizes() -> None:
         (["--export", "deepspeed"], "add --zero-stage 1, 2 or 3"),
         (["--export", "deepspeed", "--fsdp", "full-shard"], "expected accelerate, axolotl, llamafactory or trl"),
         (["--export", "axolotl", "--framework", "megatron"], "leave out --framework"),
-        (["--export", "trl", "--framework", "axolotl"], "expected axolotl, or leave out --framework"),
+        (["--export", "trl", "--framework", "axolotl"], "expected axolotl, k8s, or leave out --framework"),
         (["--export", "accelerate", "--task", "serve"], "accelerate trains, and the task is serve"),
     ],
 )

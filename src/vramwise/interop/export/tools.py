@@ -38,16 +38,6 @@ TOOLS: tuple[Tool, ...] = (
     Tool("sglang", "SGLang", "sglang", "serve", ("sglang",), "sglang"),
     Tool("llama-server", "llama-server", "llama_server", "serve", ("llama.cpp",), "llama.cpp"),
     Tool("k8s", "Kubernetes", "k8s", "serve", ("vllm", "sglang", "llama.cpp"), "vllm", "deployment.yaml"),
-    Tool(
-        "k8s",
-        "Kubernetes",
-        "k8s:write_job",
-        "train",
-        ("transformers", "axolotl", "llamafactory"),
-        "transformers",
-        "job.yaml",
-        "k8s:as_its_trainer_does",
-    ),
     Tool("accelerate", "accelerate", "script:write_accelerate", "train", _SCRIPTS, "transformers", "accelerate.yaml"),
     Tool("deepspeed", "DeepSpeed", "script:write_deepspeed", "train", _SCRIPTS, "transformers", "ds_config.json"),
     Tool("axolotl", "axolotl", "axolotl", "train", ("axolotl",), "axolotl", "axolotl.yaml"),
@@ -70,6 +60,16 @@ TOOLS: tuple[Tool, ...] = (
         settles="torchtune:as_torchtune_does",
     ),
     Tool("trl", "TRL", "trl", "train", ("transformers",), "transformers", "trl.yaml", "trl:as_trl_does"),
+    Tool(
+        "k8s",
+        "Kubernetes",
+        "k8s:write_job",
+        "train",
+        ("transformers", "axolotl", "llamafactory"),
+        "transformers",
+        "job.yaml",
+        "k8s:as_its_trainer_does",
+    ),
 )
 
 
