@@ -143,6 +143,12 @@ def test_quantized_and_latent_caches() -> None:
     assert "weights" not in latent.quantities
     whole = serve("deepseek-ai/DeepSeek-R1", variant="ik_llama.cpp", gguf_quant="Q8_0", n_ctx=512, mla_attn=0)
     assert mib(whole, "kv_cache_bytes") == 2440.0
+    one = {"variant": "ik_llama.cpp", "gguf_quant": "custom", "n_ctx": 32768, "mla_attn": 1}
+    flash, not_flash = (serve("deepseek-ai/DeepSeek-R1", flash_attn=on, **one) for on in (True, False))
+    assert (
+        mib(flash, "kv_cache_bytes") == 32768 * 61 * 576 * 2 / MIB
+    )  # no transposed values: flash attention reads keys
+    assert mib(not_flash, "kv_cache_bytes") == 32768 * 61 * (576 + 512) * 2 / MIB
 
 
 def test_cpu_only_reports_its_compute_buffer_as_host_buffer() -> None:
@@ -296,7 +302,27 @@ def test_a_rule_that_llama_cpp_would_refuse_is_said_to_be_left_out(rule: str) ->
         return estimate({"model": "meta-llama/Llama-3.1-8B", "task": "serve", "serve": settings}).notes
 
     assert f'override_tensor "{rule.rpartition(",")[2]}" is no PATTERN=DEVICE: left out' in notes(rule)
-    assert not any("override_tensor" in note for note in notes("exps=CPU", "blk\\.1.*=CUDA1"))
+    assert not any("override_tensor" in note for note in notes("exps=CPU", "blk\\.1.*=CUDA0"))
+    assert 'override_tensor "exps=CUDA7" names no device of this run: left out' in notes("exps=CUDA7")
+
+
+def test_the_first_rule_that_a_tensor_matches_says_where_it_lies() -> None:
+    """src/llama-model.cpp create_tensor breaks off at the first; rules come before --cpu-moe."""
+    options = {"num_gpus": 2, "n_ctx": 4096, "gguf_quant": "Q8_0", "n_parallel": 1}
+
+    def on_host(*rules: str, **more: object) -> float:
+        found = serve("Qwen/Qwen3-30B-A3B", override_tensor=list(rules), **options, **more).quantities
+        return found["weights_host"].expected
+
+    def experts(layers: int) -> int:
+        return layers * 3 * 128 * 2048 * 768 * 34 // 32
+
+    embedding = on_host()
+    ten = r"blk\.[0-9]\.ffn=CUDA0"
+    assert on_host("exps=CPU") == on_host("exps=CPU", ten) == embedding + experts(48)
+    assert on_host(ten, "exps=CPU") == on_host(ten, cpu_moe=True) == embedding + experts(38)
+    assert on_host("token_embd=CUDA1") == 0
+    assert on_host("exps=CPU", n_gpu_layers=0) == on_host(n_gpu_layers=0)
 
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "ollama"])

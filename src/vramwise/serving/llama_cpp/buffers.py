@@ -28,6 +28,7 @@ from vramwise.serving.llama_cpp.scratch import (
 from vramwise.serving.llama_cpp.settings import (
     HALF_MASK_BUILD,
     IK_HALF_MASK_BUILD,
+    IK_SLOTS_ALONE_BUILD,
     TWO_INPUT_COPIES_BUILD,
     Plan,
     reads_windows,
@@ -218,10 +219,15 @@ def _input_copies(model: Model, plan: Plan, u: int) -> int:
 
 
 def output_node(model: Model, plan: Plan) -> Node:
-    """Logits of one token a slot on the host: 4·V·slots; ik logs show one or two."""
+    """Logits of one token a slot on the host: 4·V·slots.
+
+    ik_llama.cpp's llama-server of before November 2025 asks for one sequence more than it has slots, its other programs
+    do not (examples/server/server.cpp load_model, until 7978f0499).
+    """
     one = 4 * model.logit_width
     size = one * plan.slots
-    high = 2 * size if plan.is_ik else size
+    one_more = plan.is_ik and not (plan.build_is_stated and plan.build >= IK_SLOTS_ALONE_BUILD)
+    high = size + one if one_more else size
     return Node(
         "output buffer", size, "calibrated" if plan.is_ik else "derived", size, high, formula="4 · V · slots",
         inputs={"V": model.logit_width, "slots": plan.slots}, source="llama.cpp src/llama-context.cpp output_reserve",

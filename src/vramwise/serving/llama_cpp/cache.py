@@ -97,8 +97,10 @@ def _cell_bytes(cache: LayerCache, block: Block, plan: Plan) -> int:
     latent = _row(plan.type_k, cache.latent_dim + cache.rope_dim)
     if cache.index_dim and not plan.is_ik and plan.build >= INDEXER_CACHE_BUILD:
         latent += _row(plan.type_k, cache.index_dim)
-    # -mla 1 keeps a transposed copy of the latent for the values
-    return latent + (_row(plan.type_v, cache.latent_dim) if plan.latent == 1 else 0)
+    # -mla 1 keeps a transposed copy of the latent for the values; in ik_llama.cpp not with flash attention
+    # (src/llama.cpp llama_kv_cache_init, since 6719288bf of March 2025)
+    copies = plan.latent == 1 and not (plan.is_ik and plan.flash)
+    return latent + (_row(plan.type_v, cache.latent_dim) if copies else 0)
 
 
 def _whole_heads(block: Block, plan: Plan) -> int:

@@ -127,8 +127,8 @@ def _notes(scenario: Scenario, model: Model, plan: Plan, from_file: bool) -> Ite
         yield f"gguf_quant {plan.file_type} is assumed{kept}"
     if plan.file_type == "custom" and not from_file:
         yield "a custom mix of tensor types: only the file's header tells its size, weights are left out"
-    for rule in unread_rules(given.override_tensor):
-        yield f'override_tensor "{clipped(rule)}" is no PATTERN=DEVICE: left out'
+    for rule, why in unread_rules(plan):
+        yield f'override_tensor "{clipped(rule)}" {why}: left out'
     if plan.may_keep_fewer_logits and plan.devices:
         yield (
             "compute buffer: with the logits of every token of a batch; llama-server since June 2026 keeps one a slot "

@@ -1,12 +1,15 @@
 """Which tensors lie on the GPU, which on the host.
 
 Source: ggml-org/llama.cpp src/llama-model.cpp load_tensors: the token embedding stays on the host, layers go to the
-GPU from the end, the output last; a tied embedding is loaded on both sides.
+GPU from the end, the output last; a tied embedding is loaded on both sides. `override_tensor`: any tensor goes where
+the first rule that its name matches says (create_tensor; ikawrakow/ik_llama.cpp src/llama-load-tensors.cpp
+get_context_for_tensor, which appends what --cpu-moe and --n-cpu-moe say to these rules).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from vramwise.models import Model
@@ -17,7 +20,10 @@ from vramwise.serving.llama_cpp.devices import HOST, layer_devices, split_points
 from vramwise.serving.llama_cpp.settings import Plan
 
 ROW_PADDING = 512
-_CPU_RULE = re.compile(r"^(?P<pattern>\S+)=CPU$")
+_DEVICE = re.compile(r"CPU|[A-Za-z]+(?P<device>\d{1,3})")
+_RULE = re.compile(rf"(?P<pattern>\S+)=(?:{_DEVICE.pattern})")
+Rules = tuple[tuple[re.Pattern[str], int], ...]
+"""What `override_tensor` says: a pattern of names, and the device of the tensors that have such."""
 
 
 @record
@@ -63,8 +69,8 @@ class Piece:
 @lru_cache(maxsize=512)
 def placement(model: Model, plan: Plan) -> Placement:
     """Where every tensor of the file goes."""
-    patterns = _patterns(plan)
-    single = bool(patterns) or plan.shares_tensors
+    rules = _told(plan)
+    single = bool(rules) or plan.shares_tensors
     pieces = _pieces(model, plan.file_type, plan.imatrix, single)
     tied = not any(piece.name == "output" for piece in pieces)
     where = layer_devices(plan, _slot_sizes(model, plan, pieces, tied) if plan.splits_by_bytes else ())
@@ -73,11 +79,14 @@ def placement(model: Model, plan: Plan) -> Placement:
     host = experts = unpacked = 0
     for piece in pieces:
         size, name, layer = piece.bytes, piece.name, piece.layer
-        if name in ("token_embd", "per_layer_token_embd"):
+        told = _first_match(piece, rules)
+        if told is not None and told != HOST:
+            _put(devices, piece, told, plan, ())
+        elif name in ("token_embd", "per_layer_token_embd"):
             host += size
-            if tied and name == "token_embd" and plan.output_on_gpu:
+            if tied and name == "token_embd" and plan.output_on_gpu and told is None:
                 _put(devices, piece, where[-1], plan, parts)
-        elif not _on_gpu(piece, plan, patterns):
+        elif told == HOST or not _on_gpu(piece, plan):
             host += size
             if name.endswith("_exps") and layer is not None and plan.on_gpu(layer):
                 experts = max(experts, piece.largest)
@@ -119,7 +128,9 @@ def _joined(one: Piece | None, other: Piece) -> Piece:
 def _put(devices: list[int], piece: Piece, device: int, plan: Plan, parts: tuple[float, ...]) -> None:
     """Bytes to one device, or, of a matrix with a split mode that cuts matrices, to each by its share."""
     size = piece.bytes + piece.padding
-    if not (plan.shares_tensors and (piece.dimensions == 2 or (piece.dimensions > 2 and plan.split_mode != "row"))):
+    if not (
+        parts and plan.shares_tensors and (piece.dimensions == 2 or (piece.dimensions > 2 and plan.split_mode != "row"))
+    ):
         devices[max(device, 0)] += size
         return
     done = 0
@@ -146,31 +157,44 @@ def _row_padding(typed: TypedTensor) -> int:
     return (ROW_PADDING - rest) // typed.type.block_size * typed.type.block_bytes if rest else 0
 
 
-def _on_gpu(piece: Piece, plan: Plan, patterns: tuple[re.Pattern[str], ...]) -> bool:
+def _on_gpu(piece: Piece, plan: Plan) -> bool:
     if not plan.gpu_layers:
         return False
     if piece.layer is None:
         return plan.output_on_gpu
     if not plan.on_gpu(piece.layer):
         return False
-    if piece.name.endswith("_exps") and (plan.settings.cpu_moe or piece.layer < (plan.settings.n_cpu_moe or 0)):
-        return False
-    path = f"blk.{piece.layer}.{piece.name}.weight"
-    return not any(pattern.search(path) for pattern in patterns)
+    experts_stay = plan.settings.cpu_moe or piece.layer < (plan.settings.n_cpu_moe or 0)
+    return not (piece.name.endswith("_exps") and experts_stay)
 
 
-def _patterns(plan: Plan) -> tuple[re.Pattern[str], ...]:
-    """Patterns of `override_tensor` that send tensors to the CPU; what is no such pattern is passed over."""
-    rules = (_CPU_RULE.match(rule) for rule in _rules(plan.settings.override_tensor))
-    found = (_compiled(match["pattern"]) for match in rules if match)
-    return tuple(pattern for pattern in found if pattern is not None)
+def _first_match(piece: Piece, rules: Rules) -> int | None:
+    """The device of the first rule that the tensor's name matches."""
+    if not rules:
+        return None
+    path = f"{piece.name}.weight" if piece.layer is None else f"blk.{piece.layer}.{piece.name}.weight"
+    return next((device for pattern, device in rules if pattern.search(path)), None)
 
 
-def unread_rules(override_tensor: tuple[str, ...]) -> tuple[str, ...]:
-    """Rules that are no PATTERN=DEVICE, or whose pattern is no regular expression: llama.cpp refuses them."""
-    return tuple(
-        rule for rule in _rules(override_tensor) if "=" not in rule or _compiled(rule.rpartition("=")[0]) is None
-    )
+def _told(plan: Plan) -> Rules:
+    """The rules of `override_tensor` in order; what is no rule, or names a device that is not there, is passed over."""
+    found = []
+    for match in filter(None, map(_RULE.fullmatch, _rules(plan.settings.override_tensor))):
+        pattern, device = _compiled(match["pattern"]), int(match["device"] or HOST)
+        if pattern is not None and device < plan.devices:
+            found.append((pattern, device))
+    return tuple(found)
+
+
+def unread_rules(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Rules that llama.cpp refuses, and why: no PATTERN=DEVICE, no regular expression, a device that is not there."""
+    for rule in _rules(plan.settings.override_tensor):
+        pattern, _, device = rule.rpartition("=")
+        found = _DEVICE.fullmatch(device)
+        if not pattern or _compiled(pattern) is None:
+            yield rule, "is no PATTERN=DEVICE"
+        elif found is None or int(found["device"] or HOST) >= plan.devices:
+            yield rule, "names no device of this run"
 
 
 def _rules(override_tensor: tuple[str, ...]) -> list[str]:
