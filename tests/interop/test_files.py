@@ -254,3 +254,39 @@ def test_a_configuration_of_ms_swifts_megatron_is_not_read_as_ms_swifts() -> Non
                 "recompute_granularity": "full"}  # fmt: skip
     with pytest.raises(UsageError, match=r"micro_batch_size, .*settings of ms-swift's `megatron sft`"):
         read(written("sft.yaml", settings))
+
+
+RAY_SCRIPT = """
+import os
+from ray.serve.llm import LLMConfig, ModelLoadingConfig, build_openai_app
+SIZE = 2
+one = LLMConfig(model_loading_config=dict(model_id="small", model_source="Qwen/Qwen3-8B"), accelerator_type="L40S",
+                engine_kwargs=dict(max_model_len=4096, tensor_parallel_size=SIZE, seed=os.environ["SEED"]))
+two = LLMConfig(model_loading_config=ModelLoadingConfig(model_id="Qwen/Qwen3-0.6B"), llm_engine="SGLang",
+                engine_kwargs={"mem_fraction_static": 0.5}, deployment_config=dict(num_replicas=3))
+raise SystemExit("never run")
+"""
+
+
+def test_models_of_a_ray_serve_script() -> None:
+    first, second = read_files([written("serve.py", RAY_SCRIPT)])
+    assert first.name == "small"
+    assert first.launch.scenario["model"] == "Qwen/Qwen3-8B"
+    assert first.launch.scenario["serve"] == {"engine": "vllm", "max_model_len": 4096, "tensor_parallel_size": 2}
+    assert "only a run would tell, left out: engine_kwargs.seed" in first.launch.notes
+    assert second.launch.scenario["serve"] == {"engine": "sglang", "mem_fraction_static": 0.5}
+    assert any("deployment_config" in note for note in second.launch.notes)
+
+
+@pytest.mark.parametrize(
+    ("application", "said"),
+    [
+        ({"llm_configs": ["./gone.yaml"]}, "it names ./gone.yaml, which is not there"),
+        ({"llm_configs": [{"model_loading_config": {}}]}, "names no model_id"),
+        ({"llm_config": {"model_loading_config": {"model_id": "a"}, "llm_engine": "vlm"}}, 'unknown engine "vlm"'),
+    ],
+)
+def test_a_ray_application_without_its_model_is_one_line(application: dict[str, Any], said: str) -> None:
+    file = written("serve.json", {"applications": [{"name": "llms", "args": application}]})
+    with pytest.raises(UsageError, match=said):
+        read_files([file])

@@ -133,14 +133,30 @@ def test_public_values_of_a_chart_become_their_scenario(kind: str, case: dict[st
 
 
 @pytest.mark.parametrize(("kind", "case"), cases("ray-serve"))
-def test_a_public_ray_service_becomes_its_scenario(kind: str, case: dict[str, Any], tmp_path: Path) -> None:
-    serving = json.dumps({"applications": [{"name": "llms", "args": {"llm_configs": [case["settings"]]}}]})
+def test_a_public_ray_service_becomes_its_scenarios(kind: str, case: dict[str, Any], tmp_path: Path) -> None:
+    serving = json.dumps({"applications": [{"name": "llms", "args": case["args"]}]})
     service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "ray-serve-llm"},
                "spec": {"serveConfigV2": serving}}  # fmt: skip
+    for name, model in case.get("beside", {}).items():
+        (tmp_path / name).write_text(json.dumps(model), "utf-8")
+        check(read_files([str(tmp_path / name)])[0].launch, case["expected"][0])
     for name, text in (("service.yaml", json.dumps(service)), ("serve.yaml", serving)):
         file = tmp_path / name
         file.write_text(text, "utf-8")
-        check(read_files([str(file)])[0].launch, case["expected"])
+        answers = read_files([str(file)])
+        assert len(answers) == len(case["expected"])
+        for answer, expected in zip(answers, case["expected"], strict=True):
+            check(answer.launch, expected)
+    models = [one for value in case["args"].values() for one in (value if isinstance(value, list) else [value])]
+    for answer, given in zip(answers, models, strict=True):
+        model = given if isinstance(given, dict) else case["beside"][Path(given).name]
+        notes = " / ".join(answer.launch.notes)
+        stated = {"--" + key.replace("_", "-") for key in model.get("engine_kwargs", {})} | {*model} - RAYS_OWN
+        said = {one.replace("--no-", "--") for one in (*answer.launch.understood, *answer.launch.passed_over)}
+        assert not [key for key in stated if key not in said and key not in notes]
+
+
+RAYS_OWN = {"engine_kwargs", "model_loading_config", "accelerator_type", "runtime_env"}
 
 
 @pytest.mark.parametrize(("kind", "case"), cases("modelfile"))

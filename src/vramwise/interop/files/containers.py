@@ -1,27 +1,25 @@
 """Containers of Docker Compose files and Kubernetes manifests: image, command, arguments, environment, card.
 
 Compose fills in `${NAME:-default}` itself and doubles `$$` (compose-spec 12-interpolation.md); Kubernetes fills
-`$(NAME)` from the container's own environment (its API's Container.command and .args). A Ray job's `entrypoint` is a
-shell's text; the LLM configurations of Ray Serve name vLLM's own arguments (`engine_kwargs`).
+`$(NAME)` from the container's own environment (its API's Container.command and .args).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.engines import engines
-from vramwise.errors import UsageError, VramwiseError, clipped
+from vramwise.errors import VramwiseError, clipped
 from vramwise.interop.files.config_maps import Maps, config_maps, mounted_files
-from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text, programs_in_words
+from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_words
+from vramwise.interop.files.ray import Beside, ray_programs, tables_in
 from vramwise.interop.files.shell_words import commands_of
 
 _PARAMETER = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/class", "gpu.product")
-_MOST_NODES = 200_000
 
 
 def compose_programs(table: Mapping[str, object]) -> list[Program]:
@@ -101,7 +99,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def kubernetes_programs(documents: Sequence[object]) -> list[Program]:
+def kubernetes_programs(documents: Sequence[object], beside: Beside) -> list[Program]:
     """The containers, Ray jobs and Ray Serve applications of manifests that start a known program."""
     found: list[Program] = []
     maps = config_maps(documents)
@@ -111,28 +109,15 @@ def kubernetes_programs(documents: Sequence[object]) -> list[Program]:
             metadata = document.get("metadata")
             kind = str(document.get("kind") or "")
             name = str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
-        for table in _tables(document):
+        for table in tables_in(document):
             containers = table.get("containers")
             for container in containers if isinstance(containers, list) else []:
                 if isinstance(container, Mapping):
                     found += _container(name or kind.lower(), container, table, maps)
-            found += _ray(table, name or kind.lower())
+            found += ray_programs(table, name or kind.lower(), beside)
         if len(found) > MOST_PROGRAMS:
             break
     return _named_apart(found[:MOST_PROGRAMS])
-
-
-def _tables(document: object) -> Iterator[Mapping[str, object]]:
-    """Every table of a document, wherever it stands."""
-    waiting, seen = [document], 0
-    while waiting and seen < _MOST_NODES:
-        value = waiting.pop(0)
-        seen += 1
-        if isinstance(value, Mapping):
-            yield value
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
 
 
 def _container(name: str, container: Mapping[str, object], pod: Mapping[str, object], maps: Maps) -> list[Program]:
@@ -182,66 +167,6 @@ def _card(pod: Mapping[str, object]) -> dict[str, object]:
             except VramwiseError:
                 return {}
     return {}
-
-
-def _ray(table: Mapping[str, object], name: str) -> Iterator[Program]:
-    entrypoint = table.get("entrypoint")
-    if isinstance(entrypoint, str):
-        yield from programs_in_text(entrypoint, _runtime_environment(table), name)
-    serving = table.get("serveConfigV2")
-    if isinstance(serving, str):
-        from vramwise.scenario.files import parse_documents
-
-        for inner in (one for document in parse_documents(serving, "serveConfigV2") for one in _tables(document)):
-            yield from ray_serve_programs(inner)
-    else:
-        yield from ray_serve_programs(table)
-
-
-def _runtime_environment(table: Mapping[str, object]) -> dict[str, str]:
-    """`env_vars` of a Ray job's runtime environment, a table or a text of YAML."""
-    value = table.get("runtimeEnvYAML") or table.get("runtime_env")
-    if isinstance(value, str):
-        from vramwise.scenario.files import parse_documents
-
-        value = (parse_documents(value, "runtimeEnvYAML") or [None])[0]
-    given = value.get("env_vars") if isinstance(value, Mapping) else None
-    return {str(key): _text(one) for key, one in given.items()} if isinstance(given, Mapping) else {}
-
-
-def ray_serve_programs(table: Mapping[str, object]) -> Iterator[Program]:
-    """The models of one application: `llm_configs` of ray.serve.llm, whose `engine_kwargs` are vLLM's arguments."""
-    for config in _list(table.get("llm_configs")):
-        loading = config.get("model_loading_config") if isinstance(config, Mapping) else None
-        if not isinstance(config, Mapping) or not isinstance(loading, Mapping):
-            continue
-        served = str(loading.get("model_id") or "")
-        source = loading.get("model_source")
-        model = source if isinstance(source, str) else served
-        if not model:
-            raise UsageError("llm_configs: model_loading_config names no model_id")
-        given = config.get("engine_kwargs")
-        words = [word for pair in (given.items() if isinstance(given, Mapping) else ()) for word in _flag(*pair)]
-        card = config.get("accelerator_type")
-        yield Program(served or model, ("vllm", "serve", model, *words), (), _named_card(card))
-
-
-def _named_card(name: object) -> dict[str, object]:
-    from vramwise.hardware import find_gpu
-
-    try:
-        return {"gpu": find_gpu(name).gpu.id} if isinstance(name, str) else {}
-    except VramwiseError:
-        return {}
-
-
-def _flag(key: object, value: object) -> tuple[str, ...]:
-    flag = "--" + str(key).replace("_", "-")
-    if isinstance(value, bool):
-        return (flag,) if value else (flag.replace("--", "--no-", 1),)
-    if isinstance(value, Mapping | list):
-        return (flag, json.dumps(value))
-    return () if value is None else (flag, str(value))
 
 
 def _named_apart(programs: list[Program]) -> list[Program]:

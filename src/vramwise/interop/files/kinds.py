@@ -102,6 +102,7 @@ COMPOSE = Kind("compose", "a file of Docker Compose")
 KUBERNETES = Kind("kubernetes", "a manifest of Kubernetes")
 HELM_VALUES = Kind("helm-values", "values of the vLLM production stack")
 RAY_SERVE = Kind("ray-serve", "a configuration of Ray Serve")
+RAY_MODEL = Kind("ray-model", "a model of Ray Serve")
 ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
 MODELFILE = Kind("modelfile", "a Modelfile of ollama")
@@ -185,6 +186,8 @@ def _of_documents(given: Given) -> Kind | None:
         return HELM_VALUES
     if "applications" in table or "llm_configs" in table:
         return RAY_SERVE
+    if isinstance(table.get("model_loading_config"), Mapping):
+        return RAY_MODEL
     if _MODEL_KEYS(table) and not _has("base_model", "model_name_or_path")(table):
         return None
     return next((kind for kind in KINDS if kind.tells(table)), None)

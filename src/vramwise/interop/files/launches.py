@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from vramwise.interop.files.config_maps import with_files
 from vramwise.interop.files.given import Given, read_again, read_given
 from vramwise.interop.files.kinds import Kind, kind_of
 from vramwise.interop.files.programs import Program
+from vramwise.interop.files.ray import is_serve_script, model_program, script_models
 from vramwise.interop.files.torchtitan_registry import is_registry, registry_programs
 from vramwise.interop.launch import Launch, read_command
 from vramwise.interop.launch.command import ASSIGNMENT
@@ -27,7 +28,7 @@ _SHOWN = 200
 _MOST_NAMED = 150
 _SECRET = re.compile(r"(?i)(?:^|[-_.])(?:api[-_]?key|token|secret|password|passwd|org[-_]?key|access[-_]?key)$")
 _STARTING = frozenset(
-    {"compose", "kubernetes", "helm-values", "ray-serve", "script", "modelfile", "python", "notebook"}
+    {"compose", "kubernetes", "helm-values", "ray-serve", "ray-model", "script", "modelfile", "python", "notebook"}
 )
 _LISTED_SERVICES = 12
 
@@ -52,7 +53,7 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
         raise UsageError(f"{_named(starting[0][0])} and {_named(starting[1][0])} both start programs: give one of them")
     if starting:
         given, kind = starting[0]
-        if kind is kinds.NOTEBOOK or (kind is kinds.PYTHON and not is_registry(given)):
+        if kind is kinds.NOTEBOOK or (kind is kinds.PYTHON and not is_registry(given) and not is_serve_script(given)):
             from vramwise.interop.files.training_code import code_launch
 
             launch = code_launch(given, model, f"{_named(given)} is {kind.title}")
@@ -175,7 +176,7 @@ def _words(
 
 def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None) -> Iterator[FileLaunch]:
     """The programs that a file starts; those that name no model are passed over where another one does."""
-    programs = _programs(given, kind)
+    programs = _programs(given, kind, beside)
     if not programs:
         raise UsageError(f"{_named(given)} is {kind.title} that starts no program known here: vramwise estimate -- "
                          "COMMAND reads a command line")  # fmt: skip
@@ -231,7 +232,7 @@ def _found_file(word: str, given: Given, beside: Sequence[str]) -> str:
     return word if found is None else found if path == word else f"{name}={found}"
 
 
-def _programs(given: Given, kind: Kind) -> list[Program]:
+def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
     if kind is kinds.COMPOSE:
         from vramwise.interop.files.containers import compose_programs
 
@@ -239,7 +240,13 @@ def _programs(given: Given, kind: Kind) -> list[Program]:
     if kind is kinds.KUBERNETES or kind is kinds.RAY_SERVE:
         from vramwise.interop.files.containers import kubernetes_programs
 
-        return kubernetes_programs(given.documents)
+        def table_of(path: str) -> Mapping[str, object]:
+            found = read_given(_found_file(path, given, beside))
+            return {} if found is None else found.table
+
+        return kubernetes_programs(given.documents, table_of)
+    if kind is kinds.RAY_MODEL:
+        return model_program(given.table)
     if kind is kinds.HELM_VALUES:
         from vramwise.interop.files.helm_values import helm_programs
 
@@ -249,7 +256,7 @@ def _programs(given: Given, kind: Kind) -> list[Program]:
 
         return modelfile_programs(given)
     if kind is kinds.PYTHON:
-        return registry_programs(given)
+        return script_models(given) if is_serve_script(given) else registry_programs(given)
     from vramwise.interop.files.batch_scripts import script_programs
 
     return script_programs(given.text, Path(given.path).stem)

@@ -1,0 +1,168 @@
+"""Ray's jobs, whose `entrypoint` is a shell's text, and Ray Serve's models, whose `engine_kwargs` are vLLM's arguments.
+
+Read in Ray python/ray/llm/_internal/serve: core/configs/llm_config.py LLMConfig (`model_source`, else `model_id` is the
+model; a mirror is the weights of `model_id`), engines/vllm/vllm_models.py from_llm_config; applications are given
+`llm_configs`, `llm_config`, or `prefill_config` and `decode_config`, each a table or a file's path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+from vramwise.errors import UsageError, VramwiseError, clipped
+from vramwise.interop.files.given import Given
+from vramwise.interop.files.programs import Program, programs_in_text
+from vramwise.interop.files.python_code import Call, Unknown, assigned, calls_in, code_of, tree_of
+from vramwise.interop.launch.options import NO_EFFECT
+
+Beside = Callable[[str], Mapping[str, object]]
+"""The table in a file that another one names, empty where there is none."""
+Table = Mapping[str, object]
+_MOST_NODES = 200_000
+_ROLES = {"llm_config": "", "prefill_config": "prefill", "decode_config": "decode"}
+_READ = frozenset({"model_loading_config", "engine_kwargs", "accelerator_type", "runtime_env", "llm_engine"})
+_ENGINES = {"vLLM": ("vllm", "serve"), "SGLang": ("sglang", "serve", "--model-path")}
+
+
+def tables_in(document: object) -> Iterator[Table]:
+    """Every table of a document, wherever it stands."""
+    waiting, seen = [document], 0
+    while waiting and seen < _MOST_NODES:
+        value = waiting.pop(0)
+        seen += 1
+        if isinstance(value, Mapping):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
+def ray_programs(table: Table, name: str, beside: Beside) -> Iterator[Program]:
+    """What a Ray job starts, and the models of an application."""
+    entrypoint, serving = table.get("entrypoint"), table.get("serveConfigV2")
+    if isinstance(entrypoint, str):
+        yield from programs_in_text(entrypoint, _environment(table), name)
+    if isinstance(serving, str):
+        from vramwise.scenario.files import parse_documents
+
+        for inner in (one for document in parse_documents(serving, "serveConfigV2") for one in tables_in(document)):
+            yield from _served(inner, beside)
+    else:
+        yield from _served(table, beside)
+
+
+def is_serve_script(given: Given) -> bool:
+    """Whether a Python text builds Ray Serve's applications."""
+    return "LLMConfig(" in given.text and "ray.serve" in given.text
+
+
+def script_models(given: Given) -> list[Program]:
+    """The models of a Python text's calls of LLMConfig; what only a run would tell is named."""
+    tree = tree_of(code_of(given), given.path)
+    calls = [call for call in calls_in(tree, assigned(tree)) if call.last == "LLMConfig"]
+    found = []
+    for call in calls:
+        unknown: list[str] = []
+        program = _model(_plain(call.named, "", unknown), "")
+        said = f"only a run would tell, left out: {', '.join(clipped(one, 40) for one in unknown[:8])}"
+        found.append(
+            Program(program.name, program.words, (*program.notes, *([said] if unknown else [])), program.settings)
+        )
+    return found
+
+
+def _plain(value: Table, path: str, unknown: list[str]) -> dict[str, object]:
+    """A table of known values; names of the others go to `unknown`."""
+    found: dict[str, object] = {}
+    for key, one in value.items():
+        if isinstance(one, Mapping):
+            found[key] = _plain(one, f"{path}{key}.", unknown)
+        elif isinstance(one, Call) and one.last in ("ModelLoadingConfig", "LoraConfig"):
+            found[key] = _plain(one.named, f"{path}{key}.", unknown)
+        elif isinstance(one, Unknown | Call) or (
+            isinstance(one, list) and any(isinstance(x, Unknown | Call) for x in one)
+        ):
+            unknown.append(f"{path}{key}")
+        else:
+            found[key] = one
+    return found
+
+
+def _served(table: Table, beside: Beside) -> Iterator[Program]:
+    """The models that an application's arguments name."""
+    given = table.get("llm_configs")
+    for config in given if isinstance(given, list) else []:
+        yield from _configured(config, "", beside)
+    for key, role in _ROLES.items():
+        if key in table:
+            yield from _configured(table[key], role, beside)
+
+
+def _configured(config: object, role: str, beside: Beside) -> Iterator[Program]:
+    if isinstance(config, str):
+        found = beside(config)
+        if not isinstance(found.get("model_loading_config"), Mapping):
+            raise UsageError(
+                f"it names {clipped(config)}, which is not there, or no model's configuration: give it too"
+            )
+        config = found
+    if isinstance(config, Mapping) and isinstance(config.get("model_loading_config"), Mapping):
+        yield _model(config, role)
+
+
+def model_program(table: Table) -> list[Program]:
+    """The model of a configuration that stands in a file of its own."""
+    return [_model(table, "")]
+
+
+def _model(config: Table, role: str) -> Program:
+    loading, given = config.get("model_loading_config"), config.get("engine_kwargs")
+    loading = loading if isinstance(loading, Mapping) else {}
+    served, source = str(loading.get("model_id") or ""), loading.get("model_source")
+    model = source if isinstance(source, str) else served
+    if not model:
+        raise UsageError("model_loading_config names no model_id")
+    notes = []
+    if isinstance(source, Mapping):
+        notes.append(f"model_source is a mirror: its weights are taken for those of {clipped(served)}")
+    passed = [key for key in config if key not in _READ]
+    if passed:
+        notes.append(f"{NO_EFFECT}{', '.join(clipped(key, 40) for key in passed)} (each replica needs this much)")
+    engine = str(config.get("llm_engine") or "vLLM")
+    if engine not in _ENGINES:
+        raise UsageError(f'llm_engine: unknown engine "{clipped(engine)}": expected {" or ".join(_ENGINES)}')
+    words = [word for pair in (given.items() if isinstance(given, Mapping) else ()) for word in _flag(*pair)]
+    variables = [f"{key}={value}" for key, value in _environment(config).items()]
+    settings = _named_card(config.get("accelerator_type"))
+    return Program(role or served or model, (*variables, *_ENGINES[engine], model, *words), tuple(notes), settings)
+
+
+def _environment(table: Table) -> dict[str, str]:
+    """`env_vars` of a runtime environment, a table or a text of YAML."""
+    value = table.get("runtimeEnvYAML") or table.get("runtime_env")
+    if isinstance(value, str):
+        from vramwise.scenario.files import parse_documents
+
+        value = (parse_documents(value, "runtimeEnvYAML") or [None])[0]
+    given = value.get("env_vars") if isinstance(value, Mapping) else None
+    found = given.items() if isinstance(given, Mapping) else ()
+    return {str(key): str(one).lower() if isinstance(one, bool) else str(one) for key, one in found}
+
+
+def _named_card(name: object) -> dict[str, object]:
+    from vramwise.hardware import find_gpu
+
+    try:
+        return {"gpu": find_gpu(name).gpu.id} if isinstance(name, str) else {}
+    except VramwiseError:
+        return {}
+
+
+def _flag(key: object, value: object) -> tuple[str, ...]:
+    flag = "--" + str(key).replace("_", "-")
+    if isinstance(value, bool):
+        return (flag,) if value else (flag.replace("--", "--no-", 1),)
+    if isinstance(value, Mapping | list):
+        return (flag, json.dumps(value))
+    return () if value is None else (flag, str(value))
