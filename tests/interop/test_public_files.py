@@ -25,7 +25,7 @@ from vramwise.scenario import Scenario
 FOLDER = Path(__file__).with_name("public_files")
 MODEL = "meta-llama/Llama-3.1-8B"
 TABLES = ("axolotl", "llamafactory", "torchtune", "torchtitan", "litgpt", "llm-foundry", "trl", "nemo-rl",
-          "agilerl", "accelerate", "deepspeed")  # fmt: skip
+          "agilerl", "accelerate", "deepspeed", "training-arguments")  # fmt: skip
 WITHOUT_MODEL = ("accelerate", "deepspeed")
 NESTED = ("torchtune", "torchtitan", "litgpt", "llm-foundry", "nemo-rl", "agilerl")
 
@@ -47,14 +47,20 @@ def check(launch: Launch, expected: Mapping[str, object]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "case"), cases(*TABLES))
-def test_a_public_configuration_becomes_its_scenario(kind: str, case: dict[str, Any], tmp_path: Path) -> None:
+def test_a_public_configuration_becomes_its_scenario(
+    kind: str, case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, table in case.get("beside", {}).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(table), "utf-8")
     file = tmp_path / case.get("name", "run.yaml")
     file.write_text(json.dumps(case["settings"]), "utf-8")
     given = read_given(str(file))
     assert given is not None
     found = kind_of(given)
     assert found is not None
-    assert found.name == {"trl": "trainer"}.get(kind, kind)
+    assert found.name == {"trl": "trainer", "training-arguments": "trainer"}.get(kind, kind)
     launch = read_files([str(file)], MODEL if kind in WITHOUT_MODEL else None)[0].launch
     check(launch, case["expected"])
     if kind not in WITHOUT_MODEL:

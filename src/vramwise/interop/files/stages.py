@@ -14,7 +14,8 @@ _BY_TRL_KEY = (  # trl 1.16 trainer/*_config.py
     ("reward", ("center_rewards_coefficient",)),
     ("sft", ("packing", "assistant_only_loss", "completion_only_loss", "dataset_text_field", "max_seq_length")),
 )
-
+_OF_OWN_SCRIPTS = ("train_mode", "lora_rank", "peft_lora_r", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
+"""Names that published scripts have for adapters and TRL, whose file would be refused, has not."""
 
 Words = tuple[str, ...]
 Filled = tuple[Words, str]
@@ -30,6 +31,10 @@ def of_trl(given: Given, words: Words) -> Filled:
     stage, why = _trl(given)
     if stage is None:
         return ("python", "train.py", "{}"), ""
+    own = next((key for key in _OF_OWN_SCRIPTS if key in given.table and "use_peft" not in given.table), None)
+    if own is not None:
+        said = f"taken as a script's of your own by {own}: what that does beside is not seen"
+        return ("python", "train.py", "{}"), said
     return _with(words, "STAGE", stage), f"taken as trl {stage} by {why}"
 
 

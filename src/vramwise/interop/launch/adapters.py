@@ -23,13 +23,17 @@ def adapter_settings(
     has = any(options.is_on(name) for name in named)
     if not named and not gated:
         has = options.number(*_RANKS) is not None
-    if options.is_on("use_qlora", "q_lora"):
+    mode = (options.first("train_mode") or "").lower()
+    if mode in ("full", "lora", "qlora"):
+        has, named = mode != "full", ["train_mode"]
+    if options.is_on("use_qlora", "q_lora") or mode == "qlora":
         in_4 = in_4 or not in_8
     if not has and (in_4 or in_8) and not gated:
         has = True  # only adapters train on a quantized base
     if not has:
         spare = [options.shown[name] for name in (*_RANKS, *_TARGETS) if name in options.values]
-        said = [f"{', '.join(spare)}: no adapters without --use_peft"] if spare else []
+        why = f"train_mode {mode} makes no adapters" if mode == "full" else "no adapters without --use_peft"
+        said = [f"{', '.join(spare)}: {why}"] if spare else []
         return {"method": "full"}, said
     found: dict[str, object] = {
         "method": "qlora" if in_4 or in_8 else "lora",

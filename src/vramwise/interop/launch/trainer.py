@@ -57,7 +57,7 @@ def read(start: Start) -> Launch:
         (sharding.settings, sharding.notes),
         trainer_settings(options, sharding, defaults),
         adapter_settings(options, model, rank=16 if stage else 8, dropout=0.05 if stage else 0.0, gated=bool(stage)),
-        stage_settings(stage, options) if stage else ({}, []),
+        stage_settings(stage, options) if stage else _preferences(options),
     ):
         notes.extend(said)
         train.update(found)
@@ -87,6 +87,14 @@ def _reader_of_another(start: Start) -> str | None:
             if found is not None:
                 return found
     return None
+
+
+def _preferences(options: Options) -> tuple[dict[str, object], list[str]]:
+    """What a script of one's own does that is told to train on preferences."""
+    if (options.first("task_type") or "").lower() != "dpo":
+        return {}, []
+    said = "task_type dpo: each sample is a chosen and a rejected answer, and a reference model is asked for both"
+    return {"pairs": True, "extra_models": ["reference"]}, [said]
 
 
 def stage_of(program: str) -> str | None:
