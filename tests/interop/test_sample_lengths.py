@@ -105,6 +105,22 @@ def test_samples_of_one_length_are_fixed(tokenizer, data, capsys):
     assert fixed.high < free.high
 
 
+def test_mean_and_spread_say_how_much_is_reserved_and_how_long_a_step_takes():
+    keys = {"task": "train", "method": "lora", "gpu": "l40s", "micro_batch_size": 4, "framework": "llamafactory"}
+    narrow, wide, unsaid, equal = (
+        vramwise.estimate("llama-3.2-1b", **keys, sequence_length=1024, sample_lengths=lengths).quantities
+        for lengths in ({"mean": 300, "spread": 20, "maximum": 1024}, {"mean": 300, "spread": 400, "maximum": 1024},
+                        None, {"fixed": 1024})
+    )  # fmt: skip
+    assert narrow["peak_allocated"].expected == equal["peak_allocated"].expected  # the longest row is in each
+    assert equal["peak_reserved"].expected < narrow["peak_reserved"].expected
+    assert len({one["peak_reserved"].expected for one in (narrow, wide, unsaid)}) == 3
+    steps = [one["step_time_s"].expected for one in (narrow, wide, unsaid)]
+    assert steps == sorted(steps)
+    assert steps[0] < 0.5 * steps[2]
+    assert unsaid["step_time_s"] == equal["step_time_s"]
+
+
 @pytest.mark.parametrize("lengths", [{"mean": 3}, {"fixed": 3, "maximum": 4}, {"mean": 9, "maximum": 4}])
 def test_lengths_that_contradict_themselves_are_refused(lengths):
     with pytest.raises(ScenarioError, match=r"train\.sample_lengths"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
+import random
 import statistics
 from typing import Any
 
@@ -14,8 +16,8 @@ from vramwise import estimate
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
+from vramwise.training.recipe.sample_lengths import record_lengths, usual_length
 from vramwise.training.reserved_memory.replay import Replayed, is_replayed, replay
-from vramwise.training.reserved_memory.reserved import record_lengths
 
 GIB = 2**30
 WORKSPACE = 2 * 8_519_680
@@ -133,8 +135,22 @@ def test_conversations_of_any_length_up_to_a_limit(model: str, limit: int, batch
 
 
 def test_lengths_that_a_run_meets_before_the_longest() -> None:
-    assert record_lengths(2048) == (1024, 1536, 1792, 2048)
-    assert record_lengths(1) == (1, 1, 1, 1)
+    assert record_lengths(2048, None, 1) == (1024, 1536, 1792, 2048)
+    assert record_lengths(1, None, 1) == (1, 1, 1, 1)
+
+
+def test_records_and_the_usual_row_follow_the_lengths_that_are_stated():
+    """Against 80,000 drawn samples: lognormal by mean and spread, rows as long as the longest of their batch."""
+    samples, draw = {"mean": 300, "spread": 250, "maximum": 2048}, random.Random(1)
+    variance = math.log1p((250 / 300) ** 2)
+    lengths = [min(2048, draw.lognormvariate(math.log(300) - variance / 2, variance**0.5)) for _ in range(80_000)]
+    for batch in (1, 4):
+        longest = sorted(max(lengths[i : i + batch]) for i in range(0, len(lengths), batch))
+        assert usual_length(2048, samples, batch) == pytest.approx(sum(longest) / len(longest), rel=0.02)
+        halves = [longest[round(len(longest) * (1 - 0.5**k))] for k in (1, 2, 3)]
+        assert record_lengths(2048, samples, batch) == (*(pytest.approx(one, rel=0.03) for one in halves), 2048)
+    assert usual_length(2048, {"mean": 300, "maximum": 900}, 4) == 300
+    assert usual_length(2048, {"fixed": 512}, 4) == usual_length(2048, None, 4) == 2048
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ from vramwise.training.limits import Room, largest_batch, longest_sequence
 from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_asked
 from vramwise.training.recipe.framework_defaults import taken_note
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.settings import frozen_units_keep_inputs, samples_completions
+from vramwise.training.recipe.sample_lengths import usual_length
+from vramwise.training.recipe.settings import frozen_units_keep_inputs, pads, samples_completions
 from vramwise.training.recipe.zero import may_keep_views
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
@@ -245,12 +246,21 @@ def _speed(job: Job) -> dict[str, Callable[[], Quantity]]:
     def taken() -> StepTime:
         from vramwise.training.speed import step_time
 
-        return step_time(job)
+        return step_time(_at_usual_length(job))
 
     found = {"step_time_s": lambda: taken().step_time_s}
     if reads_tokens(job.model):
         found["tokens_per_second"] = lambda: taken().tokens_per_second
     return found
+
+
+def _at_usual_length(job: Job) -> Job:
+    """The job with rows as long as they are on average, where that is said and batches are padded to their longest."""
+    train = job.train
+    if not pads(train) or not train.sample_lengths:
+        return job
+    usual = usual_length(train.sequence_length, train.sample_lengths, train.micro_batch_size)
+    return replace(job, train=train.replace(sequence_length=usual))
 
 
 @record

@@ -17,6 +17,7 @@ from vramwise.training.components import CERTAIN
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
+from vramwise.training.recipe.sample_lengths import has_spread
 from vramwise.training.recipe.settings import lengths_vary
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moment import Moment
@@ -80,7 +81,7 @@ def kind_of_estimate(train: ResolvedTrain, placement: Placement, model: Model) -
         train.compile or train.zero_stage > 0 or placement.stages > 1 or cut.tensor_parallel_size > 1
         or train.context_parallel_size > 1 or any(p.part == "experts" for p in model.parameters)
         or train.offload_params != "none" or train.offload_optimizer != "none" or train.offload_activations != "none"
-        or lengths_vary(train)
+        or (lengths_vary(train) and not has_spread(train.sample_lengths))
     )  # fmt: skip
     if stated(train, "torch") is not None:
         named = "torch named"

@@ -33,6 +33,7 @@ from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
 from vramwise.training.recipe.peft_targets import peft_targets
+from vramwise.training.recipe.sample_lengths import has_spread
 from vramwise.training.resolved import ResolvedTrain
 
 LONGEST_DEFAULT_SEQUENCE = 2048
@@ -221,9 +222,10 @@ def lengths_differ(train: TrainSettings) -> bool:
 
 
 def lengths_vary(train: ResolvedTrain) -> bool:
-    """Whether micro-batches are conversations of any length up to `sequence_length`, which only cuts or drops them."""
-    holds_conversations = framework_of(train).batches == "conversations"
-    return holds_conversations and lengths_differ(train) and not samples_completions(train)
+    """Whether micro-batches have any length up to `sequence_length`, which only cuts or drops samples: conversations,
+    and what is said to differ."""
+    any_length = framework_of(train).batches == "conversations" or has_spread(train.sample_lengths)
+    return any_length and lengths_differ(train) and not samples_completions(train)
 
 
 def longest_comes_first(train: ResolvedTrain) -> bool:

@@ -19,13 +19,13 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.masks import rows_of
+from vramwise.training.recipe.sample_lengths import record_lengths
 from vramwise.training.recipe.settings import lengths_differ, lengths_vary
 from vramwise.training.reserved_memory.gathers import loads_whole
 from vramwise.training.reserved_memory.replay import Replayed, replay
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
 
-RECORDS = 4  # of 30 lengths in random order so many are longer than all before them (1 + 1/2 + … + 1/30)
 NEARLY_FULL = 0.7
 """Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""
 
@@ -135,11 +135,6 @@ class Play:
         return replay(self.model, self.train, *sizes, room, lengths, self.placement)
 
 
-def record_lengths(limit: int) -> tuple[int, ...]:
-    """Lengths of conversations that are longer than all before them: each half-way to the limit, the last as long."""
-    return (*(max(1, limit - (limit >> k)) for k in range(1, RECORDS)), limit)
-
-
 def played(play: Play, room: int | None) -> Replayed:
     """The replay where torch can reserve `room` bytes."""
     found = play(None)
@@ -197,8 +192,8 @@ def replayed_reserved(
 
     Conversations have any length up to the limit: blocks of a longer one find no room where shorter ones lay, so that
     reserved memory grows with each record (modelscope/ms-swift Benchmark.md: Qwen 1.8B to 14B, 1.1 to 2.2 times what
-    a step needs). The low end is that of batches that are all as long. Where nobody said whether FSDP cuts a quantized
-    model on the GPU or in host memory, it is that of host memory.
+    a step needs); `sample_lengths` says which lengths. The low end is that of batches that are all as long. Where
+    nobody said whether FSDP cuts a quantized model on the GPU or in host memory, it is that of host memory.
     """
     kept = _around(allocated, moments, train, played, slack)
     if play.placement.weight_shards > 1 and loads_whole(train) and train.cpu_ram_efficient_loading is None:
@@ -207,7 +202,9 @@ def replayed_reserved(
         kept = Quantity(min(least, kept.low), kept.expected, kept.high)
     if not lengths_vary(train):
         return kept
-    longest = play(room, record_lengths(play.sequence))
+    of_rank = play.sequence / train.sequence_length  # a shard of each row under context parallelism
+    lengths = record_lengths(train.sequence_length, train.sample_lengths, play.batch)
+    longest = play(room, tuple(max(1, round(length * of_rank)) for length in lengths))
     if longest.wanted:  # it stopped where the card was full; what is free is then given back, and the step goes on
         longest = played
     varied = _around(allocated, moments, train, longest, slack)
