@@ -98,6 +98,7 @@ def test_bad_lines_are_named_and_the_rest_is_read(tmp_path):
         ({"unstated": [1]}, "unstated: expected text, got 1"),
         ({"notes": 1}, "notes: expected text or a list of texts, got 1"),
         ({"source": None}, "source: expected text, got null"),
+        ({"schema": 2}, '"schema" is 2, and this version reads 1: record the case again, or upgrade'),
         ({"rig_floor_byte": 1}, 'unknown key "rig_floor_byte"; did you mean rig_floor_bytes?'),
     ],
 )

@@ -55,6 +55,10 @@ def cases() -> Iterator[Case]:
 
 
 def case_of(row: Mapping[str, Any]) -> Case:
+    """The start that a row is of. Raises SystemExit for a row that another version of these scripts wrote."""
+    lacks = [field for field in Case._fields if field not in row]
+    if lacks:
+        raise SystemExit(f"--rows: a row without {', '.join(lacks)} is of another version: record into a new file")
     return Case(*(row[field] for field in Case._fields))
 
 

@@ -25,6 +25,7 @@ from vramwise.scenario.lines import numbered_lines, parse_line
 HOPELESS_LINES = 1000
 """A file whose first lines are all unusable is no case file; reading stops here."""
 
+SCHEMA = 1  # of a case; a line that names none has it
 FIELDS = frozenset(
     {"id", "scenario", "measured", "precision_bytes", "precision", "source", "quote", "confidence"}
     | {"specified", "unstated", "closed_budget", "rig", "rig_floor_bytes", "engine_version", "extra", "notes"}
@@ -189,6 +190,9 @@ def _case(raw: dict[str, object], file: str, line: int) -> Case:
         near = key not in FIELDS and difflib.get_close_matches(key, FIELDS - raw.keys(), n=1, cutoff=0.85)
         if near:
             raise _NotACase(f'unknown key "{clipped(key)}"; did you mean {near[0]}?')
+    if raw.get("schema", SCHEMA) != SCHEMA:
+        given = clipped(str(raw["schema"]), 20)
+        raise _NotACase(f'"schema" is {given}, and this version reads {SCHEMA}: record the case again, or upgrade')
     for key in ("id", "scenario", "measured"):
         if key not in raw:
             raise _NotACase(f'"{key}" is missing')
