@@ -4,7 +4,8 @@
 
 writes the rows of one tool into tests/golden/accepted_exports.jsonl: the scenario, what was written for it, and the
 version of the tool whose parser took it. test_accepted_exports.py holds that the same is written today. Nothing is
-trained or loaded; each tool needs an environment of its own.
+trained or loaded; each tool needs an environment of its own. llama-server's is
+benchmarks/oracles/llama_cpp/parser.sh's program: LLAMA_SERVER_PARSER names it, LLAMA_SERVER_BUILD the commit.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,6 +28,7 @@ import yaml
 import vramwise
 from vramwise.interop.export import Export
 from vramwise.interop.export.tools import tool_named
+from vramwise.interop.launch import read_command
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "accepted_exports.jsonl"
 _ADAPTERS = {"method": "lora", "lora_rank": 16, "checkpointing": "full", "lora_dropout": 0.05}
@@ -45,6 +48,14 @@ _OF_VLLM = (
     {"gpu_memory_utilization": 0.8, "max_num_seqs": 64, "max_num_batched_tokens": 4096, "enforce_eager": True},
     {"max_loras": 2, "max_lora_rank": 32, "speculative": {"method": "ngram", "num_tokens": 3}},
 )
+_OF_LLAMA_SERVER: tuple[tuple[int | None, dict[str, Any]], ...] = (
+    (None, {"n_ctx": 8192, "n_gpu_layers": 20, "cache_type_k": "q8_0", "cache_type_v": "q8_0", "flash_attn": True}),
+    (None, {"n_batch": 1024, "n_ubatch": 256, "n_parallel": 4, "kv_unified": False, "flash_attn": False, "fit": False}),
+    (2, {"tensor_split": [3, 1], "split_mode": "layer", "main_gpu": 0, "swa_full": True, "no_kv_offload": True}),
+    (2, {"override_tensor": ["ffn_.*_exps=CPU", "blk.1.ffn=CUDA0"], "mmproj_offload": False}),
+    (0, {"n_ctx": 4096, "kv_unified": True, "n_cpu_moe": 4}),
+    (1, {"speculative": {"method": "draft", "model": "Qwen/Qwen2.5-0.5B-Instruct", "num_tokens": 4}}),
+)
 _OF_SGLANG = ({"mem_fraction_static": 0.8, "chunked_prefill_size": 4096, "cuda_graph_max_bs": 32},)
 
 
@@ -54,6 +65,11 @@ def scenarios(tool: str) -> list[dict[str, Any]]:
         settings = (*_SERVE, *(_OF_VLLM if tool == "vllm" else _OF_SGLANG))
         return [{"model": "Qwen/Qwen2.5-7B-Instruct", "task": "serve", "serve": {"engine": tool, **one}}
                 for one in settings]  # fmt: skip
+    if tool == "llama-server":
+        return [
+            {"model": "Qwen/Qwen2.5-7B-Instruct", "task": "serve", **({} if gpus is None else {"num_gpus": gpus}),
+             "serve": {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", **one}} for gpus, one in _OF_LLAMA_SERVER
+        ]  # fmt: skip
     runs = [_ZERO] if tool == "deepspeed" else [*_TRAIN, *([] if tool == "torchtune" else [_ZERO])]
     return [
         {"model": "Qwen/Qwen2.5-7B-Instruct", "task": "train", "num_gpus": gpus,
@@ -82,6 +98,31 @@ def _of_sglang(export: Export) -> None:
     parser = argparse.ArgumentParser()
     import_module("sglang.srt.server_args").ServerArgs.add_cli_args(parser)
     parser.parse_args(words[next(place for place, word in enumerate(words) if word.startswith("--")) :])
+
+
+def _of_llama_server(export: Export) -> None:
+    words = [os.environ["LLAMA_SERVER_PARSER"], *shlex.split(export.command)[1:]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = dict(line.partition("=")[::2] for line in done.stdout.splitlines() if "=" in line)
+    stated = {key: value for key, value in _serve_of(export).items() if key in found}
+    assert stated, found
+    for key, value in stated.items():
+        many = (
+            str(len(value))
+            if key == "override_tensor"
+            else ",".join(f"{one:g}" for one in value)
+            if isinstance(value, list)
+            else None
+        )
+        assert found[key] == (many or str(int(value) if isinstance(value, bool) else value)), (key, value, found[key])
+
+
+def _serve_of(export: Export) -> dict[str, Any]:
+    """What the command says when it is read back; a mode's number is llama.cpp's own."""
+    table = dict(read_command(shlex.split(export.command)).scenario["serve"])  # type: ignore[call-overload]
+    table["split_mode"] = {"none": 0, "layer": 1, "row": 2}.get(str(table.get("split_mode")), 1)
+    return table
 
 
 def _of_torchtune(export: Export) -> None:
@@ -144,6 +185,7 @@ def _of_axolotl(export: Export) -> None:
 _PARSERS: dict[str, tuple[str, Callable[[Export], None]]] = {
     "vllm": ("vllm", _of_vllm), "sglang": ("sglang", _of_sglang), "torchtune": ("torchtune", _of_torchtune),
     "deepspeed": ("deepspeed", _of_deepspeed), "trl": ("trl", _of_trl),
+    "llama-server": ("llama-server", _of_llama_server),
     "llamafactory": ("llamafactory", _of_llamafactory), "axolotl": ("axolotl", _of_axolotl),
 }  # fmt: skip
 
@@ -152,7 +194,7 @@ def main(tool: str) -> None:
     """Record the rows of a tool, all of which its parser has to take."""
     package, accept = _PARSERS[tool]
     try:
-        newest = version(package)
+        newest = os.environ.get("LLAMA_SERVER_BUILD") if tool == "llama-server" else version(package)
     except ImportError:  # a source tree on the path
         newest = str(import_module(package).__version__)
     rows = []
