@@ -83,6 +83,37 @@ def test_four_hundred_gigabytes_move_less_than_five_megabytes(network: FakeHub) 
     assert network.sent_bytes < 5e6
 
 
+@pytest.mark.parametrize("stem", ["model", "weights"])
+def test_headers_that_would_be_more_are_read_in_part_and_said(network: FakeHub, stem: str) -> None:
+    experts = {f"model.layers.{n}.mlp.experts.{e}.up_proj.weight": ("F8_E4M3", [512, 1536]) for n in (1, 2)
+               for e in range(300)}  # fmt: skip
+    shards = [
+        {"embed_tokens.weight": ("BF16", [1000, 512])},
+        *({f"{n}.{k}": v for k, v in experts.items()} for n in range(99)),
+    ]
+    files = {
+        name.replace("-000", "-").replace("-of-00100", "-of-100"): one
+        for name, one in sharded(shards, stem=stem).items()
+    }
+    if stem != "model":  # nothing numbers them, and the index is larger than what is moved
+        files = {name.replace("-of-100", "-x"): one for name, one in files.items()}
+    repo = network.add(NAME, {"config.json": json.dumps({"model_type": "nobodys_type"}), **files})
+    stored = resolve(NAME).stored_weights()
+    assert stored is not None
+    assert stored.num_files == 100
+    assert 30 < stored.unread_files < 70
+    assert network.sent_bytes < 5e6
+    whole = sum(content.size for name, content in repo.files.items() if name.endswith(".safetensors"))
+    assert stored.bytes == pytest.approx(whole, rel=1e-3)
+    assert "not read: " in stored.tensors[-1].name
+    result = estimate({"model": NAME, "task": "load"})
+    assert any(f"headers of {100 - stored.unread_files} of 100 files were read" in note for note in result.notes)
+    params = result.quantities["params"]
+    true = 1000 * 512 + 99 * 600 * 512 * 1536
+    assert params.low < true < params.high
+    assert params.expected == pytest.approx(true, rel=0.01)
+
+
 def test_what_is_known_of_a_commit_is_not_asked_for_again(network: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     network.add(NAME, {"config.json": TINY, **sharded([TENSORS, {"c": ("F32", [3])}])})
     assert resolve(NAME).stored_weights() is not None

@@ -22,6 +22,9 @@ INDEX_SUFFIX = ".safetensors.index.json"
 LARGEST_HEADER_BYTES = 25_000_000
 """huggingface_hub 2.4.0 constants.py SAFETENSORS_MAX_HEADER_LENGTH."""
 MOST_SHARDS = 4096
+MOST_MOVED_BYTES = 4_600_000
+"""Of headers over a network; files beyond are counted by their size, as those that were read are made up."""
+_FEW_FILES = 16
 LARGEST_AXIS = 2**40
 MOST_TENSORS = 200_000
 """As of a GGUF file; a trillion parameters in 384 experts a layer are 140,000 tensors."""
@@ -62,16 +65,31 @@ class StoredTensor:
 
 @record
 class StoredWeights:
-    """All tensors under a path, the number of files that they lie in, and whether those hold their data too."""
+    """All tensors under a path, the number of files that they lie in, and whether those hold their data too.
+
+    Each of `unread_files`, whose headers would have been too much to move, is one tensor as large as the file.
+    """
 
     path: str
     tensors: tuple[StoredTensor, ...]
     num_files: int
     is_whole: bool
+    unread_files: int = 0
 
     @property
     def bytes(self) -> int:
         return sum(tensor.bytes for tensor in self.tensors)
+
+    @property
+    def note(self) -> str:
+        """What was not read, empty where all was."""
+        if not self.unread_files:
+            return ""
+        unread = sum(tensor.bytes for tensor in self.tensors[-self.unread_files :])
+        return (
+            f"headers of {self.num_files - self.unread_files} of {self.num_files} files were read: the other "
+            f"{self.unread_files} are counted by their size ({format_bytes(unread)}), their values as if in one dtype"
+        )
 
 
 def find_weights(path: str) -> str | None:
@@ -117,19 +135,35 @@ def stored_weights(files: RangedFiles, entry: str = "") -> StoredWeights:
     wanted = _wanted(files, entry)
     found: list[StoredTensor] = []
     is_whole = True
-    for (file, names), (tensors, whole) in zip(wanted.items(), _headers(files, list(wanted)), strict=True):
+    unread = list(wanted)
+    for file, (tensors, whole) in _headers(files, list(wanted)):
+        names = wanted[file]
+        unread.remove(file)
         missing = names - {tensor.name for tensor in tensors}
         if missing:
             _refuse(shown_in(files, entry), f"says that {file} holds {clipped(min(missing))}, which it does not")
         found += [tensor for tensor in tensors if tensor.name in names] if names else tensors
         is_whole = is_whole and whole
-    return StoredWeights(shown_in(files, entry), tuple(found), len(wanted), is_whole)
+    found += [_by_size(files, name, found) for name in unread]
+    return StoredWeights(shown_in(files, entry), tuple(found), len(wanted), is_whole, len(unread))
+
+
+def _by_size(files: RangedFiles, name: str, read: list[StoredTensor]) -> StoredTensor:
+    """A file that was not read, as one tensor of the dtype that most bytes of the others are in."""
+    sizes: dict[str, int] = {}
+    for tensor in read:
+        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.bytes
+    kind = max(sizes, key=sizes.__getitem__, default="U8")
+    return StoredTensor(f"not read: {name}", kind, ((files.size(name) or 0) * 8 // _BITS[kind],))
 
 
 def _wanted(files: RangedFiles, entry: str) -> dict[str, set[str]]:
     """The files to read, each with the tensors that an index says are in it; an empty set means all of them."""
     if entry.endswith(INDEX_SUFFIX):
         numbered = _numbered(entry, files)
+        if not numbered and files.at_once > 1 and (files.size(entry) or 0) > MOST_MOVED_BYTES // 2:
+            folder = entry.rpartition("/")[0]
+            numbered = _own_files(sorted(name for name in files.files() if name.rpartition("/")[0] == folder))
         return {name: set() for name in numbered} if numbered else _indexed(files, entry)
     if entry:
         return {entry: set()}
@@ -145,11 +179,11 @@ def _own_files(names: list[str]) -> list[str]:
 def _numbered(index: str, files: RangedFiles) -> list[str]:
     """`model-00001-of-00163.safetensors` and so on where all of them stand beside the index; else nothing."""
     stem = re.escape(index.removesuffix(INDEX_SUFFIX))
-    pattern = re.compile(rf"{stem}-(\d{{5}})-of-(\d{{5}}){re.escape(SUFFIX)}")
+    pattern = re.compile(rf"{stem}-(\d{{1,5}})-of-(\d{{1,5}}){re.escape(SUFFIX)}")
     matches = [match for name in files.files() if (match := pattern.fullmatch(name))]
-    counts = {int(match[2]) for match in matches}
-    complete = len(counts) == 1 and {int(match[1]) for match in matches} == set(range(1, counts.pop() + 1))
-    return sorted(match[0] for match in matches) if complete and len(matches) <= MOST_SHARDS else []
+    numbers, counts = {int(match[1]): match[0] for match in matches}, {int(match[2]) for match in matches}
+    complete = len(counts) == 1 and len(numbers) == len(matches) <= MOST_SHARDS
+    return [numbers[n] for n in sorted(numbers)] if complete and {*numbers} == {*range(1, counts.pop() + 1)} else []
 
 
 def _indexed(files: RangedFiles, index: str) -> dict[str, set[str]]:
@@ -170,27 +204,49 @@ def _indexed(files: RangedFiles, index: str) -> dict[str, set[str]]:
     return dict(sorted(found.items()))
 
 
-def _headers(files: RangedFiles, names: list[str]) -> Iterator[tuple[tuple[StoredTensor, ...], bool]]:
-    """The headers of several files; the first one's length is what is asked of the others at once."""
+_Read = tuple[tuple[StoredTensor, ...], bool]
+
+
+def _headers(files: RangedFiles, names: list[str]) -> Iterator[tuple[str, _Read]]:
+    """Files with their headers; the first one's length is what is asked of the others at once.
+
+    Over a network as many of many files as may be moved, spread over all of them.
+    """
     if not names:
         return
     first, length = _header(files, names[0], _FIRST_READ_BYTES)
-    yield first
+    yield names[0], first
+    others = names[1:]
+    if files.at_once > 1 and len(names) > _FEW_FILES and all(files.size(name) for name in names):
+        middle = names[len(names) // 2]  # a first file may hold few and large tensors
+        read, other = _header(files, middle, _FIRST_READ_BYTES)
+        yield middle, read
+        length = max(length, other)
+        others = [name for name in others if name != middle]
     at_first = min(max(length + _MARGIN_BYTES, _MARGIN_BYTES), MIB)
     if files.at_once == 1 or len(names) < 3:
-        for name in names[1:]:
-            yield _header(files, name, at_first)[0]
+        for name in others:
+            yield name, _header(files, name, at_first)[0]
         return
     from concurrent.futures import ThreadPoolExecutor  # over a network alone
 
+    left = MOST_MOVED_BYTES - 2 * max(_FIRST_READ_BYTES, length)
+    if len(names) > _FEW_FILES and len(others) * at_first > left and all(files.size(name) for name in names):
+        others = _spread(others, max(1, left // at_first))
     with ThreadPoolExecutor(files.at_once) as pool:
-        under_way = [pool.submit(_header, files, name, at_first) for name in names[1:]]
+        under_way = {name: pool.submit(_header, files, name, at_first) for name in others}
         try:
-            for one in under_way:
-                yield one.result()[0]
+            for name, one in under_way.items():
+                yield name, one.result()[0]
         finally:
-            for one in under_way:
+            for one in under_way.values():
                 one.cancel()
+
+
+def _spread(names: list[str], count: int) -> list[str]:
+    """`count` of the names, the first and the last among them, as far apart as can be."""
+    steps = max(1, count - 1)
+    return list(dict.fromkeys(names[place * (len(names) - 1) // steps] for place in range(count)))
 
 
 def read_header(path: str) -> tuple[tuple[StoredTensor, ...], bool]:
@@ -202,7 +258,7 @@ def read_header(path: str) -> tuple[tuple[StoredTensor, ...], bool]:
     return _header(LocalFiles(folder), name, _FIRST_READ_BYTES)[0]
 
 
-def _header(files: RangedFiles, name: str, at_first: int) -> tuple[tuple[tuple[StoredTensor, ...], bool], int]:
+def _header(files: RangedFiles, name: str, at_first: int) -> tuple[_Read, int]:
     """The tensors of a file and whether it is whole, and the length of its header."""
     shown = shown_in(files, name)
     start = files.read_range(name, 0, at_first)

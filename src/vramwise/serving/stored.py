@@ -35,7 +35,7 @@ def estimate_stored(scenario: Scenario, known: KnownTensors, gpu: Gpu | None) ->
     context = context_node(gpu)
     cache, said = _cache(scenario, known)
     phases = [Phase("load", Node.group("load", (weights, context)))]
-    quantities = {"params": Quantity.exact(known.model.num_parameters), "weights": interval(weights)}
+    quantities = {"params": _parameters(known), "weights": interval(weights)}
     if scenario.task == "load":
         quantities["total_needed"] = quantities["nvidia_smi"] = interval(phases[0].components)
     if cache is not None:
@@ -56,6 +56,19 @@ def estimate_stored(scenario: Scenario, known: KnownTensors, gpu: Gpu | None) ->
         scenario.to_dict(), known.model, known.source, quantities, tuple(phases), capacity, verdict,
         (known.unknown, *known.notes, *said, *notes),
     )  # fmt: skip
+
+
+def _parameters(known: KnownTensors) -> Quantity:
+    """Exact where every header was read; else the other files hold between the widest and the narrowest dtype seen."""
+    count, files = known.model.num_parameters, known.files
+    if files is None or not files.unread_files:
+        return Quantity.exact(count)
+    read, unread = files.tensors[: -files.unread_files], files.tensors[-files.unread_files :]
+    shares = [tensor.numel / tensor.bytes for tensor in read if tensor.bytes]
+    size, guessed = sum(tensor.bytes for tensor in unread), sum(tensor.numel for tensor in unread)
+    rest = count - guessed
+    low, high = (rest + int(share * size) for share in (min(shares), max(shares)))
+    return Quantity(min(low, count), count, max(high, count))
 
 
 def _cache(scenario: Scenario, known: KnownTensors) -> tuple[Node | None, tuple[str, ...]]:
@@ -115,7 +128,8 @@ def stored_node(files: StoredWeights) -> Node:
     """Bytes of the tensors as the files hold them, by component of a pipeline and by dtype."""
     source = f"headers of {files.path}"
     parts: dict[str, dict[str, list[int]]] = {}
-    for tensor in files.tensors:
+    read = files.tensors[: len(files.tensors) - files.unread_files]
+    for tensor in read:
         component = tensor.name.partition("/")[0] if "/" in tensor.name else ""
         parts.setdefault(component, {}).setdefault(tensor.dtype, []).append(tensor.bytes)
     nodes = {
@@ -126,6 +140,11 @@ def stored_node(files: StoredWeights) -> Node:
         ]
         for component, kinds in parts.items()
     }  # fmt: skip
+    if files.unread_files:
+        unread = sum(tensor.bytes for tensor in files.tensors[len(read) :])
+        leaf = Node("files not read", unread, "derived", formula="sizes of the files",
+                    inputs={"files": files.unread_files}, source="the repository's list of files")  # fmt: skip
+        nodes.setdefault("", []).append(leaf)
     if "" in nodes:
         return Node.group("weights", [leaf for leaves in nodes.values() for leaf in leaves])
     return Node.group("weights", [Node.group(component, leaves) for component, leaves in nodes.items()])

@@ -34,7 +34,7 @@ def known_tensors(found: ModelSource, asked: str = "auto") -> KnownTensors | Non
         whole = "" if files.is_whole else "; the files end before their data does"
         unknown = f"{library.called} is not described: weights are those of the files' headers, {rest}{whole}"
         model = model_of_tensors(found.config, found.id, [(tensor.name, tensor.shape) for tensor in files.tensors])
-        source, notes = f"safetensors headers: {files.path}", _missing(found)
+        source, notes = f"safetensors headers: {files.path}", (*_missing(found), *filter(None, (files.note,)))
     else:
         from vramwise.models.meta_device import class_tensors
 

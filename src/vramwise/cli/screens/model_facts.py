@@ -54,7 +54,8 @@ def files_table(model: Model, stored: StoredWeights | None) -> dict[str, object]
     on_disk = None
     if stored is not None:
         values = sum(tensor.numel for tensor in stored.tensors)
-        on_disk = {"num_values": values, "bytes": stored.bytes, "tensors": len(stored.tensors), "path": stored.path}
+        on_disk = {"num_values": values, "bytes": stored.bytes, "tensors": len(stored.tensors), "path": stored.path,
+                   **({"files_not_read": stored.unread_files} if stored.unread_files else {})}  # fmt: skip
     return {
         "on_disk": on_disk,
         "num_values": files.num_values, "beyond_the_model": files.beyond_the_model(),
@@ -70,6 +71,8 @@ def fact_lines(model: Model, image: ImageCost | None, stored: StoredWeights | No
         kinds = ", ".join(sorted({tensor.dtype for tensor in stored.tensors}))
         size = format_bytes(stored.bytes)
         lines.append(f"on disk: {values:,} values in {tensors:,} tensors ({kinds}), {size}, says {stored.path}")
+        if stored.note:
+            lines.append(stored.note)
     if image is not None:
         found = image.found
         held = format_bytes(image.activation_bytes, "MiB", 0)
